@@ -1,0 +1,31 @@
+# `make demo` and `make test` need nothing but Python >= 3.11, pip and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test check setup clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	touch $(STAMP)
+
+demo: $(STAMP)
+	mkdir -p demo
+	$(BIN)/grd-offline inspect datasets/sample.h5
+	$(BIN)/grd-offline collect --env grd/Factored-v0 --episodes 200 --out demo/factored.h5
+	$(BIN)/grd-offline inspect demo/factored.h5
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -n 2
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) build dist demo *.egg-info

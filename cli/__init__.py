@@ -1,0 +1,82 @@
+"""The command line: parse, call, print. Every command prints what it wrote."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from .collect import collect
+from .convert import convert
+from .inspect import inspect
+
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="""
+    \b
+    Examples:
+      grd-offline collect --env HalfCheetah --episodes 500 --out hc.h5
+      grd-offline inspect hc.h5
+      grd-offline convert hc.h5 hc-minari --to minari
+    """,
+)
+@click.version_option(package_name="grd-offline", prog_name="grd-offline")
+def cli() -> None:
+    """Find out, from nothing but how well each episode went, which steps deserve the credit."""
+
+
+cli.add_command(collect)
+cli.add_command(convert)
+cli.add_command(inspect)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; a user's mistake ends in one line and exit code 2."""
+    sys.exit(_run(arguments))
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    try:
+        code = cli.main(arguments, prog_name="grd-offline", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        return 2
+    except click.UsageError as error:
+        where = error.ctx.command_path if error.ctx else "grd-offline"
+        return _fail(f"{error.format_message()} (see '{where} --help')")
+    except click.ClickException as error:
+        return _fail(error.format_message())
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return _fail("stopped: nothing was written", code=130)
+    except BrokenPipeError:
+        # Whoever read our output has left; Python must not complain of that at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except Exception as error:
+        return _report(error)
+
+
+def _report(error: Exception) -> int:
+    from grd_offline.errors import DataError, StorageError
+
+    if isinstance(error, DataError | StorageError):
+        return _fail(str(error))
+    if isinstance(error, MemoryError):
+        return _fail("out of memory")
+    if os.environ.get("GRD_OFFLINE_DEBUG"):
+        raise error
+    reason = f"{type(error).__name__}: {error}".splitlines()[0]
+    return _fail(f"{reason} (a bug: set GRD_OFFLINE_DEBUG=1 to see where)", code=1)
+
+
+def _fail(reason: str, code: int = 2) -> int:
+    line = " ".join(reason.split())
+    click.echo(f"grd-offline: error: {line}", err=True)
+    return code

@@ -1,0 +1,101 @@
+"""`grd-offline convert`: one layout into another, losing nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from .options import reading_options
+
+if TYPE_CHECKING:
+    from grd_offline.formats import Record, Recording
+
+    from .progress import Advance
+
+_LAYOUTS = ("own", "minari", "d4rl")
+
+
+@click.command(
+    epilog="""
+    \b
+    Examples:
+      grd-offline convert hopper-medium.hdf5 hopper.h5 --to own
+      grd-offline convert hc.h5 hc-minari --to minari
+      grd-offline convert minari:mujoco/halfcheetah/medium-v0 hc.hdf5 --to d4rl
+    """
+)
+@click.argument("source", metavar="IN")
+@click.argument("destination", metavar="OUT")
+@click.option(
+    "--to",
+    "layout",
+    type=click.Choice(_LAYOUTS),
+    required=True,
+    help="own: one file, with names and settings. minari: a folder that Minari loads. "
+    "d4rl: one flat file with timeouts and next_observations.",
+)
+@reading_options
+def convert(
+    source: str,
+    destination: str,
+    layout: str,
+    max_episode_steps: int | None,
+    max_size: int | None,
+) -> None:
+    """Convert a dataset to another layout: every array and name comes along.
+
+    IN is whatever `grd-offline inspect` reads. OUT is replaced if it is there, but only once all
+    of the new one is safely on the disk.
+    """
+    from grd_offline.errors import DataError
+    from grd_offline.formats import open_recording, write_dataset
+
+    from .progress import show_progress
+
+    if Path(destination).exists() and Path(source).exists() and _same(source, destination):
+        raise DataError("IN and OUT are the same", file=source)
+    with (
+        open_recording(
+            source, max_episode_steps=max_episode_steps, max_bytes=max_size
+        ) as recording,
+        show_progress("converting", len(recording), unit="episodes", work="steps") as advance,
+    ):
+        warnings = write_dataset(
+            destination,
+            recording.header,
+            _checked(recording, source, advance),
+            layout=layout,
+            lengths=recording.lengths,
+        )
+        warnings = [*recording.warnings, *warnings]
+        episodes, steps = len(recording), int(recording.lengths.sum())
+    for warning in warnings:
+        click.echo(f"warning: {warning}", err=True)
+    click.echo(
+        f"wrote {destination}: {episodes:,} episodes, {steps:,} steps, "
+        f"from {recording.layout} to {layout}"
+    )
+
+
+def _checked(recording: Recording, source: str, advance: Advance) -> Iterator[Record]:
+    """Every record, after the same checks that a fit would make."""
+    from grd_offline.formats import as_episode, find_delay, locate
+
+    delay = find_delay(recording)
+    for index, record in enumerate(recording):
+        with locate(source, index):
+            as_episode(record, recording.header, delay)
+        yield record
+        advance(1, len(record.rewards))
+
+
+def _same(source: str, destination: str) -> bool:
+    from grd_offline.formats.minari import find_data_file
+
+    files = []
+    for path in (Path(source), Path(destination)):
+        files.append((find_data_file(path) if path.is_dir() else path) or path)
+    return files[0].exists() and files[1].exists() and files[0].samefile(files[1])

@@ -1,0 +1,166 @@
+"""`grd-offline inspect`: what is in a dataset."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .options import reading_options
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from grd_offline.summary import Summary
+
+_BARS = " ▁▂▃▄▅▆▇█"
+_ROWS = 40
+
+
+@click.command(
+    epilog="""
+    \b
+    Examples:
+      grd-offline inspect hc.h5
+      grd-offline inspect hc.h5 --json | jq .returns.mean
+      grd-offline inspect minari:mujoco/halfcheetah/medium-v0
+      grd-offline inspect old-d4rl.hdf5 --max-episode-steps 1000
+    """
+)
+@click.argument("file")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, for machines.")
+@reading_options
+def inspect(file: str, as_json: bool, max_episode_steps: int | None, max_size: int | None) -> None:
+    """Show what a dataset holds: layout, episodes, returns, names, conventions, oddities.
+
+    FILE is an HDF5 file in any layout that is read (own, Minari, D4RL, d3rlpy, robomimic), a
+    Minari folder, or minari:ID for a dataset that Minari keeps on this computer.
+    """
+    from grd_offline.formats import open_recording
+    from grd_offline.summary import summarise
+
+    from .progress import show_progress
+
+    with (
+        open_recording(file, max_episode_steps=max_episode_steps, max_bytes=max_size) as recording,
+        show_progress("reading", len(recording), unit="episodes", work="steps") as advance,
+    ):
+        summary = summarise(recording, file, on_episode=lambda steps: advance(1, steps))
+    if as_json:
+        click.echo(json.dumps(_as_json(file, summary), indent=1))
+    else:
+        _show(file, summary)
+
+
+def _as_json(file: str, summary: Summary) -> dict[str, Any]:
+    def numbers(values: Any) -> dict[str, float]:
+        return {
+            "min": float(values.min()),
+            "mean": float(values.mean()),
+            "max": float(values.max()),
+            "std": float(values.std()),
+        }
+
+    def dimensions(names: tuple[str, ...], offset: int) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": name,
+                "min": float(summary.minimum[offset + i]),
+                "max": float(summary.maximum[offset + i]),
+                "mean": float(summary.mean[offset + i]),
+                "std": float(summary.deviation[offset + i]),
+            }
+            for i, name in enumerate(names)
+        ]
+
+    return {
+        "file": file,
+        "layout": summary.layout,
+        "environment": summary.environment,
+        "episodes": len(summary.lengths),
+        "steps": int(summary.lengths.sum()),
+        "lengths": numbers(summary.lengths),
+        "returns": numbers(summary.returns),
+        "terminated": summary.terminated,
+        "truncated": summary.truncated,
+        "convention": summary.convention,
+        "has_final_observations": summary.has_final_observations,
+        "delay": summary.delay,
+        "deliveries": summary.deliveries,
+        "discrete_actions": summary.discrete_actions,
+        "observations": dimensions(summary.observation_names, 0),
+        "actions": dimensions(summary.action_names, len(summary.observation_names)),
+        "extras": list(summary.extras),
+        "warnings": list(summary.warnings),
+    }
+
+
+def _show(file: str, summary: Summary) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    lengths, returns = summary.lengths, summary.returns
+    ends = [
+        f"{count} {word}"
+        for count, word in (
+            (summary.terminated, "terminated"),
+            (summary.truncated, "truncated"),
+            (len(lengths) - summary.terminated - summary.truncated, "unfinished"),
+        )
+        if count
+    ]
+    facts = {
+        "layout": summary.layout,
+        "environment": summary.environment or "not said",
+        "episodes": f"{len(lengths):,} ({', '.join(ends)})",
+        "steps": f"{lengths.sum():,}",
+        "lengths": f"{lengths.min()} to {lengths.max()}, mean {lengths.mean():.1f}",
+        "returns": f"{returns.min():.4g} to {returns.max():.4g}, mean {returns.mean():.4g}, "
+        f"sd {returns.std():.4g}",
+        "": _histogram(returns),
+        "rewards": f"{summary.delivery} ({summary.deliveries:,} in all)",
+        "alignment": summary.convention,
+        "states": f"{len(summary.observation_names)} dimensions",
+        "actions": f"{len(summary.action_names)} dimensions"
+        + (" (discrete choices as one-hot)" if summary.discrete_actions else ""),
+        "further fields": ", ".join(summary.extras) or "none",
+    }
+    console = Console(highlight=False)
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in facts.items():
+        table.add_row(name, Text(value))
+    console.print(Text(file, style="bold cyan"))
+    console.print(table)
+    console.print(_dimension_table(summary))
+    for warning in summary.warnings:
+        console.print(Text(f"warning: {warning}", style="yellow"))
+
+
+def _dimension_table(summary: Summary) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("dimension", overflow="fold")
+    for title in ("min", "mean", "max", "sd"):
+        table.add_column(title, justify="right", no_wrap=True)
+    names = summary.observation_names + summary.action_names
+    for i, name in enumerate(names[:_ROWS]):
+        columns = (summary.minimum, summary.mean, summary.maximum, summary.deviation)
+        table.add_row(Text(name), *(f"{column[i]:.4g}" for column in columns))
+    if len(names) > _ROWS:
+        table.add_row(f"and {len(names) - _ROWS} more (--json lists all)")
+    return table
+
+
+def _histogram(values: Any, bins: int = 40) -> str:
+    import numpy as np
+
+    counts, _ = np.histogram(values, bins=bins)
+    levels = np.ceil(counts / counts.max() * (len(_BARS) - 1)).astype(int)
+    return "".join(_BARS[level] for level in levels)

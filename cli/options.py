@@ -1,0 +1,42 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+
+
+class Size(click.ParamType[int]):
+    """A number of bytes: 500MB, 4GB."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Text to bytes."""
+        if isinstance(value, int):
+            return value
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?", str(value).lower())
+        if match is None:
+            self.fail(f"{value!r} is not a size such as 500MB or 4GB", param, ctx)
+        return int(float(match[1]) * _UNITS[match[2]])
+
+
+def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--max-episode-steps and --max-size, for commands that read a dataset."""
+    command = click.option(
+        "--max-episode-steps",
+        type=click.IntRange(min=1),
+        help="Cut episodes after so many steps, for flat files that hold no timeouts.",
+    )(command)
+    return click.option(
+        "--max-size",
+        type=Size(),
+        metavar="SIZE",
+        help="Trust the file to unpack to so much, for example 8GB. Without it, a file that "
+        "claims far more than it stores is refused.",
+    )(command)

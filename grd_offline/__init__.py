@@ -1,0 +1,52 @@
+"""Per-step rewards, causal masks and a compact state from nothing but episodic returns.
+
+The public names are imported when they are first used, so that `import grd_offline` is quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from grd_offline.registration import register_environments
+
+if TYPE_CHECKING:
+    from grd_offline.episodes import Episode, EpisodeSet
+    from grd_offline.errors import DataError, StorageError
+    from grd_offline.formats import open_recording, read, read_truth, write_dataset
+
+__all__ = [
+    "DataError",
+    "Episode",
+    "EpisodeSet",
+    "StorageError",
+    "open_recording",
+    "read",
+    "read_truth",
+    "write_dataset",
+]
+__version__ = "0.1.0"
+
+_HOMES = {
+    "DataError": "errors",
+    "Episode": "episodes",
+    "EpisodeSet": "episodes",
+    "StorageError": "errors",
+    "open_recording": "formats",
+    "read": "formats",
+    "read_truth": "formats",
+    "write_dataset": "formats",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])
+
+
+register_environments()

@@ -1,0 +1,251 @@
+"""Episodes whose reward arrives late: what every other part of the package passes on.
+
+Step t takes `actions[t]` in `observations[t]`. `rewards[t]` is what was handed out at step t, and
+`delivered[t]` says whether anything was: a delivered number is the sum of the step rewards since
+the delivery before it. One number at the end, one every K steps, and one at each step are all
+this. The true step rewards, where a dataset has them, are not part of an episode at all: they
+come from `grd_offline.formats.read_truth`, so that a fit cannot see them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grd_offline.errors import DataError
+
+FloatArray = NDArray[np.float32]
+BoolArray = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Episode:
+    """One episode: float32, read-only, checked when made."""
+
+    observations: FloatArray
+    """(T + 1, state), or (T, state) where the source does not hold the last one."""
+    actions: FloatArray
+    """(T, action); one-hot where actions are discrete."""
+    rewards: FloatArray
+    """(T,) what was delivered at each step; zero where nothing was."""
+    terminations: BoolArray
+    """(T,) the task ended here."""
+    truncations: BoolArray
+    """(T,) the episode was cut off here, by a time limit for example."""
+    delivered: BoolArray
+    """(T,) a reward was delivered here, for all steps since the last delivery."""
+
+    def __post_init__(self) -> None:
+        steps = len(self.actions)
+        if steps == 0:
+            raise DataError("no steps", field="actions")
+        _set_array(self, "observations", 2, np.float32, (steps, steps + 1))
+        _set_array(self, "actions", 2, np.float32, (steps,))
+        _set_array(self, "rewards", 1, np.float32, (steps,))
+        for field in ("terminations", "truncations", "delivered"):
+            _set_array(self, field, 1, np.bool_, (steps,))
+        for field in ("terminations", "truncations"):
+            early = np.flatnonzero(getattr(self, field)[:-1])
+            if early.size:
+                raise DataError(
+                    f"set at step {early[0]}, before the last of {steps} steps", field=field
+                )
+        stray = np.flatnonzero((self.rewards != 0) & ~self.delivered)
+        if stray.size:
+            raise DataError(
+                f"not zero at step {stray[0]}, where none is delivered", field="rewards"
+            )
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+    @property
+    def has_final_observation(self) -> bool:
+        """Whether the observation after the last action is known."""
+        return len(self.observations) == len(self) + 1
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the episode terminated or was truncated, as against a tail that just stops."""
+        return bool(self.terminations[-1] or self.truncations[-1])
+
+    def compute_return(self, discount: float = 1.0) -> float:
+        """The episode's return R.
+
+        With a reward at every step this is sum_t discount^t r_t. A number delivered for several
+        steps is their sum already, its discount inside it, and counts as it is.
+        """
+        rewards = self.rewards.astype(np.float64)
+        if self.delivered.all():
+            rewards = rewards * discount ** np.arange(len(self))
+        return float(rewards.sum())
+
+    def segments(self) -> tuple[NDArray[np.int64], NDArray[np.int64], FloatArray]:
+        """Start, stop and amount of each delivery: the sum of the step rewards in [start, stop)."""
+        stops = np.flatnonzero(self.delivered) + 1
+        starts = np.concatenate([[0], stops[:-1]]).astype(np.int64)[: len(stops)]
+        return starts, stops, self.rewards[stops - 1]
+
+    def delivered_at_end(self, discount: float = 1.0) -> Episode:
+        """The same episode with one delivery, its return, at the last step."""
+        rewards = np.zeros(len(self), np.float32)
+        delivered = np.zeros(len(self), np.bool_)
+        if self.delivered.any():
+            rewards[-1] = self.compute_return(discount)
+            delivered[-1] = True
+        return replace(self, rewards=rewards, delivered=delivered)
+
+
+def _set_array(
+    episode: Episode, field: str, ndim: int, dtype: type[np.generic], lengths: tuple[int, ...]
+) -> None:
+    array = np.asarray(getattr(episode, field))
+    if array.ndim != ndim:
+        raise DataError(f"expected {ndim} dimensions, got shape {array.shape}", field=field)
+    if len(array) not in lengths:
+        expected = " or ".join(str(n) for n in lengths)
+        raise DataError(f"expected {expected} rows, got {len(array)}", field=field)
+    if array.dtype != dtype:
+        if dtype is np.bool_:
+            array = as_flags(array, field)
+        else:
+            with np.errstate(over="ignore"):
+                converted = array.astype(dtype)
+            check_finite(converted, field, array)
+            array = converted
+    elif dtype is np.float32:
+        check_finite(array, field, array)
+    if array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    object.__setattr__(episode, field, array)
+
+
+def as_flags(array: NDArray[Any], field: str) -> BoolArray:
+    """0/1 numbers of any type as booleans; anything else is refused."""
+    wrong = np.flatnonzero((array != 0) & (array != 1))
+    if wrong.size:
+        raise DataError(f"expected 0 or 1, got {array[wrong[0]]} at step {wrong[0]}", field=field)
+    return array.astype(np.bool_)
+
+
+def check_finite(array: NDArray[Any], field: str, original: NDArray[Any]) -> None:
+    """Refuse nan, infinity, and what became infinite in float32, naming the first place."""
+    # Summing is far quicker than testing each entry; a sum that overflows is looked into.
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(array.sum(dtype=np.float64)):
+            return
+    wrong = np.argwhere(~np.isfinite(array))
+    if not len(wrong):
+        return
+    value = original[tuple(wrong[0])]
+    reason = f"{value:.4g}" if not np.isfinite(value) else f"{value:.4g}, too large for float32,"
+    place = f"at step {wrong[0][0]}"
+    if array.ndim > 1:
+        place += f", dimension {', '.join(str(i) for i in wrong[0][1:])}"
+    raise DataError(f"{reason} {place}", field=field)
+
+
+@dataclass(frozen=True, eq=False)
+class EpisodeSet(Sequence[Episode]):
+    """Episodes of one dataset, loaded one at a time: a set larger than memory streams.
+
+    Indexing with an integer loads an episode; with a slice or an array of indices it gives a
+    smaller set and loads nothing.
+    """
+
+    lengths: NDArray[np.int64]
+    """(episode,) steps in each episode."""
+    load: Callable[[int], Episode]
+    """Loads the episode with that index."""
+    observation_names: tuple[str, ...]
+    action_names: tuple[str, ...]
+    discrete_actions: bool = False
+    """Whether actions are one-hot codes of discrete choices."""
+    environment: str | None = None
+
+    @classmethod
+    def from_episodes(
+        cls,
+        episodes: Sequence[Episode],
+        *,
+        observation_names: Sequence[str] | None = None,
+        action_names: Sequence[str] | None = None,
+        discrete_actions: bool = False,
+        environment: str | None = None,
+    ) -> EpisodeSet:
+        """A set of episodes that are in memory already."""
+        if not episodes:
+            raise DataError("no episodes")
+        sizes = (episodes[0].observations.shape[1], episodes[0].actions.shape[1])
+        for index, episode in enumerate(episodes):
+            found = (episode.observations.shape[1], episode.actions.shape[1])
+            if found != sizes:
+                raise DataError(
+                    f"{found[0]} state and {found[1]} action dimensions, the first episode has "
+                    f"{sizes[0]} and {sizes[1]}",
+                    episode=index,
+                )
+        return cls(
+            lengths=np.array([len(episode) for episode in episodes], np.int64),
+            load=list(episodes).__getitem__,
+            observation_names=_names(observation_names, "s", sizes[0]),
+            action_names=_names(action_names, "a", sizes[1]),
+            discrete_actions=discrete_actions,
+            environment=environment,
+        )
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @overload
+    def __getitem__(self, index: int) -> Episode: ...
+    @overload
+    def __getitem__(self, index: slice | Sequence[int] | NDArray[np.integer]) -> EpisodeSet: ...
+    def __getitem__(
+        self, index: int | slice | Sequence[int] | NDArray[np.integer]
+    ) -> Episode | EpisodeSet:
+        chosen = np.arange(len(self))[index]
+        if np.ndim(chosen) == 0:
+            return self.load(int(chosen))
+        load = self.load
+        return replace(self, lengths=self.lengths[chosen], load=lambda i: load(int(chosen[i])))
+
+    def __iter__(self) -> Iterator[Episode]:
+        return (self.load(index) for index in range(len(self)))
+
+    @property
+    def state_size(self) -> int:
+        """Number of state dimensions."""
+        return len(self.observation_names)
+
+    @property
+    def action_size(self) -> int:
+        """Number of action dimensions."""
+        return len(self.action_names)
+
+    @property
+    def total_steps(self) -> int:
+        """Number of steps in all episodes together."""
+        return int(self.lengths.sum())
+
+    def compute_returns(self, discount: float = 1.0) -> NDArray[np.float64]:
+        """(episode,) the return of each episode; see `Episode.compute_return`."""
+        return np.array([episode.compute_return(discount) for episode in self], np.float64)
+
+    def delivered_at_end(self, discount: float = 1.0) -> EpisodeSet:
+        """The same episodes with nothing but their return, delivered at the last step."""
+        load = self.load
+        return replace(self, load=lambda i: load(i).delivered_at_end(discount))
+
+
+def _names(given: Sequence[str] | None, prefix: str, count: int) -> tuple[str, ...]:
+    if given is None:
+        return tuple(f"{prefix}{i}" for i in range(count))
+    if len(given) != count:
+        raise DataError(f"{len(given)} names for {count} dimensions")
+    return tuple(given)

@@ -1,0 +1,53 @@
+"""The one error a user of this package has to know."""
+
+from __future__ import annotations
+
+from os import PathLike
+
+
+class DataError(ValueError):
+    """Data that cannot be used: says where (file, episode, field), what was expected, what came."""
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        file: str | PathLike[str] | None = None,
+        episode: int | None = None,
+        field: str | None = None,
+    ) -> None:
+        self.reason = reason
+        self.file = None if file is None else str(file)
+        self.episode = episode
+        self.field = field
+        super().__init__(reason)
+
+    def __str__(self) -> str:
+        parts = [
+            self.file,
+            None if self.episode is None else f"episode {self.episode}",
+            self.field,
+            self.reason,
+        ]
+        line = ": ".join(part for part in parts if part is not None)
+        # File, field and reason may quote a hostile file: one line, printable characters only.
+        return "".join(c if c.isprintable() else "\ufffd" for c in line)[:1000]
+
+    def at(
+        self,
+        *,
+        file: str | PathLike[str] | None = None,
+        episode: int | None = None,
+        field: str | None = None,
+    ) -> DataError:
+        """The same error with the places filled in that were not known where it arose."""
+        return type(self)(
+            self.reason,
+            file=self.file if self.file is not None else file,
+            episode=self.episode if self.episode is not None else episode,
+            field=self.field if self.field is not None else field,
+        )
+
+
+class StorageError(OSError):
+    """A file could not be written: what was there before is untouched."""

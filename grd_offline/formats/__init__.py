@@ -1,0 +1,282 @@
+"""Datasets in and out: every common HDF5 layout, recognised from the file alone."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grd_offline.episodes import BoolArray, Episode, EpisodeSet, check_finite
+from grd_offline.errors import DataError
+from grd_offline.formats.d3rlpy import is_d3rlpy, read_d3rlpy
+from grd_offline.formats.d4rl import is_d4rl, read_d4rl, write_d4rl
+from grd_offline.formats.guard import SafeGroup, open_handle
+from grd_offline.formats.leaves import column_names, flatten
+from grd_offline.formats.minari import (
+    find_data_file,
+    is_minari,
+    local_dataset_folder,
+    read_minari,
+    write_minari,
+)
+from grd_offline.formats.own import is_own, read_own, write_own
+from grd_offline.formats.record import Array, Header, Leaf, Record, Recording
+from grd_offline.formats.robomimic import is_robomimic, read_robomimic
+
+__all__ = [
+    "WRITABLE",
+    "Header",
+    "Leaf",
+    "Record",
+    "Recording",
+    "as_episode",
+    "as_episodes",
+    "find_delay",
+    "locate",
+    "open_recording",
+    "read",
+    "read_truth",
+    "write_dataset",
+]
+
+WRITABLE = ("own", "minari", "d4rl")
+_MINARI_PREFIX = "minari:"
+
+
+def open_recording(
+    path: str | os.PathLike[str],
+    *,
+    max_episode_steps: int | None = None,
+    max_bytes: int | None = None,
+) -> Recording:
+    """Open a dataset in whatever layout it is; close it, or use it in a `with` statement.
+
+    `path` is an HDF5 file, a Minari folder, or `minari:ID` for a dataset that Minari keeps on
+    this computer. `max_episode_steps` cuts flat files without timeouts. `max_bytes` is how much a
+    single dataset of the file may claim to hold beyond what is plausible for its stored size.
+    """
+    file = _find_file(path)
+    handle = open_handle(file)
+    try:
+        root = SafeGroup(handle.id, max_bytes)
+        recording = _recognise(root, file, max_episode_steps)
+    except DataError as error:
+        handle.close()
+        raise error.at(file=path) from None
+    except BaseException:
+        handle.close()
+        raise
+
+    def load(index: int) -> Record:
+        with locate(path, index):
+            return recording.load(index)
+
+    def load_rewards(index: int) -> Array:
+        with locate(path, index):
+            return recording.load_rewards(index)
+
+    return replace(recording, load=load, load_rewards=load_rewards, close=handle.close)
+
+
+def read(
+    path: str | os.PathLike[str],
+    *,
+    delay: int | str | None = None,
+    max_episode_steps: int | None = None,
+    max_bytes: int | None = None,
+) -> EpisodeSet:
+    """The episodes of a dataset, streamed from its file as they are used.
+
+    `delay` says when rewards are delivered ("end", "step", or every K steps) where the file does
+    not say and guessing from the zeros would be wrong.
+    """
+    recording = open_recording(path, max_episode_steps=max_episode_steps, max_bytes=max_bytes)
+    return as_episodes(recording, path, delay=delay)
+
+
+def as_episodes(
+    recording: Recording, path: str | os.PathLike[str], *, delay: int | str | None = None
+) -> EpisodeSet:
+    """The float32 view of a recording, which is all that a fit gets to see."""
+    _note_types(recording)
+    header = recording.header
+    when = delay if delay is not None else find_delay(recording)
+
+    def load(index: int) -> Episode:
+        record = recording.load(index)
+        with locate(path, index):
+            return as_episode(record, header, when)
+
+    names = []
+    for given, leaves, prefix in (
+        (header.observation_names, header.observation_leaves, "s"),
+        (header.action_names, header.action_leaves, "a"),
+    ):
+        default = column_names(leaves, prefix)
+        if given is not None and len(given) != len(default):
+            raise DataError(f"{len(given)} names for {len(default)} columns", file=path)
+        names.append(given if given is not None else default)
+    return EpisodeSet(
+        lengths=recording.lengths,
+        load=load,
+        observation_names=names[0],
+        action_names=names[1],
+        discrete_actions=any(leaf.categories for leaf in header.action_leaves),
+        environment=header.environment,
+    )
+
+
+def as_episode(record: Record, header: Header, delay: int | str) -> Episode:
+    """The float32 view of one record."""
+    return Episode(
+        observations=flatten(header.observation_leaves, record.observations, "observations"),
+        actions=flatten(header.action_leaves, record.actions, "actions"),
+        rewards=record.rewards,
+        terminations=record.terminations,
+        truncations=record.truncations,
+        delivered=_delivered(record, delay),
+    )
+
+
+def find_delay(recording: Recording) -> int | str:
+    """When rewards are delivered: as the file says, or as the zeros among the rewards show.
+
+    Nothing but zeros before the last step of every episode: "end". Zeros everywhere but at
+    multiples of K, and mostly not zero there: K. Anything else: "step".
+    """
+    if recording.header.delay is not None:
+        return recording.header.delay
+    step, hits, slots = 0, 0, 0
+    for index in range(len(recording)):
+        rewards = recording.load_rewards(index)
+        inner = np.flatnonzero(rewards[:-1]) + 1
+        hits += len(inner)
+        slots += len(rewards) - 1
+        step = math.gcd(step, *inner.tolist())
+    if hits == 0:
+        return "end"
+    return step if step > 1 and hits > 0.5 * slots / step else "step"
+
+
+def read_truth(
+    path: str | os.PathLike[str], field: str = "true_rewards", *, max_bytes: int | None = None
+) -> list[NDArray[np.float64]]:
+    """The true step rewards of each episode, for judging a fit: never an input to one."""
+    with open_recording(path, max_bytes=max_bytes) as recording:
+        truth = []
+        for index, record in enumerate(recording):
+            with locate(path, index):
+                found = record.rewards if field == "rewards" else record.extras.get(field)
+                if found is None:
+                    known = ", ".join(sorted(record.extras)) or "none"
+                    raise DataError(f"is missing; further fields here: {known}", field=field)
+                if found.shape != record.rewards.shape:
+                    raise DataError(
+                        f"expected shape {record.rewards.shape}, got {found.shape}", field=field
+                    )
+                check_finite(found, field, found)
+                truth.append(found.astype(np.float64))
+        return truth
+
+
+def write_dataset(
+    path: str | os.PathLike[str],
+    header: Header,
+    records: Iterable[Record],
+    *,
+    layout: str = "own",
+    lengths: NDArray[np.int64] | None = None,
+) -> list[str]:
+    """Write a dataset, all or nothing, streaming; gives what is worth a warning.
+
+    The flat layout of D4RL needs the `lengths` of all episodes beforehand.
+    """
+    if layout == "own":
+        write_own(path, header, records)
+        return []
+    if layout == "minari":
+        return write_minari(path, header, records)
+    if layout == "d4rl":
+        if lengths is None:
+            raise ValueError("the d4rl layout needs the lengths of the episodes")
+        return write_d4rl(path, header, records, lengths)
+    raise ValueError(f"layout: expected one of {', '.join(WRITABLE)}, got {layout!r}")
+
+
+def _find_file(path: str | os.PathLike[str]) -> Path:
+    text = os.fspath(path)
+    if text.startswith(_MINARI_PREFIX):
+        folder = local_dataset_folder(text.removeprefix(_MINARI_PREFIX))
+        found = find_data_file(folder)
+        if found is None:
+            raise DataError(f"no Minari dataset in {folder}; download it with minari", file=path)
+        return found
+    folder = Path(path)
+    if folder.is_dir():
+        found = find_data_file(folder)
+        if found is None:
+            raise DataError("is a folder without a Minari dataset (main_data.hdf5)", file=path)
+        return found
+    return folder
+
+
+def _recognise(root: SafeGroup, file: Path, max_episode_steps: int | None) -> Recording:
+    readers: list[tuple[Callable[[SafeGroup], bool], Callable[[], Recording]]] = [
+        (is_own, lambda: read_own(root)),
+        (is_minari, lambda: read_minari(root, file)),
+        (is_d3rlpy, lambda: read_d3rlpy(root)),
+        (is_d4rl, lambda: read_d4rl(root, max_episode_steps)),
+        (is_robomimic, lambda: read_robomimic(root)),
+    ]
+    for matches, reader in readers:
+        if matches(root):
+            return reader()
+    names = ", ".join(sorted(root.names())[:8]) or "nothing"
+    raise DataError(
+        f"layout not recognised (own, Minari, D4RL, d3rlpy, robomimic); the file holds {names}"
+    )
+
+
+def _note_types(recording: Recording) -> None:
+    header = recording.header
+    wide = [
+        field
+        for field, leaves in (
+            ("observations", header.observation_leaves),
+            ("actions", header.action_leaves),
+        )
+        if any(leaf.dtype == "float64" for leaf in leaves)
+    ]
+    if wide:
+        recording.warn(f"{' and '.join(wide)} in float64: used in float32")
+
+
+def _delivered(record: Record, delay: int | str) -> BoolArray:
+    stored = record.extras.get("delivered")
+    if stored is not None:
+        return stored.astype(np.bool_)
+    steps = len(record.rewards)
+    if delay == "step":
+        return np.ones(steps, np.bool_)
+    delivered = np.zeros(steps, np.bool_)
+    if isinstance(delay, int):
+        delivered[delay - 1 :: delay] = True
+    # What an episode that just stops would still have been given is not known.
+    finished = bool(record.terminations[-1] or record.truncations[-1])
+    delivered[-1] |= finished or record.rewards[-1] != 0
+    return delivered
+
+
+@contextmanager
+def locate(path: str | os.PathLike[str], index: int) -> Iterator[None]:
+    """Errors raised inside say in which file and episode they arose."""
+    try:
+        yield
+    except DataError as error:
+        raise error.at(file=path, episode=index) from None

@@ -1,0 +1,362 @@
+"""D4RL's flat layout: all steps below one another, cut into episodes by two flags.
+
+Also read: d3rlpy's first layout, which has `episode_terminals` in the place of `timeouts`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from grd_offline.episodes import as_flags
+from grd_offline.errors import DataError
+from grd_offline.formats.groups import vector_length
+from grd_offline.formats.guard import SafeDataset, SafeGroup, UnsupportedType
+from grd_offline.formats.hdf5 import (
+    create_dataset,
+    create_hdf5,
+    header_as_texts,
+    header_from_texts,
+    verify_hdf5,
+    write_attributes,
+)
+from grd_offline.formats.leaves import as_choice, check_leaf
+from grd_offline.formats.record import Array, Header, Leaf, Leaves, Record, Recording
+from grd_offline.storage import replace_file
+
+NAME = "d4rl"
+_FLAGS = ("terminals", "timeouts", "episode_terminals")
+_ATTRIBUTES = "episode_attributes"
+_FINAL = "final"
+_RESERVED = (
+    "observations",
+    "actions",
+    "rewards",
+    "next_observations",
+    _FINAL,
+    *_FLAGS,
+    _ATTRIBUTES,
+)
+_DEPTH = 8
+_BLOCK = 2**20
+
+
+def is_d4rl(root: SafeGroup) -> bool:
+    """Whether the file has the flat arrays."""
+    return {"observations", "actions", "terminals"} <= set(root.names())
+
+
+def read_d4rl(root: SafeGroup, max_episode_steps: int | None = None) -> Recording:
+    """A flat file; `max_episode_steps` cuts episodes where the file has no timeouts."""
+    names = set(root.names())
+    steps = vector_length(root.dataset("rewards"), "rewards")
+    columns: dict[str, SafeDataset] = {
+        name: _column(root, name, steps)
+        for name in ("observations", "actions", "next_observations")
+        if name in names
+    }
+    texts = root.attributes()
+    if "observation_leaves" in texts:
+        header = header_from_texts(texts)
+    else:
+        header = Header(
+            observation_leaves=(_leaf(columns["observations"], "observations"),),
+            action_leaves=(_action_leaf(columns["actions"]),),
+        )
+    for field, leaves in (
+        ("observations", header.observation_leaves),
+        ("actions", header.action_leaves),
+    ):
+        for leaf in leaves:
+            check_leaf(leaf, field)
+        _check_width(columns[field], leaves, field)
+    terminations, truncations = _ends(root, names, steps, max_episode_steps)
+    stops = np.flatnonzero(terminations | truncations) + 1
+    unfinished = len(stops) == 0 or stops[-1] < steps
+    if unfinished:
+        stops = np.append(stops, steps)
+    starts = np.concatenate([[0], stops[:-1]])
+    extras = _find_extras(root, names)
+    attributes = _read_attributes(root, names, len(stops))
+    finals = _find_finals(root, names)
+
+    def load_rewards(index: int) -> Array:
+        rows = root.dataset("rewards").read(int(starts[index]), int(stops[index]))
+        return rows.reshape(-1)
+
+    def load(index: int) -> Record:
+        start, stop = int(starts[index]), int(stops[index])
+        rows = columns["observations"].read(start, stop)
+        values: Leaves = {}
+        if "next_observations" in columns:
+            following = columns["next_observations"].read(start, stop)
+            if not np.array_equal(rows[1:], following[:-1]):
+                recording.warn(
+                    "next_observations do not follow on from observations inside an episode: "
+                    "kept as they are, and only the last is used"
+                )
+                values["next_observations"] = following
+            rows = np.concatenate([rows, following[-1:].astype(rows.dtype)])
+        for path, dataset in extras.items():
+            values[path] = dataset.read(start, stop)
+            if path in finals:
+                last = finals[path].read(index, index + 1)
+                values[path] = np.concatenate([values[path], last])
+        return Record(
+            observations=_split(rows, header.observation_leaves),
+            actions=_split(columns["actions"].read(start, stop), header.action_leaves),
+            rewards=load_rewards(index),
+            terminations=terminations[start:stop],
+            truncations=truncations[start:stop],
+            extras=values,
+            attributes=attributes[index] if attributes else {},
+        )
+
+    recording = Recording(
+        layout=NAME,
+        warnings=root.notes,
+        header=header,
+        lengths=stops - starts,
+        load=load,
+        load_rewards=load_rewards,
+    )
+    if unfinished:
+        recording.warn(
+            f"the last {stops[-1] - starts[-1]} steps end with neither a terminal nor a timeout: "
+            "kept as an unfinished episode"
+        )
+    return recording
+
+
+def write_d4rl(
+    path: str | os.PathLike[str],
+    header: Header,
+    records: Iterable[Record],
+    lengths: NDArray[np.int64],
+) -> list[str]:
+    """Write a flat file with timeouts and next_observations, all or nothing; gives warnings."""
+    warnings: list[str] = []
+    with replace_file(path, verify=verify_hdf5) as output, create_hdf5(output) as file:
+        write_attributes(file, header_as_texts(header))
+        table = _Table(file, lengths)
+        attributes = []
+        for index, record in enumerate(records):
+            try:
+                _write_record(table, record)
+            except DataError as error:
+                raise error.at(episode=index) from None
+            attributes.append(dict(record.attributes))
+            table.next_episode()
+            output.check()
+        table.check_complete()
+        if any(attributes):
+            text = np.frombuffer(json.dumps(attributes).encode(), np.uint8)
+            file.create_dataset(_ATTRIBUTES, data=text)
+        if "next_observations" not in file:
+            warnings.append(
+                "the source has no last observation per episode: next_observations is left out"
+            )
+    return warnings
+
+
+class _Table:
+    """Flat datasets that are filled episode by episode."""
+
+    def __init__(self, file: h5py.File, lengths: NDArray[np.int64]) -> None:
+        self._file = file
+        self._lengths = lengths
+        self._episode = 0
+        self._start = 0
+        self._paths: dict[str, int] = {}
+
+    def put(self, path: str, rows: Array) -> None:
+        """The rows of this episode."""
+        self._fill(path, rows, int(self._lengths.sum()), self._start)
+
+    def put_final(self, path: str, row: Array) -> None:
+        """One row per episode."""
+        self._fill(path, row, len(self._lengths), self._episode)
+
+    def next_episode(self) -> None:
+        """Go on to the next episode; every column must have been filled for this one."""
+        for path, filled in self._paths.items():
+            if filled != self._episode + 1:
+                raise DataError(
+                    "is not in every episode, which a flat file cannot hold",
+                    episode=self._episode,
+                    field=path,
+                )
+        self._start += int(self._lengths[self._episode])
+        self._episode += 1
+
+    def check_complete(self) -> None:
+        """All episodes that were announced must have come."""
+        if self._episode != len(self._lengths):
+            raise DataError(f"{len(self._lengths)} episodes announced, {self._episode} came")
+
+    def _fill(self, path: str, rows: Array, total: int, start: int) -> None:
+        if path not in self._paths:
+            if self._episode:
+                raise DataError(
+                    "is not in every episode, which a flat file cannot hold", field=path
+                )
+            create_dataset(self._file, path, (total, *rows.shape[1:]), rows.dtype)
+            self._paths[path] = 0
+        dataset = self._file[path]
+        if dataset.shape[1:] != rows.shape[1:] or dataset.dtype != rows.dtype:
+            raise DataError(
+                f"{rows.dtype} of shape {rows.shape[1:]} per step, earlier episodes have "
+                f"{dataset.dtype} of shape {dataset.shape[1:]}",
+                field=path,
+            )
+        dataset[start : start + len(rows)] = rows
+        self._paths[path] += 1
+
+
+def _write_record(table: _Table, record: Record) -> None:
+    steps = len(record.rewards)
+    observations = _join(record.observations)
+    table.put("observations", observations[:steps])
+    if len(observations) == steps + 1:
+        table.put("next_observations", record.extras.get("next_observations", observations[1:]))
+    table.put("actions", _join(record.actions))
+    table.put("rewards", record.rewards)
+    table.put("terminals", as_flags(record.terminations, "terminations"))
+    table.put("timeouts", as_flags(record.truncations, "truncations"))
+    for path, array in record.extras.items():
+        if path in _RESERVED and path != "next_observations":
+            raise DataError("is a name of the layout itself", field=path)
+        if array.ndim == 0 or len(array) not in (steps, steps + 1):
+            raise DataError(f"has shape {array.shape}, expected a row per step", field=path)
+        if path == "next_observations":
+            continue
+        table.put(path, array[:steps])
+        if len(array) == steps + 1:
+            table.put_final(f"{_FINAL}/{path}", array[steps:])
+
+
+def _join(leaves: Leaves) -> Array:
+    if list(leaves) == [""]:
+        return leaves[""]
+    return np.concatenate([array.reshape(len(array), -1) for array in leaves.values()], axis=1)
+
+
+def _split(rows: Array, leaves: tuple[Leaf, ...]) -> Leaves:
+    if len(leaves) == 1 and leaves[0].path == "":
+        return {"": rows.reshape(len(rows), *leaves[0].shape)}
+    arrays: Leaves = {}
+    column = 0
+    for leaf in leaves:
+        width = int(np.prod(leaf.shape, dtype=np.int64))
+        part = rows[:, column : column + width]
+        arrays[leaf.path] = part.reshape(len(rows), *leaf.shape).astype(leaf.dtype)
+        column += width
+    return arrays
+
+
+def _column(root: SafeGroup, name: str, steps: int) -> SafeDataset:
+    dataset = root.dataset(name)
+    if not dataset.shape or dataset.shape[0] != steps:
+        got = dataset.shape[0] if dataset.shape else "a single number"
+        raise DataError(f"expected {steps} rows as in rewards, got {got}", field=name)
+    return dataset
+
+
+def _leaf(dataset: SafeDataset, field: str) -> Leaf:
+    leaf = Leaf("", dataset.shape[1:], dataset.dtype.newbyteorder("=").name)
+    return check_leaf(leaf, field)
+
+
+def _action_leaf(dataset: SafeDataset) -> Leaf:
+    leaf = _leaf(dataset, "actions")
+    blocks = range(0, dataset.shape[0], _BLOCK)
+    return as_choice(leaf, (dataset.read(start, start + _BLOCK) for start in blocks))
+
+
+def _check_width(dataset: SafeDataset, leaves: tuple[Leaf, ...], field: str) -> None:
+    expected = sum(int(np.prod(leaf.shape, dtype=np.int64)) for leaf in leaves)
+    found = int(np.prod(dataset.shape[1:], dtype=np.int64))
+    if expected != found:
+        raise DataError(f"expected {expected} columns, got {found}", field=field)
+
+
+def _ends(
+    root: SafeGroup, names: set[str], steps: int, max_episode_steps: int | None
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    terminations = _flags(root, "terminals", steps)
+    if "timeouts" in names:
+        return terminations, _flags(root, "timeouts", steps)
+    if "episode_terminals" in names:
+        return terminations, _flags(root, "episode_terminals", steps) & ~terminations
+    if max_episode_steps is None:
+        raise DataError(
+            "is missing, so episodes cannot be cut: pass --max-episode-steps", field="timeouts"
+        )
+    truncations = np.zeros(steps, np.bool_)
+    begin = 0
+    for end in [*np.flatnonzero(terminations), steps - 1]:
+        truncations[begin + max_episode_steps - 1 : end + 1 : max_episode_steps] = True
+        begin = int(end) + 1
+    return terminations, truncations & ~terminations
+
+
+def _flags(root: SafeGroup, name: str, steps: int) -> NDArray[np.bool_]:
+    return as_flags(_column(root, name, steps).read().reshape(-1)[:steps], name)
+
+
+def _find_extras(root: SafeGroup, names: set[str]) -> dict[str, SafeDataset]:
+    found: dict[str, SafeDataset] = {}
+    steps = root.dataset("rewards").shape[0]
+
+    def keep(path: str, dataset: SafeDataset) -> None:
+        if dataset.shape and dataset.shape[0] == steps:
+            found[path] = dataset
+
+    for name in sorted(names - set(_RESERVED) - {"metadata"}):
+        _visit(root, name, name, keep)
+    return found
+
+
+def _find_finals(root: SafeGroup, names: set[str]) -> dict[str, SafeDataset]:
+    found: dict[str, SafeDataset] = {}
+    if _FINAL in names:
+        _visit(root, _FINAL, _FINAL, lambda path, dataset: found.update({path[6:]: dataset}))
+    return found
+
+
+def _visit(
+    group: SafeGroup,
+    name: str,
+    path: str,
+    keep: Callable[[str, SafeDataset], None],
+    depth: int = 0,
+) -> None:
+    try:
+        found = group.get(name)
+    except UnsupportedType:
+        return
+    if isinstance(found, SafeDataset):
+        keep(path, found)
+    elif isinstance(found, SafeGroup):
+        if depth == _DEPTH:
+            raise DataError(f"groups nested more than {_DEPTH} deep", field=path)
+        for member in found.names():
+            _visit(found, member, f"{path}/{member}", keep, depth + 1)
+
+
+def _read_attributes(root: SafeGroup, names: set[str], episodes: int) -> list[dict[str, Any]]:
+    if _ATTRIBUTES not in names:
+        return []
+    try:
+        attributes = json.loads(root.dataset(_ATTRIBUTES).read().astype(np.uint8).tobytes())
+        if len(attributes) != episodes or not all(isinstance(a, dict) for a in attributes):
+            raise ValueError("count")
+    except (ValueError, TypeError, RecursionError) as error:
+        raise DataError("is damaged", field=_ATTRIBUTES) from error
+    return list(attributes)

@@ -1,0 +1,170 @@
+"""What all written HDF5 layouts share: checksummed datasets, headers as attributes, a check."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from grd_offline.errors import DataError, StorageError
+from grd_offline.formats.record import Array, Header, Leaf
+from grd_offline.storage import OutputFile
+
+CHUNK_BYTES = 2**20
+_BLOCK_BYTES = 8 * 2**20
+
+
+@contextmanager
+def create_hdf5(output: OutputFile) -> Iterator[h5py.File]:
+    """An HDF5 file that writes through `output`."""
+    file = h5py.File(output, "w", libver=("v110", "latest"), rdcc_nbytes=4 * CHUNK_BYTES)
+    try:
+        yield file
+        output.check()
+    finally:
+        file.close()
+
+
+def create_dataset(
+    group: h5py.Group, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> h5py.Dataset:
+    """An empty dataset with a checksum on every chunk."""
+    if not shape or 0 in shape:
+        return group.create_dataset(name, shape, dtype)
+    row = dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
+    rows = min(shape[0], max(1, CHUNK_BYTES // row))
+    return group.create_dataset(name, shape, dtype, chunks=(rows, *shape[1:]), fletcher32=True)
+
+
+def write_array(group: h5py.Group, name: str, array: Array) -> None:
+    """Store an array with a checksum."""
+    dataset = create_dataset(group, name, array.shape, array.dtype)
+    if array.size:
+        dataset[...] = array
+
+
+def verify_hdf5(path: Path) -> None:
+    """Read every dataset back, which checks every checksum."""
+    try:
+        with h5py.File(path, "r", locking=False) as file:
+            file.visititems(lambda _, item: _read_back(item))
+    except (OSError, RuntimeError, KeyError, ValueError) as error:
+        raise StorageError(f"{path}: what was written cannot be read back: {error}") from error
+
+
+def _read_back(item: h5py.Group | h5py.Dataset) -> None:
+    if not isinstance(item, h5py.Dataset) or not item.size:
+        return
+    if item.chunks is None or item.nbytes <= _BLOCK_BYTES:
+        _ = item[()]
+        return
+    rows = item.chunks[0] * max(1, _BLOCK_BYTES // CHUNK_BYTES)
+    for start in range(0, len(item), rows):
+        _ = item[start : start + rows]
+
+
+def header_as_texts(header: Header) -> dict[str, str]:
+    """A header as a few texts: plain where it is one, JSON otherwise."""
+    values = {
+        "environment": header.environment,
+        "observation_names": header.observation_names,
+        "action_names": header.action_names,
+        "observation_leaves": [asdict(leaf) for leaf in header.observation_leaves],
+        "action_leaves": [asdict(leaf) for leaf in header.action_leaves],
+        "delay": header.delay,
+        "discount": header.discount,
+        "settings": dict(header.settings),
+        "truth": dict(header.truth),
+        "source": dict(header.source),
+    }
+    return {
+        name: value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+        for name, value in values.items()
+        if value not in (None, {})
+    }
+
+
+def header_from_texts(texts: Mapping[str, Any]) -> Header:
+    """The header that `header_as_texts` took apart."""
+    try:
+        delay = texts.get("delay")
+        return Header(
+            observation_leaves=_leaves(texts["observation_leaves"]),
+            action_leaves=_leaves(texts["action_leaves"]),
+            observation_names=_names(texts.get("observation_names")),
+            action_names=_names(texts.get("action_names")),
+            environment=_text(texts.get("environment")),
+            delay=_checked_delay(delay),
+            discount=_checked_discount(json.loads(texts.get("discount", "1.0"))),
+            settings=_mapping(texts.get("settings")),
+            truth=_mapping(texts.get("truth")),
+            source=_mapping(texts.get("source")),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        name = f"{error.args[0]!r} " if isinstance(error, KeyError) else ""
+        raise DataError(f"{name}missing or damaged", field="attributes") from error
+
+
+def write_attributes(group: h5py.Group, texts: Mapping[str, int | float | str]) -> None:
+    """Attributes as numbers and fixed-length UTF-8: variable-length text is unsafe to read back."""
+    for name, value in texts.items():
+        if isinstance(value, str):
+            encoded = value.encode("utf-8") or b"\0"
+            dtype = h5py.string_dtype("utf-8", len(encoded))
+            group.attrs.create(name, np.array(encoded, dtype=dtype))
+        else:
+            group.attrs[name] = value
+
+
+def _leaves(text: str) -> tuple[Leaf, ...]:
+    leaves = []
+    for entry in json.loads(text):
+        categories = entry["categories"]
+        leaves.append(
+            Leaf(
+                path=str(entry["path"]),
+                shape=tuple(_count(n) for n in entry["shape"]),
+                dtype=np.dtype(entry["dtype"]).name,
+                categories=None if categories is None else tuple(_count(n) for n in categories),
+                starts=tuple(int(n) for n in entry["starts"]),
+            )
+        )
+    if not leaves or len({leaf.path for leaf in leaves}) < len(leaves):
+        raise ValueError("leaves")
+    return tuple(leaves)
+
+
+def _count(number: Any) -> int:
+    if not isinstance(number, int) or not 0 < number < 2**20:
+        raise ValueError(f"{number} entries")
+    return number
+
+
+def _names(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(str(name) for name in json.loads(text))
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _checked_delay(text: str | None) -> int | str | None:
+    if text is None or text in ("end", "step"):
+        return text
+    return _count(json.loads(text))
+
+
+def _checked_discount(value: Any) -> float:
+    if not 0 < float(value) <= 1:
+        raise ValueError("discount")
+    return float(value)
+
+
+def _mapping(text: str | None) -> dict[str, Any]:
+    return {} if text is None else dict(json.loads(text))

@@ -1,0 +1,199 @@
+"""Nested observations and actions as one flat float32 array with a name per column."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from grd_offline.episodes import FloatArray, check_finite
+from grd_offline.errors import DataError
+from grd_offline.formats.record import Array, Leaf, Leaves
+
+MAX_CHOICES = 1000
+"""Whole numbers up to here are taken for discrete choices, where the file does not say."""
+
+
+def flatten(leaves: Sequence[Leaf], arrays: Leaves, field: str) -> FloatArray:
+    """All leaves side by side, (time, column); discrete choices become one-hot."""
+    columns = [_columns(leaf, arrays[leaf.path], _field(field, leaf)) for leaf in leaves]
+    return columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
+
+
+def _columns(leaf: Leaf, array: Array, field: str) -> FloatArray:
+    flat = array.reshape(len(array), -1)
+    if leaf.categories is not None:
+        return _one_hot(leaf, flat, field)
+    with np.errstate(over="ignore"):
+        converted = flat.astype(np.float32, copy=False)
+    check_finite(converted, field, flat)
+    return converted
+
+
+def _one_hot(leaf: Leaf, flat: Array, field: str) -> FloatArray:
+    assert leaf.categories is not None
+    codes = []
+    for column, (count, start) in enumerate(zip(leaf.categories, leaf.starts, strict=True)):
+        choice = flat[:, column] - start
+        wrong = np.flatnonzero((choice < 0) | (choice >= count) | (choice != np.floor(choice)))
+        if wrong.size:
+            raise DataError(
+                f"{flat[wrong[0], column]} at step {wrong[0]}, expected a choice from {start} "
+                f"to {start + count - 1}",
+                field=field,
+            )
+        codes.append(np.eye(count, dtype=np.float32)[choice.astype(np.int64)])
+    return codes[0] if len(codes) == 1 else np.concatenate(codes, axis=1)
+
+
+def column_names(leaves: Sequence[Leaf], prefix: str) -> tuple[str, ...]:
+    """A name per flat column where the source gives none: s0, position[2], a=1."""
+    names: list[str] = []
+    for leaf in leaves:
+        entries = [""] if not leaf.shape else [str(i) for i in np.ndindex(leaf.shape)]
+        entries = [entry.strip("(),").replace(" ", "") for entry in entries]
+        for index, entry in enumerate(entries):
+            if leaf.path:
+                name = f"{leaf.path}[{entry}]" if len(entries) > 1 else leaf.path
+            else:
+                name = f"{prefix}{entry}"
+            if leaf.categories is None:
+                names.append(name)
+            else:
+                start = leaf.starts[index]
+                names += [f"{name}={start + c}" for c in range(leaf.categories[index])]
+    return tuple(names)
+
+
+def check_leaf(leaf: Leaf, field: str) -> Leaf:
+    """Refuse what is no vector: images above all."""
+    if len(leaf.shape) >= 3 or (len(leaf.shape) == 2 and leaf.dtype == "uint8"):
+        raise DataError(
+            f"images of shape {leaf.shape} are not supported, only vectors of numbers",
+            field=_field(field, leaf),
+        )
+    if leaf.size == 0:
+        raise DataError(f"is empty: shape {leaf.shape} per step", field=_field(field, leaf))
+    return leaf
+
+
+def as_choice(leaf: Leaf, blocks: Iterable[Array]) -> Leaf:
+    """An action of one small whole number is a discrete choice: how many there are, the data say.
+
+    For layouts that do not store the action space.
+    """
+    if math.prod(leaf.shape) != 1 or np.dtype(leaf.dtype).kind not in "iu":
+        return leaf
+    largest = -1
+    for block in blocks:
+        if block.size and (block.min() < 0 or block.max() >= MAX_CHOICES):
+            return leaf
+        largest = max(largest, int(block.max(initial=-1)))
+    return replace(leaf, categories=(largest + 1,), starts=(0,)) if largest >= 0 else leaf
+
+
+def check_rows(leaf: Leaf, array: Array, field: str) -> None:
+    """Refuse an episode whose arrays differ in shape from what the dataset's first one said."""
+    if array.shape[1:] != leaf.shape:
+        raise DataError(
+            f"expected shape {leaf.shape} per step, got {array.shape[1:]}",
+            field=_field(field, leaf),
+        )
+
+
+def _field(field: str, leaf: Leaf) -> str:
+    return f"{field}/{leaf.path}" if leaf.path else field
+
+
+def leaves_from_space(space: str | Mapping[str, Any], path: str = "") -> tuple[Leaf, ...] | None:
+    """The leaves of a space that Minari serialised as JSON; None where it cannot be understood.
+
+    Nothing but the JSON is looked at: no space and no environment is built from a file.
+    """
+    try:
+        parsed = json.loads(space) if isinstance(space, str) else space
+        return _leaves_from_space(parsed, path)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
+        return None
+
+
+def _leaves_from_space(space: Mapping[str, Any], path: str) -> tuple[Leaf, ...]:
+    kind = space["type"]
+    if kind in ("Dict", "Tuple"):
+        subspaces = space["subspaces"]
+        items = (
+            sorted(subspaces.items())
+            if kind == "Dict"
+            else [(f"_index_{i}", subspace) for i, subspace in enumerate(subspaces)]
+        )
+        prefix = f"{path}/" if path else ""
+        return tuple(
+            leaf for name, subspace in items for leaf in _leaves_from_space(subspace, prefix + name)
+        )
+    if kind == "Box":
+        dtype = np.dtype(space["dtype"]).name
+        return (Leaf(path, tuple(int(n) for n in space["shape"]), dtype),)
+    if kind == "Discrete":
+        return (Leaf(path, (), "int64", (int(space["n"]),), (int(space["start"]),)),)
+    if kind == "MultiDiscrete":
+        counts = tuple(int(n) for n in space["nvec"])
+        starts = tuple(int(n) for n in space["start"])
+        return (Leaf(path, (len(counts),), "int64", counts, starts),)
+    if kind == "MultiBinary":
+        shape = space["n"] if isinstance(space["n"], list) else [space["n"]]
+        return (Leaf(path, tuple(int(n) for n in shape), "int8"),)
+    raise ValueError(kind)
+
+
+def space_from_leaves(leaves: Sequence[Leaf]) -> dict[str, Any]:
+    """A space in Minari's JSON that holds these leaves."""
+    if len(leaves) == 1 and not leaves[0].path:
+        return _space_of(leaves[0])
+    names: dict[str, list[Leaf]] = {}
+    for leaf in leaves:
+        head, _, rest = leaf.path.partition("/")
+        names.setdefault(head, []).append(
+            Leaf(rest, leaf.shape, leaf.dtype, leaf.categories, leaf.starts)
+        )
+    subspaces = {name: space_from_leaves(members) for name, members in names.items()}
+    if list(subspaces) == [f"_index_{i}" for i in range(len(subspaces))]:
+        return {"type": "Tuple", "subspaces": list(subspaces.values())}
+    return {"type": "Dict", "subspaces": dict(sorted(subspaces.items()))}
+
+
+def _space_of(leaf: Leaf) -> dict[str, Any]:
+    if leaf.categories is None:
+        shape = list(leaf.shape)
+        low, high = _bounds(np.dtype(leaf.dtype))
+        return {
+            "type": "Box",
+            "dtype": leaf.dtype,
+            "shape": shape,
+            "low": np.full(shape, low).tolist(),
+            "high": np.full(shape, high).tolist(),
+        }
+    if not leaf.shape:
+        return {
+            "type": "Discrete",
+            "dtype": "int64",
+            "start": leaf.starts[0],
+            "n": leaf.categories[0],
+        }
+    return {
+        "type": "MultiDiscrete",
+        "dtype": "int64",
+        "nvec": list(leaf.categories),
+        "start": list(leaf.starts),
+    }
+
+
+def _bounds(dtype: np.dtype[Any]) -> tuple[float, float]:
+    if dtype.kind == "f":
+        return -np.inf, np.inf
+    if dtype.kind == "b":
+        return 0, 1
+    return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)

@@ -1,0 +1,71 @@
+"""Our own layout: Minari's episode groups in one file, with the header in root attributes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from grd_offline.errors import DataError
+from grd_offline.formats.groups import (
+    episode_lengths,
+    load_episode,
+    load_vector,
+    write_episodes,
+)
+from grd_offline.formats.guard import SafeGroup
+from grd_offline.formats.hdf5 import (
+    create_hdf5,
+    header_as_texts,
+    header_from_texts,
+    verify_hdf5,
+    write_attributes,
+)
+from grd_offline.formats.leaves import check_leaf
+from grd_offline.formats.record import Header, Record, Recording
+from grd_offline.storage import replace_file
+
+NAME = "own"
+FORMAT_ATTRIBUTE = "grd_offline_format"
+FORMAT_VERSION = 1
+
+
+def is_own(root: SafeGroup) -> bool:
+    """Whether the file says it is in this layout."""
+    return FORMAT_ATTRIBUTE in root.attributes() and any(
+        name.startswith("episode_") for name in root.names()
+    )
+
+
+def read_own(root: SafeGroup) -> Recording:
+    """A file in this layout."""
+    attributes = root.attributes()
+    version = attributes[FORMAT_ATTRIBUTE]
+    if version != FORMAT_VERSION:
+        raise DataError(
+            f"written by another version of this package: format {version}, this one reads "
+            f"format {FORMAT_VERSION}"
+        )
+    header = header_from_texts(attributes)
+    for field, leaves in (
+        ("observations", header.observation_leaves),
+        ("actions", header.action_leaves),
+    ):
+        for leaf in leaves:
+            check_leaf(leaf, field)
+    recording = Recording(
+        layout=NAME,
+        warnings=root.notes,
+        header=header,
+        lengths=episode_lengths(root),
+        load=lambda index: load_episode(root, index, header, recording.warn),
+        load_rewards=lambda index: load_vector(root.group(f"episode_{index}"), "rewards"),
+    )
+    return recording
+
+
+def write_own(path: str | os.PathLike[str], header: Header, records: Iterable[Record]) -> None:
+    """Write a file in this layout, all or nothing."""
+    with replace_file(path, verify=verify_hdf5) as output, create_hdf5(output) as file:
+        file.attrs[FORMAT_ATTRIBUTE] = FORMAT_VERSION
+        write_attributes(file, header_as_texts(header))
+        write_episodes(file, records, output.check)

@@ -1,0 +1,114 @@
+"""One dataset as it is stored, whatever its layout: nothing is converted, so nothing is lost.
+
+A `Recording` is what a layout's reader gives and a layout's writer takes. Its episodes are
+`Record`s with the dtypes of the file; `Recording.episodes` is the float32 view that fits use.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Leaves = dict[str, Array]
+"""The arrays of a possibly nested space by path: {"": array} for a plain one, {"position": ...,
+"arm/angle": ...} for a Dict, {"_index_0": ...} for a Tuple (Minari's names)."""
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One array of an observation or action, without its leading time axis."""
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: str
+    categories: tuple[int, ...] | None = None
+    """Number of choices of each entry where entries are discrete choices: read as one-hot."""
+    starts: tuple[int, ...] = ()
+    """The smallest choice of each entry; 0 where not given."""
+
+    def __post_init__(self) -> None:
+        entries = math.prod(self.shape)
+        if self.categories is not None and len(self.categories) != entries:
+            raise ValueError(f"{len(self.categories)} numbers of choices for {entries} entries")
+        if self.categories is not None and not self.starts:
+            object.__setattr__(self, "starts", (0,) * entries)
+
+    @property
+    def size(self) -> int:
+        """Number of columns this leaf fills in the flat array."""
+        return math.prod(self.shape) if self.categories is None else sum(self.categories)
+
+
+@dataclass(frozen=True)
+class Header:
+    """What is said once for a whole dataset."""
+
+    observation_leaves: tuple[Leaf, ...]
+    action_leaves: tuple[Leaf, ...]
+    observation_names: tuple[str, ...] | None = None
+    """One name per flat column, None where the source has none."""
+    action_names: tuple[str, ...] | None = None
+    environment: str | None = None
+    delay: int | str | None = None
+    """When rewards are delivered: "end", "step", or every K steps; None where it is not said."""
+    discount: float = 1.0
+    """Delivered sums are sum_t discount^t r_t, t counted from the episode's start."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """How the data were made: plain JSON values."""
+    truth: Mapping[str, Any] = field(default_factory=dict)
+    """What is known of the true model, such as its masks: plain JSON, never read by a fit."""
+    source: Mapping[str, Any] = field(default_factory=dict)
+    """Metadata of the file this came from, passed on unread: plain JSON."""
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """One episode as stored."""
+
+    observations: Leaves
+    actions: Leaves
+    rewards: Array
+    terminations: Array
+    truncations: Array
+    extras: Leaves = field(default_factory=dict)
+    """Further arrays with one row per step (or one more) by path, such as "true_rewards"."""
+    attributes: Mapping[str, int | float | str] = field(default_factory=dict)
+    """Further scalars, such as the episode's seed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """A dataset that is open for reading."""
+
+    layout: str
+    header: Header
+    lengths: NDArray[np.int64]
+    load: Callable[[int], Record]
+    load_rewards: Callable[[int], Array]
+    """The rewards of an episode alone, which is much quicker."""
+    warnings: list[str] = field(default_factory=list)
+    """What is odd but was used all the same; loading an episode may add to it."""
+    close: Callable[[], None] = lambda: None
+
+    def warn(self, text: str) -> None:
+        """Add a warning once."""
+        if text not in self.warnings:
+            self.warnings.append(text)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __iter__(self) -> Iterator[Record]:
+        return (self.load(index) for index in range(len(self)))
+
+    def __enter__(self) -> Recording:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

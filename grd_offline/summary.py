@@ -1,0 +1,168 @@
+"""What is in a dataset, and what is odd about it: one pass over its episodes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grd_offline.episodes import FloatArray
+from grd_offline.formats import Recording, as_episode, as_episodes, find_delay, locate
+
+CONVENTION = {
+    True: "step t takes actions[t] in observations[t] and leads to observations[t + 1]; "
+    "T + 1 observations for T actions",
+    False: "step t takes actions[t] in observations[t]; T observations for T actions, "
+    "the one after the last action is not in the file",
+}
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What `summarise` found."""
+
+    layout: str
+    environment: str | None
+    delay: int | str
+    lengths: NDArray[np.int64]
+    returns: NDArray[np.float64]
+    deliveries: int
+    terminated: int
+    truncated: int
+    has_final_observations: bool
+    observation_names: tuple[str, ...]
+    action_names: tuple[str, ...]
+    discrete_actions: bool
+    minimum: NDArray[np.float64]
+    """(state + action,) smallest value of each dimension; likewise below."""
+    maximum: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    deviation: NDArray[np.float64]
+    extras: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def convention(self) -> str:
+        """How observations, actions and rewards line up, in words."""
+        return CONVENTION[self.has_final_observations]
+
+    @property
+    def delivery(self) -> str:
+        """When rewards arrive, in words."""
+        if self.delay == "end":
+            return "one per episode, at its end"
+        return "one per step" if self.delay == "step" else f"one every {self.delay} steps"
+
+
+def summarise(
+    recording: Recording,
+    path: str | os.PathLike[str],
+    *,
+    on_episode: Callable[[int], None] = lambda steps: None,
+) -> Summary:
+    """Read every episode once, checking it on the way; memory does not grow with the data."""
+    episodes = as_episodes(recording, path)
+    size = episodes.state_size + episodes.action_size
+    minimum, maximum = np.full(size, np.inf), np.full(size, -np.inf)
+    # Sums of differences to the first row: exact for constants, steady for large offsets.
+    origin = np.zeros(size)
+    sums, squares = np.zeros(size), np.zeros(size)
+    returns = np.empty(len(episodes))
+    deliveries = terminated = truncated = finals = 0
+    extras: set[str] = set()
+    seen: dict[bytes, int] = {}
+    twins: list[tuple[int, int]] = []
+    delay = find_delay(recording)
+    for index in range(len(episodes)):
+        record = recording.load(index)
+        with locate(path, index):
+            episode = as_episode(record, recording.header, delay)
+        rows = np.concatenate([episode.observations[: len(episode)], episode.actions], axis=1)
+        if index == 0:
+            origin = rows[0].astype(np.float64)
+        np.minimum(minimum, rows.min(axis=0), out=minimum)
+        np.maximum(maximum, rows.max(axis=0), out=maximum)
+        shifted = rows - origin
+        sums += shifted.sum(axis=0)
+        squares += np.einsum("ij,ij->j", shifted, shifted)
+        returns[index] = episode.compute_return()
+        deliveries += int(episode.delivered.sum())
+        terminated += bool(episode.terminations[-1])
+        truncated += bool(episode.truncations[-1] and not episode.terminations[-1])
+        finals += episode.has_final_observation
+        extras |= set(record.extras)
+        first = seen.setdefault(_fingerprint(rows), index)
+        if first != index:
+            twins.append((first, index))
+        on_episode(len(episode))
+    steps = episodes.total_steps
+    mean = sums / steps
+    deviation = np.sqrt(np.maximum(squares / steps - mean**2, 0))
+    names = episodes.observation_names + episodes.action_names
+    warnings = [
+        *recording.warnings,
+        *_oddities(names, minimum, maximum, returns, twins, len(episodes), finals),
+    ]
+    unfinished = len(episodes) - terminated - truncated
+    if unfinished and not any("unfinished" in warning for warning in warnings):
+        warnings.append(
+            f"{unfinished} episodes end with neither termination nor truncation: kept as unfinished"
+        )
+    return Summary(
+        layout=recording.layout,
+        environment=recording.header.environment,
+        delay=delay,
+        lengths=episodes.lengths,
+        returns=returns,
+        deliveries=deliveries,
+        terminated=terminated,
+        truncated=truncated,
+        has_final_observations=finals == len(episodes),
+        observation_names=episodes.observation_names,
+        action_names=episodes.action_names,
+        discrete_actions=episodes.discrete_actions,
+        minimum=minimum,
+        maximum=maximum,
+        mean=mean + origin,
+        deviation=deviation,
+        extras=tuple(sorted(extras)),
+        warnings=tuple(warnings),
+    )
+
+
+def _fingerprint(rows: FloatArray) -> bytes:
+    return hashlib.blake2b(np.ascontiguousarray(rows).data, digest_size=16).digest()
+
+
+def _oddities(
+    names: tuple[str, ...],
+    minimum: NDArray[np.float64],
+    maximum: NDArray[np.float64],
+    returns: NDArray[np.float64],
+    twins: list[tuple[int, int]],
+    episodes: int,
+    finals: int,
+) -> list[str]:
+    warnings = []
+    constant = [names[i] for i in np.flatnonzero(minimum == maximum)]
+    if constant:
+        plural = "dimensions are" if len(constant) > 1 else "dimension is"
+        warnings.append(
+            f"{len(constant)} {plural} constant, and can explain nothing: {_few(constant)}"
+        )
+    if twins:
+        pairs = [f"{a} and {b}" for a, b in twins]
+        warnings.append(f"{len(twins)} episodes repeat an earlier one, all kept: {_few(pairs)}")
+    if len(returns) > 1 and returns.min() == returns.max():
+        warnings.append(f"every episode has the same return, {returns[0]:g}: nothing to learn from")
+    if 0 < finals < episodes:
+        warnings.append(f"{episodes - finals} episodes lack the observation after the last action")
+    return warnings
+
+
+def _few(items: list[str]) -> str:
+    return ", ".join(items[:5]) + (f" and {len(items) - 5} more" if len(items) > 5 else "")
