@@ -29,3 +29,10 @@ check: $(STAMP)
 
 clean:
 	rm -rf $(VENV) build dist demo *.egg-info
+
+# The same tests with the lowest versions that pyproject.toml allows, in an environment of its own.
+.PHONY: test-lowest
+test-lowest:
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/python -m pip install --quiet -c constraints-lowest.txt -e ".[dev]"
+	.venv-lowest/bin/python -m pytest -n 2

@@ -79,7 +79,9 @@ def run_way(way: str, source: Path, destination: Path) -> None:
     WAYS[way](source, destination)
     seconds = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(json.dumps({"seconds": seconds, "peak_mb": peak / 1024, "above_mb": (peak - before) / 1024}))
+    print(
+        json.dumps({"seconds": seconds, "peak_mb": peak / 1024, "above_mb": (peak - before) / 1024})
+    )
 
 
 def main() -> None:

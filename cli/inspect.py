@@ -101,6 +101,8 @@ def _show(file: str, summary: Summary) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from grd_offline.errors import printable
+
     lengths, returns = summary.lengths, summary.returns
     ends = [
         f"{count} {word}"
@@ -132,18 +134,20 @@ def _show(file: str, summary: Summary) -> None:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in facts.items():
-        table.add_row(name, Text(value))
+        table.add_row(name, Text(printable(value)))
     console.print(Text(file, style="bold cyan"))
     console.print(table)
     console.print(_dimension_table(summary))
     for warning in summary.warnings:
-        console.print(Text(f"warning: {warning}", style="yellow"))
+        console.print(Text(f"warning: {printable(warning)}", style="yellow"))
 
 
 def _dimension_table(summary: Summary) -> Table:
     from rich import box
     from rich.table import Table
     from rich.text import Text
+
+    from grd_offline.errors import printable
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("dimension", overflow="fold")
@@ -152,7 +156,7 @@ def _dimension_table(summary: Summary) -> Table:
     names = summary.observation_names + summary.action_names
     for i, name in enumerate(names[:_ROWS]):
         columns = (summary.minimum, summary.mean, summary.maximum, summary.deviation)
-        table.add_row(Text(name), *(f"{column[i]:.4g}" for column in columns))
+        table.add_row(Text(printable(name)), *(f"{column[i]:.4g}" for column in columns))
     if len(names) > _ROWS:
         table.add_row(f"and {len(names) - _ROWS} more (--json lists all)")
     return table

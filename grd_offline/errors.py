@@ -5,6 +5,11 @@ from __future__ import annotations
 from os import PathLike
 
 
+def printable(text: str) -> str:
+    """Text from a file of unknown origin, without what would steer a terminal."""
+    return "".join(c if c.isprintable() else "\ufffd" for c in text)
+
+
 class DataError(ValueError):
     """Data that cannot be used: says where (file, episode, field), what was expected, what came."""
 
@@ -30,8 +35,7 @@ class DataError(ValueError):
             self.reason,
         ]
         line = ": ".join(part for part in parts if part is not None)
-        # File, field and reason may quote a hostile file: one line, printable characters only.
-        return "".join(c if c.isprintable() else "\ufffd" for c in line)[:1000]
+        return printable(line)[:1000]
 
     def at(
         self,

@@ -16,7 +16,9 @@ STATES, ACTIONS = 4, 2
 def make_records(count=5, *, final=True, seed=0, extras=True, discrete=False):
     """Records of unequal lengths with one number at the end."""
     rng = np.random.default_rng(seed)
-    return [make_record(rng, int(rng.integers(3, 12)), final, extras, discrete) for _ in range(count)]
+    return [
+        make_record(rng, int(rng.integers(3, 12)), final, extras, discrete) for _ in range(count)
+    ]
 
 
 def make_record(rng, steps, final=True, extras=True, discrete=False):

@@ -45,7 +45,10 @@ def test_observations_with_and_without_the_last_one():
         ({"observations": np.zeros(5)}, r"observations: expected 2 dimensions, got shape \(5,\)"),
         ({"rewards": np.zeros((4, 1))}, r"rewards: expected 1 dimensions, got shape \(4, 1\)"),
         ({"rewards": np.array([0, 0, np.nan, 1])}, "rewards: nan at step 2"),
-        ({"actions": np.full((4, 1), 1e300)}, "actions: 1e\\+300, too large for float32, at step 0"),
+        (
+            {"actions": np.full((4, 1), 1e300)},
+            "actions: 1e\\+300, too large for float32, at step 0",
+        ),
         ({"terminations": np.array([0, 1, 0, 0])}, "terminations: set at step 1, before the last"),
         ({"truncations": np.array([0, 0, 0, 2])}, "truncations: expected 0 or 1, got 2 at step 3"),
         ({"rewards": np.array([1.0, 0, 0, 0])}, "rewards: not zero at step 0, where none"),

@@ -122,7 +122,9 @@ def test_minari_loads_our_own_data_with_its_true_rewards_beside(tmp_path):
     for episode, record in zip(dataset, records, strict=True):
         np.testing.assert_array_equal(episode.observations, record.observations[""])
         np.testing.assert_array_equal(episode.rewards, record.rewards)
-    np.testing.assert_array_equal(read_truth(tmp_path / "example")[2], records[2].extras["true_rewards"])
+    np.testing.assert_array_equal(
+        read_truth(tmp_path / "example")[2], records[2].extras["true_rewards"]
+    )
 
 
 def test_a_local_minari_id_is_found(tmp_path, monkeypatch):
@@ -177,7 +179,7 @@ def test_a_flat_file_without_timeouts_asks_how_long_episodes_are(tmp_path):
     arrays = samples.flat_arrays()
     del arrays["timeouts"]
     path = samples.write_flat(tmp_path / "flat.h5", arrays)
-    with pytest.raises(DataError, match="timeouts: is missing.*--max-episode-steps"):
+    with pytest.raises(DataError, match=r"timeouts: is missing.*--max-episode-steps"):
         read(path)
     assert read(path, max_episode_steps=20).lengths.tolist() == [20, 15, 20, 5]
 

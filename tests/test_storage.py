@@ -66,7 +66,9 @@ def test_each_system_call_may_fail(function, layout, tmp_path):
                 assert "cannot be written: No space left on device" in str(error)  # noqa: PT017
                 assert faults.calls >= fail_at
                 # Only the sync of the folder comes after the new file is in place.
-                assert snapshot(path) in (old, new) if function == "fsync" else snapshot(path) == old
+                assert (
+                    snapshot(path) in (old, new) if function == "fsync" else snapshot(path) == old
+                )
                 leftovers = {entry.name for entry in tmp_path.iterdir()} - {"data", "other"}
                 assert leftovers == set()
                 if snapshot(path) == new:
@@ -164,9 +166,10 @@ def test_a_second_writer_is_refused(tmp_path):
 def test_an_interrupt_leaves_the_old_file(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"old")
-    with pytest.raises(KeyboardInterrupt), replace_file(path) as output:
-        output.write(b"new")
-        signal.raise_signal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012, SIM117
+        with replace_file(path) as output:
+            output.write(b"new")
+            signal.raise_signal(signal.SIGINT)
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -179,7 +182,10 @@ def test_what_fails_verification_does_not_take_its_place(tmp_path):
         assert partial.read_bytes() == b"new"
         raise StorageError("not what was meant")
 
-    with pytest.raises(StorageError, match="not what was meant"), replace_file(path, verify=verify) as output:
+    with (
+        pytest.raises(StorageError, match="not what was meant"),
+        replace_file(path, verify=verify) as output,
+    ):
         output.write(b"new")
     assert path.read_bytes() == b"old"
 

@@ -66,6 +66,7 @@ def open_recording(
     try:
         root = SafeGroup(handle.id, max_bytes)
         recording = _recognise(root, file, max_episode_steps)
+        _names(recording.header)
     except DataError as error:
         handle.close()
         raise error.at(file=path) from None
@@ -113,20 +114,12 @@ def as_episodes(
         with locate(path, index):
             return as_episode(record, header, when)
 
-    names = []
-    for given, leaves, prefix in (
-        (header.observation_names, header.observation_leaves, "s"),
-        (header.action_names, header.action_leaves, "a"),
-    ):
-        default = column_names(leaves, prefix)
-        if given is not None and len(given) != len(default):
-            raise DataError(f"{len(given)} names for {len(default)} columns", file=path)
-        names.append(given if given is not None else default)
+    observation_names, action_names = _names(header)
     return EpisodeSet(
         lengths=recording.lengths,
         load=load,
-        observation_names=names[0],
-        action_names=names[1],
+        observation_names=observation_names,
+        action_names=action_names,
         discrete_actions=any(leaf.categories for leaf in header.action_leaves),
         environment=header.environment,
     )
@@ -241,6 +234,20 @@ def _recognise(root: SafeGroup, file: Path, max_episode_steps: int | None) -> Re
     raise DataError(
         f"layout not recognised (own, Minari, D4RL, d3rlpy, robomimic); the file holds {names}"
     )
+
+
+def _names(header: Header) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """A name for each column of observations and actions, as given or made up."""
+    names = []
+    for field, given, leaves in (
+        ("observation_names", header.observation_names, header.observation_leaves),
+        ("action_names", header.action_names, header.action_leaves),
+    ):
+        default = column_names(leaves, "s" if field == "observation_names" else "a")
+        if given is not None and len(given) != len(default):
+            raise DataError(f"{len(given)} names for {len(default)} columns", field=field)
+        names.append(default if given is None else given)
+    return names[0], names[1]
 
 
 def _note_types(recording: Recording) -> None:

@@ -174,6 +174,7 @@ class _Table:
         self._episode = 0
         self._start = 0
         self._paths: dict[str, int] = {}
+        self._datasets: dict[str, h5py.Dataset] = {}
 
     def put(self, path: str, rows: Array) -> None:
         """The rows of this episode."""
@@ -206,9 +207,10 @@ class _Table:
                 raise DataError(
                     "is not in every episode, which a flat file cannot hold", field=path
                 )
-            create_dataset(self._file, path, (total, *rows.shape[1:]), rows.dtype)
+            new = create_dataset(self._file, path, (total, *rows.shape[1:]), rows.dtype)
+            self._datasets[path] = h5py.Dataset(new)
             self._paths[path] = 0
-        dataset = self._file[path]
+        dataset = self._datasets[path]
         if dataset.shape[1:] != rows.shape[1:] or dataset.dtype != rows.dtype:
             raise DataError(
                 f"{rows.dtype} of shape {rows.shape[1:]} per step, earlier episodes have "

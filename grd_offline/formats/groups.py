@@ -123,7 +123,8 @@ def _walk(
         raise DataError(f"groups nested more than {_DEPTH} deep", field=field)
     for name in sorted(found.names()):
         member = found.get(name)
-        assert member is not None
+        if member is None:
+            raise DataError("holds a name that cannot be read", field=field)
         yield from _walk(member, f"{path}/{name}" if path else name, field, depth + 1)
 
 
@@ -158,6 +159,8 @@ def _load_extra(
     except UnsupportedType as error:
         warn(f"{name}: {error.reason}: left out")
         return
+    except DataError as error:
+        raise DataError(error.reason, field=name) from None
     if isinstance(found, SafeDataset):
         extras[name] = found.read()
     elif isinstance(found, SafeGroup):

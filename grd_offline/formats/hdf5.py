@@ -6,11 +6,13 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
+from h5py import h5d, h5g, h5o, h5p, h5s, h5t
 
 from grd_offline.errors import DataError, StorageError
 from grd_offline.formats.record import Array, Header, Leaf
@@ -33,40 +35,78 @@ def create_hdf5(output: OutputFile) -> Iterator[h5py.File]:
 
 def create_dataset(
     group: h5py.Group, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]
-) -> h5py.Dataset:
+) -> h5d.DatasetID:
     """An empty dataset with a checksum on every chunk."""
-    if not shape or 0 in shape:
-        return group.create_dataset(name, shape, dtype)
-    row = dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
-    rows = min(shape[0], max(1, CHUNK_BYTES // row))
-    return group.create_dataset(name, shape, dtype, chunks=(rows, *shape[1:]), fletcher32=True)
+    # h5py's low level: with thousands of short episodes its objects cost more than the writing.
+    return h5d.create(
+        group.id,
+        name.encode(),
+        h5t.py_create(dtype, logical=True),
+        h5s.create_simple(shape),
+        dcpl=_storage_plan(shape, dtype),
+        lcpl=_link_plan(),
+    )
+
+
+@lru_cache(maxsize=1024)
+def _storage_plan(shape: tuple[int, ...], dtype: np.dtype[Any]) -> h5p.PropDCID:
+    plan = h5p.create(h5p.DATASET_CREATE)
+    plan.set_obj_track_times(False)  # the same data give the same file
+    if shape and 0 not in shape:
+        row = dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
+        plan.set_chunk((min(shape[0], max(1, CHUNK_BYTES // row)), *shape[1:]))
+        plan.set_fletcher32()
+    return plan
+
+
+@lru_cache(maxsize=1)
+def _link_plan() -> h5p.PropLCID:
+    plan = h5p.create(h5p.LINK_CREATE)
+    plan.set_create_intermediate_group(True)
+    plan.set_char_encoding(h5t.CSET_UTF8)
+    return plan
 
 
 def write_array(group: h5py.Group, name: str, array: Array) -> None:
     """Store an array with a checksum."""
     dataset = create_dataset(group, name, array.shape, array.dtype)
     if array.size:
-        dataset[...] = array
+        dataset.write(h5s.ALL, h5s.ALL, np.ascontiguousarray(array))
 
 
 def verify_hdf5(path: Path) -> None:
     """Read every dataset back, which checks every checksum."""
     try:
         with h5py.File(path, "r", locking=False) as file:
-            file.visititems(lambda _, item: _read_back(item))
+            _read_back(file.id, np.empty(0, np.uint8))
     except (OSError, RuntimeError, KeyError, ValueError) as error:
         raise StorageError(f"{path}: what was written cannot be read back: {error}") from error
 
 
-def _read_back(item: h5py.Group | h5py.Dataset) -> None:
-    if not isinstance(item, h5py.Dataset) or not item.size:
-        return
-    if item.chunks is None or item.nbytes <= _BLOCK_BYTES:
-        _ = item[()]
-        return
-    rows = item.chunks[0] * max(1, _BLOCK_BYTES // CHUNK_BYTES)
-    for start in range(0, len(item), rows):
-        _ = item[start : start + rows]
+def _read_back(group: h5g.GroupID, buffer: Array) -> Array:
+    """Read all below a group into a buffer, which grows where it must and is handed back."""
+    for name in group:
+        found = h5o.open(group, name)
+        if isinstance(found, h5g.GroupID):
+            buffer = _read_back(found, buffer)
+            continue
+        shape, stored = found.shape, found.get_type()
+        if 0 in shape:
+            continue
+        row = stored.get_size() * int(np.prod(shape[1:], dtype=np.int64))
+        rows = max(1, _BLOCK_BYTES // row) if shape else 1
+        size = row * min(rows, shape[0]) if shape else row
+        if len(buffer) < size:
+            buffer = np.empty(size, np.uint8)
+        if not shape or rows >= shape[0]:
+            found.read(h5s.ALL, h5s.ALL, buffer, mtype=stored)
+            continue
+        for start in range(0, shape[0], rows):
+            block = (min(rows, shape[0] - start), *shape[1:])
+            space = found.get_space()
+            space.select_hyperslab((start,) + (0,) * (len(shape) - 1), block)
+            found.read(h5s.create_simple(block), space, buffer, mtype=stored)
+    return buffer
 
 
 def header_as_texts(header: Header) -> dict[str, str]:

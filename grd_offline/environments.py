@@ -1,0 +1,305 @@
+"""Environments of this package, and what it knows about those of Gymnasium.
+
+`FactoredEnv` (`grd/Factored-v0`) is a random world with a known causal graph. `PaddedAntEnv`
+(`grd/PaddedAnt-v0`) is Ant with the 111 observation dimensions of older versions, 84 of them zero.
+`resolve_environment_id` turns a short name into an id, `dimension_names` names what is observed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.mujoco.ant_v5 import AntEnv
+from gymnasium.spaces import Box
+from gymnasium.utils import EzPickle
+from numpy.typing import NDArray
+
+from grd_offline.errors import DataError
+from grd_offline.registration import register_environments
+from grd_offline.synthetic import FactoredWorld, WorldSettings
+
+SHORT_NAMES = (
+    "Ant",
+    "HalfCheetah",
+    "Walker2d",
+    "Humanoid",
+    "Swimmer",
+    "Hopper",
+    "HumanoidStandup",
+    "Reacher",
+    "PaddedAnt",
+    "Factored",
+)
+"""Names that help texts list: the paper's eight tasks, and the environments of this package."""
+
+_NAMESPACE = "grd/"
+_ANT_PADDING = 84
+
+Observation = NDArray[np.float32]
+Names = tuple[str, ...]
+
+
+class FactoredEnv(gymnasium.Env[Observation, NDArray[np.float32]]):
+    """A `FactoredWorld` as an environment; keyword arguments are the fields of `WorldSettings`.
+
+    The reward carries step noise; `info["noise_free_reward"]` does not. Episodes are truncated by
+    the environment itself, since their length may vary. `env.unwrapped.world.masks` is the truth.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (as Gymnasium declares it)
+
+    def __init__(self, render_mode: None = None, **settings: Any) -> None:
+        if render_mode is not None:
+            raise ValueError(f"render_mode: expected None, got {render_mode!r}")
+        self.render_mode = render_mode
+        self.world = FactoredWorld(WorldSettings(**settings))
+        shape = (self.world.settings.states,)
+        self.observation_space = Box(-np.inf, np.inf, shape, np.float32)
+        self.action_space = Box(-1.0, 1.0, (self.world.settings.actions,), np.float32)
+        self._state: NDArray[np.float64] | None = None
+        self._steps_left = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._state = self.world.reset(self.np_random)
+        self._steps_left = int(self.world.draw_lengths(self.np_random, 1)[0])
+        return self._state.astype(np.float32), {}
+
+    def step(
+        self, action: NDArray[np.float32]
+    ) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        if self._state is None or self._steps_left <= 0:
+            raise gymnasium.error.ResetNeeded("step: expected reset() first, the episode is over")
+        act = np.asarray(action, np.float64)
+        noise_free = self.world.reward(self._state, act)
+        reward = float(self.world.add_noise(noise_free, self.np_random))
+        self._state = self.world.step(self._state, act, self.np_random)
+        self._steps_left -= 1
+        info = {"noise_free_reward": float(noise_free)}
+        return self._state.astype(np.float32), reward, False, self._steps_left == 0, info
+
+
+class PaddedAntEnv(AntEnv):
+    """Ant-v5 with 27 informative dimensions followed by 84 that are always zero.
+
+    These are the 111 dimensions that the versions used in the literature had: MuJoCo left their
+    contact forces at zero. Keyword arguments are those of Ant-v5.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{**settings, "include_cfrc_ext_in_observation": False})
+        EzPickle.__init__(self, **settings)  # a copy is made by this class, not by Ant's
+        size = sum(self.observation_structure[part] for part in ("qpos", "qvel")) + _ANT_PADDING
+        self.observation_space = Box(-np.inf, np.inf, (size,), np.float64)
+
+    def _get_obs(self) -> NDArray[np.float64]:
+        return np.concatenate([super()._get_obs(), np.zeros(_ANT_PADDING)])  # type: ignore[no-untyped-call]
+
+
+def resolve_environment_id(name: str) -> str:
+    """The Gymnasium id that `name` stands for.
+
+    A name without version is the newest version that Gymnasium itself or this package registers:
+    "HalfCheetah" -> "HalfCheetah-v5", "Factored" -> "grd/Factored-v0". Ids stay as they are, and
+    so does "module:id", which Gymnasium resolves by importing the module.
+    """
+    register_environments()
+    if ":" in name or name in gymnasium.registry:
+        return name
+    newest = _newest_versions()
+    for candidate in (name, _NAMESPACE + name):
+        if candidate in newest:
+            return newest[candidate]
+    known = {_short(base): base for base in newest}
+    folded = {short.lower(): short for short in known}
+    close = difflib.get_close_matches(_short(_base(name)).lower(), folded, n=3, cutoff=0.5)
+    found = [newest[known[folded[match]]] for match in close]
+    hint = f"did you mean {' or '.join(found)}?" if found else "see gymnasium.pprint_registry()"
+    raise DataError(f"environment: expected a name known to Gymnasium, got {name!r}; {hint}")
+
+
+def _newest_versions() -> dict[str, str]:
+    """Name without version -> id with the highest, for names of Gymnasium and of this package.
+
+    Names in other namespaces need packages that may not be there, so they must be given in full.
+    """
+    newest: dict[str, tuple[int, str]] = {}
+    for identifier in gymnasium.registry:
+        match = re.fullmatch(r"(.+)-v(\d+)", identifier)
+        if match and "/" not in identifier.removeprefix(_NAMESPACE):
+            version = int(match[2])
+            if version > newest.get(match[1], (-1, ""))[0]:
+                newest[match[1]] = (version, identifier)
+    return {name: identifier for name, (_, identifier) in newest.items()}
+
+
+def _short(name: str) -> str:
+    return name.removeprefix(_NAMESPACE)
+
+
+def _base(name: str) -> str:
+    return re.sub(r"-v\d+$", "", name)
+
+
+def dimension_names(env: gymnasium.Env[Any, Any]) -> tuple[Names | None, Names | None]:
+    """What each observation and each action dimension is called, or None where nobody knows.
+
+    Names are unique, and there are as many as `env`'s spaces have dimensions.
+    """
+    base = env.unwrapped
+    observed: Sequence[str] = ()
+    acted: Sequence[str] = ()
+    if isinstance(base, FactoredEnv):
+        settings = base.world.settings
+        observed = [f"s{i}" for i in range(settings.states)]
+        acted = [f"a{i}" for i in range(settings.actions)]
+    elif hasattr(base, "model") and hasattr(base, "data"):
+        observed, acted = _mujoco_observation_names(base), _actuator_names(base.model)
+    return _if_fitting(observed, env.observation_space), _if_fitting(acted, env.action_space)
+
+
+def _if_fitting(names: Sequence[str], space: gymnasium.Space[Any]) -> Names | None:
+    fits = isinstance(space, Box) and space.shape == (len(names),)
+    return tuple(names) if fits and len(set(names)) == len(names) else None
+
+
+def _mujoco_observation_names(base: Any) -> list[str]:
+    structure = getattr(base, "observation_structure", None)
+    if structure is None:
+        return list(_HAND_MADE.get(type(base).__name__, ()))
+    model = base.model
+    bodies = _body_names(model)[1:]
+    blocks = {
+        "qpos": _position_names(model)[structure.get("skipped_qpos", 0) :],
+        "qvel": _velocity_names(model),
+        "cinert": [f"{part} {body}" for body in bodies for part in _INERTIA_PARTS],
+        "cvel": _spatial_names(bodies, "angular velocity", "linear velocity"),
+        "qfrc_actuator": [f"actuation {joint}" for joint in _joint_dofs(model)][6:],
+        "cfrc_ext": _spatial_names(bodies, "torque", "force"),
+    }
+    names: list[str] = []
+    for block, size in structure.items():
+        if block in blocks and size:
+            names += blocks[block]
+    if isinstance(base, PaddedAntEnv):
+        names += [f"zero {i}" for i in range(_ANT_PADDING)]
+    return names
+
+
+_INERTIA_PARTS = (
+    *(f"inertia {axes}" for axes in ("xx", "yy", "zz", "xy", "xz", "yz")),
+    *(f"mass offset {axis}" for axis in "xyz"),
+    "mass",
+)
+
+_PUSHER_JOINTS = (
+    "shoulder pan",
+    "shoulder lift",
+    "upper arm roll",
+    "elbow flex",
+    "forearm roll",
+    "wrist flex",
+    "wrist roll",
+)
+
+_HAND_MADE: dict[str, Names] = {
+    "ReacherEnv": (
+        "cos joint0",
+        "cos joint1",
+        "sin joint0",
+        "sin joint1",
+        "target x",
+        "target y",
+        "velocity joint0",
+        "velocity joint1",
+        "fingertip to target x",
+        "fingertip to target y",
+    ),
+    "InvertedDoublePendulumEnv": (
+        "position slider",
+        "sin hinge",
+        "sin hinge2",
+        "cos hinge",
+        "cos hinge2",
+        "velocity slider",
+        "velocity hinge",
+        "velocity hinge2",
+        "constraint force slider",
+    ),
+    "PusherEnv": (
+        *(f"{what} {joint}" for what in ("position", "velocity") for joint in _PUSHER_JOINTS),
+        *(f"{body} {axis}" for body in ("fingertip", "object", "goal") for axis in "xyz"),
+    ),
+}
+
+
+def _joints(model: Any) -> Iterator[tuple[str, bool]]:
+    """Name of each joint, and whether it is a free one (7 positions, 6 velocities)."""
+    for index in range(model.njnt):
+        yield model.joint(index).name or f"joint {index}", int(model.jnt_type[index]) == 0
+
+
+def _position_names(model: Any) -> list[str]:
+    names: list[str] = []
+    for joint, free in _joints(model):
+        if free:
+            names += [f"position {joint} {axis}" for axis in "xyz"]
+            names += [f"rotation {joint} {axis}" for axis in "wxyz"]
+        else:
+            names.append(f"position {joint}")
+    return names
+
+
+def _velocity_names(model: Any) -> list[str]:
+    names: list[str] = []
+    for joint, free in _joints(model):
+        if free:
+            names += [f"velocity {joint} {axis}" for axis in "xyz"]
+            names += [f"angular velocity {joint} {axis}" for axis in "xyz"]
+        else:
+            names.append(f"velocity {joint}")
+    return names
+
+
+def _joint_dofs(model: Any) -> list[str]:
+    """One name per degree of freedom."""
+    return [
+        name
+        for joint, free in _joints(model)
+        for name in ([f"{joint} {i}" for i in range(6)] if free else [joint])
+    ]
+
+
+def _body_names(model: Any) -> list[str]:
+    """Name of each body; one without a name is the end of the body it hangs on."""
+    names: list[str] = []
+    for index in range(model.nbody):
+        parent = int(model.body_parentid[index])
+        names.append(model.body(index).name or f"{names[parent]} end")
+    return names
+
+
+def _spatial_names(bodies: Sequence[str], rotation: str, translation: str) -> list[str]:
+    """MuJoCo's six numbers per body: rotational part first."""
+    return [
+        f"{part} {body} {axis}"
+        for body in bodies
+        for part in (rotation, translation)
+        for axis in "xyz"
+    ]
+
+
+def _actuator_names(model: Any) -> list[str]:
+    """Name of each actuator; one without a name is called after the joint that it turns."""
+    names: list[str] = []
+    for index in range(model.nu):
+        joint = model.joint(int(model.actuator_trnid[index, 0])).name
+        names.append(model.actuator(index).name or joint or f"actuator {index}")
+    return names

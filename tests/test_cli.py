@@ -1,0 +1,170 @@
+"""The command line as a user meets it."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import samples
+
+from grd_offline.formats import open_recording, write_dataset
+
+ROOT = Path(__file__).parent.parent
+SAMPLE = ROOT / "datasets" / "sample.h5"
+COMMANDS = ("collect", "convert", "inspect")
+
+
+def run(*arguments, cwd=None, **options):
+    command = [sys.executable, "-m", "grd_offline.cli", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, **options)
+
+
+def test_help_lists_every_command():
+    done = run("--help")
+    assert done.returncode == 0
+    listed = re.findall(r"^  (\w+)  ", done.stdout.split("Commands:")[1], re.MULTILINE)
+    assert listed == list(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_shows_an_example(command):
+    done = run(command, "--help")
+    assert done.returncode == 0
+    assert f"\n    grd-offline {command} " in done.stdout.split("Examples:")[1]
+
+
+def test_help_loads_nothing_heavy():
+    code = (
+        "import sys\nfrom grd_offline.cli import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n"
+        "    heavy = 'numpy', 'h5py', 'torch', 'gymnasium', 'rich'\n"
+        "    print([m for m in heavy if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("[]\n")
+
+
+def test_version():
+    assert run("--version").stdout.startswith("grd-offline, version 0.")
+
+
+def test_inspect_in_words():
+    out = run("inspect", SAMPLE).stdout
+    for text in ("own", "grd/Factored-v0", "20 (20 truncated)", "one per episode, at its end"):
+        assert text in out
+
+
+def test_inspect_for_machines():
+    with open_recording(SAMPLE) as recording:
+        returns = [float(record.rewards.sum()) for record in recording]
+    found = json.loads(run("inspect", SAMPLE, "--json").stdout)
+    assert found["layout"] == "own"
+    assert found["episodes"] == len(returns) == 20
+    assert found["delay"] == "end"
+    assert found["returns"]["max"] == pytest.approx(max(returns), rel=1e-6)
+    assert [entry["name"] for entry in found["actions"]] == ["a0", "a1"]
+    assert found["extras"] == ["noise_free_rewards", "true_rewards"]
+    assert found["has_final_observations"] is True
+
+
+def test_statistics_of_a_dimension_are_right(tmp_path):
+    import numpy as np
+
+    records = samples.make_records()
+    write_dataset(tmp_path / "data.h5", samples.make_header(), records)
+    found = json.loads(run("inspect", tmp_path / "data.h5", "--json").stdout)["observations"][2]
+    column = np.concatenate([record.observations[""][:-1, 2] for record in records])
+    assert found["name"] == "speed"
+    assert found["mean"] == pytest.approx(column.mean(), rel=1e-4)
+    assert found["std"] == pytest.approx(column.std(), rel=1e-4)
+    assert (found["min"], found["max"]) == (column.min(), column.max())
+
+
+def test_names_from_a_file_are_shown_as_they_are(tmp_path):
+    """No markup of the terminal library, no escape codes, is taken from a file."""
+    from dataclasses import replace
+
+    names = ("[red]x[/red]", "<script>", "\x1b[31mred", "ordinary")
+    header = replace(samples.make_header(), observation_names=names)
+    write_dataset(tmp_path / "data.h5", header, samples.make_records())
+    out = run("inspect", tmp_path / "data.h5").stdout
+    assert "[red]x[/red]" in out
+    assert "<script>" in out
+    assert "\x1b" not in out
+
+
+def test_convert_says_what_it_wrote(tmp_path):
+    done = run("convert", SAMPLE, "out", "--to", "minari", cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stdout == "wrote out: 20 episodes, 710 steps, from own to minari\n"
+    assert (tmp_path / "out" / "data" / "main_data.hdf5").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nonsense"], "No such command 'nonsense'"),
+        (["inspect"], "Missing argument 'FILE'"),
+        (["inspect", "a", "b"], "unexpected extra argument"),
+        (["inspect", "--nonsense", "a"], "No such option"),
+        (["inspect", "no-such.h5"], "no-such.h5: no such file"),
+        (["inspect", "."], "is a folder without a Minari dataset"),
+        (["inspect", "minari:no/such-v0"], "minari:no/such-v0: no Minari dataset"),
+        (["inspect", "sample.h5", "--max-size", "lots"], "'lots' is not a size"),
+        (["inspect", "sample.h5", "--max-episode-steps", "0"], "0 is not in the range"),
+        (["convert", "sample.h5", "out.h5"], "Missing option '--to'"),
+        (["convert", "sample.h5", "out.h5", "--to", "csv"], "'csv' is not one of"),
+        (["convert", "sample.h5", "sample.h5", "--to", "own"], "IN and OUT are the same"),
+        (["convert", "sample.h5", "no/out.h5", "--to", "own"], "No such file or directory"),
+        (["convert", "sample.h5", ".", "--to", "minari"], "holds something else"),
+        (["convert", "sample.h5", "/dev/null", "--to", "own"], "is not a regular file"),
+    ],
+)
+def test_mistakes_end_in_one_line(arguments, message, tmp_path):
+    (tmp_path / "sample.h5").write_bytes(SAMPLE.read_bytes())
+    done = run(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("grd-offline: error: ")
+    assert message in done.stderr
+    assert os.listdir(tmp_path) == ["sample.h5"]
+
+
+def test_a_reader_that_leaves_early_is_no_error():
+    command = [sys.executable, "-m", "grd_offline.cli", "inspect", str(SAMPLE), "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()
+    assert b"Traceback" not in process.stderr.read()
+    process.stderr.close()
+    process.wait()
+
+
+def test_an_interrupt_of_convert_leaves_nothing(tmp_path):
+    import signal
+
+    records = samples.make_records(3000)
+    write_dataset(tmp_path / "data.h5", samples.make_header(), records)
+    command = [
+        sys.executable,
+        "-m",
+        "grd_offline.cli",
+        "convert",
+        "data.h5",
+        "out.h5",
+        "--to",
+        "own",
+    ]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / ".out.h5.partial").exists():
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    err = process.stderr.read()
+    process.stderr.close()
+    assert process.wait() == 130
+    assert err.strip() == "grd-offline: error: stopped: nothing was written"
+    assert os.listdir(tmp_path) == ["data.h5"]

@@ -1,0 +1,151 @@
+"""The house: each room imports only rooms above it, and the wheel holds all of them."""
+
+import ast
+import os
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ROOMS = (
+    "errors",
+    "registration",
+    "episodes",
+    "storage",
+    "formats",
+    "summary",
+    "synthetic",
+    "environments",
+    "policies",
+    "collect",
+    "cli",
+)
+"""From top to bottom."""
+HEAVY = ("torch", "gymnasium", "mujoco", "minari", "sklearn", "click", "rich", "matplotlib")
+
+
+def imports_of(file):
+    """The modules that a file imports, whether at its top or inside a function."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def room_of(module):
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 and parts[0] == "grd_offline" and parts[1] in ROOMS else None
+
+
+def files():
+    for file in sorted((ROOT / "grd_offline").rglob("*.py")):
+        parts = file.relative_to(ROOT / "grd_offline").with_suffix("").parts
+        if parts != ("__init__",):
+            yield parts[0], file
+    yield from (("cli", file) for file in sorted((ROOT / "cli").rglob("*.py")))
+
+
+def test_every_room_is_listed():
+    assert {room for room, _ in files()} == set(ROOMS)
+
+
+def test_imports_point_upwards():
+    wrong = [
+        f"{file.relative_to(ROOT)} imports {module}"
+        for room, file in files()
+        for module in imports_of(file)
+        if (other := room_of(module)) and ROOMS.index(other) > ROOMS.index(room)
+    ]
+    assert wrong == []
+
+
+def test_import_is_light():
+    code = f"import sys, grd_offline; print([m for m in {HEAVY} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_public_name_is_there():
+    import grd_offline
+
+    assert all(getattr(grd_offline, name) is not None for name in grd_offline.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = grd_offline.nonsense
+
+
+def test_versions_agree():
+    import grd_offline
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["version"] == grd_offline.__version__
+    assert f"## {project['version']}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_there_is_no_python_among_the_datasets():
+    assert list((ROOT / "datasets").rglob("*.py")) == []
+    assert (ROOT / "datasets" / "sample.h5").stat().st_size <= 300_000
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"),
+            *("--no-build-isolation", "--wheel-dir", folder, ROOT),
+        ],
+        check=True,
+    )
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def test_the_wheel_holds_every_room_and_nothing_else(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {name.split("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"grd_offline"}
+    expected = {
+        str(file.relative_to(ROOT)) if room != "cli" else f"grd_offline/{file.relative_to(ROOT)}"
+        for room, file in files()
+    }
+    assert expected <= set(names)
+    assert "grd_offline/py.typed" in names
+
+
+def test_the_wheel_runs_from_outside_the_repository(wheel, tmp_path):
+    """In an environment of its own that borrows only the dependencies."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
+    (site,) = (tmp_path / "env" / "lib").glob("python*/site-packages")
+    (borrowed,) = (path for path in sys.path if path.endswith("site-packages"))
+    (site / "borrowed.pth").write_text(borrowed)
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"),
+            *("--ignore-installed", "--prefix", tmp_path / "env", wheel),
+        ],
+        check=True,
+        env={**os.environ, "PIP_NO_WARN_SCRIPT_LOCATION": "1"},
+    )
+    python = tmp_path / "env" / "bin" / "python"
+    where = subprocess.run(
+        [python, "-c", "import grd_offline.cli; print(grd_offline.cli.__file__)"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert str(tmp_path) in where.stdout
+    done = subprocess.run(
+        [tmp_path / "env" / "bin" / "grd-offline", "inspect", ROOT / "datasets" / "sample.h5"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "grd/Factored-v0" in done.stdout
