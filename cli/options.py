@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    Parameter = click.ParamType[Any]
+else:  # not generic before click 8.5
+    Parameter = click.ParamType
 
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
-class Size(click.ParamType[int]):
+class Size(Parameter):
     """A number of bytes: 500MB, 4GB."""
 
     name = "size"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.metadata import version
 from pathlib import Path
 
 import h5py
@@ -110,7 +111,7 @@ def _minari_metadata(total, nested):
         "observation_space": json.dumps(observation),
         "action_space": json.dumps(action),
         "dataset_id": "test/example-v0",
-        "minari_version": "0.5.4",
+        "minari_version": version("minari"),
         "author": ["somebody"],
     }
 
