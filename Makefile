@@ -18,6 +18,7 @@ demo: $(STAMP)
 	$(BIN)/grd-offline inspect datasets/sample.h5
 	$(BIN)/grd-offline collect --env grd/Factored-v0 --episodes 200 --out demo/factored.h5
 	$(BIN)/grd-offline inspect demo/factored.h5
+	$(BIN)/grd-offline decompose demo/factored.h5
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2

@@ -10,7 +10,10 @@ import click
 
 from .collect import collect
 from .convert import convert
+from .decompose import decompose
+from .evaluate import evaluate
 from .inspect import inspect
+from .relabel import relabel
 
 
 @click.group(
@@ -20,6 +23,7 @@ from .inspect import inspect
     Examples:
       grd-offline collect --env HalfCheetah --episodes 500 --out hc.h5
       grd-offline inspect hc.h5
+      grd-offline decompose hc.h5
       grd-offline convert hc.h5 hc-minari --to minari
     """,
 )
@@ -28,9 +32,8 @@ def cli() -> None:
     """Find out, from nothing but how well each episode went, which steps deserve the credit."""
 
 
-cli.add_command(collect)
-cli.add_command(convert)
-cli.add_command(inspect)
+for command in (collect, convert, decompose, evaluate, inspect, relabel):
+    cli.add_command(command)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -55,7 +55,7 @@ def convert(
 
     from .progress import show_progress
 
-    if Path(destination).exists() and Path(source).exists() and _same(source, destination):
+    if same_place(source, destination):
         raise DataError("IN and OUT are the same", file=source)
     with (
         open_recording(
@@ -92,7 +92,8 @@ def _checked(recording: Recording, source: str, advance: Advance) -> Iterator[Re
         advance(1, len(record.rewards))
 
 
-def _same(source: str, destination: str) -> bool:
+def same_place(source: str, destination: str | Path) -> bool:
+    """Whether both name the same file, or the same Minari dataset."""
     from grd_offline.formats.minari import find_data_file
 
     files = []

@@ -102,3 +102,55 @@ def format_bytes(count: int) -> str:
             break
         size, unit = size / 1000, larger
     return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+
+
+@contextmanager
+def show_stages() -> Iterator[Callable[[str, float], None]]:
+    """Show what a command with several stages is doing: `report(stage, fraction done)`."""
+    show = _show_stage_bars if sys.stderr.isatty() else _show_stage_lines
+    with show() as report:
+        yield report
+
+
+@contextmanager
+def _show_stage_bars() -> Iterator[Callable[[str, float], None]]:
+    from rich import progress
+    from rich.console import Console
+
+    bar = progress.Progress(
+        progress.SpinnerColumn(finished_text="✓"),
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.TimeElapsedColumn(),
+        progress.TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    tasks: dict[str, progress.TaskID] = {}
+    current = ""
+    with bar:
+
+        def report(stage: str, share: float) -> None:
+            nonlocal current
+            if stage != current and current:
+                bar.update(tasks[current], completed=1.0)
+            if stage not in tasks:
+                tasks[stage] = bar.add_task(stage, total=1.0)
+            current = stage
+            bar.update(tasks[stage], completed=share)
+
+        yield report
+
+
+@contextmanager
+def _show_stage_lines() -> Iterator[Callable[[str, float], None]]:
+    begin = time.monotonic()
+    current = ""
+
+    def report(stage: str, share: float) -> None:
+        nonlocal current
+        if stage != current:
+            current = stage
+            print(f"{time.monotonic() - begin:6.1f} s  {stage}", file=sys.stderr, flush=True)
+
+    yield report

@@ -11,15 +11,22 @@ from typing import TYPE_CHECKING, Any
 from grd_offline.registration import register_environments
 
 if TYPE_CHECKING:
+    from grd_offline.decomposition import DecomposeSettings, decompose_file
+    from grd_offline.dynamics_model import DynamicsModel
     from grd_offline.episodes import Episode, EpisodeSet
     from grd_offline.errors import DataError, StorageError
     from grd_offline.formats import open_recording, read, read_truth, write_dataset
+    from grd_offline.reward_model import RewardModel
 
 __all__ = [
     "DataError",
+    "DecomposeSettings",
+    "DynamicsModel",
     "Episode",
     "EpisodeSet",
+    "RewardModel",
     "StorageError",
+    "decompose_file",
     "open_recording",
     "read",
     "read_truth",
@@ -29,9 +36,13 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "DataError": "errors",
+    "DecomposeSettings": "decomposition",
+    "DynamicsModel": "dynamics_model",
     "Episode": "episodes",
     "EpisodeSet": "episodes",
+    "RewardModel": "reward_model",
     "StorageError": "errors",
+    "decompose_file": "decomposition",
     "open_recording": "formats",
     "read": "formats",
     "read_truth": "formats",

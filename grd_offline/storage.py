@@ -137,12 +137,8 @@ def replace_folder(
     recognises as an earlier output, or an empty one, is.
     """
     destination = Path(path).resolve()
+    check_folder(path, is_replaceable=is_replaceable)
     with _storage_errors(path):
-        if destination.exists():
-            if not destination.is_dir():
-                raise OSError(errno.EEXIST, "exists and is not a folder")
-            if any(destination.iterdir()) and not is_replaceable(destination):
-                raise OSError(errno.EEXIST, "exists and holds something else: choose another name")
         partial = _partial(destination)
         partial.mkdir(exist_ok=True)
         descriptor = _lock(partial, os.O_RDONLY | os.O_DIRECTORY)
@@ -163,6 +159,20 @@ def replace_folder(
             raise
         finally:
             os.close(descriptor)
+
+
+def check_folder(path: str | os.PathLike[str], *, is_replaceable: Callable[[Path], bool]) -> None:
+    """Refuse a place that `replace_folder` would refuse, before any work is spent."""
+    folder = Path(path).resolve()
+    with _storage_errors(path):
+        if not folder.parent.is_dir():
+            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+        if not folder.exists():
+            return
+        if not folder.is_dir():
+            raise OSError(errno.EEXIST, "exists and is not a folder")
+        if any(folder.iterdir()) and not is_replaceable(folder):
+            raise OSError(errno.EEXIST, "exists and holds something else: choose another name")
 
 
 @contextmanager

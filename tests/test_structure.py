@@ -22,6 +22,17 @@ ROOMS = (
     "environments",
     "policies",
     "collect",
+    "graph",
+    "evaluate",
+    "effects",
+    "nn",
+    "losses",
+    "dynamics_model",
+    "decompose",
+    "reward_model",
+    "identifiability",
+    "report",
+    "decomposition",
     "cli",
 )
 """From top to bottom."""

@@ -1,0 +1,167 @@
+"""`grd-offline decompose`: rewards, masks, compact state and a model from returns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from .options import reading_options
+
+if TYPE_CHECKING:
+    from grd_offline.decomposition import Decomposition
+
+_METHODS = ("grd", "rrd", "rrd-unbiased", "ircr", "uniform")
+_FITS = ("auto", "closed-form", "neural", "paper")
+
+
+@click.command(
+    epilog="""
+    \b
+    Examples:
+      grd-offline decompose hc.h5
+      grd-offline decompose hc.h5 --out results --next-state
+      grd-offline decompose hc.h5 --truth true_rewards
+      grd-offline decompose hc.h5 --method rrd --out hc-rrd
+    """
+)
+@click.argument("file")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Folder for the results.  [default: FILE without its ending, plus -grd]",
+)
+@click.option("--method", type=click.Choice(_METHODS), default="grd", show_default=True)
+@click.option(
+    "--fit",
+    type=click.Choice(_FITS),
+    default="auto",
+    show_default=True,
+    help="How grd is fitted. auto: the closed form, challenged by a net where it explains little.",
+)
+@click.option(
+    "--gamma", type=float, help="Discount inside the returns.  [default: as the file says]"
+)
+@click.option("--next-state", is_flag=True, help="Let the reward depend on the next state too.")
+@click.option(
+    "--step-rewards",
+    is_flag=True,
+    help="Where rewards come with every step, use them as they are instead of their sum.",
+)
+@click.option(
+    "--exact-returns",
+    is_flag=True,
+    help="Spread what is left over so that every episode sums to its return exactly.",
+)
+@click.option(
+    "--compact",
+    type=click.Choice(("closure", "one_hop")),
+    default="closure",
+    show_default=True,
+    help="Which reading of the compact state the model carries.",
+)
+@click.option("--truth", metavar="FIELD", help="Compare with the true step rewards in this field.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--device", type=click.Choice(("cpu", "cuda")), default="cpu", show_default=True)
+@reading_options
+def decompose(
+    file: str,
+    out: Path | None,
+    max_episode_steps: int | None,
+    max_size: int | None,
+    **options: object,
+) -> None:
+    """Find the rewards behind the returns, what drives them, and what a policy needs to see.
+
+    FILE is whatever `grd-offline inspect` reads. Writes a folder with the relabelled data, the
+    reward and dynamics models, the effects, the masks, how good it all is, and a report.
+    """
+    from grd_offline.decomposition import DecomposeSettings, decompose_file
+    from grd_offline.errors import DataError
+
+    from .progress import show_stages
+
+    try:
+        settings = DecomposeSettings(**options)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    folder = out if out is not None else default_folder(file)
+    try:
+        with show_stages() as progress:
+            result = decompose_file(
+                file,
+                folder,
+                settings,
+                max_episode_steps=max_episode_steps,
+                max_bytes=max_size,
+                progress=progress,
+            )
+    except DataError as error:
+        raise error.at(file=file) from None
+    show_result(result)
+
+
+def default_folder(file: str) -> Path:
+    """`data-grd` beside `data.h5`."""
+    path = Path(file.removeprefix("minari:").rstrip("/"))
+    if file.startswith("minari:"):
+        return Path(f"{path.name}-grd")
+    return path.with_name(f"{path.stem if path.suffix else path.name}-grd")
+
+
+def show_result(result: Decomposition) -> None:
+    """The closing table."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from grd_offline.errors import printable
+
+    metrics, masks = result.metrics, result.masks
+    console = Console(highlight=False)
+    facts = {"fit": f"{metrics['fit']} ({metrics['reason']})"}
+    if result.shares:
+        top = [f"{name} {share:.0%}" for name, share in result.shares[:8]]
+        facts["drives the reward"] = ", ".join(top)
+    else:
+        inputs = _names(masks["state_names"], masks["state_to_reward"])
+        inputs += _names(masks["action_names"], masks["action_to_reward"])
+        facts["drives the reward"] = ", ".join(inputs)
+    compact = _names(masks["state_names"], masks["compact"]["closure"])
+    facts["compact state"] = f"{len(compact)} of {len(masks['state_names'])}: {', '.join(compact)}"
+    for candidate in metrics["alternatives"]:
+        facts[f"{candidate['fit']}, held-out returns"] = (
+            f"R² {candidate['held_out_return_r2']:.4f}, 90 % intervals hold "
+            f"{candidate['held_out_return_coverage_90']:.0%} of {candidate['held_out_returns']}"
+        )
+    likelihood = metrics["dynamics_held_out_log_likelihood"]
+    facts["dynamics, held out"] = (
+        f"log-likelihood {likelihood['masked']:.3f} per step within the masks, "
+        f"{likelihood['unmasked']:.3f} without"
+    )
+    if "truth" in metrics:
+        truth = metrics["truth"]
+        facts["against the truth"] = (
+            f"Pearson {truth['pearson']:.4f}, Spearman {truth['spearman']:.4f}, "
+            f"within episodes {truth['pearson_within_episodes']:.4f}, "
+            f"90 % intervals hold {truth['coverage_90']:.0%}"
+        )
+    facts["written"] = (
+        f"{result.folder}/ in {metrics['seconds']} s; look at {result.folder}/report.html"
+    )
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in facts.items():
+        table.add_row(Text(name), Text(printable(value)))
+    console.print(table)
+    for finding in result.findings:
+        style = "yellow" if finding.level == "careful" else ""
+        console.print(Text(f"{finding.level}: {printable(finding.text)}", style=style))
+    for warning in result.warnings:
+        click.echo(f"warning: {printable(warning)}", err=True)
+
+
+def _names(names: list[str], mask: list[int]) -> list[str]:
+    return [name for name, on in zip(names, mask, strict=True) if on]

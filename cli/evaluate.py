@@ -1,0 +1,41 @@
+"""`grd-offline evaluate`: a decomposition against the truth."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+
+@click.command(
+    epilog="""
+    \b
+    Examples:
+      grd-offline evaluate hc-grd --truth true_rewards
+      grd-offline evaluate hc-grd --truth true_rewards --data held-out.h5 --json
+    """
+)
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--truth", metavar="FIELD", required=True, help="Field with the true step rewards.")
+@click.option("--data", metavar="FILE", help="Judge on this dataset instead of the relabelled one.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")
+def evaluate(folder: Path, truth: str, data: str | None, as_json: bool) -> None:
+    """Compare a decomposition with the true step rewards and, where known, the true masks.
+
+    FOLDER is what `grd-offline decompose` wrote. Correlations are over all steps, and within
+    episodes; the error is after the best affine fit, as a share of the truth's variance.
+    """
+    from grd_offline.decomposition import judge
+
+    result = judge(folder, truth, data)
+    if as_json:
+        click.echo(json.dumps(result, indent=1))
+        return
+    for name, value in result["rewards"].items():
+        click.echo(f"{name:26} {value:.4f}")
+    for name, scores in result.get("masks", {}).items():
+        click.echo(
+            f"{name:26} F1 {scores['f1']:.3f}, precision {scores['precision']:.3f}, "
+            f"recall {scores['recall']:.3f}"
+        )

@@ -1,0 +1,131 @@
+"""`--method ircr` and `uniform`: rewards without a model of the step.
+
+Both hand every step a share of what its own episode was paid, so they say something about episodes
+only: `predict`, which sees a step without its episode, can give no more than the mean reward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from grd_offline.decompose.base import Array, ConstantFunction, Decomposer, Progress
+from grd_offline.episodes import Episode, EpisodeSet
+from grd_offline.errors import DataError
+
+
+@dataclass(frozen=True)
+class BaselineSettings:
+    """Settings of `uniform` and `ircr`."""
+
+    discount: float = 1.0
+    """gamma of the return sum."""
+    unit: bool = False
+    """`ircr` only: rewards from 0 to 1, as its paper has them, instead of the data's units."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.discount <= 1:
+            raise ValueError(
+                f"discount: expected a number above 0, at most 1, got {self.discount!r}"
+            )
+
+
+class Uniform(Decomposer):
+    """Every step of a stretch gets an equal share of what was delivered at its end: R / T.
+
+    With a discount the share is R / sum_t gamma^(t-1), so that the discounted sum is R again.
+    Steps after the last delivery get the mean reward of the data.
+    """
+
+    def __init__(self, settings: BaselineSettings | None = None) -> None:
+        self.settings = settings if settings is not None else BaselineSettings()
+
+    def fit(
+        self,
+        episodes: EpisodeSet,
+        *,
+        rng: np.random.Generator,
+        progress: Progress | None = None,
+    ) -> Self:
+        """Measure the mean reward per step."""
+        amount, weight = 0.0, 0.0
+        for index, episode in enumerate(episodes):
+            for _, _, paid, span in _read_segments(episode, self.settings.discount):
+                amount, weight = amount + paid, weight + span
+            if progress is not None:
+                progress("read", (index + 1) / len(episodes))
+        if not weight:
+            raise DataError("no reward is delivered in any episode", field="delivered")
+        self.mean_ = amount / weight
+        self.function_ = ConstantFunction(
+            self.mean_, states=episodes.state_size, actions=episodes.action_size
+        )
+        self.masks_ = None
+        self.scores_ = None
+        return self
+
+    def _relabel(self, episodes: EpisodeSet) -> Iterator[Array]:
+        for episode in episodes:
+            rewards = np.full(len(episode), self.mean_)
+            for start, stop, paid, span in _read_segments(episode, self.settings.discount):
+                rewards[start:stop] = paid / span
+            yield rewards
+
+
+class Ircr(Decomposer):
+    """Iterative relative credit refinement: every step gets its episode's normalised return.
+
+    z = (R - min R) / (max R - min R) over the data, the same at each step. With `unit` the reward
+    is z. Otherwise it is z brought back to the data's units, (min R + z (max R - min R)) / mean T,
+    so that rewards compare with those of other methods; ranks and ratios of differences stay. With
+    episodes of equal length that is `uniform`; where they differ, a long episode's steps are not
+    paid less for its length. Deliveries within an episode count as their sum.
+    """
+
+    def __init__(self, settings: BaselineSettings | None = None) -> None:
+        self.settings = settings if settings is not None else BaselineSettings()
+
+    def fit(
+        self,
+        episodes: EpisodeSet,
+        *,
+        rng: np.random.Generator,
+        progress: Progress | None = None,
+    ) -> Self:
+        """Measure the range of returns."""
+        returns = episodes.compute_returns(self.settings.discount)
+        self.lowest_, self.highest_ = float(returns.min()), float(returns.max())
+        self.mean_length_ = float(episodes.lengths.mean())
+        weights = episodes.lengths / episodes.lengths.sum()
+        mean = float(self._share(returns) @ weights)
+        self.function_ = ConstantFunction(
+            mean, states=episodes.state_size, actions=episodes.action_size
+        )
+        self.masks_ = None
+        self.scores_ = None
+        if progress is not None:
+            progress("read", 1.0)
+        return self
+
+    def _share(self, returns: Array) -> Array:
+        if not self.settings.unit:
+            return returns / self.mean_length_
+        width = self.highest_ - self.lowest_
+        return (returns - self.lowest_) / width if width else np.zeros_like(returns)
+
+    def _relabel(self, episodes: EpisodeSet) -> Iterator[Array]:
+        for episode in episodes:
+            returns = np.array([episode.compute_return(self.settings.discount)])
+            yield np.full(len(episode), self._share(returns)[0])
+
+
+def _read_segments(episode: Episode, discount: float) -> Iterator[tuple[int, int, float, float]]:
+    """Start, stop, amount and sum of discounts of each delivery."""
+    starts, stops, amounts = episode.segments()
+    plain = bool(episode.delivered.all())
+    for start, stop, amount in zip(starts, stops, amounts, strict=True):
+        times = np.arange(0 if plain else start, (stop - start) if plain else stop)
+        yield int(start), int(stop), float(amount), float((discount**times).sum())

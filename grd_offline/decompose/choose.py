@@ -1,0 +1,188 @@
+"""Which fit to use: judged by returns of episodes that no candidate has seen.
+
+The rule of `auto`. The closed form is fitted to part of the episodes and predicts the returns of
+the others. Where it explains at least `GOOD_ENOUGH` of their variance it is taken: returns cannot
+tell finer differences in the rewards apart, and the closed form is the fit that can be explained.
+With fewer than `FEWEST_TO_COMPARE` held-out returns it is taken too: they could not tell.
+Else `neural` is fitted to the same part and challenges it: it wins if its squared errors on the
+held-out returns are smaller by at least a tenth, and by more than two standard errors of the
+paired differences. The winner is fitted again to all episodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grd_offline.decompose import make_decomposer
+from grd_offline.decompose.base import Array, Decomposer, Progress
+from grd_offline.decompose.closed import predict_amounts
+from grd_offline.effects import EffectModel
+from grd_offline.episodes import Episode, EpisodeSet
+from grd_offline.evaluate import compute_coverage, r_squared
+
+GOOD_ENOUGH = 0.95
+MARGIN = 0.9
+HELD_OUT = 0.2
+FEWEST_TO_COMPARE = 20
+FEWEST = 10
+"""With fewer episodes none are held out: there is nothing to judge by."""
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """A candidate and how it did on returns it had not seen."""
+
+    fit: str
+    decomposer: Decomposer
+    true: Array
+    predicted: Array
+    std: Array
+    errors: Array
+    """Squared errors per step of the segment, for comparing candidates."""
+    step_std: float
+    """Spread of a step's reward that the held-out returns speak for."""
+
+    def describe(self) -> dict[str, Any]:
+        """For `metrics.json`."""
+        return {
+            "fit": self.fit,
+            "held_out_return_r2": r_squared(self.predicted, self.true),
+            "held_out_return_coverage_90": compute_coverage(self.predicted, self.std, self.true),
+            "held_out_returns": len(self.true),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """The fit that was chosen, fitted to all episodes, and why."""
+
+    decomposer: Decomposer
+    fit: str
+    reason: str
+    judged: tuple[Judged, ...]
+    step_std: float
+
+
+def choose(
+    episodes: EpisodeSet,
+    method: str,
+    fit: str,
+    settings: dict[str, Any],
+    rng: np.random.Generator,
+    progress: Progress,
+) -> Choice:
+    """Fit the method, or for `auto` the winner among its fits, and judge it on held-out returns."""
+    first = "closed-form" if fit == "auto" else fit
+    name = first if method == "grd" else method
+
+    def make(which: str) -> Decomposer:
+        return make_decomposer(method, which, **settings)
+
+    if len(episodes) < FEWEST:
+        alone = make(first).fit(episodes, rng=rng, progress=progress)
+        reason = f"only {len(episodes)} episodes: none were held out, nothing was compared"
+        return Choice(alone, name, reason, (), _in_sample_std(alone, episodes, settings))
+    training, held_out = split(episodes, rng)
+    judged = [
+        _judge(make(first), name, training, held_out, settings, rng, _prefix(progress, "judging: "))
+    ]
+    winner, reason = judged[0], f"{name} was asked for"
+    if fit == "auto" and method == "grd":
+        explained = r_squared(winner.predicted, winner.true)
+        reason = f"the closed form explains {explained:.3f} of held-out returns: not challenged"
+        if len(winner.true) < FEWEST_TO_COMPARE:
+            reason = f"only {len(winner.true)} returns to judge by: the closed form, not challenged"
+        elif explained < GOOD_ENOUGH and not settings.get("next_state"):
+            challenger = make("neural")
+            told = _prefix(progress, "challenger: ")
+            judged.append(_judge(challenger, "neural", training, held_out, settings, rng, told))
+            winner, reason = _compare(judged[0], judged[1])
+    chosen = make(winner.fit if method == "grd" else first)
+    chosen.fit(episodes, rng=rng, progress=progress)
+    return Choice(chosen, winner.fit, reason, tuple(judged), winner.step_std)
+
+
+def split(episodes: EpisodeSet, rng: np.random.Generator) -> tuple[EpisodeSet, EpisodeSet]:
+    """Episodes to fit to, and episodes to judge by."""
+    order = rng.permutation(len(episodes))
+    count = max(1, round(HELD_OUT * len(episodes)))
+    return episodes[np.sort(order[count:])], episodes[np.sort(order[:count])]
+
+
+def relabel_episode(decomposer: Decomposer, episode: Episode) -> Array:
+    """The reward of every step of one episode."""
+    one = EpisodeSet.from_episodes([episode])
+    return next(iter(decomposer.relabel(one)))
+
+
+def _judge(
+    decomposer: Decomposer,
+    name: str,
+    training: EpisodeSet,
+    held_out: EpisodeSet,
+    settings: dict[str, Any],
+    rng: np.random.Generator,
+    progress: Progress,
+) -> Judged:
+    decomposer.fit(training, rng=rng, progress=progress)
+    true, predicted, std, sizes = _predict_all(decomposer, held_out, settings["discount"])
+    errors = (true - predicted) ** 2 / sizes
+    step_std = float(np.sqrt(errors.mean()))
+    if not isinstance(decomposer.function_, EffectModel):
+        std = step_std * np.sqrt(sizes)
+    return Judged(name, decomposer, true, predicted, std, errors, step_std)
+
+
+def _predict_all(
+    decomposer: Decomposer, episodes: EpisodeSet, discount: float
+) -> tuple[Array, Array, Array, Array]:
+    """True and predicted amounts of all episodes, their spread, and sums of squared weights."""
+    parts: list[tuple[NDArray[Any], ...]] = []
+    for episode in episodes:
+        starts, stops, amounts = episode.segments()
+        if not len(stops):
+            continue
+        weights = discount ** np.arange(len(episode))
+        sizes = np.add.reduceat(weights**2, starts)
+        if isinstance(decomposer.function_, EffectModel):
+            mean, std = predict_amounts(decomposer.function_, episode, discount)
+        else:
+            rewards = relabel_unseen(decomposer, episode) * weights
+            mean, std = np.add.reduceat(rewards, starts), np.zeros(len(stops))
+        parts.append((amounts.astype(np.float64), mean, std, sizes))
+    if not parts:
+        return np.zeros(0), np.zeros(0), np.zeros(0), np.ones(0)
+    true, predicted, std, sizes = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return true, predicted, std, sizes
+
+
+def relabel_unseen(decomposer: Decomposer, episode: Episode) -> Array:
+    """Rewards from the function alone: a method that hands out the return would look perfect."""
+    from grd_offline.decompose.padded import next_observations_of
+
+    observations = episode.observations[: len(episode)]
+    return decomposer.predict(observations, episode.actions, next_observations_of(episode))
+
+
+def _compare(closed: Judged, challenger: Judged) -> tuple[Judged, str]:
+    gain = closed.errors - challenger.errors
+    error = float(gain.std() / max(1.0, np.sqrt(len(gain))))
+    ratio = float(challenger.errors.mean() / max(float(closed.errors.mean()), 1e-300))
+    wins = ratio < MARGIN and float(gain.mean()) > 2 * error
+    verdict = "wins" if wins else "does not win"
+    reason = f"neural {verdict}: its held-out squared error is {ratio:.2f} of the closed form's"
+    return (challenger if wins else closed), reason
+
+
+def _in_sample_std(decomposer: Decomposer, episodes: EpisodeSet, settings: dict[str, Any]) -> float:
+    true, predicted, _, sizes = _predict_all(decomposer, episodes, settings["discount"])
+    return float(np.sqrt(((true - predicted) ** 2 / sizes).mean())) if len(true) else 0.0
+
+
+def _prefix(progress: Progress, text: str) -> Callable[[str, float], None]:
+    return lambda stage, share: progress(f"{text}{stage}", share)

@@ -1,0 +1,383 @@
+"""Return decomposition in closed form: the reward as a sum of effects, found by their evidence.
+
+The route of the paper's identifiability proof with functions for its fixed basis. A delivered
+amount is linear in the weights of g, since it is a sum of g over its steps:
+
+    R_j = sum_{t in segment j} gamma^t g(s_t, a_t) + noise,   g = c + sum_p phi_p w_p
+
+Each effect (an input, a pair, a triple) is a Gaussian process with a variance of its own.
+`closed_form_inputs` sums features over segments, `closed_form_evidence` finds variances,
+`closed_form_search` decides which effects and inputs stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grd_offline.decompose.closed_form_columns import ColumnSource
+from grd_offline.decompose.closed_form_evidence import Posterior
+from grd_offline.decompose.closed_form_search import (
+    EffectBank,
+    SearchRules,
+    Selection,
+    drop_idle,
+    list_candidates,
+    search_backward,
+    search_forward,
+)
+from grd_offline.decompose.closed_form_uncertainty import (
+    correlate_columns,
+    factor_posterior,
+    measure_inflation,
+    measure_pinned,
+)
+from grd_offline.effects import EffectModel
+from grd_offline.episodes import EpisodeSet
+
+Array = NDArray[np.float64]
+Progress = Callable[[str, float], None]
+
+_LARGE = 30_000_000  # entries beyond which candidate columns are kept in float32
+_TRIPLE_INPUTS = 24
+_TRIPLES = 6
+
+
+@dataclass(frozen=True)
+class ClosedFormSettings:
+    """How the closed form searches and what it may spend; the defaults serve every task tried."""
+
+    next_state: bool = False
+    """Offer the next observation as further inputs."""
+    discount: float = 1.0
+    """Weight of step t within a delivered amount: discount^t, t from the episode's start."""
+    order: int = 3
+    """Largest number of inputs in one effect, 1 to 3."""
+    basis: int = 8
+    """Features per input while searching."""
+    final_basis: int = 14
+    """Features per input in the last fit."""
+    rough_basis: int = 28
+    """Features per input with corners and jumps, offered in the last fit."""
+    triple_basis: int = 5
+    """Features per input in effects of three."""
+    sample: int = 200_000
+    """Steps kept to find ranges, quantiles and scales."""
+    memory: int = 400_000_000
+    """Bytes that columns of candidate pairs may take; a smaller basis is searched beyond it."""
+    search_floor: float = 1e-3
+    """Smallest noise variance while effects are chosen, as a share of the returns' variance."""
+    noise_floor: float = 1e-4
+    """The same in the last fit."""
+    add_gain: float = 1.0
+    """Log evidence an effect has to gain to be added."""
+    new_input: float = 1.5
+    """And for each of its inputs that no other effect has yet, so much more."""
+    drop_loss: float = 1.0
+    """Log evidence an effect has to carry to stay."""
+    gain_share: float = 0.003
+    """Both are at least this share of the evidence gained so far."""
+    potentials: bool = True
+    """Fit what telescopes (a potential of the state) beside the reward, and leave it out."""
+    input_loss: float = 4.0
+    """Log evidence an input has to carry to stay, at least."""
+    input_share: float = 0.015
+    """The same as a share of all evidence gained, where that is more (but not beyond 20)."""
+    triple_gain: float = 20.0
+    """Evidence an effect of three inputs has to gain."""
+    rank: int = 128
+    """Columns of the factor that stands for the posterior covariance."""
+
+    def __post_init__(self) -> None:
+        if self.order not in (1, 2, 3):
+            raise ValueError(f"order: expected 1, 2 or 3, got {self.order!r}")
+        if not 0 < self.discount <= 1:
+            raise ValueError(f"discount: expected more than 0, at most 1, got {self.discount!r}")
+        for name in ("basis", "final_basis", "triple_basis", "sample", "memory", "rank"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)!r}")
+
+    def rules(self) -> SearchRules:
+        """The thresholds of the search."""
+        return SearchRules(
+            add_gain=self.add_gain,
+            new_input=self.new_input,
+            add_share=0.2,
+            add_most=6,
+            rounds=15,
+            drop_loss=self.drop_loss,
+            gain_share=self.gain_share,
+            noise_floor=self.search_floor,
+            iterations=60,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ClosedFormFit:
+    """What a fit found, and how well the data pin it down."""
+
+    model: EffectModel
+    state_to_reward: NDArray[np.int64]
+    """(state,) 1 where a state dimension (or its next value) is an input of the reward."""
+    action_to_reward: NDArray[np.int64]
+    state_score: Array
+    """(state,) evidence lost when that dimension is removed; 0 where it is not in the model."""
+    action_score: Array
+    evidence: float
+    """Log evidence of the last fit, of amounts scaled to unit variance."""
+    null_evidence: float
+    """The same for a constant reward."""
+    noise: float
+    """Noise variance per step, in the units of the data."""
+    return_r2: float
+    """Explained share of the amounts' variance, on the data of the fit."""
+    left_out_r2: float
+    """The same with each amount left out in turn, variances held."""
+    effective_parameters: float
+    """Weights that the data determine, in all."""
+    pinned: Array
+    """(effect,) 1 - posterior / prior variance per step: 1 is known from data, 0 from the prior."""
+    sum_correlation: Array
+    """(input, input) correlation of the sums over segments of the inputs in the model."""
+    correlated_columns: NDArray[np.int64]
+    """(input,) their columns in [observations, actions, next observations]."""
+
+
+def fit_closed_form(
+    episodes: EpisodeSet,
+    settings: ClosedFormSettings,
+    rng: np.random.Generator,
+    progress: Progress = lambda stage, share: None,
+) -> ClosedFormFit:
+    """Find effects, variances and weights of the reward behind the delivered amounts."""
+    return _Fitter(episodes, settings, rng, progress).run()
+
+
+class _Fitter:
+    """One fit: the passes over the data in order."""
+
+    def __init__(
+        self,
+        episodes: EpisodeSet,
+        settings: ClosedFormSettings,
+        rng: np.random.Generator,
+        progress: Progress,
+    ) -> None:
+        self.episodes, self.settings, self.progress = episodes, settings, progress
+        self.rng = rng
+        self.rules = settings.rules()
+        progress("sample", 0.0)
+        self.data = ColumnSource(
+            episodes,
+            next_state=settings.next_state,
+            discount=settings.discount,
+            sample=settings.sample,
+            sizes=(max(settings.basis, settings.final_basis), settings.rough_basis),
+            rng=rng,
+        )
+
+    def run(self) -> ClosedFormFit:
+        inputs = list(range(self.data.inputs))
+        if self.data.scale == 0.0 or len(self.data.target) < 2:
+            inputs = []
+        size = self._search_size(len(inputs))
+        chosen, bank = self._search(inputs, size)
+        kept = [i for i in chosen.inputs if i < self.data.inputs]
+        if size < self.settings.basis and kept:
+            chosen, bank = self._search(kept, self.settings.basis)
+        null = bank.fit([], {}, 1.0, self.rules)
+        chosen = self._search_triples(chosen, bank)
+        gain = chosen.fit.evidence - null.fit.evidence
+        share = self.settings.input_share * gain
+        threshold = min(20.0, max(self.settings.input_loss, share))
+        self.progress("backward", 0.0)
+        chosen, _ = search_backward(bank, chosen, self.rules, threshold, self.data.column)
+        return self._finish(chosen, null.fit.evidence)
+
+    def _search_size(self, count: int) -> int:
+        """Features per input that candidate pairs of this many inputs leave memory for."""
+        pairs = max(1, count * (count - 1) // 2)
+        room = self.settings.memory / (4.0 * len(self.data.equations.target) * pairs)
+        return int(np.clip(np.sqrt(room), 2, self.settings.basis))
+
+    def _search(self, inputs: Sequence[int], size: int) -> tuple[Selection, EffectBank]:
+        """Forward from the main effects, over all effects of up to two inputs."""
+        self.progress("sums", 0.0)
+        every = list_candidates(inputs, min(self.settings.order, 2))
+        # Main effects are cheap: what a short basis leaves of them would pass for interactions.
+        bank = self.data.build_bank(every[: len(inputs)], self.settings.final_basis)
+        bank.join(self.data.build_bank(every[len(inputs) :], size))
+        bank.join(self._potentials(inputs, size))
+        effects = list(bank.columns)
+        self.progress("main effects", 0.0)
+        mains = [effect for effect in effects if len(effect) == 1]
+        chosen = bank.fit(mains, {}, 1.0, self.rules)
+        chosen = drop_idle(bank, chosen, self.rules)
+        report = partial(self.progress, "pairs")
+        chosen = search_forward(bank, effects, chosen, self.rules, report)
+        return chosen, bank
+
+    def _potentials(self, inputs: Sequence[int], size: int) -> EffectBank:
+        """Columns of potentials, where they are wanted.
+
+        Where the next state is an input, effects of s and s' express them already.
+        """
+        if self.settings.next_state or not self.settings.potentials:
+            return EffectBank({}, self.data.target)
+        return self.data.build_potentials(inputs, size)
+
+    def _search_triples(self, chosen: Selection, bank: EffectBank) -> Selection:
+        """Offer effects of three inputs: of all inputs if they are few, else of those chosen."""
+        size = self.settings.triple_basis
+        pool = sorted({i for effect in bank.columns for i in effect if i < self.data.inputs})
+        if len(pool) > _TRIPLE_INPUTS:
+            pool = [i for i in chosen.inputs if i < self.data.inputs][:_TRIPLE_INPUTS]
+        triples = list(combinations(pool, 3))
+        if not triples or self.settings.order < 3:
+            return chosen
+        self.progress("triples", 0.0)
+        small = self.data.build_bank(triples, min(size, 3))
+        gains, _ = small.scan(chosen, triples)
+        order = np.argsort(-gains, kind="stable")[:_TRIPLES]
+        best = [triples[k] for k in order if gains[k] > self.settings.triple_gain]
+        if not best:
+            return chosen
+        bank.join(self.data.build_bank(best, size))
+        return search_forward(bank, list(bank.columns), chosen, self.rules)
+
+    def _finish(self, chosen: Selection, null_evidence: float) -> ClosedFormFit:
+        """The last fit, with a larger basis, and what is said about it."""
+        self.progress("final", 0.0)
+        small = [e for e in chosen.effects if len(e) < 3 and e[0] < self.data.inputs]
+        bank = self.data.build_bank(small, self.settings.final_basis)
+        potentials = [
+            e[0] - 2 * self.data.inputs for e in chosen.effects if e[0] >= 2 * self.data.inputs
+        ]
+        bank.join(self._potentials(potentials, self.settings.final_basis))
+        triples = [effect for effect in chosen.effects if len(effect) == 3]
+        bank.join(self.data.build_bank(triples, self.settings.triple_basis))
+        guesses, noise = chosen.start()
+        rules = replace(self.rules, noise_floor=self.settings.noise_floor)
+        last = bank.fit(chosen.effects, guesses, noise, rules)
+        if self.settings.rough_basis > 1 and small:
+            rough = [tuple(i + self.data.inputs for i in effect) for effect in small]
+            bank.join(self.data.build_bank(rough, self.settings.rough_basis))
+            last = search_forward(bank, list(bank.columns), last, rules)
+        losses = search_backward(bank, last, rules, -np.inf, self.data.column)[1]
+        self.progress("uncertainty", 0.0)
+        model = self._model(last, bank)
+        return self._report(last, bank, model, losses, null_evidence)
+
+    def _model(self, last: Selection, bank: EffectBank) -> EffectModel:
+        """The fit in the units of the data."""
+        effects = [effect for effect in last.effects if self.data.column(effect[0]) >= 0]
+        used = sorted({i for effect in effects for i in effect})
+        position = {i: k for k, i in enumerate(used)}
+        sizes = [bank.sizes[effect] for effect in effects]
+        widths = [len(bank.averages[effect]) for effect in effects]
+        in_reward = [self.data.column(effect[0]) >= 0 for effect in last.effects]
+        mine = np.repeat(np.array(in_reward, np.bool_), np.array(last.fit.sizes, np.int64))
+        units = np.array([bank.scales[effect] for effect in effects], np.float64)
+        scales = np.repeat(units, np.array(widths, np.int64))
+        averages = [bank.averages[effect] for effect in effects]
+        centres = np.concatenate(averages) * self.data.scale / scales if averages else np.zeros(0)
+        model = EffectModel(
+            observation_names=self.episodes.observation_names,
+            action_names=self.episodes.action_names,
+            columns=self.data.basis.columns[used],
+            low=self.data.basis.low[used],
+            high=self.data.basis.high[used],
+            tables=self.data.basis.tables[used][:, :, : max(sizes, default=1)],
+            effects=tuple(tuple(position[i] for i in effect) for effect in effects),
+            sizes=tuple(sizes),
+            constant=self.data.mean,
+            weights=last.fit.weights[mine] * scales,
+            centres=centres,
+            factor=np.zeros((len(centres), 0)),
+            residual_variance=0.0,
+            constant_variance=0.0,
+            noise_variance=last.fit.noise * self.data.scale**2,
+            inflation=1.0,
+            shares=np.zeros(len(effects)),
+        )
+        return self._add_uncertainty(model, last.fit, mine, scales)
+
+    def _add_uncertainty(
+        self, model: EffectModel, fit: Posterior, mine: NDArray[np.bool_], scales: Array
+    ) -> EffectModel:
+        """Posterior spread, shares and the widening of intervals."""
+        half = len(self.data.probe) // 2 or 1
+        inputs = self.data.probe[:, model.columns]
+        features = model.expand(inputs) - model.centres
+        padded = np.zeros((len(features), len(mine)))
+        padded[:, mine] = features * scales
+        factor, left = factor_posterior(fit, padded[:half], padded[half:], self.settings.rank)
+        rewards = features @ model.weights
+        variance = float(rewards.var())
+        shares = [
+            float(np.cov(features[:, part] @ model.weights[part], rewards)[0, 1])
+            for _, part in model.effect_slices()
+        ]
+        length = float(self.data.equations.constant @ self.data.equations.constant)
+        return replace(
+            model,
+            factor=factor[mine] * scales[:, None],
+            residual_variance=left,
+            constant_variance=model.noise_variance / length,
+            inflation=measure_inflation(fit, self.settings.noise_floor, self.rng),
+            shares=np.array(shares) / (variance or 1.0),
+        )
+
+    def _report(
+        self,
+        last: Selection,
+        bank: EffectBank,
+        model: EffectModel,
+        losses: dict[int, float],
+        null_evidence: float,
+    ) -> ClosedFormFit:
+        states, actions = self.episodes.state_size, self.episodes.action_size
+        score = np.zeros(2 * states + actions)
+        for column, loss in losses.items():
+            score[column] = max(loss, 1e-12)
+        state_score = np.maximum(score[:states], score[states + actions :])
+        fit = last.fit
+        used = {int(self.data.column(i)) for i in last.inputs} - {-1}
+        in_model = [i for i in range(self.data.inputs) if self.data.column(i) in used]
+        power = max(float((self.data.target**2).sum()), 1e-300)
+        left_out = fit.residual / np.maximum(fit.inverse_diagonal(), 1e-300)
+        return ClosedFormFit(
+            model=model,
+            state_to_reward=(state_score > 0).astype(np.int64),
+            action_to_reward=(score[states : states + actions] > 0).astype(np.int64),
+            state_score=state_score,
+            action_score=score[states : states + actions],
+            evidence=fit.evidence,
+            null_evidence=null_evidence,
+            noise=model.noise_variance,
+            return_r2=1 - float(((fit.noise * fit.residual) ** 2).sum()) / power,
+            left_out_r2=1 - float((left_out**2).sum()) / power,
+            effective_parameters=float(fit.effective_parameters().sum()),
+            pinned=self._pinned(last, bank),
+            sum_correlation=correlate_columns(self.data.sums[:, in_model]),
+            correlated_columns=self.data.basis.columns[in_model],
+        )
+
+    def _pinned(self, last: Selection, bank: EffectBank) -> Array:
+        """`measure_pinned` of each effect of the model, on sampled steps."""
+        steps = []
+        for effect in last.effects:
+            if self.data.column(effect[0]) < 0:
+                continue
+            features = self.data.basis.evaluate(self.data.probe[:512], effect, bank.sizes[effect])
+            flat = features[:, 0]
+            for i in range(1, len(effect)):
+                flat = (flat[:, :, None] * features[:, i, None]).reshape(len(flat), -1)
+            steps.append(flat * bank.scales[effect])
+        keep = [k for k, effect in enumerate(last.effects) if self.data.column(effect[0]) >= 0]
+        return measure_pinned(last.fit, keep, steps)

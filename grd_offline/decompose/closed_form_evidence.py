@@ -1,0 +1,235 @@
+"""Evidence of a sum of Gaussian effects, and the variances that maximise it.
+
+Equations y = sum_p Z_p w_p + noise, one row per delivered amount, with w_p ~ N(0, v_p I) and
+noise ~ N(0, s I). So y ~ N(0, C), C = s I + sum_p v_p Z_p Z_p^T, and the log evidence is
+
+    L = -1/2 (n log 2 pi + log |C| + y^T C^-1 y)
+
+With a = C^-1 y, its derivative in v_p is (|Z_p^T a|^2 - tr Z_p^T C^-1 Z_p) / 2, and in s the same
+with the identity for Z_p. MacKay's fixed point multiplies each variance by the ratio of the two
+terms, which is 1 where the derivative vanishes.
+
+Where there are fewer columns than rows everything is computed from the Gram matrix Z^T Z
+(primal), else from the covariance C (dual); the two agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+SMALLEST_VARIANCE = 1e-10
+_LARGEST_STACK = 80_000_000  # entries of all kernels of a dual fit that may be held at once
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """The fit at given variances: evidence, weights, and C^-1 as an operator."""
+
+    columns: Array
+    """(row, column) Z, blocks side by side."""
+    sizes: tuple[int, ...]
+    """Columns of each block."""
+    target: Array
+    variances: Array
+    """(block,)"""
+    noise: float
+    evidence: float
+    weights: Array
+    """(column,) posterior mean."""
+    residual: Array
+    """(row,) C^-1 y."""
+    inner: Array
+    """Primal: (column, column) (I + D^1/2 Z^T Z D^1/2 / s)^-1. Dual: (row, row) C^-1."""
+    primal: bool
+
+    def apply_inverse(self, columns: NDArray[np.floating]) -> NDArray[np.floating]:
+        """C^-1 times some columns, in their precision."""
+        kind = columns.dtype
+        if not self.primal:
+            return np.asarray(self.inner.astype(kind, copy=False) @ columns, kind)
+        scaled = self.columns * np.sqrt(np.repeat(self.variances, self.sizes))
+        left = (scaled @ self.inner / self.noise).astype(kind, copy=False)
+        explained = left @ (scaled.astype(kind, copy=False).T @ columns)
+        return np.asarray((columns - explained) / kind.type(self.noise))
+
+    def inverse_diagonal(self) -> Array:
+        """(row,) the diagonal of C^-1."""
+        if not self.primal:
+            return np.diag(self.inner).copy()
+        scaled = self.columns * np.sqrt(np.repeat(self.variances, self.sizes))
+        explained = ((scaled @ self.inner) * scaled).sum(1)
+        return np.asarray((1 - explained / self.noise) / self.noise)
+
+    def weight_covariance(self) -> Array:
+        """(column, column) D - D Z^T C^-1 Z D."""
+        spread = np.repeat(self.variances, self.sizes)
+        if self.primal:
+            root = np.sqrt(spread)
+            return np.asarray(root[:, None] * self.inner * root)
+        seen = self.columns.T @ self.apply_inverse(self.columns)
+        covariance = -spread[:, None] * seen * spread
+        covariance[np.diag_indices_from(covariance)] += spread
+        return np.asarray(covariance)
+
+    def effective_parameters(self) -> Array:
+        """(block,) gamma_p = v_p tr Z_p^T C^-1 Z_p: how many of its weights the data determine."""
+        return self.variances * self.block_traces()
+
+    def block_traces(self) -> Array:
+        """(block,) tr Z_p^T C^-1 Z_p."""
+        if self.primal:
+            spread = np.repeat(self.variances, self.sizes)
+            diagonal = np.maximum((1 - np.diag(self.inner)) / spread, 0)
+        else:
+            diagonal = (self.columns * self.apply_inverse(self.columns)).sum(0)
+        return _sum_blocks(diagonal, self.sizes)
+
+
+def _sum_blocks(values: Array, sizes: Sequence[int]) -> Array:
+    if not sizes:
+        return np.zeros(0)
+    return np.asarray(np.add.reduceat(values, np.cumsum([0, *sizes[:-1]])))
+
+
+class EvidenceProblem:
+    """Rows, blocks of columns and a target, with what can be computed once for all variances."""
+
+    def __init__(self, columns: Array, sizes: Sequence[int], target: Array) -> None:
+        self.columns, self.sizes, self.target = columns, tuple(sizes), target
+        rows, width = columns.shape
+        self.primal = width < rows or width == 0
+        self.power = float(target @ target)
+        self.gram = columns.T @ columns if self.primal else None
+        self.moment = columns.T @ target
+        self.kernels: Array | None = None
+        if not self.primal and len(self.sizes) * rows * rows <= _LARGEST_STACK:
+            ends = np.cumsum(self.sizes)
+            blocks = [columns[:, e - k : e] for e, k in zip(ends, self.sizes, strict=True)]
+            self.kernels = np.stack([block @ block.T for block in blocks]).reshape(len(blocks), -1)
+
+    def solve(self, variances: Array, noise: float) -> Posterior:
+        """The posterior at these variances."""
+        return self._step(variances, noise)[0]
+
+    def maximise(
+        self,
+        variances: Array,
+        noise: float,
+        *,
+        floor: float,
+        iterations: int,
+        tolerance: float = 1e-3,
+        free: bool = True,
+    ) -> Posterior:
+        """Climb the evidence by MacKay's fixed point from a first guess.
+
+        `floor` bounds the noise from below; with `free` False the noise alone moves.
+        """
+        variances, noise = np.maximum(variances, SMALLEST_VARIANCE), max(noise, floor)
+        best, ratios, noise_ratio = self._step(variances, noise)
+        for _ in range(iterations):
+            if free:
+                variances = np.clip(variances * ratios, SMALLEST_VARIANCE, 1e6)
+            noise = max(noise * noise_ratio, floor)
+            fit, ratios, noise_ratio = self._step(variances, noise)
+            rise = fit.evidence - best.evidence
+            if rise > 0:
+                best = fit
+            if abs(rise) < tolerance:
+                break
+        return best
+
+    def _step(self, variances: Array, noise: float) -> tuple[Posterior, Array, float]:
+        """Posterior, and the factors by which the fixed point moves variances and noise."""
+        return (self._solve_primal if self.primal else self._solve_dual)(variances, noise)
+
+    def _solve_primal(self, variances: Array, noise: float) -> tuple[Posterior, Array, float]:
+        assert self.gram is not None
+        rows, width = self.columns.shape
+        spread = np.repeat(variances, self.sizes)
+        root = np.sqrt(spread)
+        system = root[:, None] * self.gram * root / noise
+        system[np.diag_indices_from(system)] += 1
+        log_determinant = 2 * np.log(np.diag(np.linalg.cholesky(system))).sum() if width else 0.0
+        inner: Array = np.asarray(np.linalg.inv(system), np.float64)
+        weights = root * (inner @ (root * self.moment)) / noise
+        quadratic = (self.power - float(self.moment @ weights)) / noise
+        evidence = -0.5 * (rows * np.log(2 * np.pi * noise) + log_determinant + quadratic)
+        residual = (self.target - self.columns @ weights) / noise
+        fit = Posterior(
+            self.columns, self.sizes, self.target, variances, noise, float(evidence), weights,
+            residual, inner, True,
+        )  # fmt: skip
+        strength = _sum_blocks((weights / spread) ** 2, self.sizes)
+        traces = np.maximum(fit.block_traces(), 1e-300)
+        noise_trace = max((rows - width + float(np.trace(inner))) / noise, 1e-300)
+        return fit, strength / traces, float(residual @ residual) / noise_trace
+
+    def _solve_dual(self, variances: Array, noise: float) -> tuple[Posterior, Array, float]:
+        rows = len(self.target)
+        spread = np.repeat(variances, self.sizes)
+        if self.kernels is not None:
+            covariance = (variances @ self.kernels).reshape(rows, rows)
+        else:
+            covariance = (self.columns * spread) @ self.columns.T
+        covariance[np.diag_indices_from(covariance)] += noise
+        log_determinant = 2 * np.log(np.diag(np.linalg.cholesky(covariance))).sum()
+        inner: Array = np.asarray(np.linalg.inv(covariance), np.float64)
+        residual = inner @ self.target
+        evidence = -0.5 * (
+            rows * np.log(2 * np.pi) + log_determinant + float(self.target @ residual)
+        )
+        pull = self.columns.T @ residual
+        fit = Posterior(
+            self.columns, self.sizes, self.target, variances, noise, float(evidence),
+            spread * pull, residual, inner, False,
+        )  # fmt: skip
+        traces = fit.block_traces() if self.kernels is None else self.kernels @ inner.ravel()
+        ratios = _sum_blocks(pull**2, self.sizes) / np.maximum(traces, 1e-300)
+        return fit, ratios, float(residual @ residual) / float(np.trace(inner))
+
+
+def measure_gains(fit: Posterior, blocks: NDArray[np.floating]) -> tuple[Array, Array]:
+    """Evidence that each candidate would add at its best variance, and that variance.
+
+    `blocks` is (row, candidate, column). With S = Z^T C^-1 Z = V diag(s) V^T and u = V^T Z^T C^-1 y
+    the evidence rises by exactly sum_k (v u_k^2 / (1 + v s_k) - log(1 + v s_k)) / 2.
+    """
+    rows, count, width = blocks.shape
+    flat = blocks.reshape(rows, count * width)
+    seen = fit.apply_inverse(flat).reshape(rows, count, width)
+    curvature = blocks.transpose(1, 2, 0) @ seen.transpose(1, 0, 2)
+    values, vectors = np.linalg.eigh(curvature.astype(np.float64))
+    values = np.maximum(values, 0)
+    pull = (fit.residual @ flat).reshape(count, width)
+    pull = (np.swapaxes(vectors, 1, 2) @ pull[:, :, None])[:, :, 0] ** 2
+    grid = np.geomspace(1e-6, 1e2, 33)
+    grown = 1 + grid[:, None, None] * values
+    gains = 0.5 * (grid[:, None, None] * pull / grown - np.log(grown)).sum(-1)
+    best = gains.argmax(0)
+    return gains[best, np.arange(count)], grid[best]
+
+
+def measure_losses(fit: Posterior) -> Array:
+    """(block,) evidence lost if that block alone were removed, all else held.
+
+    With S and u as in `measure_gains`: (v u^T (I - v S)^-1 u + log |I - v S|) / 2.
+    """
+    losses = np.zeros(len(fit.sizes))
+    ends = np.cumsum(fit.sizes)
+    seen = fit.apply_inverse(fit.columns)
+    pull = fit.columns.T @ fit.residual
+    for p, (end, width) in enumerate(zip(ends, fit.sizes, strict=True)):
+        part = slice(end - width, end)
+        curvature = fit.columns[:, part].T @ seen[:, part]
+        values, vectors = np.linalg.eigh(curvature)
+        left = np.clip(1 - fit.variances[p] * values, 1e-12, 1.0)
+        rotated = (vectors.T @ pull[part]) ** 2
+        losses[p] = 0.5 * float((fit.variances[p] * rotated / left + np.log(left)).sum())
+    return losses

@@ -1,0 +1,333 @@
+"""From episodes to equations: one-dimensional features per input, summed over each segment.
+
+An input is a column of [observations, actions(, next observations)]. Its features are the leading
+eigenfunctions of the centred kernel x x' + Matern-5/2(|x - x'| / 2) on quantiles of its
+standardised values, each times the root of its eigenvalue, so that their inner product is the
+kernel. They are tabulated on an even grid, as `EffectModel` evaluates them.
+
+Episodes are read one at a time: once for a sample of steps, once per table of sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grd_offline.episodes import Episode, EpisodeSet
+
+Array = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+Effect = tuple[int, ...]
+Kernel = Callable[[Array, Array], Array]
+
+GRID = 513
+_NODES = 64
+_FEW = 16
+_DUPLICATE = 1e-9
+
+
+def join_inputs(episode: Episode, next_state: bool) -> Array:
+    """(step, column) observations, actions and, if asked for, next observations."""
+    steps = len(episode)
+    parts = [episode.observations[:steps], episode.actions]
+    if next_state:
+        parts.append(episode.observations[1:])
+    return np.concatenate(parts, 1, dtype=np.float64)
+
+
+class Segment(NamedTuple):
+    """The steps that one delivered amount is for."""
+
+    inputs: Array
+    """(step, column)"""
+    weights: Array
+    """(step,) discount^t, t from the episode's start."""
+    amount: float
+    before: Array
+    """(state,) the state it begins in."""
+    after: Array
+    """(state,) the state it ends in; the last one known where the final one is not."""
+
+
+def iterate_segments(episodes: EpisodeSet, next_state: bool, discount: float) -> Iterator[Segment]:
+    """All deliveries of all episodes."""
+    for episode in episodes:
+        inputs = join_inputs(episode, next_state)
+        states = episode.observations
+        weights = discount ** np.arange(len(episode), dtype=np.float64)
+        for start, stop, amount in zip(*episode.segments(), strict=True):
+            after = states[min(stop, len(states) - 1)].astype(np.float64)
+            before = states[start].astype(np.float64)
+            yield Segment(inputs[start:stop], weights[start:stop], float(amount), before, after)
+
+
+def sample_steps(
+    episodes: EpisodeSet, next_state: bool, limit: int, rng: np.random.Generator
+) -> Array:
+    """(step, column) at most `limit` steps, spread evenly at random over the episodes."""
+    total = episodes.total_steps
+    kept = []
+    for episode in episodes:
+        inputs = join_inputs(episode, next_state)
+        if total > limit:
+            inputs = inputs[rng.random(len(inputs)) < limit / total]
+        kept.append(inputs)
+    sample = np.concatenate(kept)
+    if not len(sample):
+        sample = join_inputs(episodes[0], next_state)
+    return sample
+
+
+@dataclass(frozen=True, eq=False)
+class InputBasis:
+    """Features of every input that varies, tabulated."""
+
+    columns: IntArray
+    """(input,) its column."""
+    low: Array
+    """(input,) first grid point, in the units of the data."""
+    high: Array
+    tables: Array
+    """(input, grid, feature), zero on average, mean squared norm not yet 1."""
+
+    def evaluate(self, inputs: Array, chosen: Sequence[int], size: int) -> Array:
+        """(step, chosen input, feature) the first `size` features."""
+        cells = self.tables.shape[1] - 1
+        features = np.empty((len(inputs), len(chosen), size))
+        for k, i in enumerate(chosen):
+            low, high = self.low[i], self.high[i]
+            place = (np.clip(inputs[:, self.columns[i]], low, high) - low) * (cells / (high - low))
+            cell = np.minimum(place.astype(np.int64), cells - 1)
+            table = self.tables[i, :, :size]
+            part = (place - cell)[:, None]
+            features[:, k] = table[cell] * (1 - part) + table[cell + 1] * part
+        return features
+
+    def join(self, other: InputBasis) -> InputBasis:
+        """These inputs followed by another basis's, of as many grid points."""
+        size = max(self.tables.shape[2], other.tables.shape[2])
+        tables = [
+            np.pad(one.tables, ((0, 0), (0, 0), (0, size - one.tables.shape[2])))
+            for one in (self, other)
+        ]
+        return InputBasis(
+            np.concatenate([self.columns, other.columns]),
+            np.concatenate([self.low, other.low]),
+            np.concatenate([self.high, other.high]),
+            np.concatenate(tables),
+        )
+
+
+def build_basis(sample: Array, size: int, kernel: Kernel) -> InputBasis:
+    """Features of every column of `sample` that varies and repeats no earlier one."""
+    columns: list[int] = []
+    ranges: list[tuple[float, float]] = []
+    tables: list[Array] = []
+    seen: list[Array] = []
+    for column in range(sample.shape[1]):
+        values = sample[:, column]
+        low, high = _find_range(values)
+        standard = _standardise(values, low, high)
+        if standard is None or _repeats(standard, seen):
+            continue
+        seen.append(standard)
+        columns.append(column)
+        ranges.append((low, high))
+        tables.append(_tabulate(standard, size, kernel))
+    grid = np.stack(tables) if tables else np.zeros((0, GRID, size))
+    ends = np.array(ranges, np.float64).reshape(-1, 2)
+    return InputBasis(np.array(columns, np.int64), ends[:, 0], ends[:, 1], grid)
+
+
+def _find_range(values: Array) -> tuple[float, float]:
+    """The values' range, without far outliers, which would leave no grid for the rest."""
+    low, inner_low, inner_high, high = np.quantile(values, [0, 0.01, 0.99, 1])
+    spread = inner_high - inner_low
+    if spread > 0:
+        low, high = max(low, inner_low - 2 * spread), min(high, inner_high + 2 * spread)
+    return float(low), float(high)
+
+
+def _standardise(values: Array, low: float, high: float) -> Array | None:
+    """Zero mean and unit variance within the range; None for a constant."""
+    if not high - low > 1e-7 * max(abs(low), abs(high)):
+        return None
+    clamped = (np.clip(values, low, high) - low) / (high - low)
+    spread = clamped.std()
+    if spread < 1e-6:
+        return None
+    return np.asarray((clamped - clamped.mean()) / spread)
+
+
+def _repeats(standard: Array, seen: Sequence[Array]) -> bool:
+    """Whether a column equals an earlier one up to scale, sign and offset."""
+    probe = standard[:: max(1, len(standard) // 2000)]
+    for other in seen:
+        mate = other[:: max(1, len(standard) // 2000)]
+        sign = 1.0 if float(probe @ mate) >= 0 else -1.0
+        if float(((probe - sign * mate) ** 2).mean()) < _DUPLICATE:
+            return True
+    return False
+
+
+def smooth_kernel(left: Array, right: Array) -> Array:
+    """x x' + (1 + d + d^2 / 3) exp(-d), d = sqrt(5) |x - x'| / 2."""
+    distance = np.sqrt(5.0) / 2 * np.abs(left[:, None] - right)
+    matern = (1 + distance + distance**2 / 3) * np.exp(-distance)
+    return np.asarray(np.outer(left, right) + matern)
+
+
+def rough_kernel(left: Array, right: Array) -> Array:
+    """exp(-|x - x'| / 2): functions with corners and jumps."""
+    return np.exp(-np.abs(left[:, None] - right) / 2)
+
+
+def _tabulate(standard: Array, size: int, kernel: Kernel) -> Array:
+    """(grid, size) leading eigenfunctions of the centred kernel, over an even grid."""
+    nodes, shares = _choose_nodes(standard)
+    grid = np.linspace(standard.min(), standard.max(), GRID)
+    inner, outer = kernel(nodes, nodes), kernel(grid, nodes)
+    outer = outer - (outer @ shares)[:, None] - inner @ shares + shares @ inner @ shares
+    inner = inner - (inner @ shares)[:, None] - inner @ shares + shares @ inner @ shares
+    root = np.sqrt(shares)
+    values, vectors = np.linalg.eigh(root[:, None] * inner * root)
+    order = np.argsort(values)[::-1][:size]
+    order = order[values[order] > 1e-9 * values.max()]
+    table = np.zeros((GRID, size))
+    table[:, : len(order)] = (outer * root) @ vectors[:, order] / np.sqrt(values[order])
+    signs = np.sign(table[-1])
+    return np.asarray(table * np.where(signs == 0, 1.0, signs))
+
+
+def _choose_nodes(standard: Array) -> tuple[Array, Array]:
+    """Nodes of the kernel's eigenproblem and their shares of the data."""
+    few, counts = np.unique(standard[:20000], return_counts=True)
+    if len(few) <= _FEW:
+        few, counts = np.unique(standard, return_counts=True)
+    if len(few) <= _FEW:
+        return few, counts / counts.sum()
+    levels = np.quantile(standard, (np.arange(_NODES) + 0.5) / _NODES)
+    nodes, counts = np.unique(levels, return_counts=True)
+    return nodes, counts / counts.sum()
+
+
+@dataclass(frozen=True, eq=False)
+class Equations:
+    """What every fit shares: targets and the constant's column, rows scaled to equal noise."""
+
+    target: Array
+    """(row,) amount / sqrt(sum of squared weights)."""
+    constant: Array
+    """(row,) sum of weights, scaled likewise."""
+    scale: Array
+    """(row,) 1 / sqrt(sum of squared weights)."""
+
+    def remove_constant(
+        self, columns: NDArray[np.floating]
+    ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+        """Rows free of the constant, and the average per step of each column.
+
+        A reflection H turns the constant's column h into |h| e_1. The first row then fixes c given
+        the rest, and is left out: what remains is the likelihood with c integrated out. The average
+        is (H Z)_1 / |h|.
+        """
+        length = float(np.linalg.norm(self.constant))
+        mirror = self.constant / length
+        mirror = mirror + np.where(np.arange(len(mirror)) == 0, np.copysign(1.0, mirror[0]), 0.0)
+        mirror = mirror / np.linalg.norm(mirror)
+        sign = -np.copysign(1.0, self.constant[0])
+        mirror = mirror.astype(columns.dtype)
+        along = mirror @ columns
+        first = columns[0] - 2 * mirror[0] * along
+        return columns[1:] - np.outer(2 * mirror[1:], along), sign * first / length
+
+
+def read_equations(segments: Iterator[Segment], columns: IntArray) -> tuple[Equations, Array]:
+    """Targets and the constant's column of all deliveries, and the sums of these columns."""
+    rows, sums = [], []
+    for segment in segments:
+        weights = segment.weights
+        rows.append((segment.amount, weights.sum(), (weights**2).sum()))
+        sums.append(weights @ segment.inputs[:, columns])
+    amounts, totals, squares = np.array(rows, np.float64).reshape(-1, 3).T
+    scale = 1 / np.sqrt(np.maximum(squares, 1e-300))
+    raw = np.array(sums, np.float64).reshape(len(rows), len(columns))
+    return Equations(amounts * scale, totals * scale, scale), raw * scale[:, None]
+
+
+def sum_features(
+    segments: Iterator[Segment],
+    rows: int,
+    basis: InputBasis,
+    effects: Sequence[Effect],
+    size: int,
+    kind: type[np.floating],
+) -> Mapping[int, NDArray[np.floating]]:
+    """By order, (row, effect of that order, size^order): products of features summed per segment.
+
+    Effects keep their order within each array.
+    """
+    chosen = sorted({i for effect in effects for i in effect})
+    position = {i: k for k, i in enumerate(chosen)}
+    places = {
+        order: np.array([[position[i] for i in e] for e in effects if len(e) == order], np.int64)
+        for order in sorted({len(effect) for effect in effects})
+    }
+    sums = {k: np.zeros((rows, len(where), size**k), kind) for k, where in places.items()}
+    for row, segment in enumerate(segments):
+        features = basis.evaluate(segment.inputs, chosen, size)
+        weighted = features * segment.weights[:, None, None]
+        for order, where in places.items():
+            sums[order][row] = _SUMMERS[order](weighted, features, where)
+    return sums
+
+
+def difference_features(
+    segments: Iterator[Segment], rows: int, basis: InputBasis, states: Sequence[int], size: int
+) -> Array:
+    """(row, state, size): features at the segment's end less those at its start, discounted.
+
+    What a potential h adds to a return, sum_t gamma^t (gamma h(s') - h(s)), is all of this form.
+    """
+    differences = np.zeros((rows, len(states), size))
+    for row, segment in enumerate(segments):
+        ends = np.stack([segment.before, segment.after])
+        features = basis.evaluate(ends, states, size)
+        ratio = segment.weights[1] / segment.weights[0] if len(segment.weights) > 1 else 1.0
+        differences[row] = (
+            features[1] * (segment.weights[-1] * ratio) - features[0] * segment.weights[0]
+        )
+    return differences
+
+
+def _sum_mains(weighted: Array, features: Array, where: IntArray) -> Array:
+    return np.asarray(weighted.sum(0)[where[:, 0]])
+
+
+def _sum_pairs(weighted: Array, features: Array, where: IntArray) -> Array:
+    """All pairs from one matrix product over the steps."""
+    steps, count, size = features.shape
+    every = weighted.reshape(steps, -1).T @ features.reshape(steps, -1)
+    blocks = every.reshape(count, size, count, size)[where[:, 0], :, where[:, 1], :]
+    return np.asarray(blocks.reshape(len(where), size * size))
+
+
+def _sum_triples(weighted: Array, features: Array, where: IntArray) -> Array:
+    """Triples that share their first two inputs from one matrix product."""
+    steps, _, size = features.shape
+    sums = np.empty((len(where), size**3))
+    pairs, group = np.unique(where[:, :2], axis=0, return_inverse=True)
+    for k, (a, b) in enumerate(pairs):
+        members = np.flatnonzero(group.ravel() == k)
+        joint = (weighted[:, a, :, None] * features[:, b, None, :]).reshape(steps, -1)
+        last = features[:, where[members, 2]].reshape(steps, -1)
+        block = (joint.T @ last).reshape(size * size, len(members), size)
+        sums[members] = block.transpose(1, 0, 2).reshape(len(members), -1)
+    return sums
+
+
+_SUMMERS = {1: _sum_mains, 2: _sum_pairs, 3: _sum_triples}

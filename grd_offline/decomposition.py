@@ -1,0 +1,516 @@
+"""A whole decomposition: from a dataset to a folder of results, all or nothing.
+
+The folder holds `relabelled.h5`, `reward_model/`, `dynamics_model/`, `effects.json`, `masks.json`,
+`metrics.json` and `report.html`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grd_offline.decompose import FITS, METHODS
+from grd_offline.decompose.base import Decomposer
+from grd_offline.decompose.choose import Choice, choose, relabel_episode
+from grd_offline.decompose.closed import ClosedForm
+from grd_offline.decompose.dynamics import fit_dynamics
+from grd_offline.decompose.padded import next_observations_of
+from grd_offline.dynamics_model import DynamicsModel, fit_dynamics_model
+from grd_offline.dynamics_model import compare_masks as compare_dynamics
+from grd_offline.effects import EffectCurve, EffectModel
+from grd_offline.episodes import Episode
+from grd_offline.errors import DataError
+from grd_offline.evaluate import compare_all_masks, compare_rewards, compute_coverage
+from grd_offline.formats import (
+    Header,
+    Record,
+    Recording,
+    as_episode,
+    as_episodes,
+    find_delay,
+    locate,
+    open_recording,
+    write_dataset,
+)
+from grd_offline.graph import compact_closure, compact_one_hop
+from grd_offline.identifiability import Finding, examine
+from grd_offline.report import write_report
+from grd_offline.reward_model import FOLDER as REWARD_FOLDER
+from grd_offline.reward_model import RewardModel
+from grd_offline.storage import check_folder, create_file, replace_folder
+
+Array = NDArray[np.float64]
+Progress = Callable[[str, float], None]
+OBSERVED = "observed_rewards"
+STD = "reward_std"
+METRICS_FILE = "metrics.json"
+_MASKS = ("state_to_reward", "action_to_reward", "state_to_state", "action_to_state")
+
+
+@dataclass(frozen=True)
+class DecomposeSettings:
+    """What to do; the defaults serve most data."""
+
+    method: str = "grd"
+    """The method: grd, or one of the others to compare with."""
+    fit: str = "auto"
+    """How grd is fitted: auto, closed-form, neural or paper."""
+    gamma: float | None = None
+    """Discount inside the delivered sums; None: what the dataset says, else 1."""
+    next_state: bool = False
+    """Let the reward depend on the next state too (closed form only)."""
+    step_rewards: bool = False
+    """Use rewards that come with every step as they are; else they are summed into one return."""
+    exact_returns: bool = False
+    """Spread what is left over so that every episode sums to its return exactly."""
+    compact: str = "closure"
+    """Which compact state the model carries: closure or one_hop."""
+    truth: str | None = None
+    """Field with the true step rewards, to be compared with; never used to fit."""
+    seed: int = 0
+    """Same seed, same result on the same machine."""
+    device: str = "cpu"
+    """Where networks are trained: cpu or cuda."""
+
+    def __post_init__(self) -> None:
+        for name, known in (
+            ("method", METHODS),
+            ("fit", FITS),
+            ("compact", ("closure", "one_hop")),
+            ("device", ("cpu", "cuda")),
+        ):
+            if getattr(self, name) not in known:
+                expected = ", ".join(known)
+                raise ValueError(f"{name}: expected one of {expected}, got {getattr(self, name)!r}")
+        if self.next_state and (self.method != "grd" or self.fit in ("neural", "paper")):
+            raise ValueError("next_state: only the closed form takes the next state as an input")
+        if self.gamma is not None and not 0 < self.gamma <= 1:
+            raise ValueError(f"gamma: expected more than 0 and at most 1, got {self.gamma}")
+
+
+@dataclass(frozen=True, eq=False)
+class Decomposition:
+    """What was found, and where it was written."""
+
+    folder: Path
+    relabelled: Path
+    model: RewardModel
+    dynamics: DynamicsModel
+    masks: dict[str, Any]
+    metrics: dict[str, Any]
+    findings: list[Finding]
+    shares: list[tuple[str, float]]
+    """Effects by their share of the reward's variance, largest first."""
+    warnings: list[str]
+
+
+def decompose_file(
+    source: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    settings: DecomposeSettings | None = None,
+    *,
+    max_episode_steps: int | None = None,
+    max_bytes: int | None = None,
+    progress: Progress = lambda stage, share: None,
+) -> Decomposition:
+    """Decompose the returns of a dataset and write the results into the folder `out`."""
+    settings = settings if settings is not None else DecomposeSettings()
+    start = time.perf_counter()
+    check_folder(out, is_replaceable=is_decomposition)
+    with open_recording(source, max_episode_steps=max_episode_steps, max_bytes=max_bytes) as opened:
+        run = _Run(opened, source, settings, progress)
+        run.fit()
+        with replace_folder(out, is_replaceable=is_decomposition) as folder:
+            return run.write(folder, Path(out), start)
+
+
+def is_decomposition(folder: Path) -> bool:
+    """Whether a folder is an earlier result of ours, which may be replaced."""
+    return (folder / METRICS_FILE).is_file() and (folder / REWARD_FOLDER).is_dir()
+
+
+class _Run:
+    """One decomposition on its way: the data, then the fits, then the files."""
+
+    def __init__(
+        self,
+        recording: Recording,
+        source: str | os.PathLike[str],
+        settings: DecomposeSettings,
+        progress: Progress,
+    ) -> None:
+        self.recording, self.source, self.settings, self.progress = (
+            recording,
+            source,
+            settings,
+            progress,
+        )
+        self.rng = np.random.default_rng(settings.seed)
+        progress("reading", 0.0)
+        self.delay = find_delay(recording)
+        episodes = as_episodes(recording, source, delay=self.delay)
+        given = settings.gamma
+        self.discount = given if given is not None else recording.header.discount
+        if self.delay == "step" and not settings.step_rewards:
+            recording.warn(
+                "rewards come with every step: they were summed into one return per episode, and "
+                "only that was used (--step-rewards uses them as they are)"
+            )
+            episodes = episodes.delivered_at_end(self.discount)
+        first = recording.load(0)
+        if OBSERVED in first.extras:
+            raise DataError("is relabelled already: decompose the original", file=source)
+        if settings.truth is not None and settings.truth != "rewards":
+            _find_truth(first, settings.truth, source)
+        self.episodes = episodes
+
+    def fit(self) -> None:
+        """Fit the reward, then the dynamics."""
+        settings = self.settings
+        options: dict[str, Any] = {"discount": self.discount, "next_state": settings.next_state}
+        options["device"] = settings.device
+        self.choice = choose(
+            self.episodes, settings.method, settings.fit, options, self.rng, self.progress
+        )
+        self.masks, self.scores = self._complete_masks(self.choice)
+        self.model = self._make_model(self.choice)
+
+    def _complete_masks(self, choice: Choice) -> tuple[dict[str, Any], dict[str, Any]]:
+        """All four masks: those of the fit, and of the dynamics where the fit has none."""
+        states, actions = self.episodes.state_size, self.episodes.action_size
+        masks: dict[str, Any] = dict(choice.decomposer.masks_ or {})
+        scores: dict[str, Any] = dict(choice.decomposer.scores_ or {})
+        masks.setdefault("state_to_reward", np.ones(states, np.int64))
+        masks.setdefault("action_to_reward", np.ones(actions, np.int64))
+        if "state_to_state" in masks:
+            graph = masks["state_to_state"], masks["action_to_state"]
+            self.dynamics = fit_dynamics_model(
+                self.episodes, *graph, rng=self.rng, progress=self.progress
+            )
+        else:
+            found = fit_dynamics(self.episodes, rng=self.rng, progress=self.progress)
+            self.dynamics = found.model
+            masks |= {
+                "state_to_state": found.state_to_state,
+                "action_to_state": found.action_to_state,
+            }
+            scores |= {"state_to_state": found.state_score, "action_to_state": found.action_score}
+        self.progress("dynamics without masks", 0.0)
+        self.likelihoods = compare_dynamics(
+            self.episodes, masks["state_to_state"], masks["action_to_state"], rng=self.rng
+        )
+        graph = masks["state_to_reward"], masks["state_to_state"]
+        masks["compact"] = {"one_hop": compact_one_hop(*graph), "closure": compact_closure(*graph)}
+        for name in _MASKS:
+            scores.setdefault(name, np.asarray(masks[name], np.float64))
+        return masks, scores
+
+    def _make_model(self, choice: Choice) -> RewardModel:
+        judged = next((j for j in choice.judged if j.fit == choice.fit), None)
+        about: dict[str, Any] = {
+            "data": Path(self.source).name,
+            "environment": self.episodes.environment,
+            "episodes": len(self.episodes),
+            "steps": self.episodes.total_steps,
+            "method": self.settings.method,
+            "fit": choice.fit,
+            "discount": self.discount,
+            **(judged.describe() if judged else {}),
+            "grd_offline": version("grd-offline"),
+        }
+        return RewardModel(
+            function=choice.decomposer.function_,
+            observation_names=self.episodes.observation_names,
+            action_names=self.episodes.action_names,
+            state_mask=np.asarray(self.masks["state_to_reward"], np.int64),
+            action_mask=np.asarray(self.masks["action_to_reward"], np.int64),
+            compact_mask=self.masks["compact"][self.settings.compact],
+            step_std=choice.step_std,
+            about=about,
+        )
+
+    def write(self, folder: Path, out: Path, start: float) -> Decomposition:
+        """Write everything into an empty folder."""
+        layout = self.recording.layout if self.recording.layout in ("minari", "d4rl") else "own"
+        name = "relabelled" if layout == "minari" else "relabelled.h5"
+        tally = _Tally()
+        write_dataset(
+            folder / name,
+            relabelled_header(self.recording.header, self._settings()),
+            self._relabel(tally),
+            layout=layout,
+            lengths=self.recording.lengths,
+        )
+        self.progress("writing", 0.5)
+        for target, model in ((REWARD_FOLDER, self.model), ("dynamics_model", self.dynamics)):
+            model.save(folder / target)
+        findings, numbers = self._examine()
+        effects = self._describe_effects()
+        metrics = self._measure(tally, findings, numbers)
+        metrics["seconds"] = round(time.perf_counter() - start, 2)
+        masks = self._describe_masks()
+        write_json(folder / "effects.json", effects)
+        write_json(folder / "masks.json", masks)
+        write_json(folder / METRICS_FILE, metrics)
+        self.progress("report", 0.0)
+        with create_file(folder / "report.html") as output:
+            output.write(write_report(metrics, masks, effects, tally.sample).encode())
+        shares = [(" x ".join(e["inputs"]), float(e["share"])) for e in effects["effects"]]
+        return Decomposition(
+            folder=out,
+            relabelled=out / name,
+            model=self.model,
+            dynamics=self.dynamics,
+            masks=masks,
+            metrics=metrics,
+            findings=findings,
+            shares=sorted(shares, key=lambda item: -item[1]),
+            warnings=list(self.recording.warnings),
+        )
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            **asdict(self.settings),
+            "gamma": self.discount,
+            "chosen_fit": self.choice.fit,
+            "grd_offline": version("grd-offline"),
+        }
+
+    def _relabel(self, tally: _Tally) -> Iterator[Record]:
+        return relabel_records(
+            self.recording,
+            self.source,
+            self.model,
+            decomposer=self.choice.decomposer,
+            delay=self.delay,
+            discount=self.discount,
+            folded=self.delay == "step" and not self.settings.step_rewards,
+            exact=self.settings.exact_returns,
+            truth=self.settings.truth,
+            tally=tally,
+            progress=lambda share: self.progress("relabelling", share),
+        )
+
+    def _examine(self) -> tuple[list[Finding], dict[str, Any]]:
+        if not isinstance(self.choice.decomposer, ClosedForm):
+            return [], {}
+        return examine(self.choice.decomposer.fit_, self.episodes)
+
+    def _describe_effects(self) -> dict[str, Any]:
+        function = self.choice.decomposer.function_
+        curves: tuple[EffectCurve, ...] = ()
+        if isinstance(function, EffectModel):
+            curves = function.effect_curves()
+        return {
+            "effects": [
+                {
+                    "inputs": list(curve.inputs),
+                    "grids": [grid.tolist() for grid in curve.grids],
+                    "mean": curve.mean.tolist(),
+                    "std": curve.std.tolist(),
+                    "share": float(curve.share),
+                }
+                for curve in curves
+            ],
+            "constant": float(getattr(function, "constant", 0.0)),
+        }
+
+    def _describe_masks(self) -> dict[str, Any]:
+        return {
+            **{name: np.asarray(self.masks[name]).tolist() for name in _MASKS},
+            "compact": {name: mask.tolist() for name, mask in self.masks["compact"].items()},
+            "score": {name: np.asarray(self.scores[name]).tolist() for name in _MASKS},
+            "state_names": list(self.episodes.observation_names),
+            "action_names": list(self.episodes.action_names),
+        }
+
+    def _measure(
+        self, tally: _Tally, findings: list[Finding], numbers: dict[str, Any]
+    ) -> dict[str, Any]:
+        judged = [candidate.describe() for candidate in self.choice.judged]
+        chosen = next((entry for entry in judged if entry["fit"] == self.choice.fit), {})
+        metrics: dict[str, Any] = {
+            "method": self.settings.method,
+            "fit": self.choice.fit,
+            "reason": self.choice.reason,
+            "alternatives": judged,
+            **{name: value for name, value in chosen.items() if name != "fit"},
+            "returns_kept_r2": tally.return_r2(),
+            "dynamics_held_out_log_likelihood": self.likelihoods,
+            "identifiability": {"findings": [f._asdict() for f in findings], **numbers},
+            "episodes": len(self.episodes),
+            "steps": self.episodes.total_steps,
+            "environment": self.episodes.environment,
+            "data": Path(self.source).name,
+            "warnings": list(self.recording.warnings),
+            "settings": self._settings(),
+        }
+        if tally.true:
+            metrics["truth"] = tally.compare()
+            true_masks = self.recording.header.truth.get("masks")
+            if isinstance(true_masks, Mapping):
+                metrics["true_masks"] = compare_all_masks(self.masks, true_masks)
+        return metrics
+
+
+class _Tally:
+    """What passes by while relabelling: sums, a few episodes to show, the truth if asked for."""
+
+    def __init__(self) -> None:
+        self.returns: list[tuple[float, float]] = []
+        self.sample: list[dict[str, list[float]]] = []
+        self.true: list[Array] = []
+        self.predicted: list[Array] = []
+        self.std: list[Array] = []
+
+    def add(
+        self, rewards: Array, std: Array, observed: float, discount: float, true: Array | None
+    ) -> None:
+        weights = discount ** np.arange(len(rewards))
+        self.returns.append((float(rewards @ weights), observed))
+        if len(self.sample) < 3:
+            self.sample.append({"rewards": rewards.tolist(), "std": std.tolist()})
+        if true is not None:
+            self.true.append(true)
+            self.predicted.append(rewards)
+            self.std.append(std)
+
+    def return_r2(self) -> float:
+        from grd_offline.evaluate import r_squared
+
+        predicted, observed = np.array(self.returns).T
+        return r_squared(predicted, observed)
+
+    def compare(self) -> dict[str, float]:
+        coverage = compute_coverage(
+            np.concatenate(self.predicted), np.concatenate(self.std), np.concatenate(self.true)
+        )
+        return {**compare_rewards(self.predicted, self.true), "coverage_90": coverage}
+
+
+def relabel_records(
+    recording: Recording,
+    source: str | os.PathLike[str],
+    model: RewardModel,
+    *,
+    decomposer: Decomposer | None = None,
+    delay: int | str | None = None,
+    discount: float = 1.0,
+    folded: bool = False,
+    exact: bool = False,
+    truth: str | None = None,
+    tally: _Tally | None = None,
+    progress: Callable[[float], None] = lambda share: None,
+) -> Iterator[Record]:
+    """Every record with the model's rewards, streaming.
+
+    `folded`: only the return of each episode counts as delivered. `exact`: sums must hold.
+    """
+    when = delay if delay is not None else find_delay(recording)
+    for index in range(len(recording)):
+        record = recording.load(index)
+        with locate(source, index):
+            episode = as_episode(record, recording.header, when)
+            rewards, std = _predict(model, decomposer, episode)
+            if folded:
+                episode = episode.delivered_at_end(discount)
+            if exact:
+                rewards = spread_remainder(rewards, episode, discount)
+            if tally is not None:
+                true = _find_truth(record, truth, source) if truth is not None else None
+                tally.add(rewards, std, episode.compute_return(discount), discount, true)
+        extras = {**record.extras, STD: std.astype(np.float32)}
+        extras.setdefault(OBSERVED, record.rewards)
+        yield replace(record, rewards=rewards, extras=extras)
+        progress((index + 1) / len(recording))
+
+
+def _predict(
+    model: RewardModel, decomposer: Decomposer | None, episode: Episode
+) -> tuple[Array, Array]:
+    observations = episode.observations[: len(episode)]
+    following = next_observations_of(episode)
+    if decomposer is not None and not isinstance(decomposer.function_, EffectModel):
+        rewards = relabel_episode(decomposer, episode)
+    else:
+        rewards = model.predict(observations, episode.actions, following)
+    return rewards, model.uncertainty(observations, episode.actions, following)
+
+
+def spread_remainder(rewards: Array, episode: Episode, discount: float) -> Array:
+    """Rewards whose discounted sums equal the delivered amounts: the rest goes to all alike."""
+    rewards = rewards.astype(np.float64).copy()
+    weights = discount ** np.arange(len(rewards))
+    for start, stop, amount in zip(*episode.segments(), strict=True):
+        part = slice(start, stop)
+        missing = float(amount) - float(rewards[part] @ weights[part])
+        rewards[part] += missing / weights[part].sum()
+    return rewards
+
+
+def relabelled_header(header: Header, settings: Mapping[str, Any]) -> Header:
+    """The header of a relabelled dataset: a reward at every step, and how it was made."""
+    made = {**header.settings, "decompose": dict(settings)}
+    return replace(header, delay="step", discount=1.0, settings=made)
+
+
+def _find_truth(record: Record, field: str, source: str | os.PathLike[str]) -> Array:
+    found = record.rewards if field == "rewards" else record.extras.get(field)
+    if found is None or found.shape != record.rewards.shape:
+        known = ", ".join(sorted(record.extras)) or "none"
+        raise DataError(
+            f"no such field with a number per step; there are: {known}", file=source, field=field
+        )
+    return found.astype(np.float64)
+
+
+def judge(
+    folder: str | os.PathLike[str], truth: str, data: str | os.PathLike[str] | None = None
+) -> dict[str, Any]:
+    """A decomposition against the true rewards, on its own data or on others."""
+    place = Path(folder)
+    model = RewardModel.load(place)
+    source = data if data is not None else _relabelled(place)
+    tally = _Tally()
+    with open_recording(source) as recording:
+        for index in range(len(recording)):
+            record = recording.load(index)
+            with locate(source, index):
+                true = _find_truth(record, truth, source)
+                if data is None:
+                    rewards, std = record.rewards.astype(np.float64), record.extras[STD]
+                else:
+                    episode = as_episode(record, recording.header, find_delay(recording))
+                    rewards, std = _predict(model, None, episode)
+            tally.add(rewards, std, 0.0, 1.0, true)
+        result: dict[str, Any] = {"rewards": tally.compare()}
+        true_masks = recording.header.truth.get("masks")
+    if isinstance(true_masks, Mapping):
+        found = json.loads((place / "masks.json").read_text())
+        result["masks"] = compare_all_masks(found, true_masks)
+    return result
+
+
+def _relabelled(folder: Path) -> Path:
+    for name in ("relabelled.h5", "relabelled"):
+        if (folder / name).exists():
+            return folder / name
+    raise DataError("holds no relabelled data", file=folder)
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON file into a folder that is being filled."""
+    with create_file(path) as output:
+        output.write(json.dumps(content, indent=1, default=float).encode())
+
+
+__all__ = ["DecomposeSettings", "Decomposition", "decompose_file", "judge", "relabel_records"]

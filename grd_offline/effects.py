@@ -1,0 +1,457 @@
+"""A reward as a constant plus effects of one, two or three inputs: evaluate, explain, store.
+
+    g(s, a) = c + sum_i f_i(x_i) + sum_ij f_ij(x_i, x_j) + sum_ijk f_ijk(x_i, x_j, x_k)
+
+Each input has a few one-dimensional features, kept as a table over an even grid and interpolated
+linearly between its points; beyond the grid they stay at its ends. An effect is linear in the
+products of its inputs' features, so a pair is a bilinear form phi_i^T W phi_j. Weights have a
+Gaussian posterior, kept as a mean and a factor of the covariance.
+
+Needs numpy, and torch only in `EffectModel.torch`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property, reduce
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+if TYPE_CHECKING:
+    import torch
+
+Array = NDArray[np.float64]
+
+FORMAT_VERSION = 1
+MAX_ORDER = 3
+_BLOCK = 4096  # rows evaluated at once: what a block needs stays in the processor's cache
+_CURVE_POINTS = {1: 65, 2: 33, 3: 9}
+
+
+class EffectCurve(NamedTuple):
+    """One effect over a grid: a curve, a surface, or a small cube."""
+
+    inputs: tuple[str, ...]
+    """Names of its inputs."""
+    grids: tuple[Array, ...]
+    """Of each input, the grid in the units of the data."""
+    mean: Array
+    """(grid of the first input, of the second, ...) the effect, zero on average over the data."""
+    std: Array
+    """The same shape: posterior standard deviation, inflated as the model's intervals are."""
+    share: float
+    """Of the reward's variance over the data: covariance with the whole reward; sums to 1."""
+
+
+@dataclass(frozen=True, eq=False)
+class EffectModel:
+    """A reward function as a sum of effects; arrays in float64, checked when made."""
+
+    observation_names: tuple[str, ...]
+    action_names: tuple[str, ...]
+    columns: NDArray[np.int64]
+    """(input,) which column of [observations, actions, next observations] each input is."""
+    low: Array
+    """(input,) where its grid begins, in the units of the data."""
+    high: Array
+    """(input,) where its grid ends."""
+    tables: Array
+    """(input, grid, feature) its features at the grid's points; zeros where it has fewer."""
+    effects: tuple[tuple[int, ...], ...]
+    """Of each effect, its inputs: positions in `columns`, increasing."""
+    sizes: tuple[int, ...]
+    """Of each effect, how many features of each of its inputs it is made of: the first so many."""
+    constant: float
+    """c: the reward where every feature is at its centre."""
+    weights: Array
+    """(weight,) of the effects one after another; an effect of k inputs has size^k."""
+    centres: Array
+    """(weight,) average of each product of features over the data."""
+    factor: Array
+    """(weight, rank) F with F F^T near the posterior covariance of the weights."""
+    residual_variance: float
+    """What F F^T leaves out of the reward's variance per step, on average."""
+    constant_variance: float
+    """Posterior variance of c."""
+    noise_variance: float
+    """Variance of the reward about its mean, per step."""
+    inflation: float
+    """By how much intervals are widened so that they hold on returns that were left out."""
+    shares: Array
+    """(effect,) share of each in the reward's variance; see `EffectCurve`."""
+
+    def __post_init__(self) -> None:
+        self._check_effects()
+        for name, kinds in _shapes(self).items():
+            dtype: Any = np.int64 if name == "columns" else np.float64
+            value = np.ascontiguousarray(getattr(self, name), dtype)
+            if value.shape != kinds:
+                raise ValueError(f"{name}: expected shape {kinds}, got {value.shape}")
+            if not np.isfinite(value).all():
+                raise ValueError(f"{name}: not finite")
+            value.flags.writeable = False
+            object.__setattr__(self, name, value)
+        self._check_inputs()
+        for name in _SCALARS:
+            number = getattr(self, name)
+            if not math.isfinite(number) or (name != "constant" and number < 0):
+                raise ValueError(f"{name}: expected a finite, non-negative number, got {number!r}")
+
+    def _check_inputs(self) -> None:
+        width = 2 * len(self.observation_names) + len(self.action_names)
+        if self.columns.size and not 0 <= self.columns.min() <= self.columns.max() < width:
+            raise ValueError(f"columns: expected 0 to {width - 1}, got {self.columns.tolist()}")
+        if (self.high <= self.low).any():
+            raise ValueError("high: expected more than low")
+
+    def _check_effects(self) -> None:
+        for effect in self.effects:
+            known = effect and effect[0] >= 0 and effect[-1] < len(self.columns)
+            rising = all(a < b for a, b in pairwise(effect))
+            if not known or not rising or len(effect) > MAX_ORDER:
+                raise ValueError(f"effects: {effect} is not 1 to {MAX_ORDER} increasing inputs")
+
+    @property
+    def needs_next(self) -> bool:
+        """Whether an input is part of the next observation."""
+        return bool((self.columns >= len(self.observation_names) + len(self.action_names)).any())
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Of each input; those of the next observation end in a prime."""
+        following = tuple(f"{name}'" for name in self.observation_names)
+        every = self.observation_names + self.action_names + following
+        return tuple(every[column] for column in self.columns)
+
+    def predict(
+        self,
+        observations: ArrayLike,
+        actions: ArrayLike,
+        next_observations: ArrayLike | None = None,
+    ) -> Array:
+        """(step,) the expected reward of each step."""
+        inputs = self._select(observations, actions, next_observations)
+        rewards = np.empty(len(inputs))
+        for start in range(0, len(inputs), _BLOCK):
+            rewards[start : start + _BLOCK] = self._predict_block(inputs[start : start + _BLOCK])
+        return rewards
+
+    def predict_std(
+        self,
+        observations: ArrayLike,
+        actions: ArrayLike,
+        next_observations: ArrayLike | None = None,
+        *,
+        noise: bool = True,
+    ) -> Array:
+        """(step,) standard deviation of the reward; with `noise` False, of its mean only.
+
+        inflation * sqrt(|F^T (phi - centre)|^2 + residual + constant's (+ noise) variance)
+        """
+        inputs = self._select(observations, actions, next_observations)
+        variances = np.empty(len(inputs))
+        for start in range(0, len(inputs), _BLOCK):
+            features = self.expand(inputs[start : start + _BLOCK])
+            spread = (features - self.centres) @ self.factor
+            variances[start : start + _BLOCK] = np.einsum("nr,nr->n", spread, spread)
+        variances += self.residual_variance + self.constant_variance
+        if noise:
+            variances += self.noise_variance
+        return np.asarray(self.inflation * np.sqrt(variances))
+
+    def expand(self, inputs: ArrayLike) -> Array:
+        """(step, weight) products of features: reward = constant + (expand - centres) @ weights."""
+        values = np.atleast_2d(np.asarray(inputs, np.float64))
+        features = [self._features(values[:, i], i) for i in range(len(self.columns))]
+        parts = [
+            _multiply([features[i][:, :size] for i in effect])
+            for effect, size in zip(self.effects, self.sizes, strict=True)
+        ]
+        return np.concatenate(parts, 1) if parts else np.zeros((len(values), 0))
+
+    def effect_curves(self) -> tuple[EffectCurve, ...]:
+        """Every effect over a grid, with its band and its share of the variance.
+
+        Effects of the same columns (a smooth and a rough part, say) are one curve.
+        """
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for k, effect in enumerate(self.effects):
+            groups.setdefault(tuple(int(self.columns[i]) for i in effect), []).append(k)
+        return tuple(self._curve(members) for members in groups.values())
+
+    def torch(self, dtype: torch.dtype | None = None) -> torch.nn.Module:
+        """The same function as a module: (..., state), (..., action) -> (...), with gradients."""
+        return _build_module(self, dtype)
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        """All arrays, by name; with `config`, everything there is."""
+        return {name: np.array(getattr(self, name)) for name in _ARRAYS}
+
+    def config(self) -> dict[str, Any]:
+        """All that is no array, for JSON."""
+        return {
+            "format_version": FORMAT_VERSION,
+            "observation_names": list(self.observation_names),
+            "action_names": list(self.action_names),
+            "effects": [list(effect) for effect in self.effects],
+            "sizes": list(self.sizes),
+            **{name: float(getattr(self, name)) for name in _SCALARS},
+        }
+
+    @classmethod
+    def from_parts(
+        cls, config: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]
+    ) -> EffectModel:
+        """The model whose `config` and `tensors` these are; ValueError at the first mismatch."""
+        _check_config(config)
+        for name in (*_ARRAYS, *tensors):
+            if (name in _ARRAYS) != (name in tensors):
+                raise ValueError(f"{name}: {'missing' if name in _ARRAYS else 'unknown'} tensor")
+            dtype = np.dtype(np.int64 if name == "columns" else np.float64)
+            if tensors[name].dtype != dtype:
+                raise ValueError(f"{name}: expected {dtype}, got {tensors[name].dtype}")
+        parts: dict[str, Any] = {name: float(config[name]) for name in _SCALARS} | dict(tensors)
+        return cls(
+            observation_names=tuple(config["observation_names"]),
+            action_names=tuple(config["action_names"]),
+            effects=tuple(tuple(effect) for effect in config["effects"]),
+            sizes=tuple(config["sizes"]),
+            **parts,
+        )
+
+    def effect_slices(self) -> Iterator[tuple[tuple[int, ...], slice]]:
+        """Each effect with its place among the weights."""
+        start = 0
+        for effect, size in zip(self.effects, self.sizes, strict=True):
+            stop = start + size ** len(effect)
+            yield effect, slice(start, stop)
+            start = stop
+
+    def _select(
+        self, observations: ArrayLike, actions: ArrayLike, following: ArrayLike | None
+    ) -> Array:
+        """(step, input) the columns that are used, checked."""
+        states, choices = np.asarray(observations), np.asarray(actions)
+        parts = [states, choices] if following is None else [states, choices, np.asarray(following)]
+        sizes = (len(self.observation_names), len(self.action_names), len(self.observation_names))
+        names = ("observations", "actions", "next_observations")
+        for part, size, name in zip(parts, sizes, names, strict=False):
+            if part.shape != (len(states), size):
+                raise ValueError(f"{name}: expected ({len(states)}, {size}), got {part.shape}")
+        if self.needs_next and following is None:
+            raise ValueError("next_observations: this model needs them, got None")
+        first, second = sizes[0], sizes[0] + sizes[1]
+        chosen = np.empty((len(states), len(self.columns)))
+        for i, column in enumerate(self.columns):
+            which = int(column >= first) + int(column >= second)
+            chosen[:, i] = parts[which][:, column - (0, first, second)[which]]
+        return chosen
+
+    def _place(self, values: Array, index: int) -> tuple[NDArray[np.int64], Array]:
+        """Grid cell and position within it, 0 to 1; clamped to the grid."""
+        cells = self.tables.shape[1] - 1
+        low, high = self.low[index], self.high[index]
+        place = (np.clip(values, low, high) - low) * (cells / (high - low))
+        cell = np.minimum(place.astype(np.int64), cells - 1)
+        return cell, place - cell
+
+    def _features(self, values: Array, index: int) -> Array:
+        """(step, feature)"""
+        cell, part = self._place(values, index)
+        table = self.tables[index]
+        return np.asarray(table[cell] + part[:, None] * self._slopes[index][cell])
+
+    @cached_property
+    def _slopes(self) -> Array:
+        return np.diff(self.tables, axis=1)
+
+    @cached_property
+    def _curves(self) -> dict[int, tuple[Array, Array]]:
+        """Main effects as curves over their grid, with slopes."""
+        curves = {}
+        for (effect, part), size in zip(self.effect_slices(), self.sizes, strict=True):
+            if len(effect) == 1:
+                curve = self.tables[effect[0], :, :size] @ self.weights[part]
+                curves[effect[0]] = (curve, np.diff(curve))
+        return curves
+
+    @cached_property
+    def _offset(self) -> float:
+        return float(self.constant - self.centres @ self.weights)
+
+    def _predict_block(self, inputs: Array) -> Array:
+        rewards = np.full(len(inputs), self._offset)
+        joint = {i for effect in self.effects if len(effect) > 1 for i in effect}
+        features = {}
+        for i in range(len(self.columns)):
+            cell, part = self._place(inputs[:, i], i)
+            if i in self._curves:
+                curve, slope = self._curves[i]
+                rewards += curve[cell] + part * slope[cell]
+            if i in joint:
+                features[i] = self.tables[i][cell] + part[:, None] * self._slopes[i][cell]
+        for (effect, part_of), size in zip(self.effect_slices(), self.sizes, strict=True):
+            if len(effect) > 1:
+                value = features[effect[0]][:, :size] @ self.weights[part_of].reshape(size, -1)
+                for i in effect[1:-1]:
+                    cube = value.reshape(len(value), size, -1)
+                    value = np.einsum("njk,nj->nk", cube, features[i][:, :size])
+                rewards += np.einsum("nk,nk->n", value, features[effect[-1]][:, :size])
+        return rewards
+
+    def _curve(self, members: list[int]) -> EffectCurve:
+        """The sum of some effects of the same columns."""
+        places = list(self.effect_slices())
+        first = self.effects[members[0]]
+        points = _CURVE_POINTS[len(first)]
+        grids = tuple(np.linspace(self.low[i], self.high[i], points) for i in first)
+        axes = [axis.ravel() for axis in np.meshgrid(*grids, indexing="ij")]
+        mean, spread = np.zeros(len(axes[0])), np.zeros((len(axes[0]), self.factor.shape[1]))
+        for k in members:
+            effect, part = places[k]
+            features = [
+                self._features(axis, i)[:, : self.sizes[k]]
+                for axis, i in zip(axes, effect, strict=True)
+            ]
+            centred = _multiply(features) - self.centres[part]
+            mean += centred @ self.weights[part]
+            spread += centred @ self.factor[part]
+        shape = (points,) * len(first)
+        std = self.inflation * np.sqrt((spread**2).sum(1))
+        names = tuple(self.input_names[i] for i in first)
+        share = float(self.shares[members].sum())
+        return EffectCurve(names, grids, mean.reshape(shape), std.reshape(shape), share)
+
+
+_ARRAYS = ("columns", "low", "high", "tables", "weights", "centres", "factor", "shares")
+_SCALARS = (
+    "constant",
+    "residual_variance",
+    "constant_variance",
+    "noise_variance",
+    "inflation",
+)
+assert {*_ARRAYS, *_SCALARS} <= {field.name for field in fields(EffectModel)}
+
+
+def _multiply(features: list[Array]) -> Array:
+    """(step, product) every product of one feature of each input."""
+    return reduce(
+        lambda left, right: (left[:, :, None] * right[:, None, :]).reshape(len(left), -1), features
+    )
+
+
+def _shapes(model: EffectModel) -> dict[str, tuple[int, ...]]:
+    """What each array's shape has to be, given the number of inputs and the effects."""
+    if np.ndim(model.columns) != 1 or np.ndim(model.tables) != 3 or np.ndim(model.factor) != 2:
+        raise ValueError("columns, tables, factor: expected 1, 3 and 2 dimensions")
+    count, (grid, features) = len(model.columns), np.shape(model.tables)[1:]
+    if grid < 2:
+        raise ValueError(f"tables: expected at least 2 grid points, got {grid}")
+    if len(model.sizes) != len(model.effects):
+        raise ValueError(f"sizes: expected {len(model.effects)}, got {len(model.sizes)}")
+    if not all(1 <= size <= features for size in model.sizes):
+        raise ValueError(f"sizes: expected 1 to {features} each, got {list(model.sizes)}")
+    weights = sum(s ** len(effect) for s, effect in zip(model.sizes, model.effects, strict=True))
+    return {
+        "columns": (count,),
+        "low": (count,),
+        "high": (count,),
+        "tables": (count, grid, features),
+        "weights": (weights,),
+        "centres": (weights,),
+        "factor": (weights, np.shape(model.factor)[1]),
+        "shares": (len(model.effects),),
+    }
+
+
+def _check_config(config: Mapping[str, Any]) -> None:
+    """Refuse what `config()` could not have written."""
+    wanted = {"format_version", "observation_names", "action_names", "effects", "sizes", *_SCALARS}
+    for name in sorted(wanted ^ set(config)):
+        raise ValueError(f"{name}: {'missing' if name in wanted else 'unknown'} in config")
+    if config["format_version"] != FORMAT_VERSION:
+        raise ValueError(
+            f"format_version: expected {FORMAT_VERSION}, got {config['format_version']!r}"
+        )
+    for name in ("observation_names", "action_names"):
+        value = config[name]
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise ValueError(f"{name}: expected a list of strings")
+    if not isinstance(config["effects"], list) or not all(
+        isinstance(effect, list) and all(type(i) is int for i in effect)
+        for effect in config["effects"]
+    ):
+        raise ValueError("effects: expected lists of whole numbers")
+    if not isinstance(config["sizes"], list) or not all(type(i) is int for i in config["sizes"]):
+        raise ValueError("sizes: expected a list of whole numbers")
+    for name in _SCALARS:
+        if isinstance(config[name], bool) or not isinstance(config[name], int | float):
+            raise ValueError(f"{name}: expected a number, got {config[name]!r}")
+
+
+def _build_module(model: EffectModel, dtype: torch.dtype | None) -> torch.nn.Module:
+    """`EffectModel.torch`; a function, so that torch is imported only where it is asked for."""
+    import torch
+
+    kind = dtype if dtype is not None else torch.get_default_dtype()
+
+    class EffectModule(torch.nn.Module):
+        """A fixed `EffectModel`: its numbers are buffers, not parameters."""
+
+        low: torch.Tensor
+        high: torch.Tensor
+        tables: torch.Tensor
+        weights: torch.Tensor
+        offset: torch.Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.columns = [int(column) for column in model.columns]
+            self.parts = list(model.effect_slices())
+            for name in ("low", "high", "tables", "weights"):
+                # Where a value lies on its grid is found in float64: the rest may be less exact.
+                wide = torch.float64 if name in ("low", "high") else kind
+                self.register_buffer(
+                    name, torch.from_numpy(np.array(getattr(model, name))).to(wide)
+                )
+            self.register_buffer("offset", torch.tensor(model._offset, dtype=kind))
+
+        def forward(
+            self,
+            observations: torch.Tensor,
+            actions: torch.Tensor,
+            next_observations: torch.Tensor | None = None,
+        ) -> torch.Tensor:
+            given = [observations, actions]
+            if next_observations is not None:
+                given.append(next_observations)
+            inputs = torch.cat(given, -1).to(self.low.dtype)[..., self.columns]
+            features = self.place(inputs)  # (..., input, feature)
+            rewards = self.offset.expand(inputs.shape[:-1])
+            for (effect, part), size in zip(self.parts, model.sizes, strict=True):
+                value = self.weights[part]
+                for i in effect:
+                    value = value.reshape(*value.shape[:-1], size, -1)
+                    row = features[..., i, :size].unsqueeze(-1)
+                    value = (value * row).sum(-2)  # (..., what is left of the weights)
+                rewards = rewards + value.squeeze(-1)
+            return rewards
+
+        def place(self, inputs: torch.Tensor) -> torch.Tensor:
+            """Features by linear interpolation in the tables."""
+            cells = self.tables.shape[1] - 1
+            clamped = torch.minimum(torch.maximum(inputs, self.low), self.high)
+            place = (clamped - self.low) * (cells / (self.high - self.low))
+            cell = place.detach().long().clamp(0, cells - 1)
+            part = (place - cell).unsqueeze(-1).to(self.tables.dtype)
+            index = torch.arange(len(self.columns), device=inputs.device)
+            below, above = self.tables[index, cell], self.tables[index, cell + 1]
+            return below + part * (above - below)
+
+    return EffectModule()

@@ -1,0 +1,92 @@
+"""How good a decomposition is: rewards against the truth, masks against the truth, intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+NORMAL_90 = 1.6448536269514722
+"""A normal variable lies within so many standard deviations of its mean 90 times in 100."""
+
+
+def pearson(first: ArrayLike, second: ArrayLike) -> float:
+    """Correlation; 0 where one of the two is constant."""
+    x, y = np.asarray(first, np.float64), np.asarray(second, np.float64)
+    x, y = x - x.mean(), y - y.mean()
+    norm = float(np.sqrt((x @ x) * (y @ y)))
+    return float(x @ y) / norm if norm > 0 else 0.0
+
+
+def spearman(first: ArrayLike, second: ArrayLike) -> float:
+    """Correlation of ranks, ties sharing their mean rank."""
+    from scipy.stats import rankdata
+
+    return pearson(rankdata(first), rankdata(second))
+
+
+def r_squared(predicted: ArrayLike, true: ArrayLike) -> float:
+    """Share of the variance that is explained; 0 where there is none to explain."""
+    x, y = np.asarray(predicted, np.float64), np.asarray(true, np.float64)
+    total = float(((y - y.mean()) ** 2).sum())
+    return 1 - float(((y - x) ** 2).sum()) / total if total > 0 else 0.0
+
+
+def affine_error(predicted: ArrayLike, true: ArrayLike) -> float:
+    """Mean squared error after the best a * predicted + b, as a share of the truth's variance."""
+    return 1 - pearson(predicted, true) ** 2
+
+
+def compare_rewards(predicted: Sequence[Array], true: Sequence[Array]) -> dict[str, float]:
+    """Predicted step rewards of each episode against the true ones."""
+    p, t = np.concatenate(list(predicted)), np.concatenate(list(true))
+    within = [
+        pearson(a, b) for a, b in zip(predicted, true, strict=True) if len(a) > 1 and np.ptp(b) > 0
+    ]
+    return {
+        "pearson": pearson(p, t),
+        "spearman": spearman(p, t),
+        "pearson_within_episodes": float(np.mean(within)) if within else 0.0,
+        "error_after_affine_fit": affine_error(p, t),
+        "r2": r_squared(p, t),
+    }
+
+
+def compute_coverage(predicted: ArrayLike, std: ArrayLike, true: ArrayLike) -> float:
+    """How often the truth lies within the 90 % interval."""
+    error = np.abs(np.asarray(true) - np.asarray(predicted))
+    return float((error <= NORMAL_90 * np.asarray(std)).mean())
+
+
+def compare_masks(found: ArrayLike, true: ArrayLike) -> dict[str, float]:
+    """Precision, recall and F1 of the edges that were found; all 1 where there are none."""
+    a, b = np.asarray(found).astype(np.bool_), np.asarray(true).astype(np.bool_)
+    if a.shape != b.shape:
+        raise ValueError(f"masks: expected shape {b.shape}, got {a.shape}")
+    both = int((a & b).sum())
+    precision = both / int(a.sum()) if a.any() else float(not b.any())
+    recall = both / int(b.sum()) if b.any() else float(not a.any())
+    total = int(a.sum()) + int(b.sum())
+    return {
+        "precision": precision,
+        "recall": recall,
+        "f1": 2 * both / total if total else 1.0,
+    }
+
+
+def compare_all_masks(
+    found: Mapping[str, Any], true: Mapping[str, Any]
+) -> dict[str, dict[str, float]]:
+    """The same for every mask that both have, and for the compact state where it can be told."""
+    from grd_offline.graph import compact_closure, compact_one_hop
+
+    names = ("state_to_reward", "action_to_reward", "state_to_state", "action_to_state")
+    result = {n: compare_masks(found[n], true[n]) for n in names if n in found and n in true}
+    if "compact" in found and {"state_to_reward", "state_to_state"} <= set(true):
+        graph = (true["state_to_reward"], true["state_to_state"])
+        for name, compute in (("closure", compact_closure), ("one_hop", compact_one_hop)):
+            result[f"compact_{name}"] = compare_masks(found["compact"][name], compute(*graph))
+    return result

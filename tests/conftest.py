@@ -1,0 +1,40 @@
+"""Switches on, for the test run, the shapes written on the signatures of losses and networks.
+
+Tensors in tests are small: more threads than one only wait for each other, and for those of the
+other test processes.
+"""
+
+from __future__ import annotations
+
+import inspect
+from types import ModuleType
+from typing import Any
+
+import beartype
+import jaxtyping
+import torch
+
+from grd_offline import losses
+from grd_offline import nn as networks
+
+
+def check_shapes(module: ModuleType) -> None:
+    """Have every function and method defined in `module` check its arguments and result."""
+    # The names stand under TYPE_CHECKING there, so that using the package does not need jaxtyping.
+    vars(module).update(Bool=jaxtyping.Bool, Float=jaxtyping.Float, Int=jaxtyping.Int)
+    for owner in (module, *(v for v in vars(module).values() if _is_own(v, module, type))):
+        for name, value in list(vars(owner).items()):
+            if inspect.isfunction(value) and _is_own(value, module, object):
+                setattr(owner, name, jaxtyping.jaxtyped(value, typechecker=beartype.beartype))
+
+
+def _is_own(value: Any, module: ModuleType, kind: type) -> bool:
+    # A NamedTuple's generated methods have no source to read annotations from.
+    named_tuple = isinstance(value, type) and issubclass(value, tuple)
+    own = getattr(value, "__module__", None) == module.__name__
+    return isinstance(value, kind) and own and not named_tuple
+
+
+torch.set_num_threads(1)
+check_shapes(networks)
+check_shapes(losses)

@@ -1,0 +1,327 @@
+"""The closed form: its algebra against dense references, known graphs, odd data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from grd_offline.decompose.closed_form import (
+    ClosedFormFit,
+    ClosedFormSettings,
+    fit_closed_form,
+)
+from grd_offline.decompose.closed_form_evidence import (
+    EvidenceProblem,
+    measure_gains,
+    measure_losses,
+)
+from grd_offline.decompose.closed_form_inputs import (
+    Equations,
+    build_basis,
+    smooth_kernel,
+    sum_features,
+)
+from grd_offline.episodes import Episode, EpisodeSet
+from grd_offline.errors import DataError
+from grd_offline.synthetic import FactoredWorld, WorldSettings
+
+SMALL = ClosedFormSettings(order=2, basis=6, final_basis=8, rough_basis=1)
+
+
+def make_episode(
+    observations: np.ndarray, actions: np.ndarray, rewards: np.ndarray, every: int = 0
+) -> Episode:
+    """Rewards summed up to deliveries: at the end, or every so many steps as well."""
+    steps = len(actions)
+    delivered = np.arange(steps) == steps - 1
+    if every:
+        delivered[every - 1 :: every] = True
+    amounts = np.zeros(steps)
+    start = 0
+    for stop in np.flatnonzero(delivered) + 1:
+        amounts[stop - 1], start = rewards[start:stop].sum(), stop
+    return Episode(
+        observations, actions, amounts, np.zeros(steps, bool), np.arange(steps) == steps - 1,
+        delivered,
+    )  # fmt: skip
+
+
+def draw_episodes(
+    rng: np.random.Generator,
+    reward: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    *,
+    episodes: int = 150,
+    steps: int = 20,
+    states: int = 4,
+    every: int = 0,
+) -> EpisodeSet:
+    """Independent random walks; the reward is a function of states and two actions."""
+    made = []
+    for _ in range(episodes):
+        length = int(rng.integers(max(1, steps // 2), steps + 1))
+        walk = 0.5 * np.cumsum(rng.normal(size=(length + 1, states)), 0)
+        actions = rng.uniform(-1, 1, (length, 2))
+        made.append(make_episode(walk, actions, reward(walk[:-1], actions), every))
+    return EpisodeSet.from_episodes(made)
+
+
+def fit(episodes: EpisodeSet, settings: ClosedFormSettings = SMALL) -> ClosedFormFit:
+    return fit_closed_form(episodes, settings, np.random.default_rng(0))
+
+
+def dense_evidence(blocks: list[np.ndarray], y: np.ndarray, v: np.ndarray, noise: float) -> float:
+    covariance = noise * np.eye(len(y))
+    for block, variance in zip(blocks, v, strict=True):
+        covariance += variance * block @ block.T
+    sign, determinant = np.linalg.slogdet(covariance)
+    assert sign > 0
+    quadratic = y @ np.linalg.solve(covariance, y)
+    return -0.5 * (len(y) * np.log(2 * np.pi) + determinant + quadratic)
+
+
+@pytest.mark.parametrize("widths", [(2, 3, 4), (12, 9, 15)])
+def test_evidence_gains_and_losses_equal_a_dense_reference(widths: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    blocks = [rng.normal(size=(20, width)) for width in widths]
+    y, v, noise = rng.normal(size=20), np.array([0.3, 1.2, 0.05]), 0.4
+    problem = EvidenceProblem(np.concatenate(blocks, 1), widths, y)
+    assert problem.primal == (sum(widths) < 20)
+    posterior = problem.solve(v, noise)
+    assert posterior.evidence == pytest.approx(dense_evidence(blocks, y, v, noise))
+    losses = measure_losses(posterior)
+    for p in range(3):
+        keep = [k for k in range(3) if k != p]
+        without = dense_evidence([blocks[k] for k in keep], y, v[keep], noise)
+        assert losses[p] == pytest.approx(posterior.evidence - without)
+    new = rng.normal(size=(20, 1, 5)) + 0.3 * y[:, None, None]
+    (gain,), (variance,) = measure_gains(posterior, new)
+    grown = dense_evidence([*blocks, new[:, 0]], y, np.append(v, variance), noise)
+    assert gain == pytest.approx(grown - posterior.evidence)
+
+
+def test_primal_equals_dual() -> None:
+    rng = np.random.default_rng(1)
+    columns, sizes, y = rng.normal(size=(20, 9)), (4, 5), rng.normal(size=20)
+    v, noise = np.array([0.5, 0.02]), 0.3
+    primal = EvidenceProblem(columns, sizes, y)
+    dual = EvidenceProblem(columns, sizes, y)
+    ends = np.cumsum(sizes)
+    parts = [columns[:, e - k : e] for e, k in zip(ends, sizes, strict=True)]
+    dual.primal, dual.kernels = False, np.stack([part @ part.T for part in parts]).reshape(2, -1)
+    left, right = primal.solve(v, noise), dual.solve(v, noise)
+    assert left.primal
+    assert not right.primal
+    assert left.evidence == pytest.approx(right.evidence)
+    np.testing.assert_allclose(left.weights, right.weights, atol=1e-10)
+    np.testing.assert_allclose(left.weight_covariance(), right.weight_covariance(), atol=1e-10)
+    np.testing.assert_allclose(left.inverse_diagonal(), right.inverse_diagonal(), atol=1e-10)
+    np.testing.assert_allclose(left.block_traces(), right.block_traces(), atol=1e-10)
+    climbed = [
+        problem.maximise(v, noise, floor=1e-6, iterations=50).evidence for problem in (primal, dual)
+    ]
+    assert climbed[0] == pytest.approx(climbed[1], abs=1e-6)
+    assert climbed[0] >= left.evidence
+
+
+def test_features_reproduce_the_kernel() -> None:
+    rng = np.random.default_rng(2)
+    values = rng.normal(size=(4000, 1))
+    basis = build_basis(values, 40, smooth_kernel)
+    features = basis.evaluate(values[:200], [0], 40)[:, 0]
+    standard = (values[:, 0] - values.mean()) / values.std()
+    kernel = smooth_kernel(standard[:200], standard[:200])
+    average = smooth_kernel(standard[:200], standard[::4]).mean(1)
+    whole = smooth_kernel(standard[::4], standard[::4]).mean()
+    centred = kernel - average[:, None] - average + whole
+    inner = np.abs(standard[:200]) < 2
+    assert np.abs((features @ features.T - centred)[np.ix_(inner, inner)]).max() < 0.1
+
+
+def test_sums_per_segment_and_the_constant() -> None:
+    rng = np.random.default_rng(3)
+    episodes = draw_episodes(rng, lambda s, a: s[:, 0], episodes=5, every=4)
+    from grd_offline.decompose.closed_form_inputs import iterate_segments
+
+    segments = list(iterate_segments(episodes, False, 0.9))
+    basis = build_basis(np.concatenate([segment.inputs for segment in segments]), 3, smooth_kernel)
+    effects = [(0,), (2,), (0, 2), (1, 3), (0, 1, 3)]
+    sums = sum_features(iter(segments), len(segments), basis, effects, 3, np.float64)
+    last = segments[-1]
+    features = basis.evaluate(last.inputs, range(4), 3)
+    by_hand = np.einsum(
+        "t,ta,tb,tc->abc", last.weights, features[:, 0], features[:, 1], features[:, 3]
+    )
+    np.testing.assert_allclose(sums[3][-1, 0], by_hand.ravel())
+    by_hand = np.einsum("t,ta,tb->ab", last.weights, features[:, 1], features[:, 3])
+    np.testing.assert_allclose(sums[2][-1, 1], by_hand.ravel())
+    np.testing.assert_allclose(sums[1][-1, 1], last.weights @ features[:, 2])
+    constant = rng.uniform(1, 3, 12)
+    free, average = Equations(constant, constant, constant).remove_constant(
+        np.stack([constant, 5 * constant], 1)
+    )
+    np.testing.assert_allclose(free, 0, atol=1e-12)
+    np.testing.assert_allclose(average, [1, 5])
+
+
+@pytest.fixture(scope="module")
+def world_fit() -> tuple[FactoredWorld, ClosedFormFit, float, float]:
+    world = FactoredWorld(WorldSettings(states=6, graph_seed=3, length=60))
+    rng = np.random.default_rng(0)
+    train, test = world.rollout(rng, 150), world.rollout(rng, 20)
+    made = [
+        make_episode(o, a, r)
+        for o, a, r in zip(train.observations, train.actions, train.rewards, strict=True)
+    ]
+    found = fit(EpisodeSet.from_episodes(made), ClosedFormSettings())
+    states = test.observations[:, :-1].reshape(-1, 6)
+    actions = test.actions.reshape(-1, 3)
+    mean, std = found.model.predict(states, actions), found.model.predict_std(states, actions)
+    pearson = float(np.corrcoef(mean, test.rewards.ravel())[0, 1])
+    cover = float((np.abs(mean - test.rewards.ravel()) < 1.645 * std).mean())
+    return world, found, pearson, cover
+
+
+def test_recovers_a_known_graph(
+    world_fit: tuple[FactoredWorld, ClosedFormFit, float, float],
+) -> None:
+    world, found, pearson, cover = world_fit
+    np.testing.assert_array_equal(found.state_to_reward, world.masks["state_to_reward"])
+    np.testing.assert_array_equal(found.action_to_reward, world.masks["action_to_reward"])
+    assert pearson > 0.985
+    assert 0.83 < cover < 0.97
+    assert found.return_r2 > found.left_out_r2 > 0.9
+    assert ((found.state_score > 0) == found.state_to_reward).all()
+    assert found.evidence > found.null_evidence
+    assert found.pinned.shape == (len(found.model.effects),)
+    assert found.model.shares.sum() == pytest.approx(1, abs=0.02)
+
+
+def test_a_pure_interaction_and_a_triple_are_found() -> None:
+    rng = np.random.default_rng(5)
+    pair = draw_episodes(rng, lambda s, a: s[:, 1] * a[:, 0], episodes=250)
+    found = fit(pair)
+    np.testing.assert_array_equal(found.state_to_reward, [0, 1, 0, 0])
+    np.testing.assert_array_equal(found.action_to_reward, [1, 0])
+    triple = draw_episodes(rng, lambda s, a: s[:, 1] * np.sign(s[:, 2]) * a[:, 1], episodes=400)
+    found = fit(triple, ClosedFormSettings(order=3, basis=5, final_basis=6, rough_basis=1))
+    np.testing.assert_array_equal(found.state_to_reward, [0, 1, 1, 0])
+    np.testing.assert_array_equal(found.action_to_reward, [0, 1])
+
+
+def test_what_telescopes_is_not_taken_for_reward() -> None:
+    """R = sum s_0 + (s_1 at the end - s_1 at the start): s_1 is no input of the reward."""
+    rng = np.random.default_rng(6)
+    made = []
+    for _ in range(150):
+        length = int(rng.integers(5, 15))
+        walk = np.zeros((length + 1, 3))
+        actions = rng.uniform(-1, 1, (length, 2))
+        for t in range(length):
+            walk[t + 1] = 0.8 * walk[t] + rng.normal(size=3) * 0.3
+            walk[t + 1, 1] = walk[t, 1] + 0.5 * actions[t, 0] - 0.2 * walk[t, 2]
+        made.append(make_episode(walk, actions, walk[:-1, 0] + np.diff(walk[:, 1])))
+    found = fit(EpisodeSet.from_episodes(made))
+    np.testing.assert_array_equal(found.state_to_reward, [1, 0, 0])
+    np.testing.assert_array_equal(found.action_to_reward, [0, 0])
+
+
+def test_several_deliveries_and_discount() -> None:
+    rng = np.random.default_rng(7)
+    episodes = draw_episodes(rng, lambda s, a: s[:, 0] ** 2 - a[:, 1], episodes=60, every=5)
+    found = fit(episodes)
+    np.testing.assert_array_equal(found.state_to_reward, [1, 0, 0, 0])
+    np.testing.assert_array_equal(found.action_to_reward, [0, 1])
+    made = []
+    for episode in draw_episodes(rng, lambda s, a: 0 * s[:, 0]):
+        rewards = np.sin(episode.observations[:-1, 2]) * 0.8 ** np.arange(len(episode))
+        made.append(make_episode(episode.observations, episode.actions, rewards))
+    discounted = EpisodeSet.from_episodes(made)
+    found = fit(discounted, ClosedFormSettings(discount=0.8, order=2, rough_basis=1))
+    states = np.linspace(-2, 2, 50)[:, None] * np.ones(4)
+    rewards = found.model.predict(states, np.zeros((50, 2)))
+    assert np.corrcoef(rewards, np.sin(states[:, 0]))[0, 1] > 0.99
+
+
+def test_next_state_as_input() -> None:
+    rng = np.random.default_rng(8)
+    made = []
+    for episode in draw_episodes(rng, lambda s, a: 0 * s[:, 0], episodes=120):
+        made.append(
+            make_episode(
+                episode.observations, episode.actions, np.tanh(episode.observations[1:, 3])
+            )
+        )
+    settings = ClosedFormSettings(next_state=True, order=2, basis=5, rough_basis=1)
+    found = fit(EpisodeSet.from_episodes(made), settings)
+    np.testing.assert_array_equal(found.state_to_reward, [0, 0, 0, 1])
+    last = made[0].observations
+    rewards = found.model.predict(last[:-1], made[0].actions, last[1:])
+    assert np.corrcoef(rewards, np.tanh(last[1:, 3]))[0, 1] > 0.98
+    cut = make_episode(last[:-1], made[0].actions, np.zeros(len(made[0])))
+    with pytest.raises(DataError, match="next_state"):
+        fit(EpisodeSet.from_episodes([*made, cut]), settings)
+
+
+def test_same_generator_same_fit() -> None:
+    episodes = draw_episodes(np.random.default_rng(9), lambda s, a: s[:, 0] + a[:, 0], episodes=40)
+    first, second = fit(episodes), fit(episodes)
+    for name, tensor in first.model.tensors().items():
+        np.testing.assert_array_equal(tensor, second.model.tensors()[name])
+    assert first.model.config() == second.model.config()
+
+
+@pytest.mark.parametrize("episodes", [1, 2, 3])
+@pytest.mark.parametrize("steps", [1, 8])
+def test_few_or_short_episodes(episodes: int, steps: int) -> None:
+    data = draw_episodes(
+        np.random.default_rng(10), lambda s, a: 1 + s[:, 0], episodes=episodes, steps=steps
+    )
+    found = fit(data)
+    rewards = found.model.predict(np.zeros((3, 4)), np.zeros((3, 2)))
+    assert np.isfinite(rewards).all()
+    assert np.isfinite(found.model.predict_std(np.zeros((3, 4)), np.zeros((3, 2)))).all()
+
+
+def test_constant_returns_give_a_constant_reward() -> None:
+    rng = np.random.default_rng(11)
+    data = draw_episodes(rng, lambda s, a: np.full(len(s), 0.1), episodes=30)
+    found = fit(data)
+    assert not found.state_to_reward.any()
+    assert not found.action_to_reward.any()
+    rewards = found.model.predict(rng.normal(size=(5, 4)), rng.normal(size=(5, 2)))
+    np.testing.assert_allclose(rewards, 0.1, atol=1e-4)
+
+
+def test_odd_columns() -> None:
+    """Constant, repeated, binary, huge and tiny columns, and an outlier."""
+    rng = np.random.default_rng(12)
+    made = []
+    for _ in range(200):
+        walk = 0.5 * np.cumsum(rng.normal(size=(16, 2)), 0)
+        binary = (rng.random((16, 1)) < 0.3 + 0.4 * rng.random()).astype(float)
+        flat = np.full((16, 1), 7.0)
+        states = np.concatenate([1e5 * walk[:, :1] + 3e5, walk[:, :1], flat, binary], 1)
+        states = np.concatenate([states, 1e-4 * walk[:, 1:]], 1)
+        rewards = walk[:-1, 0] + 2 * binary[:-1, 0] + 0.05 * rng.normal(size=15)
+        made.append(make_episode(states, rng.uniform(-1, 1, (15, 1)), rewards))
+    found = fit(EpisodeSet.from_episodes(made))
+    np.testing.assert_array_equal(found.state_to_reward, [1, 0, 0, 1, 0])
+    np.testing.assert_array_equal(found.action_to_reward, [0])
+
+
+def test_settings_and_progress() -> None:
+    with pytest.raises(ValueError, match="order"):
+        ClosedFormSettings(order=4)
+    with pytest.raises(ValueError, match="discount"):
+        ClosedFormSettings(discount=0.0)
+    with pytest.raises(ValueError, match="basis"):
+        ClosedFormSettings(basis=0)
+    stages = []
+    episodes = draw_episodes(np.random.default_rng(13), lambda s, a: s[:, 0], episodes=20)
+    fit_closed_form(
+        episodes, SMALL, np.random.default_rng(0), lambda stage, share: stages.append(stage)
+    )
+    assert stages[0] == "sample"
+    assert stages[-1] == "uncertainty"

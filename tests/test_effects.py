@@ -1,0 +1,172 @@
+"""The reward as a sum of effects: predictions, gradients, curves, storage."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from grd_offline.effects import EffectModel
+
+
+def make_model(rng: np.random.Generator, next_state: bool = False) -> EffectModel:
+    effects = ((0,), (1,), (0, 1), (1, 2), (0, 1, 2))
+    sizes = (5, 4, 4, 5, 3)
+    weights = sum(size ** len(effect) for size, effect in zip(sizes, effects, strict=True))
+    grid = np.linspace(-1, 1, 65)
+    tables = np.stack([np.stack([np.cos(k * grid + i) for k in range(1, 6)], 1) for i in range(3)])
+    return EffectModel(
+        observation_names=("s0", "s1", "s2"),
+        action_names=("a0",),
+        columns=np.array([0, 3, 6 if next_state else 2]),
+        low=np.array([-1.0, -2.0, 100.0]),
+        high=np.array([1.0, 2.0, 104.0]),
+        tables=tables,
+        effects=effects,
+        sizes=sizes,
+        constant=0.7,
+        weights=rng.normal(size=weights),
+        centres=rng.normal(size=weights) * 0.1,
+        factor=rng.normal(size=(weights, 6)) * 0.1,
+        residual_variance=0.01,
+        constant_variance=0.02,
+        noise_variance=0.5,
+        inflation=1.2,
+        shares=np.array([0.3, 0.2, 0.2, 0.2, 0.1]),
+    )
+
+
+def make_steps(rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    shift, scale = np.array([0, 0, 102.0]), np.array([1.5, 1.0, 2.5])
+    observations = rng.uniform(-1, 1, (count, 3)) * scale + shift
+    following = rng.uniform(-1, 1, (count, 3)) * scale + shift
+    return observations, rng.uniform(-2.5, 2.5, (count, 1)), following
+
+
+def features_by_hand(model: EffectModel, inputs: np.ndarray) -> np.ndarray:
+    """Interpolation and products written out with loops."""
+    grid = model.tables.shape[1]
+    columns = []
+    for effect, size in zip(model.effects, model.sizes, strict=True):
+        product = np.ones((len(inputs), 1))
+        for i in effect:
+            points = np.linspace(model.low[i], model.high[i], grid)
+            values = [np.interp(inputs[:, i], points, model.tables[i, :, k]) for k in range(size)]
+            product = np.einsum("na,bn->nab", product, np.array(values)).reshape(len(inputs), -1)
+        columns.append(product)
+    return np.concatenate(columns, 1)
+
+
+def test_predict_equals_the_explicit_expansion() -> None:
+    rng = np.random.default_rng(0)
+    model = make_model(rng)
+    observations, actions, _ = make_steps(rng, 5000)
+    inputs = np.stack([observations[:, 0], actions[:, 0], observations[:, 2]], 1)
+    features = features_by_hand(model, inputs) - model.centres
+    np.testing.assert_allclose(
+        model.predict(observations, actions), 0.7 + features @ model.weights, atol=1e-9
+    )
+    variance = ((features @ model.factor) ** 2).sum(1) + 0.03
+    np.testing.assert_allclose(
+        model.predict_std(observations, actions, noise=False), 1.2 * np.sqrt(variance), atol=1e-9
+    )
+    np.testing.assert_allclose(
+        model.predict_std(observations, actions), 1.2 * np.sqrt(variance + 0.5), atol=1e-9
+    )
+
+
+def test_next_observations_are_used_and_asked_for() -> None:
+    rng = np.random.default_rng(1)
+    model = make_model(rng, next_state=True)
+    observations, actions, following = make_steps(rng, 20)
+    changed = model.predict(observations, actions, following[::-1])
+    assert not np.allclose(model.predict(observations, actions, following), changed)
+    assert model.input_names == ("s0", "a0", "s2'")
+    with pytest.raises(ValueError, match="next_observations"):
+        model.predict(observations, actions)
+    with pytest.raises(ValueError, match=r"actions: expected \(20, 1\)"):
+        model.predict(observations, actions[:5], following)
+
+
+@pytest.mark.parametrize("next_state", [False, True])
+def test_torch_equals_numpy_and_has_gradients(next_state: bool) -> None:
+    rng = np.random.default_rng(2)
+    model = make_model(rng, next_state)
+    steps = make_steps(rng, 400)
+    arrays = steps if next_state else steps[:2]
+    for dtype, tolerance in ((torch.float64, 1e-10), (torch.float32, 1e-5)):
+        module = model.torch(dtype)
+        kind = np.float64 if dtype is torch.float64 else np.float32
+        expected = model.predict(*[array.astype(kind) for array in arrays])
+        tensors = [torch.tensor(array, dtype=dtype).reshape(20, 20, -1) for array in arrays]
+        found = module(*tensors)
+        assert found.shape == (20, 20)
+        np.testing.assert_allclose(found.numpy().ravel(), expected, atol=tolerance, rtol=tolerance)
+    expected = model.predict(*arrays)
+    action = torch.tensor(steps[1], requires_grad=True)
+    states = [torch.tensor(array) for array in (steps[0], *arrays[2:])]
+    model.torch(torch.float64)(states[0], action, *states[1:]).sum().backward()
+    inside = np.abs(steps[1][:, 0]) < 2
+    assert action.grad is not None
+    step = 1e-6
+    moved = model.predict(steps[0], steps[1] + step, *arrays[2:])
+    slope = (moved - expected) / step
+    close = np.isclose(action.grad.numpy()[:, 0], slope, atol=1e-3)
+    assert close[inside].mean() > 0.99
+    assert np.all(action.grad.numpy()[~inside] == 0)
+
+
+def test_parts_round_trip() -> None:
+    rng = np.random.default_rng(3)
+    model = make_model(rng)
+    again = EffectModel.from_parts(json.loads(json.dumps(model.config())), model.tensors())
+    observations, actions, _ = make_steps(rng, 10)
+    np.testing.assert_array_equal(
+        model.predict(observations, actions), again.predict(observations, actions)
+    )
+    np.testing.assert_array_equal(
+        model.predict_std(observations, actions), again.predict_std(observations, actions)
+    )
+
+
+def test_tampered_parts_are_refused() -> None:
+    model = make_model(np.random.default_rng(4))
+    config, tensors = model.config(), model.tensors()
+    wrong_tensors = {
+        "weights": tensors["weights"][:-1],
+        "low": tensors["low"].astype(np.float32),
+        "tables": np.where(tensors["tables"] > 0.9, np.nan, tensors["tables"]),
+        "columns": tensors["columns"] + 9,
+        "high": tensors["low"],
+    }
+    for name, value in wrong_tensors.items():
+        with pytest.raises(ValueError, match=name):
+            EffectModel.from_parts(config, tensors | {name: value})
+    with pytest.raises(ValueError, match="extra: unknown"):
+        EffectModel.from_parts(config, tensors | {"extra": np.zeros(1)})
+    with pytest.raises(ValueError, match="shares: missing"):
+        EffectModel.from_parts(config, {k: v for k, v in tensors.items() if k != "shares"})
+    wrong_config = {
+        "format_version": 9,
+        "effects": [[1, 0]] * 5,
+        "sizes": [9] * 5,
+        "noise_variance": -1.0,
+        "constant": float("nan"),
+        "inflation": "2",
+        "action_names": "a0",
+    }
+    for name, entry in wrong_config.items():
+        with pytest.raises(ValueError, match=name):
+            EffectModel.from_parts(config | {name: entry}, tensors)
+
+
+def test_curves_add_up_to_the_prediction() -> None:
+    model = make_model(np.random.default_rng(5))
+    curves = model.effect_curves()
+    assert [curve.inputs for curve in curves][:3] == [("s0",), ("a0",), ("s0", "a0")]
+    corner = sum(curve.mean.ravel()[0] for curve in curves)
+    reward = model.predict(np.array([[-1.0, 0.0, 100.0]]), np.array([[-2.0]]))
+    assert corner + model.constant == pytest.approx(reward[0])
+    assert all((curve.std >= 0).all() and curve.std.shape == curve.mean.shape for curve in curves)
