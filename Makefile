@@ -20,8 +20,9 @@ demo: $(STAMP)
 	$(BIN)/grd-offline inspect demo/factored.h5
 	$(BIN)/grd-offline decompose demo/factored.h5
 
+# One thread each: two test processes share the cores already.
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 check: $(STAMP)
 	$(BIN)/ruff check .

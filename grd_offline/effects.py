@@ -13,7 +13,7 @@ Needs numpy, and torch only in `EffectModel.torch`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property, reduce
 from itertools import pairwise
@@ -169,7 +169,7 @@ class EffectModel:
         values = np.atleast_2d(np.asarray(inputs, np.float64))
         features = [self._features(values[:, i], i) for i in range(len(self.columns))]
         parts = [
-            _multiply([features[i][:, :size] for i in effect])
+            multiply_features([features[i][:, :size] for i in effect])
             for effect, size in zip(self.effects, self.sizes, strict=True)
         ]
         return np.concatenate(parts, 1) if parts else np.zeros((len(values), 0))
@@ -318,7 +318,7 @@ class EffectModel:
                 self._features(axis, i)[:, : self.sizes[k]]
                 for axis, i in zip(axes, effect, strict=True)
             ]
-            centred = _multiply(features) - self.centres[part]
+            centred = multiply_features(features) - self.centres[part]
             mean += centred @ self.weights[part]
             spread += centred @ self.factor[part]
         shape = (points,) * len(first)
@@ -339,7 +339,7 @@ _SCALARS = (
 assert {*_ARRAYS, *_SCALARS} <= {field.name for field in fields(EffectModel)}
 
 
-def _multiply(features: list[Array]) -> Array:
+def multiply_features(features: Iterable[Array]) -> Array:
     """(step, product) every product of one feature of each input."""
     return reduce(
         lambda left, right: (left[:, :, None] * right[:, None, :]).reshape(len(left), -1), features

@@ -42,11 +42,12 @@ def main() -> None:
     every, predicted = np.concatenate(parts), np.concatenate(mine)
     names = [n for n, m in zip(episodes.observation_names, fit.state_to_reward, strict=True) if m]
     names += [n for n, m in zip(episodes.action_names, fit.action_to_reward, strict=True) if m]
-    print(
-        f"{args.file} {args.set} next={args.next_state} pearson={np.corrcoef(every, predicted)[0, 1]:.4f} "
-        f"r2={fit.return_r2:.5f} loo={fit.left_out_r2:.5f} noise/var={fit.noise / every.var():.4f} fit={seconds:.1f}s "
-        f"relabel={time.perf_counter() - begin:.1f}s effects={len(fit.model.effects)} evidence={fit.evidence:.1f}"
-    )
+    pearson = np.corrcoef(every, predicted)[0, 1]
+    print(f"{args.file} {args.set} next={args.next_state} pearson={pearson:.4f}", end=" ")
+    print(f"r2={fit.return_r2:.5f} loo={fit.left_out_r2:.5f}", end=" ")
+    print(f"noise/var={fit.noise / every.var():.4f} fit={seconds:.1f}s", end=" ")
+    print(f"relabel={time.perf_counter() - begin:.1f}s effects={len(fit.model.effects)}", end=" ")
+    print(f"evidence={fit.evidence:.1f}")
     print("   mask:", ", ".join(names))
     scores = np.concatenate([fit.state_score, fit.action_score])
     print("   scores:", np.round(scores[scores > 0], 1))

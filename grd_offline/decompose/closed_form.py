@@ -37,7 +37,7 @@ from grd_offline.decompose.closed_form_uncertainty import (
     measure_inflation,
     measure_pinned,
 )
-from grd_offline.effects import EffectModel
+from grd_offline.effects import EffectModel, multiply_features
 from grd_offline.episodes import EpisodeSet
 
 Array = NDArray[np.float64]
@@ -141,7 +141,10 @@ class ClosedFormFit:
     effective_parameters: float
     """Weights that the data determine, in all."""
     pinned: Array
-    """(effect,) 1 - posterior / prior variance per step: 1 is known from data, 0 from the prior."""
+    """(block,) 1 - posterior / prior variance per step: 1 is known from data, 0 from the prior.
+
+    One per effect of the model, but a state's and its next value's main effect are one block.
+    """
     sum_correlation: Array
     """(input, input) correlation of the sums over segments of the inputs in the model."""
     correlated_columns: NDArray[np.int64]
@@ -210,7 +213,9 @@ class _Fitter:
         self.progress("sums", 0.0)
         every = list_candidates(inputs, min(self.settings.order, 2))
         # Main effects are cheap: what a short basis leaves of them would pass for interactions.
-        bank = self.data.build_bank(every[: len(inputs)], self.settings.final_basis)
+        room = len(self.data.target) // (2 * max(len(inputs), 1))
+        main_size = max(size, min(self.settings.final_basis, room))
+        bank = self.data.build_bank(every[: len(inputs)], main_size)
         bank.join(self.data.build_bank(every[len(inputs) :], size))
         bank.join(self._potentials(inputs, size))
         effects = list(bank.columns)
@@ -275,16 +280,17 @@ class _Fitter:
 
     def _model(self, last: Selection, bank: EffectBank) -> EffectModel:
         """The fit in the units of the data."""
-        effects = [effect for effect in last.effects if self.data.column(effect[0]) >= 0]
+        blocks = [effect for effect in last.effects if self.data.column(effect[0]) >= 0]
+        parts = [(part, bank.sizes[e]) for e in blocks for part in self.data.expand_effect(e)]
+        effects, sizes = [part for part, _ in parts], [size for _, size in parts]
         used = sorted({i for effect in effects for i in effect})
         position = {i: k for k, i in enumerate(used)}
-        sizes = [bank.sizes[effect] for effect in effects]
-        widths = [len(bank.averages[effect]) for effect in effects]
+        widths = [len(bank.averages[effect]) for effect in blocks]
         in_reward = [self.data.column(effect[0]) >= 0 for effect in last.effects]
         mine = np.repeat(np.array(in_reward, np.bool_), np.array(last.fit.sizes, np.int64))
-        units = np.array([bank.scales[effect] for effect in effects], np.float64)
+        units = np.array([bank.scales[effect] for effect in blocks], np.float64)
         scales = np.repeat(units, np.array(widths, np.int64))
-        averages = [bank.averages[effect] for effect in effects]
+        averages = [bank.averages[effect] for effect in blocks]
         centres = np.concatenate(averages) * self.data.scale / scales if averages else np.zeros(0)
         model = EffectModel(
             observation_names=self.episodes.observation_names,
@@ -342,10 +348,10 @@ class _Fitter:
         null_evidence: float,
     ) -> ClosedFormFit:
         states, actions = self.episodes.state_size, self.episodes.action_size
-        score = np.zeros(2 * states + actions)
+        score = np.zeros(states + actions)
         for column, loss in losses.items():
             score[column] = max(loss, 1e-12)
-        state_score = np.maximum(score[:states], score[states + actions :])
+        state_score, action_score = score[:states], score[states:]
         fit = last.fit
         used = {int(self.data.column(i)) for i in last.inputs} - {-1}
         in_model = [i for i in range(self.data.inputs) if self.data.column(i) in used]
@@ -354,9 +360,9 @@ class _Fitter:
         return ClosedFormFit(
             model=model,
             state_to_reward=(state_score > 0).astype(np.int64),
-            action_to_reward=(score[states : states + actions] > 0).astype(np.int64),
+            action_to_reward=(action_score > 0).astype(np.int64),
             state_score=state_score,
-            action_score=score[states : states + actions],
+            action_score=action_score,
             evidence=fit.evidence,
             null_evidence=null_evidence,
             noise=model.noise_variance,
@@ -369,15 +375,17 @@ class _Fitter:
         )
 
     def _pinned(self, last: Selection, bank: EffectBank) -> Array:
-        """`measure_pinned` of each effect of the model, on sampled steps."""
+        """`measure_pinned` of each block of columns of the reward, on sampled steps."""
+        probe = self.data.probe[:512]
         steps = []
         for effect in last.effects:
             if self.data.column(effect[0]) < 0:
                 continue
-            features = self.data.basis.evaluate(self.data.probe[:512], effect, bank.sizes[effect])
-            flat = features[:, 0]
-            for i in range(1, len(effect)):
-                flat = (flat[:, :, None] * features[:, i, None]).reshape(len(flat), -1)
-            steps.append(flat * bank.scales[effect])
+            size = bank.sizes[effect]
+            parts = [
+                multiply_features(np.moveaxis(self.data.basis.evaluate(probe, part, size), 1, 0))
+                for part in self.data.expand_effect(effect)
+            ]
+            steps.append(np.hstack(parts) * bank.scales[effect])
         keep = [k for k, effect in enumerate(last.effects) if self.data.column(effect[0]) >= 0]
         return measure_pinned(last.fit, keep, steps)

@@ -57,6 +57,7 @@ class ColumnSource:
         if not len(self.equations.target):
             raise DataError("no reward was delivered in any episode")
         self._scale_target()
+        self.twins = self.find_twins()
 
     def _scale_target(self) -> None:
         """Targets without the constant, at unit variance; scale 0 where they do not vary."""
@@ -72,11 +73,45 @@ class ColumnSource:
         return iterate_segments(self.episodes, self.next_state, self.discount)
 
     def column(self, index: int) -> int:
-        """Of an input; -1 for a potential."""
-        return int(self.basis.columns[index]) if index < 2 * self.inputs else -1
+        """Of an input; for a part of the next state that of the state; -1 for a potential."""
+        if index >= 2 * self.inputs:
+            return -1
+        column = int(self.basis.columns[index])
+        width = self.episodes.state_size + self.episodes.action_size
+        return column - width if column >= width else column
+
+    def find_twins(self) -> dict[int, int]:
+        """Of each state input its next value's input, where next states are offered.
+
+        Over an episode the sums of f(s) and f(s') differ at its ends only, so returns can hardly
+        tell them apart. As one effect with one variance they share evenly what data leave open:
+        the mean of both is the trapezoid rule, right where the reward is an average over the step.
+        """
+        width = self.episodes.state_size + self.episodes.action_size
+        place = {(int(c), i >= self.inputs): i for i, c in enumerate(self.basis.columns)}
+        pairs = ((i, place.get((column + width, rough))) for (column, rough), i in place.items())
+        return {i: twin for i, twin in pairs if twin is not None}
+
+    def expand_effect(self, effect: Effect) -> list[Effect]:
+        """The effects that one block of columns stands for: a state's main effect has two."""
+        twin = self.twins.get(effect[0]) if len(effect) == 1 else None
+        return [effect] if twin is None else [effect, (twin,)]
 
     def build_bank(self, effects: Sequence[Effect], size: int) -> EffectBank:
-        """Columns of these effects: constant removed, mean squared norm per step 1."""
+        """Columns of these effects: constant removed, mean squared norm per step 1.
+
+        A state's main effect takes its next value's along; that has none of its own.
+        """
+        followers = set(self.twins.values())
+        effects = [e for e in effects if len(e) > 1 or e[0] not in followers]
+        whole = {e: self.expand_effect(e) for e in effects}
+        bank = self._build([part for parts in whole.values() for part in parts], size)
+        for effect, parts in whole.items():
+            if len(parts) > 1:
+                bank.merge(effect, parts)
+        return bank
+
+    def _build(self, effects: Sequence[Effect], size: int) -> EffectBank:
         entries = len(self.target) * sum(size ** len(effect) for effect in effects)
         kind = np.float32 if entries > _LARGE else np.float64
         rows = len(self.equations.target)

@@ -80,6 +80,15 @@ class EffectBank:
         noise = max(float(self.target @ self.target) / max(rows, 1), 1e-300)
         return float(-0.5 * rows * (np.log(2 * np.pi * noise) + 1))
 
+    def merge(self, effect: Effect, parts: Sequence[Effect]) -> None:
+        """Make one block of several, which will share a variance."""
+        scale = float(np.mean([self.scales[part] for part in parts])) / len(parts) ** 0.5
+        ratios = [scale / self.scales[part] for part in parts]
+        columns = [self.columns.pop(p) * r for p, r in zip(parts, ratios, strict=True)]
+        averages = [self.averages.pop(p) * r for p, r in zip(parts, ratios, strict=True)]
+        self.columns[effect], self.averages[effect] = np.hstack(columns), np.hstack(averages)
+        self.scales[effect] = scale
+
     def join(self, other: EffectBank) -> None:
         """Take over another bank's effects."""
         self.columns.update(other.columns)

@@ -63,7 +63,7 @@ class NeuralSettings:
     reward_updates: int = 1500
     """Updates of the second stage."""
     dynamics_updates: int = 1000
-    """Updates of the dynamics net; 0 leaves the dynamics masks out."""
+    """Updates of the dynamics net; with 0 every edge of the dynamics stays in."""
     learning_rate: float = 0.01
     """Adam's rate for the nets, falling to 0 along a cosine."""
     mask_rate: float = 0.02
