@@ -15,7 +15,7 @@ from grd_offline.formats import open_recording, write_dataset
 
 ROOT = Path(__file__).parent.parent
 SAMPLE = ROOT / "datasets" / "sample.h5"
-COMMANDS = ("collect", "convert", "inspect")
+COMMANDS = ("collect", "convert", "decompose", "evaluate", "inspect", "relabel")
 
 
 def run(*arguments, cwd=None, **options):
