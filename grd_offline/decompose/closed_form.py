@@ -237,8 +237,13 @@ class _Fitter:
         return self.data.build_potentials(inputs, size)
 
     def _search_triples(self, chosen: Selection, bank: EffectBank) -> Selection:
-        """Offer effects of three inputs: of all inputs if they are few, else of those chosen."""
+        """Offer effects of three inputs: of all inputs if they are few, else of those chosen.
+
+        Not where the noise is at its floor already: nothing is left for them to explain.
+        """
         size = self.settings.triple_basis
+        if chosen.fit.noise <= 1.01 * self.rules.noise_floor:
+            return chosen
         pool = sorted({i for effect in bank.columns for i in effect if i < self.data.inputs})
         if len(pool) > _TRIPLE_INPUTS:
             pool = [i for i in chosen.inputs if i < self.data.inputs][:_TRIPLE_INPUTS]
