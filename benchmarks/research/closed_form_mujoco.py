@@ -1,7 +1,7 @@
 """Closed form on MuJoCo data with step truth: correlation per step, mask, seconds.
 
-grd-offline collect --recipe datasets/recipes/hopper-explore.toml --out /tmp/mj/hopper.h5
-python benchmarks/research/closed_form_mujoco.py /tmp/mj/hopper.h5
+grd-offline collect --recipe datasets/recipes/hopper-explore.toml --out hopper.h5
+python benchmarks/research/closed_form_mujoco.py hopper.h5
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class PaperSettings:
     """Settings of `paper`; defaults are the paper's unless it says otherwise."""
 
     updates: int = 4000
-    """Offline there is no loop over environment steps to print; as many as in DESIGN's trial."""
+    """Offline there is no loop over environment steps to print; as many as an early trial had."""
     episodes_per_batch: int = 4
     """M."""
     steps_per_batch: int = 256
