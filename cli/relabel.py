@@ -64,7 +64,7 @@ def relabel(
                 file=file,
             )
         layout = recording.layout if recording.layout in ("minari", "d4rl") else "own"
-        path = Path(file)
+        path = Path(Path(file).name) if file.startswith("minari:") else Path(file)
         target = out or path.with_name(
             f"{path.stem}-relabelled{'' if layout == 'minari' else '.h5'}"
         )

@@ -482,6 +482,7 @@ def judge(
     source = data if data is not None else _relabelled(place)
     tally = _Tally()
     with open_recording(source) as recording:
+        delay = find_delay(recording)
         for index in range(len(recording)):
             record = recording.load(index)
             with locate(source, index):
@@ -489,13 +490,16 @@ def judge(
                 if data is None:
                     rewards, std = record.rewards.astype(np.float64), record.extras[STD]
                 else:
-                    episode = as_episode(record, recording.header, find_delay(recording))
+                    episode = as_episode(record, recording.header, delay)
                     rewards, std = _predict(model, None, episode)
             tally.add(rewards, std, 0.0, 1.0, true)
         result: dict[str, Any] = {"rewards": tally.compare()}
         true_masks = recording.header.truth.get("masks")
     if isinstance(true_masks, Mapping):
-        found = json.loads((place / "masks.json").read_text())
+        try:
+            found = json.loads((place / "masks.json").read_text())
+        except (OSError, ValueError) as error:
+            raise DataError("cannot be read", file=place, field="masks.json") from error
         result["masks"] = compare_all_masks(found, true_masks)
     return result
 
