@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -145,26 +144,26 @@ def test_a_reader_that_leaves_early_is_no_error():
 
 
 def test_an_interrupt_of_convert_leaves_nothing(tmp_path):
-    import signal
-
-    records = samples.make_records(3000)
-    write_dataset(tmp_path / "data.h5", samples.make_header(), records)
-    command = [
-        sys.executable,
-        "-m",
-        "grd_offline.cli",
-        "convert",
-        "data.h5",
-        "out.h5",
-        "--to",
-        "own",
-    ]
-    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-    while not (tmp_path / ".out.h5.partial").exists():
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    err = process.stderr.read()
-    process.stderr.close()
-    assert process.wait() == 130
-    assert err.strip() == "grd-offline: error: stopped: nothing was written"
+    write_dataset(tmp_path / "data.h5", samples.make_header(), samples.make_records(10))
+    script = (
+        "import os, signal\n"
+        "import grd_offline.formats\n"
+        "from grd_offline.cli import main\n"
+        "write = grd_offline.formats.write_dataset\n"
+        "def interrupted(path, header, records, **options):\n"
+        "    def stream():\n"
+        "        for i, record in enumerate(records):\n"
+        "            yield record\n"
+        "            if i == 3:\n"
+        "                assert os.path.exists('.out.h5.partial')\n"
+        "                os.kill(os.getpid(), signal.SIGINT)\n"
+        "    return write(path, header, stream(), **options)\n"
+        "grd_offline.formats.write_dataset = interrupted\n"
+        "main(['convert', 'data.h5', 'out.h5', '--to', 'own'])\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert result.returncode == 130, result.stderr
+    assert result.stderr.strip() == "grd-offline: error: stopped: nothing was written"
     assert os.listdir(tmp_path) == ["data.h5"]
