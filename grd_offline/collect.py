@@ -144,7 +144,7 @@ class EpisodeRunner:
 
     def __init__(self, settings: CollectSettings) -> None:
         self.settings = settings
-        self.environment, self.id, self.step_limit = _make_environment(settings)
+        self.environment, self.id, self.step_limit = make_environment(settings)
         self._observation_leaves = _observation_leaves(self.environment.observation_space)
         self._action_leaf = _action_leaf(self.environment.action_space)
         self._observations = [
@@ -210,7 +210,7 @@ class EpisodeRunner:
             raise
         except Exception as error:
             place = "at the reset" if at < 0 else f"at step {at}"
-            raise DataError(f"{self.id} failed {place}: {_describe(error)}") from error
+            raise DataError(f"{self.id} failed {place}: {describe_error(error)}") from error
         return self.step_limit, False, True
 
     def _store_first(self, observation: Any) -> None:
@@ -293,7 +293,7 @@ def _pick(observation: Any, keys: tuple[str | int, ...]) -> Any:
     return observation
 
 
-def _make_environment(settings: CollectSettings) -> tuple[gym.Env[Any, Any], str, int]:
+def make_environment(settings: CollectSettings) -> tuple[gym.Env[Any, Any], str, int]:
     """The environment, its full id, and the number of steps after which it truncates."""
     import gymnasium as gym
 
@@ -312,7 +312,7 @@ def _make_environment(settings: CollectSettings) -> tuple[gym.Env[Any, Any], str
     except DataError:
         raise
     except Exception as error:
-        raise DataError(f"{name} cannot be made: {_describe(error)}") from error
+        raise DataError(f"{name} cannot be made: {describe_error(error)}") from error
     if limit is None:
         limit = DEFAULT_STEP_LIMIT
         # Its episodes end by themselves, after as many steps as its settings say.
@@ -406,7 +406,7 @@ def _versions() -> dict[str, str | None]:
     return found
 
 
-def _describe(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
@@ -507,18 +507,23 @@ def _receive(worker: _Worker) -> tuple[int, Record | DataError]:
             return index, worker.connection.recv()
     except (EOFError, OSError):
         pass
-    worker.process.join(GRACE_SECONDS)
-    code = worker.process.exitcode
-    cause = f"with exit code {code}"
-    if code is not None and code < 0:
-        cause = f"of signal {signal.Signals(-code).name}"
+    cause = describe_death(worker.process)
     return index, DataError(f"the worker process died {cause}", episode=index)
+
+
+def describe_death(process: multiprocessing.process.BaseProcess) -> str:
+    """What ended a worker: its exit code or a signal."""
+    process.join(GRACE_SECONDS)
+    code = process.exitcode
+    if code is not None and code < 0:
+        return f"of signal {signal.Signals(-code).name}"
+    return f"with exit code {code}"
 
 
 def _start_workers(settings: CollectSettings, count: int) -> list[_Worker]:
     context = multiprocessing.get_context("spawn")
     workers = []
-    with _environment_for_workers():
+    with environment_for_workers():
         for _ in range(count):
             ours, theirs = context.Pipe()
             process = context.Process(
@@ -542,7 +547,7 @@ def _end_workers(workers: list[_Worker]) -> None:
 
 
 @contextmanager
-def _environment_for_workers() -> Iterator[None]:
+def environment_for_workers() -> Iterator[None]:
     """What a process must be given before it starts: one thread each, and deaf to Ctrl-C.
 
     A blocked signal stays blocked in the children, so that a Ctrl-C while they import does not
@@ -567,9 +572,7 @@ def _environment_for_workers() -> Iterator[None]:
 
 def _work(settings: CollectSettings, pipe: Connection[Record | DataError, int]) -> None:
     """The life of a worker: an episode's number in, the episode or its error out."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.setpgid(0, 0)
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    become_worker()
     runner: EpisodeRunner | DataError
     try:
         runner = EpisodeRunner(settings)
@@ -580,6 +583,13 @@ def _work(settings: CollectSettings, pipe: Connection[Record | DataError, int]) 
             pipe.send(_attempt(runner, pipe.recv()))
     if isinstance(runner, EpisodeRunner):
         runner.close()
+
+
+def become_worker() -> None:
+    """What a process does first: deaf to the terminal's signals, gone when its parent is."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.setpgid(0, 0)
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
 
 
 def _attempt(runner: EpisodeRunner | DataError, index: int) -> Record | DataError:

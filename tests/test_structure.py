@@ -16,11 +16,13 @@ ROOMS = (
     "registration",
     "episodes",
     "storage",
+    "model_files",
     "formats",
     "summary",
     "synthetic",
     "environments",
     "policies",
+    "actors",
     "collect",
     "graph",
     "evaluate",
@@ -33,6 +35,7 @@ ROOMS = (
     "identifiability",
     "report",
     "decomposition",
+    "online",
     "cli",
 )
 """From top to bottom."""
