@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -116,10 +117,7 @@ def _is_finite(value: Any) -> bool:
 
 def count_weights(spec: ActorSpec) -> int:
     """Length of the flat weight vector."""
-    return sum(
-        (inputs + 1) * outputs
-        for inputs, outputs in zip(spec.sizes[:-1], spec.sizes[1:], strict=True)
-    )
+    return sum((inputs + 1) * outputs for inputs, outputs in pairwise(spec.sizes))
 
 
 class Actor:
@@ -130,7 +128,7 @@ class Actor:
         # Arrays of its own, so that results do not depend on where the weights came from.
         self._layers = [
             (np.empty((inputs, outputs), np.float32), np.empty(outputs, np.float32))
-            for inputs, outputs in zip(spec.sizes[:-1], spec.sizes[1:], strict=True)
+            for inputs, outputs in pairwise(spec.sizes)
         ]
         self._hidden = [
             (weight, bias, np.empty(len(bias), np.float32)) for weight, bias in self._layers[:-1]
@@ -269,7 +267,7 @@ def _names(spec: ActorSpec) -> list[str]:
 
 def _expected(spec: ActorSpec) -> dict[str, tuple[str, tuple[int, ...]]]:
     shapes: list[tuple[int, ...]] = []
-    for inputs, outputs in zip(spec.sizes[:-1], spec.sizes[1:], strict=True):
+    for inputs, outputs in pairwise(spec.sizes):
         shapes += [(inputs, outputs), (outputs,)]
     return {name: ("float32", shape) for name, shape in zip(_names(spec), shapes, strict=True)}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def run_network(actor: Actor, observation: np.ndarray) -> torch.Tensor:
     flat, begin = torch.from_numpy(actor.weights).double(), 0
     x = torch.from_numpy(observation).double()
     sizes = actor.spec.sizes
-    for layer, (inputs, outputs) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+    for layer, (inputs, outputs) in enumerate(pairwise(sizes)):
         weight = flat[begin : begin + inputs * outputs].reshape(inputs, outputs)
         begin += inputs * outputs
         x = x @ weight + flat[begin : begin + outputs]
@@ -202,12 +203,12 @@ def test_broken_weights_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is not a safetensors file"):
         load_actor(tmp_path / "p")
     path.unlink()
-    with pytest.raises(DataError, match="model.safetensors: cannot be read"):
+    with pytest.raises(DataError, match=r"model.safetensors: cannot be read"):
         load_actor(tmp_path / "p")
     (tmp_path / "p" / "config.json").write_text("[" * 10**5)
-    with pytest.raises(DataError, match="config.json: is not JSON"):
+    with pytest.raises(DataError, match=r"config.json: is not JSON"):
         load_actor(tmp_path / "p")
-    with pytest.raises(DataError, match="nowhere/config.json: cannot be read"):
+    with pytest.raises(DataError, match=r"nowhere/config.json: cannot be read"):
         load_actor(tmp_path / "nowhere")
 
 

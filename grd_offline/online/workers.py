@@ -119,10 +119,14 @@ class Fleet:
         self._results: EvaluationResult | None = None
         self._workers: list[_Worker | _Here] = []
         groups = np.array_split(np.arange(len(seeds)), max(1, min(workers, len(seeds))))
-        for group in groups:
-            self._workers.append((_Worker if workers else _Here)(group.tolist()))
-        for worker in self._workers:
-            self._start(worker)
+        try:
+            for group in groups:
+                worker = (_Worker if workers else _Here)(group.tolist())
+                self._start(worker)
+                self._workers.append(worker)
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Fleet:
         return self
@@ -282,15 +286,21 @@ class Fleet:
 
     def _receive(self, workers: list[_Worker | _Here], timeout: float) -> None:
         for worker in _ready(workers, timeout):
-            reply = worker.receive()
-            if reply is not None:
-                self._take(worker, reply)
+            try:
+                reply = worker.receive()
+            except _Died as death:
+                self._replace(worker, str(death))
+            else:
+                if reply is not None:
+                    self._take(worker, reply)
 
     def _take(self, worker: _Worker | _Here, reply: Reply) -> None:
         if isinstance(reply, DataError):
             raise reply
         if isinstance(reply, RoundOrder):
             worker.owes_round = False
+            self._restarted[worker.members] = worker.has_restarted
+            worker.has_restarted = False
             for member in worker.members:
                 self._places[member] = follow(self._places[member], self._board.rows_of(member))
         elif isinstance(reply, EvaluationResult):
@@ -300,6 +310,31 @@ class Fleet:
             self._results.lengths[worker.members] = reply.lengths
         else:
             worker.owes_places = False
+        # Not while an evaluation is owed: it would be what kills the worker between rounds.
+        if not worker.owes_evaluation:
+            worker.deaths = 0
+
+    def _replace(self, worker: _Worker | _Here, cause: str) -> None:
+        """Another process for the members of one that died; their unfinished episodes are lost.
+
+        They go on with the next episode: the one they were in may be what killed it.
+        """
+        worker.deaths += 1
+        if worker.deaths >= MAX_DEATHS:
+            raise DataError(
+                f"the worker process of members {', '.join(map(str, worker.members))} died "
+                f"{MAX_DEATHS} times in a row, the last time {cause}"
+            )
+        worker.let_go()
+        worker.end(time.monotonic())
+        for member in worker.members:
+            self._places[member] = self._start_of(self._places[member].episode + 1)
+        self._start(worker)
+        worker.has_restarted, worker.owes_places = True, False
+        if worker.owes_round and self._round is not None:
+            worker.send(self._round)
+        if worker.owes_evaluation and self._evaluation is not None:
+            worker.send(self._evaluation)
 
 
 def _check_numbers(seeds: Sequence[int], workers: int, steps: int) -> None:
@@ -313,12 +348,20 @@ def _check_numbers(seeds: Sequence[int], workers: int, steps: int) -> None:
         raise DataError(f"expected at least 1, got {steps}", field="steps")
 
 
+class _Died(Exception):
+    """A worker process ended by itself; says of what."""
+
+
 class _Debts:
     """What someone who steps members has been asked for and has not delivered."""
 
     def __init__(self, members: list[int]) -> None:
         self.members = members
         self.owes_round = self.owes_evaluation = self.owes_places = False
+        self.deaths = 0
+        """Since it last delivered all that it owed."""
+        self.has_restarted = False
+        """Since its last round."""
 
 
 class _Here(_Debts):
@@ -373,7 +416,7 @@ class _Worker(_Debts):
                 return self.connection.recv()
         except (EOFError, OSError):
             pass
-        raise DataError(f"the worker process died {describe_death(self.process)}")
+        raise _Died(describe_death(self.process))
 
     def let_go(self) -> None:
         """A closed pipe tells it to leave."""
