@@ -23,6 +23,7 @@ ROOMS = (
     "environments",
     "policies",
     "actors",
+    "saved_policies",
     "collect",
     "graph",
     "evaluate",

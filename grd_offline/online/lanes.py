@@ -303,21 +303,18 @@ def evaluate(
             key = (_EVALUATIONS, index, episode)
             with _blaming_evaluation(stage, member, index, episode):
                 observation = stage.reset(reset_seed(settings.seeds[member], *key))
-            over = False
-            while not over:
-                with _blaming_evaluation(stage, member, index, episode):
+                over = False
+                while not over:
                     action = actor.act_with_noise(observation, None)
                     observation, reward, terminated, truncated = stage.step(action)
                     returns[row, episode] += reward
                     over = terminated or truncated
-                taken += 1
-                if taken % EVALUATION_STEPS == 0:
-                    yield
+                    taken += 1
+                    if taken % EVALUATION_STEPS == 0:
+                        yield
+                if not np.isfinite(returns[row, episode]) or not np.isfinite(observation).all():
+                    raise DataError("observations or rewards: nan or infinite")
             lengths[row, episode] = stage.steps
-            if not np.isfinite(returns[row, episode]) or not np.isfinite(observation).all():
-                raise DataError(
-                    f"member {member}, evaluation {index}, episode {episode}: nan or infinite"
-                )
     return EvaluationResult(index, returns, lengths)
 
 
