@@ -121,9 +121,24 @@ def _understand(ctx: click.Context, option: click.Parameter, value: Any) -> Any:
 @click.option(
     "--policy",
     cls=SettingsOption,
-    type=click.Choice(["random", "explore"]),
+    metavar="random|explore|RUN",
     show_default=True,
-    help="explore: noise, drifting noise or a gait, another in each episode.",
+    help="explore: noise, drifting noise or a gait, another in each episode. RUN: folder of a "
+    "training run, of a member of it, or of one policy.",
+)
+@click.option(
+    "--checkpoints",
+    cls=SettingsOption,
+    metavar="best|last|all|FIRST:LAST",
+    show_default=True,
+    help="Which policies of RUN, by steps of training; each episode draws one of them.",
+)
+@click.option(
+    "--policy-noise",
+    cls=SettingsOption,
+    type=click.Choice(["deterministic", "sampled"]),
+    show_default=True,
+    help="Whether the policies of RUN act with noise, as they explored.",
 )
 @click.option(
     "--seed",
@@ -192,6 +207,8 @@ def collect(
     Examples:
       grd-offline collect --env HalfCheetah --episodes 500 --out hc.h5
       grd-offline collect --env Hopper --delay 20 --policy random --out hopper.h5
+      grd-offline collect --env HalfCheetah --policy runs/hc --out expert.h5
+      grd-offline collect --env HalfCheetah --policy runs/hc --checkpoints 0:300000 --out mixed.h5
       grd-offline collect --env grd/Factored-v0 --keep-true-rewards --out factored.h5
       grd-offline collect --recipe datasets/recipes/halfcheetah-explore.toml --seed 1
     """

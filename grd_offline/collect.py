@@ -14,11 +14,12 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing import connection, resource_tracker
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -29,6 +30,7 @@ from grd_offline.errors import DataError
 from grd_offline.formats.leaves import check_leaf
 from grd_offline.formats.record import Array, Header, Leaf, Leaves, Record
 from grd_offline.policies import POLICIES, draw_box_actions, draw_discrete_actions
+from grd_offline.saved_policies import SavedPolicy, check_checkpoints, load_policies
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -39,6 +41,7 @@ DEFAULT_STEP_LIMIT = 1000
 """Where an environment has no time limit: as long as Gymnasium's MuJoCo tasks."""
 LARGEST_STEP_LIMIT = 1_000_000
 """The arrays of a whole episode are held in memory."""
+POLICY_NOISES = ("deterministic", "sampled")
 
 
 def count_cores() -> int:
@@ -57,7 +60,12 @@ class CollectSettings:
     episodes: int = 100
     """Number of episodes."""
     policy: str = "explore"
-    """"random": each action anew; "explore": another way of moving in each episode."""
+    """"random": each action anew; "explore": another way of moving in each episode; else the folder
+    of a training run, of one of its members, or of a policy."""
+    checkpoints: str = "best"
+    """Which policies of a run: best, last, all, or FIRST:LAST in steps. Each episode draws one."""
+    policy_noise: str = "sampled"
+    """Whether a trained policy acts with the noise that it explored with."""
     seed: int = 0
     """Same seed, same data."""
     workers: int = field(default_factory=count_cores)
@@ -81,10 +89,23 @@ class CollectSettings:
             _check_integer("delay", self.delay, 1, hint='"end" or ')
         if self.max_episode_steps is not None:
             _check_integer("max_episode_steps", self.max_episode_steps, 1, LARGEST_STEP_LIMIT)
-        if self.policy not in POLICIES:
+        if self.policy not in POLICIES and not Path(self.policy).is_dir():
             raise DataError(
-                f"expected {' or '.join(POLICIES)}, got {self.policy!r}", field="policy"
+                f"expected {', '.join(POLICIES)} or the folder of a policy or a training run, got "
+                f"{self.policy!r}",
+                field="policy",
             )
+        check_checkpoints(self.checkpoints)
+        if self.policy_noise not in POLICY_NOISES:
+            raise DataError(
+                f"expected {' or '.join(POLICY_NOISES)}, got {self.policy_noise!r}",
+                field="policy_noise",
+            )
+        for name, default in (("checkpoints", "best"), ("policy_noise", "sampled")):
+            if self.policy in POLICIES and getattr(self, name) != default:
+                raise DataError(
+                    f"expected a trained policy to go with it, got {self.policy}", field=name
+                )
         if not 0.0 < self.discount <= 1.0:
             raise DataError(
                 f"expected more than 0 and at most 1, got {self.discount}", field="discount"
@@ -144,9 +165,15 @@ class EpisodeRunner:
 
     def __init__(self, settings: CollectSettings) -> None:
         self.settings = settings
-        self.environment, self.id, self.step_limit = _make_environment(settings)
+        self.environment, self.id, self.step_limit = make_environment(settings)
         self._observation_leaves = _observation_leaves(self.environment.observation_space)
         self._action_leaf = _action_leaf(self.environment.action_space)
+        self._action_type = self.environment.action_space.dtype
+        self._policies: list[SavedPolicy] = []
+        if settings.policy not in POLICIES:
+            self._policies = load_policies(settings.policy, settings.checkpoints)
+            for policy in self._policies:
+                _check_fit(policy, self.environment, self.id)
         self._observations = [
             np.empty((self.step_limit + 1, *nested.leaf.shape), nested.leaf.dtype)
             for nested in self._observation_leaves
@@ -165,10 +192,19 @@ class EpisodeRunner:
         """Run the episode of that number from start to end."""
         seeds = np.random.SeedSequence(self.settings.seed, spawn_key=(index,))
         reset_seed = int(seeds.generate_state(1)[0])
-        actions = self._draw_actions(np.random.default_rng(seeds.spawn(1)[0]))
+        generator = np.random.default_rng(seeds.spawn(1)[0])
+        attributes: dict[str, int | float | str] = {"seed": reset_seed}
         try:
-            steps, terminated, truncated = self._play(actions, reset_seed)
-            return self._make_record(actions, steps, terminated, truncated, reset_seed)
+            if self._policies:
+                policy = self._policies[generator.integers(len(self._policies))]
+                attributes["policy"] = policy.name
+                actions = np.empty((self.step_limit, *self._action_leaf.shape), np.float32)
+                played = self._play(self._act(policy, actions, generator), reset_seed)
+            else:
+                actions = self._draw_actions(generator)
+                # A copy, in the type the environment expects: it may change what it is handed.
+                played = self._play(actions.astype(self._action_type), reset_seed)
+            return self._make_record(actions, *played, attributes)
         except DataError as error:
             raise error.at(episode=index) from error.__cause__
 
@@ -183,10 +219,21 @@ class EpisodeRunner:
         ]
         return np.stack(choices, axis=1).reshape(self.step_limit, *leaf.shape)
 
-    def _play(self, actions: Array, seed: int) -> tuple[int, bool, bool]:
+    def _act(
+        self, policy: SavedPolicy, actions: Array, generator: np.random.Generator
+    ) -> Iterator[Array]:
+        """What a policy does, step by step; `actions` is filled with it."""
+        observations = self._observations[0]
+        normal = None
+        if self.settings.policy_noise == "sampled":
+            normal = generator.standard_normal(actions.shape, np.float32)
+        for at in range(len(actions)):
+            noise = None if normal is None else normal[at]
+            actions[at] = policy.actor.act_with_noise(observations[at], noise)
+            yield actions[at].astype(self._action_type)
+
+    def _play(self, actions: Iterable[Array], seed: int) -> tuple[int, bool, bool]:
         """Step through an episode; gives its length and how it ended."""
-        # A copy, in the type the environment expects: it may change what it is handed.
-        actions = actions.astype(self.environment.action_space.dtype)
         step, rewards, noise_free = self.environment.step, self._rewards, self._noise_free_rewards
         leaves = [
             (array, nested.keys)
@@ -210,7 +257,7 @@ class EpisodeRunner:
             raise
         except Exception as error:
             place = "at the reset" if at < 0 else f"at step {at}"
-            raise DataError(f"{self.id} failed {place}: {_describe(error)}") from error
+            raise DataError(f"{self.id} failed {place}: {describe_error(error)}") from error
         return self.step_limit, False, True
 
     def _store_first(self, observation: Any) -> None:
@@ -225,7 +272,12 @@ class EpisodeRunner:
             array[0] = value
 
     def _make_record(
-        self, actions: Array, steps: int, terminated: bool, truncated: bool, seed: int
+        self,
+        actions: Array,
+        steps: int,
+        terminated: bool,
+        truncated: bool,
+        attributes: dict[str, int | float | str],
     ) -> Record:
         observations: Leaves = {}
         for array, nested in zip(self._observations, self._observation_leaves, strict=True):
@@ -248,7 +300,7 @@ class EpisodeRunner:
             terminations=terminations,
             truncations=truncations,
             extras=extras,
-            attributes={"seed": seed},
+            attributes=attributes,
         )
 
     def _make_header(self, masks: dict[str, Any] | None) -> Header:
@@ -268,7 +320,7 @@ class EpisodeRunner:
                 "environment": self.id,
                 "env_args": dict(settings.env_args),
                 "episodes": settings.episodes,
-                "policy": settings.policy,
+                **self._describe_policy(),
                 "seed": settings.seed,
                 "delay": settings.delay,
                 "discount": settings.discount,
@@ -278,6 +330,17 @@ class EpisodeRunner:
             },
             truth={} if masks is None else {"masks": masks},
         )
+
+    def _describe_policy(self) -> dict[str, Any]:
+        if not self._policies:
+            return {"policy": self.settings.policy}
+        return {
+            # Not where it lies: that is different on another computer.
+            "policy": Path(self.settings.policy).resolve().name,
+            "checkpoints": self.settings.checkpoints,
+            "policy_noise": self.settings.policy_noise,
+            "policies": [policy.describe() for policy in self._policies],
+        }
 
 
 class NestedLeaf(NamedTuple):
@@ -293,7 +356,7 @@ def _pick(observation: Any, keys: tuple[str | int, ...]) -> Any:
     return observation
 
 
-def _make_environment(settings: CollectSettings) -> tuple[gym.Env[Any, Any], str, int]:
+def make_environment(settings: CollectSettings) -> tuple[gym.Env[Any, Any], str, int]:
     """The environment, its full id, and the number of steps after which it truncates."""
     import gymnasium as gym
 
@@ -312,7 +375,7 @@ def _make_environment(settings: CollectSettings) -> tuple[gym.Env[Any, Any], str
     except DataError:
         raise
     except Exception as error:
-        raise DataError(f"{name} cannot be made: {_describe(error)}") from error
+        raise DataError(f"{name} cannot be made: {describe_error(error)}") from error
     if limit is None:
         limit = DEFAULT_STEP_LIMIT
         # Its episodes end by themselves, after as many steps as its settings say.
@@ -386,6 +449,26 @@ def _choice_leaf(space: Any, path: str) -> Leaf:
     return Leaf(path, tuple(space.shape), "int64", tuple(counts), tuple(starts))
 
 
+def _check_fit(policy: SavedPolicy, environment: gym.Env[Any, Any], name: str) -> None:
+    """Refuse a policy that was trained for another environment."""
+    spec, space = policy.actor.spec, environment.action_space
+    expected = (spec.observation_size,), (spec.action_size,)
+    found = environment.observation_space.shape, space.shape
+    if expected != found:
+        raise DataError(
+            f"{policy.name} is for observations of shape {expected[0]} and actions of shape "
+            f"{expected[1]}, {name} has {found[0]} and {found[1]}",
+            field="policy",
+        )
+    low, high = getattr(space, "low", np.nan), getattr(space, "high", np.nan)
+    if not (np.allclose(low, spec.low) and np.allclose(high, spec.high)):
+        raise DataError(
+            f"{policy.name} acts from {min(spec.low):.4g} to {max(spec.high):.4g}, {name} takes "
+            f"{' '.join(str(space).split())}",
+            field="policy",
+        )
+
+
 def _true_masks(environment: gym.Env[Any, Any]) -> dict[str, Any] | None:
     """The masks of a factored world; None for any other environment."""
     from grd_offline.environments import FactoredEnv
@@ -406,7 +489,7 @@ def _versions() -> dict[str, str | None]:
     return found
 
 
-def _describe(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
@@ -507,18 +590,23 @@ def _receive(worker: _Worker) -> tuple[int, Record | DataError]:
             return index, worker.connection.recv()
     except (EOFError, OSError):
         pass
-    worker.process.join(GRACE_SECONDS)
-    code = worker.process.exitcode
-    cause = f"with exit code {code}"
-    if code is not None and code < 0:
-        cause = f"of signal {signal.Signals(-code).name}"
+    cause = describe_death(worker.process)
     return index, DataError(f"the worker process died {cause}", episode=index)
+
+
+def describe_death(process: multiprocessing.process.BaseProcess) -> str:
+    """What ended a worker: its exit code or a signal."""
+    process.join(GRACE_SECONDS)
+    code = process.exitcode
+    if code is not None and code < 0:
+        return f"of signal {signal.Signals(-code).name}"
+    return f"with exit code {code}"
 
 
 def _start_workers(settings: CollectSettings, count: int) -> list[_Worker]:
     context = multiprocessing.get_context("spawn")
     workers = []
-    with _environment_for_workers():
+    with environment_for_workers():
         for _ in range(count):
             ours, theirs = context.Pipe()
             process = context.Process(
@@ -542,7 +630,7 @@ def _end_workers(workers: list[_Worker]) -> None:
 
 
 @contextmanager
-def _environment_for_workers() -> Iterator[None]:
+def environment_for_workers() -> Iterator[None]:
     """What a process must be given before it starts: one thread each, and deaf to Ctrl-C.
 
     A blocked signal stays blocked in the children, so that a Ctrl-C while they import does not
@@ -567,9 +655,7 @@ def _environment_for_workers() -> Iterator[None]:
 
 def _work(settings: CollectSettings, pipe: Connection[Record | DataError, int]) -> None:
     """The life of a worker: an episode's number in, the episode or its error out."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.setpgid(0, 0)
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    become_worker()
     runner: EpisodeRunner | DataError
     try:
         runner = EpisodeRunner(settings)
@@ -580,6 +666,13 @@ def _work(settings: CollectSettings, pipe: Connection[Record | DataError, int]) 
             pipe.send(_attempt(runner, pipe.recv()))
     if isinstance(runner, EpisodeRunner):
         runner.close()
+
+
+def become_worker() -> None:
+    """What a process does first: deaf to the terminal's signals, gone when its parent is."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.setpgid(0, 0)
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
 
 
 def _attempt(runner: EpisodeRunner | DataError, index: int) -> Record | DataError:

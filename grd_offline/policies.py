@@ -34,7 +34,7 @@ def draw_box_actions(
         signal = draw(shape, generator)
     actions = _stretch(signal, low.ravel(), high.ravel()).reshape(steps, *low.shape)
     with np.errstate(over="ignore"):
-        lowest, highest = _float32_bounds(low, high)
+        lowest, highest = float32_bounds(low, high)
         return np.clip(actions.astype(np.float32), lowest, highest)
 
 
@@ -113,7 +113,7 @@ def _stretch(signal: FloatArray, low: FloatArray, high: FloatArray) -> FloatArra
     return np.asarray(np.where(has_high & ~has_low, finite_high - np.abs(signal), stretched))
 
 
-def _float32_bounds(
+def float32_bounds(
     low: FloatArray, high: FloatArray
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """The outermost float32 numbers that still lie within [low, high]."""

@@ -16,11 +16,14 @@ ROOMS = (
     "registration",
     "episodes",
     "storage",
+    "model_files",
     "formats",
     "summary",
     "synthetic",
     "environments",
     "policies",
+    "actors",
+    "saved_policies",
     "collect",
     "graph",
     "evaluate",
@@ -33,6 +36,7 @@ ROOMS = (
     "identifiability",
     "report",
     "decomposition",
+    "online",
     "cli",
 )
 """From top to bottom."""

@@ -1,0 +1,1 @@
+"""Training online: environments in worker processes, a learner that steps all members at once."""

@@ -1,0 +1,466 @@
+"""A fleet of worker processes that step the members' environments while the learner learns.
+
+    with Fleet("HalfCheetah", seeds=[0, 1, 2], workers=2) as fleet:
+        fleet.start_round(0, None)                  # warm-up: random actions
+        round_ = fleet.finish_round()
+        fleet.start_round(1, weights)               # returns at once; update meanwhile
+        round_ = fleet.finish_round()
+
+Weights and steps go through shared memory, orders and replies through pipes. Which worker steps a
+member, and when, changes nothing of what happens.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from multiprocessing import connection
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from grd_offline.actors import ActorSpec, count_weights
+from grd_offline.collect import (
+    GRACE_SECONDS,
+    POLL_SECONDS,
+    become_worker,
+    describe_death,
+    environment_for_workers,
+)
+from grd_offline.errors import DataError
+from grd_offline.online.lanes import (
+    Board,
+    Crew,
+    EvaluationOrder,
+    EvaluationResult,
+    LaneSettings,
+    Order,
+    Place,
+    PlaceOrder,
+    Reply,
+    RoundOrder,
+    Stage,
+    follow,
+)
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+MAX_DEATHS = 3
+"""Deaths of one worker within a round after which it is not replaced any more."""
+
+
+class Round(NamedTuple):
+    """Steps of all members: arrays (member, step, ...) that belong to the caller.
+
+    `observations[:, t]` is what was acted upon; after an episode ends, the next row starts another.
+    """
+
+    observations: NDArray[np.float32]
+    actions: NDArray[np.float32]
+    """In the units of the environment."""
+    next_observations: NDArray[np.float32]
+    rewards: NDArray[np.float64]
+    """The true rewards of the environment."""
+    terminations: NDArray[np.bool_]
+    truncations: NDArray[np.bool_]
+    restarted: NDArray[np.bool_]
+    """(member,) its worker died, and its unfinished episode from before this round is lost."""
+
+
+class Fleet:
+    """Environments of several members, one each, stepped by worker processes."""
+
+    def __init__(
+        self,
+        environment: str,
+        seeds: Sequence[int],
+        *,
+        kind: str = "gaussian",
+        hidden: Sequence[int] = (256, 256),
+        noise: float = 0.0,
+        workers: int,
+        steps: int = 100,
+        env_args: Mapping[str, Any] | None = None,
+        max_episode_steps: int | None = None,
+    ) -> None:
+        """One member per seed; a round is `steps` steps of each. 0 workers: in this process."""
+        _check_numbers(seeds, workers, steps)
+        stage = Stage(environment, env_args or {}, max_episode_steps)
+        self.environment = stage.id
+        self.step_limit = stage.step_limit
+        self.low, self.high = stage.low, stage.high
+        stage.close()
+        self.observation_size, self.action_size = stage.observation_size, len(stage.low)
+        outputs = self.action_size * (2 if kind == "gaussian" else 1)
+        sizes = (self.observation_size, *hidden, outputs)
+        self.spec = ActorSpec(kind, sizes, tuple(self.low), tuple(self.high), noise)
+        self._settings = LaneSettings(
+            environment=stage.id,
+            env_args=dict(env_args or {}),
+            max_episode_steps=max_episode_steps,
+            seeds=tuple(int(seed) for seed in seeds),
+            steps=steps,
+            spec=self.spec,
+        )
+        # Memory without a name: nothing is left behind, however the processes end.
+        context = multiprocessing.get_context("spawn")
+        self._memory = context.RawArray("b", Board.count_bytes(self._settings))
+        self._board = Board(self._settings, self._memory)
+        self._places = [self._start_of(0) for _ in seeds]
+        self._restarted = np.zeros(len(seeds), np.bool_)
+        self._round: RoundOrder | None = None
+        self._evaluation: EvaluationOrder | None = None
+        self._results: EvaluationResult | None = None
+        self._workers: list[_Worker | _Here] = []
+        groups = np.array_split(np.arange(len(seeds)), max(1, min(workers, len(seeds))))
+        try:
+            for group in groups:
+                worker = (_Worker if workers else _Here)(group.tolist())
+                self._start(worker)
+                self._workers.append(worker)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def members(self) -> int:
+        """Number of members."""
+        return len(self._settings.seeds)
+
+    @property
+    def steps(self) -> int:
+        """Steps per member and round."""
+        return self._settings.steps
+
+    def start_round(self, index: int, weights: ArrayLike | None) -> None:
+        """Have every member act for a round, with its row of `weights` (member, P); returns at
+        once. None: uniformly random actions. `index` decides the noise."""
+        if self._round is not None:
+            raise RuntimeError(f"round {self._round.number} is running: finish it first")
+        if weights is not None:
+            self._put(self._board.weights, weights)
+        self._round = RoundOrder(int(index), weights is None)
+        for worker in self._workers:
+            worker.owes_round = True
+            worker.send(self._round)
+
+    def finish_round(self) -> Round:
+        """Wait for the round that was started."""
+        if self._round is None:
+            raise RuntimeError("no round is running: start one first")
+        self._wait_for(lambda worker: worker.owes_round)
+        self._round = None
+        copies = {name: array.copy() for name, array in self._board.rows._asdict().items()}
+        return Round(**copies, restarted=self._restarted.copy())
+
+    def start_evaluation(self, index: int, weights: ArrayLike, episodes: int) -> None:
+        """Have every member act without noise for some episodes, while no round is due; returns
+        at once. `index` decides how the episodes start."""
+        if self._evaluation is not None:
+            raise RuntimeError(f"evaluation {self._evaluation.number} is running: finish it first")
+        if episodes < 1:
+            raise ValueError(f"episodes: expected at least 1, got {episodes}")
+        self._put(self._board.evaluation_weights, weights)
+        self._evaluation = EvaluationOrder(int(index), episodes)
+        shape = (self.members, episodes)
+        self._results = EvaluationResult(int(index), np.zeros(shape), np.zeros(shape, np.int64))
+        for worker in self._workers:
+            worker.owes_evaluation = True
+            worker.send(self._evaluation)
+
+    def poll_evaluation(self) -> EvaluationResult | None:
+        """The evaluation that was started, if it is finished."""
+        if self._evaluation is None:
+            return None
+        self._receive([worker for worker in self._workers if worker.owes_evaluation], 0.0)
+        if any(worker.owes_evaluation for worker in self._workers):
+            return None
+        return self.finish_evaluation()
+
+    def finish_evaluation(self) -> EvaluationResult:
+        """Wait for the evaluation that was started."""
+        if self._evaluation is None or self._results is None:
+            raise RuntimeError("no evaluation is running: start one first")
+        self._wait_for(lambda worker: worker.owes_evaluation)
+        self._evaluation = None
+        return self._results
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Where every member stands, between rounds; plain arrays. An evaluation is not in it: one
+        that was running is started again with its index and weights."""
+        if self._round is not None:
+            raise RuntimeError(f"round {self._round.number} is running: finish it first")
+        return {
+            "seeds": np.array(self._settings.seeds, np.uint64),
+            "episodes": np.array([place.episode for place in self._places], np.int64),
+            "steps": np.array([len(place.actions) for place in self._places], np.int64),
+            "actions": np.concatenate([place.actions for place in self._places]),
+            "observations": np.stack([place.observation for place in self._places]),
+        }
+
+    def restore(self, state: Mapping[str, ArrayLike]) -> None:
+        """Go to where `state` was taken, exactly: the actions of the unfinished episodes are
+        repeated, and must lead to the same observations."""
+        if self._round is not None:
+            raise RuntimeError(f"round {self._round.number} is running: finish it first")
+        self._places = self._read_state(state)
+        for worker in self._workers:
+            worker.owes_places = True
+            worker.send(PlaceOrder(tuple(self._places[member] for member in worker.members)))
+        self._wait_for(lambda worker: worker.owes_places)
+
+    def close(self) -> None:
+        """End the workers; what they were doing is lost."""
+        for worker in self._workers:
+            worker.let_go()
+        deadline = time.monotonic() + GRACE_SECONDS
+        for worker in self._workers:
+            worker.end(deadline)
+        self._workers = []
+
+    def _start_of(self, episode: int) -> Place:
+        return Place(
+            episode,
+            np.zeros((0, self.action_size), np.float32),
+            np.zeros(self.observation_size, np.float32),
+        )
+
+    def _put(self, destination: NDArray[np.float32], weights: ArrayLike) -> None:
+        given = np.asarray(weights, np.float32)
+        expected = (self.members, count_weights(self.spec))
+        if given.shape != expected:
+            raise ValueError(f"weights: expected shape {expected}, got {given.shape}")
+        wrong = np.flatnonzero(~np.isfinite(given).all(axis=1))
+        if len(wrong):
+            raise DataError(f"member {wrong[0]}: nan or infinite", field="weights")
+        destination[...] = given
+
+    def _read_state(self, state: Mapping[str, ArrayLike]) -> list[Place]:
+        members = self.members
+        shapes = {
+            "seeds": (members,),
+            "episodes": (members,),
+            "steps": (members,),
+            "actions": (int(np.sum(state["steps"])), self.action_size),
+            "observations": (members, self.observation_size),
+        }
+        arrays = {name: np.asarray(state[name]) for name in shapes}
+        for name, shape in shapes.items():
+            if arrays[name].shape != shape:
+                raise DataError(f"expected shape {shape}, got {arrays[name].shape}", field=name)
+        if tuple(arrays["seeds"].tolist()) != self._settings.seeds:
+            raise DataError(
+                f"expected {list(self._settings.seeds)}, got {arrays['seeds'].tolist()}",
+                field="seeds",
+            )
+        stops = np.cumsum(arrays["steps"])[:-1]
+        parts = np.split(arrays["actions"].astype(np.float32), stops)
+        observations = arrays["observations"].astype(np.float32)
+        episodes = arrays["episodes"].tolist()
+        return [Place(*place) for place in zip(episodes, parts, observations, strict=True)]
+
+    def _start(self, worker: _Worker | _Here) -> None:
+        places = [self._places[member] for member in worker.members]
+        worker.start(self._settings, self._memory, places)
+
+    def _wait_for(self, owes: Any) -> None:
+        while busy := [worker for worker in self._workers if owes(worker)]:
+            self._receive(busy, POLL_SECONDS)
+
+    def _receive(self, workers: list[_Worker | _Here], timeout: float) -> None:
+        for worker in _ready(workers, timeout):
+            try:
+                reply = worker.receive()
+            except _Died as death:
+                self._replace(worker, str(death))
+            else:
+                if reply is not None:
+                    self._take(worker, reply)
+
+    def _take(self, worker: _Worker | _Here, reply: Reply) -> None:
+        if isinstance(reply, DataError):
+            raise reply
+        if isinstance(reply, RoundOrder):
+            worker.owes_round = False
+            self._restarted[worker.members] = worker.has_restarted
+            worker.has_restarted = False
+            for member in worker.members:
+                self._places[member] = follow(self._places[member], self._board.rows_of(member))
+        elif isinstance(reply, EvaluationResult):
+            worker.owes_evaluation = False
+            assert self._results is not None
+            self._results.returns[worker.members] = reply.returns
+            self._results.lengths[worker.members] = reply.lengths
+        else:
+            worker.owes_places = False
+        # Not while an evaluation is owed: it would be what kills the worker between rounds.
+        if not worker.owes_evaluation:
+            worker.deaths = 0
+
+    def _replace(self, worker: _Worker | _Here, cause: str) -> None:
+        """Another process for the members of one that died; their unfinished episodes are lost.
+
+        They go on with the next episode: the one they were in may be what killed it.
+        """
+        worker.deaths += 1
+        if worker.deaths >= MAX_DEATHS:
+            raise DataError(
+                f"the worker process of members {', '.join(map(str, worker.members))} died "
+                f"{MAX_DEATHS} times in a row, the last time {cause}"
+            )
+        worker.let_go()
+        worker.end(time.monotonic())
+        for member in worker.members:
+            self._places[member] = self._start_of(self._places[member].episode + 1)
+        self._start(worker)
+        worker.has_restarted, worker.owes_places = True, False
+        if worker.owes_round and self._round is not None:
+            worker.send(self._round)
+        if worker.owes_evaluation and self._evaluation is not None:
+            worker.send(self._evaluation)
+
+
+def _check_numbers(seeds: Sequence[int], workers: int, steps: int) -> None:
+    if not len(seeds):
+        raise DataError("expected at least one", field="seeds")
+    if not all(0 <= seed < 2**63 for seed in seeds):
+        raise DataError("expected whole numbers of at least 0 and less than 2^63", field="seeds")
+    if workers < 0:
+        raise DataError(f"expected at least 0, got {workers}", field="workers")
+    if steps < 1:
+        raise DataError(f"expected at least 1, got {steps}", field="steps")
+
+
+class _Died(Exception):
+    """A worker process ended by itself; says of what."""
+
+
+class _Debts:
+    """What someone who steps members has been asked for and has not delivered."""
+
+    def __init__(self, members: list[int]) -> None:
+        self.members = members
+        self.owes_round = self.owes_evaluation = self.owes_places = False
+        self.deaths = 0
+        """Since it last delivered all that it owed."""
+        self.has_restarted = False
+        """Since its last round."""
+
+
+class _Here(_Debts):
+    """Members stepped by this process, when their result is asked for."""
+
+    def start(self, settings: LaneSettings, memory: Any, places: Sequence[Place]) -> None:
+        self._crew = Crew(settings, self.members, memory, places)
+        self._orders: deque[Order] = deque()
+
+    def send(self, order: Order) -> None:
+        self._orders.append(order)
+
+    def receive(self) -> Reply | None:
+        if self._orders:
+            return self._crew.carry_out(self._orders.popleft())
+        return self._crew.advance() if self._crew.is_evaluating else None
+
+    def let_go(self) -> None:
+        self._crew.close()
+
+    def end(self, deadline: float) -> None:
+        pass
+
+
+class _Worker(_Debts):
+    """Members stepped by a process of their own."""
+
+    process: multiprocessing.process.BaseProcess
+    connection: Connection[Order, Reply]
+
+    def start(self, settings: LaneSettings, memory: Any, places: Sequence[Place]) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(
+            target=_work,
+            args=(settings, self.members, memory, places, theirs),
+            name="grd-offline-worker",
+            daemon=True,
+        )
+        with environment_for_workers():
+            self.process.start()
+        theirs.close()
+
+    def send(self, order: Order) -> None:
+        # A broken pipe means that it died, which shows when its reply is due.
+        with suppress(OSError):
+            self.connection.send(order)
+
+    def receive(self) -> Reply | None:
+        try:
+            if self.process.is_alive() or self.connection.poll():
+                return self.connection.recv()
+        except (EOFError, OSError):
+            pass
+        raise _Died(describe_death(self.process))
+
+    def let_go(self) -> None:
+        """A closed pipe tells it to leave."""
+        self.connection.close()
+
+    def end(self, deadline: float) -> None:
+        self.process.join(max(0.0, deadline - time.monotonic()))
+        self.process.kill()
+        self.process.join()
+
+
+def _ready(workers: list[_Worker | _Here], timeout: float) -> list[_Worker | _Here]:
+    """Those that have sent something or died; who works here is always ready."""
+    away = [worker for worker in workers if isinstance(worker, _Worker)]
+    if len(away) < len(workers):
+        return workers
+    ready = connection.wait([worker.connection for worker in away], timeout)
+    # A process that a worker left behind can hold its pipe open.
+    return [w for w in away if w.connection in ready or not w.process.is_alive()]
+
+
+def _work(
+    settings: LaneSettings,
+    members: list[int],
+    memory: Any,
+    places: Sequence[Place],
+    pipe: Connection[Reply, Order],
+) -> None:
+    """The life of a worker: orders first, evaluation while there are none."""
+    become_worker()
+    crew: Crew | None = None
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        try:
+            crew = Crew(settings, members, memory, places)
+            while True:
+                if crew.is_evaluating and not pipe.poll():
+                    reply: Reply | None = crew.advance()
+                else:
+                    reply = crew.carry_out(pipe.recv())
+                if reply is not None:
+                    pipe.send(reply)
+        except DataError as error:
+            pipe.send(error)
+            # It stays until it is let go, so that its end is not taken for a death.
+            pipe.recv()
+    if crew is not None:
+        crew.close()

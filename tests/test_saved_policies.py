@@ -1,0 +1,189 @@
+"""Collecting with trained policies: which are found, which act, and what the data say of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import samples
+
+from grd_offline import DataError, open_recording, write_dataset
+from grd_offline.actors import Actor, ActorSpec, count_weights, load_actor, save_actor
+from grd_offline.collect import CollectSettings, collect
+from grd_offline.formats import Header, Record
+from grd_offline.saved_policies import load_policies
+
+COMMAND = str(Path(sys.executable).with_name("grd-offline"))
+WORLD = {"length": 12, "states": 5, "actions": 2}
+
+
+def save_policy(folder: Path, seed: int, observations: int = 5, **about: Any) -> None:
+    spec = ActorSpec("gaussian", (observations, 8, 4), (-1.0, -1.0), (1.0, 1.0))
+    weights = np.random.default_rng(seed).standard_normal(count_weights(spec))
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    save_actor(folder, Actor(spec, weights), about)
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path) -> Path:
+    """Two members with three checkpoints each."""
+    run = tmp_path / "hc"
+    for member in range(2):
+        policies = run / "members" / f"grd-{member}" / "policies"
+        for step in (9000, 10_000, 200_000):
+            save_policy(policies / f"step-{step:09d}", seed=step + member)
+        save_policy(policies / "best", seed=10_000 + member, step=10_000)
+    (run / "config.json").write_text('{"format": "something else"}')
+    return run
+
+
+def collect_with(policy: Path, **settings: Any) -> tuple[Header, list[Record]]:
+    values = {"env_args": WORLD, "episodes": 3, "workers": 1, **settings}
+    header, records = collect(CollectSettings("Factored", policy=str(policy), **values))
+    return header, list(records)
+
+
+def test_which_policies_are_chosen(run_folder: Path) -> None:
+    def names(folder: Path, checkpoints: str) -> list[str]:
+        return [policy.name for policy in load_policies(folder, checkpoints)]
+
+    both = ["members/grd-0/policies", "members/grd-1/policies"]
+    assert names(run_folder, "best") == [f"{folder}/best" for folder in both]
+    assert names(run_folder, "last") == [f"{folder}/step-000200000" for folder in both]
+    assert len(names(run_folder, "all")) == 6
+    member = run_folder / "members" / "grd-1"
+    assert names(member, "all") == [
+        *("policies/step-000009000", "policies/step-000010000", "policies/step-000200000")
+    ]
+    assert [policy.step for policy in load_policies(member, "9001:200000")] == [10_000, 200_000]
+    assert [policy.step for policy in load_policies(member, ":10000")] == [9000, 10_000]
+    assert [policy.step for policy in load_policies(member, "10001:")] == [200_000]
+    (single,) = load_policies(member / "policies" / "best")
+    assert (single.name, single.step) == ("best", 10_000)
+
+
+@pytest.mark.parametrize("noise", ["sampled", "deterministic"])
+def test_actions_are_those_of_the_policy(run_folder: Path, noise: str) -> None:
+    policy = run_folder / "members" / "grd-0" / "policies" / "best"
+    _, records = collect_with(policy, policy_noise=noise)
+    actor = load_actor(policy)
+    env = gym.make("grd/Factored-v0", disable_env_checker=True, **WORLD)
+    for record in records:
+        observations, actions = record.observations[""], record.actions[""]
+        greedy = np.stack([actor.act(observation) for observation in observations[:-1]])
+        assert np.array_equal(actions, greedy) == (noise == "deterministic")
+        observation, _ = env.reset(seed=int(record.attributes["seed"]))
+        for t, action in enumerate(actions):
+            np.testing.assert_array_equal(observations[t], observation)
+            observation = env.step(action)[0]
+    assert not np.array_equal(records[0].actions[""], records[1].actions[""])
+
+
+def test_same_mixture_whatever_the_number_of_workers(run_folder: Path, tmp_path: Path) -> None:
+    settings = {"checkpoints": "all", "episodes": 24, "seed": 3}
+    header, records = collect_with(run_folder, **settings)
+    other_header, others = collect_with(run_folder, workers=2, **settings)
+    assert header == other_header
+    for record, other in zip(records, others, strict=True):
+        samples.assert_same_record(record, other)
+    assert {str(record.attributes["policy"]) for record in records} == {
+        policy["name"] for policy in header.settings["policies"]
+    }
+    write_dataset(tmp_path / "a.h5", header, records)
+    with open_recording(tmp_path / "a.h5") as recording:
+        assert recording.header.settings == header.settings
+        assert recording.load(5).attributes["policy"] == records[5].attributes["policy"]
+
+
+def test_settings_tell_which_policies_but_not_where(run_folder: Path) -> None:
+    header, _ = collect_with(run_folder, checkpoints="9000:10000", policy_noise="deterministic")
+    settings = header.settings
+    assert (settings["policy"], settings["checkpoints"]) == ("hc", "9000:10000")
+    assert settings["policy_noise"] == "deterministic"
+    assert [(p["name"], p["step"]) for p in settings["policies"]] == [
+        (f"members/grd-{member}/policies/step-{step:09d}", step)
+        for member in range(2)
+        for step in (9000, 10_000)
+    ]
+    assert len({policy["weights"] for policy in settings["policies"]}) == 4
+    assert str(run_folder) not in str(settings)
+    header, _ = collect(CollectSettings("Factored", policy="random"))
+    assert "policies" not in header.settings
+
+
+def test_mujoco_with_a_trained_policy(tmp_path: Path) -> None:
+    spec = ActorSpec("deterministic", (17, 16, 6), (-1.0,) * 6, (1.0,) * 6, noise=0.1)
+    weights = np.random.default_rng(0).standard_normal(count_weights(spec))
+    save_actor(tmp_path / "p", Actor(spec, weights))
+    settings = CollectSettings("HalfCheetah", policy=str(tmp_path / "p"), episodes=2, workers=1,
+                               max_episode_steps=40)  # fmt: skip
+    _, records = collect(settings)
+    shapes = [record.actions[""].shape for record in records]
+    assert shapes == [(40, 6), (40, 6)]
+
+
+def test_policies_that_do_not_fit(run_folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"best is for observations of shape \(5,\) and actions of "
+                       r"shape \(2,\), grd/Factored-v0 has \(6,\) and \(2,\)"):  # fmt: skip
+        collect_with(run_folder, env_args={**WORLD, "states": 6})
+    spec = ActorSpec("gaussian", (5, 8, 4), (-2.0, -1.0), (1.0, 1.0))
+    save_actor(tmp_path / "p", Actor(spec, np.zeros(count_weights(spec))))
+    with pytest.raises(DataError, match="policy: p acts from -2 to 1, grd/Factored-v0 takes Box"):
+        collect_with(tmp_path / "p")
+
+
+def test_collect_on_the_command_line(run_folder: Path) -> None:
+    result = run_command(run_folder, "--policy", "hc", "--checkpoints", "all", "--out", "a.h5")
+    assert result.returncode == 0, result.stderr
+    with open_recording(run_folder.parent / "a.h5") as recording:
+        assert len(recording.header.settings["policies"]) == 6
+        assert recording.header.settings["policy_noise"] == "sampled"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--policy", "randm"], ("policy: expected random, explore or the folder", "'randm'")),
+        (["--policy", "empty"], ("empty: holds no policies", "members/, policies/")),
+        (["--policy", "hc", "--checkpoints", "best of all"], ("checkpoints: expected best, last",)),
+        (["--policy", "hc", "--checkpoints", "9:3"], ("the first step before the last", "9:3")),
+        (
+            ["--policy", "hc", "--checkpoints", "1:10"],
+            ("hc/members/grd-0/policies: no checkpoints 1:10: there are steps 9000 to 200000",),
+        ),
+        (["--checkpoints", "last"], ("checkpoints: expected a trained policy", "explore")),
+        (["--policy", "hc", "--policy-noise", "loud"], ("--policy-noise", "loud")),
+        (["--policy", "hc", "--env-arg", "states=7"], ("(5,)", "(7,)", "grd/Factored-v0")),
+        (["--policy", "one", "--checkpoints", "last"], ("one: is a single policy",)),
+        (["--policy", "broken"], ("broken/config.json: is not JSON",)),
+    ],
+)
+def test_mistakes_are_one_line(
+    run_folder: Path, arguments: list[str], words: tuple[str, ...]
+) -> None:
+    (run_folder.parent / "empty").mkdir()
+    save_policy(run_folder.parent / "one", seed=0)
+    save_policy(run_folder.parent / "broken", seed=0)
+    (run_folder.parent / "broken" / "config.json").write_text("{")
+    result = run_command(run_folder, *arguments, "--out", "a.h5")
+    assert result.returncode == 2, result
+    (line,) = result.stderr.splitlines()
+    for word in ("grd-offline: error: ", *words):
+        assert word in line
+    assert not (run_folder.parent / "a.h5").exists()
+
+
+def run_command(run_folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    world = [f"--env-arg={name}={value}" for name, value in WORLD.items()]
+    return subprocess.run(
+        [COMMAND, "collect", "--env", "Factored", *world, "--episodes", "4", *arguments],
+        cwd=run_folder.parent,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
