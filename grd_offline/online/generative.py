@@ -126,7 +126,8 @@ class Generative(Source):
         self._offset = torch.zeros((self.size, 1), device=device)
         self._scale = torch.ones((self.size, 1), device=device)
         self._spread = torch.ones((self.size, 1), device=device)
-        self.losses = torch.zeros((3, self.size), device=device)
+        self._terms = torch.zeros((3, self.size), device=device)
+        self.losses = self._terms
         self.masks = self.graph.choose()
 
     def _make_graph(self, generator: torch.Generator) -> GraphMasks:
@@ -165,7 +166,7 @@ class Generative(Source):
         next_loss = self._compute_dynamics_loss(steps, to_gumbel(dynamics_noise), dense, counter)
         sparsity = self._compute_sparsity() * (1 - dense)
         self.adam.step(reward_loss + next_loss + sparsity)
-        self.losses.copy_(torch.stack([reward_loss, next_loss, sparsity]).detach())
+        self._terms.copy_(torch.stack([reward_loss, next_loss, sparsity]).detach())
 
     def _compute_reward_loss(self, picks: Tensor, noise: Tensor, dense: Tensor) -> Tensor:
         rows = self._episodes * self.replay.longest if self.replay.device.type == "cuda" else None
@@ -201,7 +202,8 @@ class Generative(Source):
         if self.settings.standardise:
             following = (following - self._mean[..., :states]) / self._std[..., :states]
         targets = following.index_select(2, outputs)
-        return dynamics_loss(*mixture, targets, dimensions=states)
+        parts = (mixture.logits, mixture.means, mixture.log_stds)
+        return dynamics_loss(*parts, targets, dimensions=states)
 
     def _compute_sparsity(self) -> Tensor:
         probabilities = self.graph.compute_probabilities()
@@ -236,17 +238,10 @@ class Generative(Source):
 
     def export(self, member: int) -> NetworkFunction:
         """The member's reward as a function in the environment's units."""
-        one = slice(member, member + 1)
-        hidden = [weight.shape[-1] for weight in self.reward.stack.weights[:-1]]
-        inputs = self.states + self.actions
-        net = RewardNet(1, inputs, hidden=hidden)
-        module = NetworkReward(net, members=1, columns=range(inputs))
         chosen = self.graph.choose()
+        masks = torch.cat([chosen.state_to_reward, chosen.action_to_reward], 1)
+        module = copy_member(self.reward, member, masks[member])
         with torch.no_grad():
-            for ours, theirs in zip(net.parameters(), self.reward.parameters(), strict=True):
-                ours.copy_(theirs[one])
-            masks = torch.cat([chosen.state_to_reward, chosen.action_to_reward], 1)
-            module.mask.copy_(masks[one])
             module.mean.copy_(self._mean[member, 0])
             module.std.copy_(self._std[member, 0])
             module.offset.copy_(self._offset[member])
@@ -266,6 +261,22 @@ class Generative(Source):
     @property
     def skipped(self) -> Tensor:
         return self.adam.skipped.squeeze(1)
+
+
+def copy_member(
+    nets: RewardNet, member: int, mask: Tensor, *, uses_next: bool = False
+) -> NetworkReward:
+    """One member's reward net on its own, on the CPU."""
+    weights = nets.stack.weights
+    hidden = [weight.shape[-1] for weight in weights[:-1]]
+    inputs = weights[0].shape[1]
+    net = RewardNet(1, inputs, hidden=hidden, activation=nets.stack.activation)
+    module = NetworkReward(net, members=1, columns=range(inputs), uses_next=uses_next)
+    with torch.no_grad():
+        for ours, theirs in zip(net.parameters(), nets.parameters(), strict=True):
+            ours.copy_(theirs[member : member + 1])
+        module.mask.copy_(mask)
+    return module
 
 
 class Normaliser:

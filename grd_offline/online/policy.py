@@ -40,9 +40,7 @@ ACTOR_EVERY = 2
 """TD3: the actor steps with every second update of the critics."""
 
 
-def build_members(
-    build: Callable[[torch.Generator], Module], seeds: Sequence[int]
-) -> Module:
+def build_members(build: Callable[[torch.Generator], Module], seeds: Sequence[int]) -> Module:
     """One module for all members, each started from its own seed as if it were alone."""
     parts = [build(torch.Generator().manual_seed(seed)) for seed in seeds]
     together = [dict(part.named_parameters()) for part in parts]
@@ -218,3 +216,11 @@ class Policy:
             "temperature": self.temperature_adam.state(),
             "targets": {"critic": self.critic_targets.values, "actor": self.actor_targets.values},
         }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Take over what `state` gave."""
+        self.actor_adam.load_state(state["actor"])
+        self.critic_adam.load_state(state["critic"])
+        self.temperature_adam.load_state(state["temperature"])
+        self.critic_targets.values.copy_(state["targets"]["critic"])
+        self.actor_targets.values.copy_(state["targets"]["actor"])

@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from grd_offline.decompose.quadratic import QuadraticFunction
 from grd_offline.nn import Masks
 from grd_offline.online.replay import FinishedEpisode, Replay, Steps
 from grd_offline.online.sources import Source
@@ -32,7 +33,8 @@ WINDOW = 2000
 """Episodes that are remembered: the newest."""
 SHARE = 1e-3
 """An input belongs to the mask if it carries this share of the reward's variance."""
-ITERATIONS = 8
+ITERATIONS, FURTHER_ITERATIONS, FEW = 8, 3, 50
+"""Fixed-point steps per solve while a member has few episodes, and later."""
 NOISE_FLOOR = 1e-4
 
 
@@ -84,6 +86,10 @@ class Quadratic(Source):
         inputs = (inputs - self._mean) / self._std  # (member, batch, input)
         slopes = torch.baddbmm(self._linear.mT, inputs, self._products)
         return (slopes * inputs).sum(-1) + self._constant
+
+    def export(self, member: int) -> QuadraticFunction:
+        solution = self.solvers[member].solution
+        return QuadraticFunction(states=self.states, **solution._asdict())
 
     def state(self) -> dict[str, Any]:
         return {"solvers": [solver.state() for solver in self.solvers]}
@@ -176,7 +182,7 @@ class Solver:
         self.solution = Solution(
             mean, std, np.array([constant - centres @ weights]), linear, products
         )
-        self._set_masks(weights, columns, lengths)
+        self._set_masks(weights)
         return self.solution
 
     def _standardise(self, moments: Array, mean: Array, std: Array) -> Array:
@@ -198,7 +204,7 @@ class Solver:
         gram, cross = design.T @ design, design.T @ target
         weights = np.zeros(design.shape[1])
         sizes = np.bincount(self._effects)
-        for _ in range(ITERATIONS):
+        for _ in range(ITERATIONS if len(target) <= FEW else FURTHER_ITERATIONS):
             scale = np.sqrt(self._variances[self._effects])
             inner = gram * np.outer(scale, scale) / self._noise
             inner[np.diag_indices_from(inner)] += 1.0
@@ -218,7 +224,7 @@ class Solver:
             self._noise = max(float(gap @ gap) / free, floor)
         return weights
 
-    def _set_masks(self, weights: Array, columns: Array, lengths: Array) -> None:
+    def _set_masks(self, weights: Array) -> None:
         carried = np.zeros(self.inputs)
         # z has variance 1 over steps; z_i z_j about 1, z_i^2 about 2
         power = weights**2
@@ -293,4 +299,4 @@ class _Regression:
         # Many coefficients are looked at: BIC's log n, and as much again for the search.
         edges = np.maximum(linear, square) > 2 * np.log(count)
         edges[: self.states] |= np.eye(self.states, dtype=bool)
-        return edges.astype(np.float64)
+        return np.asarray(edges, np.float64)

@@ -9,7 +9,7 @@ there is no room, the oldest episodes leave.
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -75,6 +75,10 @@ class Draw(NamedTuple):
     returns: Tensor
 
 
+_ROWS = ("observations", "actions", "numbers")
+_RINGS = ("places", "episode_first", "episode_lengths", "episode_returns")
+
+
 class Replay:
     """A ring of finished episodes for each member."""
 
@@ -88,6 +92,8 @@ class Replay:
         device: torch.device,
     ) -> None:
         self.capacity, self.device = capacity, device
+        self.limit = longest
+        """Steps that no episode exceeds."""
         # Last observations need rows too; with very short episodes somewhat fewer steps fit.
         self.rows = capacity + capacity // 8 + 2 * (longest + 1)
         shape = (members, self.rows)
@@ -206,8 +212,25 @@ class Replay:
 
     @property
     def longest(self) -> int:
-        """Steps in the longest episode that any member ever had."""
-        return max(book.longest for book in self.books)
+        """A number of steps that no episode so far exceeds; it rarely changes."""
+        longest = max(book.longest for book in self.books)
+        return min(self.limit, 1 << max(longest - 1, 0).bit_length())
+
+    def state(self) -> dict[str, Any]:
+        """Tensors cut to what is used, and the books."""
+        used = max(book.highest for book in self.books)
+        parts = {name: getattr(self, name)[:, :used] for name in _ROWS}
+        parts |= {name: getattr(self, name)[:, : min(used, self.capacity)] for name in _RINGS}
+        return {**parts, "books": [book.state() for book in self.books]}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Take over what `state` gave."""
+        for name in (*_ROWS, *_RINGS):
+            part = state[name]
+            getattr(self, name)[:, : part.shape[1]] = part.to(self.device)
+        for member, (book, kept) in enumerate(zip(self.books, state["books"], strict=True)):
+            book.load_state(kept)
+            self._publish(member)
 
 
 class _Book:
@@ -216,7 +239,7 @@ class _Book:
     def __init__(self, capacity: int, rows: int) -> None:
         self.capacity, self.rows = capacity, rows
         self.step_head = self.steps = self.episode_head = self.episodes = 0
-        self.next_row = self.longest = 0
+        self.next_row = self.longest = self.highest = 0
         self.spans: deque[tuple[int, int]] = deque()
         """First row and length of each episode, the oldest first."""
 
@@ -241,6 +264,7 @@ class _Book:
         self.episodes += 1
         self.longest = max(self.longest, length)
         self.next_row = first + length + 1
+        self.highest = max(self.highest, self.next_row)
         return first, step_place, episode_place
 
     def _drop_oldest(self) -> None:
@@ -249,3 +273,19 @@ class _Book:
         self.steps -= length
         self.episode_head = (self.episode_head + 1) % self.capacity
         self.episodes -= 1
+
+    def state(self) -> dict[str, Any]:
+        """Plain numbers."""
+        numbers = {name: getattr(self, name) for name in _COUNTS}
+        return {**numbers, "spans": [list(span) for span in self.spans]}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Take over what `state` gave."""
+        for name in _COUNTS:
+            setattr(self, name, int(state[name]))
+        self.spans = deque((int(first), int(length)) for first, length in state["spans"])
+
+
+_COUNTS = (
+    "step_head", "steps", "episode_head", "episodes", "next_row", "longest", "highest",
+)  # fmt: skip

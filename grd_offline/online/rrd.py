@@ -7,13 +7,15 @@ held against the episode's return per step. The reward net also sees how the sta
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
+from grd_offline.decompose.base import NetworkFunction
 from grd_offline.losses import rrd_loss, rrd_unbiased_loss
 from grd_offline.nn import RewardNet
+from grd_offline.online.generative import copy_member
 from grd_offline.online.optimiser import Adam, Flat
 from grd_offline.online.policy import build_members
 from grd_offline.online.replay import Replay, Steps
@@ -52,18 +54,19 @@ class Rrd(Source):
         self._unbiased = torch.tensor(list(unbiased), device=device)
         self._episodes = episodes
         self._mask = torch.ones((self.size, 1, 2 * states + actions), device=device)
-        self.losses = torch.zeros((1, self.size), device=device)
+        self._term = torch.zeros((1, self.size), device=device)
+        self.losses = self._term
 
     def update(self, steps: Steps, counter: Tensor) -> None:
         """One step of Adam on the reward net."""
-        shape = (self._episodes, self.replay.longest)
+        shape = (self._episodes, self.replay.limit)
         picks, order = draw(self._seeds, counter, shape[:1], shape)
         drawn = self.replay.draw_from_episodes(picks, order, STEPS, self.members)
         rewards = self._predict(drawn.observations, drawn.actions, drawn.next_observations)
         parts = (rewards, drawn.valid, drawn.lengths, drawn.returns)
         losses = torch.where(self._unbiased, rrd_unbiased_loss(*parts), rrd_loss(*parts))
         self.adam.step(losses)
-        self.losses[0] = losses.detach()
+        self._term[0] = losses.detach()
 
     def compute_rewards(self, steps: Steps) -> Tensor:
         return self._predict(steps.observations, steps.actions, steps.next_observations)
@@ -71,7 +74,12 @@ class Rrd(Source):
     def _predict(self, observations: Tensor, actions: Tensor, following: Tensor) -> Tensor:
         inputs = torch.cat([observations, actions, following - observations], -1)
         mask = self._mask.view(self.size, *[1] * (inputs.ndim - 2), -1)
-        return self.net(inputs, mask)
+        return cast(Tensor, self.net(inputs, mask))
+
+    def export(self, member: int) -> NetworkFunction:
+        module = copy_member(self.net, member, self._mask[member, 0], uses_next=True)
+        states, actions = self.replay.observations.shape[-1], self.replay.actions.shape[-1]
+        return NetworkFunction(module, states=states, actions=actions)
 
     def state(self) -> dict[str, Any]:
         return {"net": self.adam.state()}

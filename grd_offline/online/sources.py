@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from grd_offline.decompose.base import RewardFunction
 from grd_offline.nn import Masks
 from grd_offline.online.draws import draw_uniform
 from grd_offline.online.replay import FinishedEpisode, Replay, Steps
@@ -58,6 +59,10 @@ class Source:
         steps = Steps(*(part.expand(self.size, *part.shape) for part in parts))
         with torch.no_grad():
             return self.compute_rewards(steps)[member].numpy(force=True).astype(np.float64)
+
+    def export(self, member: int) -> RewardFunction | None:
+        """The member's reward as a function in the environment's units, if it is one."""
+        return None
 
     def state(self) -> dict[str, Any]:
         """Tensors and plain values that a resumed run needs."""
@@ -107,7 +112,8 @@ class Ircr(Source):
 
     def compute_rewards(self, steps: Steps) -> Tensor:
         lowest, highest = self._range.unsqueeze(-1)
-        return (steps.returns - lowest) / (highest - lowest).clamp_min(1e-8)
+        scaled: Tensor = (steps.returns - lowest) / (highest - lowest).clamp_min(1e-8)
+        return scaled
 
     def predict(self, member: int, episode: FinishedEpisode) -> Array | None:
         lowest, highest = self._range[:, member].tolist()
@@ -125,5 +131,5 @@ def draw(seeds: Tensor, counter: Tensor, *shapes: tuple[int, ...]) -> list[Tenso
     """Uniform random numbers of these shapes, (member, ...) each, for one update of a source."""
     sizes = [int(np.prod(shape)) for shape in shapes]
     flat = draw_uniform(seeds, counter, sum(sizes), stream=STREAM)
-    parts = flat.split(sizes, 1)
+    parts = torch.split(flat, sizes, 1)
     return [part.view(-1, *shape) for part, shape in zip(parts, shapes, strict=True)]
