@@ -128,6 +128,7 @@ class Generative(Source):
         self._spread = torch.ones((self.size, 1), device=device)
         self._terms = torch.zeros((3, self.size), device=device)
         self.losses = self._terms
+        self._terms_of = self._compute_terms
         self.masks = self.graph.choose()
 
     def _make_graph(self, generator: torch.Generator) -> GraphMasks:
@@ -150,6 +151,18 @@ class Generative(Source):
 
     def update(self, steps: Steps, counter: Tensor) -> None:
         """One step of Adam on L_m."""
+        cuda = self.replay.device.type == "cuda"
+        rows = self._episodes * self.replay.longest if cuda else None
+        terms = self._terms_of(steps, counter, rows)
+        self.adam.step(terms.sum(0))
+        self._terms.copy_(terms.detach())
+
+    def compile(self) -> None:
+        self._terms_of = torch.compile(self._compute_terms, dynamic=False)
+        self.adam.compile()
+
+    def _compute_terms(self, steps: Steps, counter: Tensor, rows: int | None) -> Tensor:
+        """(term, member)"""
         inputs, states = self.states + self.actions, self.states
         copies = self._episodes if self.settings.mask_per_episode else 1
         samples = self.settings.dynamics_samples
@@ -162,14 +175,14 @@ class Generative(Source):
         )
         # 1 while every edge is to be on; a tensor, since a captured graph has no branches
         dense = (counter <= self.settings.dense_updates).to(torch.float32)
-        reward_loss = self._compute_reward_loss(picks, to_gumbel(reward_noise), dense)
+        reward_loss = self._compute_reward_loss(picks, to_gumbel(reward_noise), dense, rows)
         next_loss = self._compute_dynamics_loss(steps, to_gumbel(dynamics_noise), dense, counter)
         sparsity = self._compute_sparsity() * (1 - dense)
-        self.adam.step(reward_loss + next_loss + sparsity)
-        self._terms.copy_(torch.stack([reward_loss, next_loss, sparsity]).detach())
+        return torch.stack([reward_loss, next_loss, sparsity])
 
-    def _compute_reward_loss(self, picks: Tensor, noise: Tensor, dense: Tensor) -> Tensor:
-        rows = self._episodes * self.replay.longest if self.replay.device.type == "cuda" else None
+    def _compute_reward_loss(
+        self, picks: Tensor, noise: Tensor, dense: Tensor, rows: int | None
+    ) -> Tensor:
         stretch = self.replay.draw_episodes(picks, self.members, rows)
         logits = torch.cat([self.graph.state_to_reward, self.graph.action_to_reward], 1)
         mask = _sample(logits, noise, dense)  # (member, copy, input)

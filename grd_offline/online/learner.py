@@ -66,6 +66,10 @@ class Learner:
         self._absent = np.zeros((count, states), np.int64)
         self._seeds = torch.tensor([member.seed for member in members], device=device)
         self._capture = capture and device.type == "cuda"
+        self._draw = self._draw_steps
+        self._rewards = [source.compute_rewards for source in self.sources]
+        if self._capture:
+            self._compile()
         self._graphs: dict[tuple[bool, int], Callable[[], None]] = {}
 
     def _tensor(self, values: Any) -> Tensor:
@@ -155,21 +159,34 @@ class Learner:
 
     def _update(self, with_actor: bool) -> None:
         self.counter += 1
-        batch = self.settings.batch
-        numbers = batch * (1 + self.policy.uniforms)
-        uniform = draw_uniform(self._seeds, self.counter, numbers, stream=STREAM)
-        steps = self.replay.draw_steps(uniform[:, :batch])
+        steps, noise = self._draw(self.counter)
         parts = []
-        for source in self.sources:
+        for source, compute_rewards in zip(self.sources, self._rewards, strict=True):
             own = steps
             if len(self.sources) > 1:
                 own = Steps(*(part[source.members] for part in steps))
             source.update(own, self.counter)
             with torch.no_grad():
-                parts.append(source.compute_rewards(own))
+                parts.append(compute_rewards(own))
         rewards = torch.cat(parts) if len(parts) > 1 else parts[0]
-        noise = uniform[:, batch:].view(len(self.members), batch, -1)
         self.policy.update(steps, rewards, self.mask, noise, with_actor=with_actor)
+
+    def _draw_steps(self, counter: Tensor) -> tuple[Steps, Tensor]:
+        batch = self.settings.batch
+        numbers = batch * (1 + self.policy.uniforms)
+        uniform = draw_uniform(self._seeds, counter, numbers, stream=STREAM)
+        noise = uniform[:, batch:].view(len(self.members), batch, -1)
+        return self.replay.draw_steps(uniform[:, :batch]), noise
+
+    def _compile(self) -> None:
+        torch.set_float32_matmul_precision("high")
+        self._draw = torch.compile(self._draw_steps, dynamic=False)
+        self.policy.compile()
+        for source in self.sources:
+            source.compile()
+        self._rewards = [
+            torch.compile(source.compute_rewards, dynamic=False) for source in self.sources
+        ]
 
     def _find_graph(self, with_actor: bool) -> Callable[[], None]:
         """The recorded update; recorded anew when episodes have become longer."""

@@ -6,14 +6,14 @@ slices of it: one operation steps everything, copies everything, saves everythin
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float
+    from jaxtyping import Float
 
 
 class Flat:
@@ -29,11 +29,6 @@ class Flat:
             parameter.data = self.values[:, start : start + size].view(parameter.shape)
             start += size
 
-    def compute_gradient(self, losses: Float[Tensor, "member"]) -> Tensor:
-        """(member, number) the gradient of each member's loss in its own parameters."""
-        gradients = torch.autograd.grad(losses.sum(), self.parameters)
-        return torch.cat([g.reshape(g.shape[0], -1) for g in gradients], 1)
-
 
 class Adam:
     """Adam with a learning rate per member; a step that is not finite is left out and counted."""
@@ -43,24 +38,28 @@ class Adam:
         self.rates = rates.unsqueeze(1).clone()
         self.first = torch.zeros_like(flat.values)
         self.second = torch.zeros_like(flat.values)
-        self.steps = torch.zeros_like(self.rates)
-        self.skipped = torch.zeros_like(self.rates)
+        self.steps = torch.zeros((len(rates), 1), device=rates.device)
+        self.skipped = torch.zeros((len(rates), 1), device=rates.device)
+        self._apply = adam_step
 
     def step(self, losses: Float[Tensor, "member"]) -> None:
         """One step of each member down its own loss."""
-        gradient = self.flat.compute_gradient(losses)
+        gradients = torch.autograd.grad(losses.sum(), self.flat.parameters)
         with torch.no_grad():
-            is_good = torch.isfinite(losses + gradient.sum(1))
-            adam_step(
+            self._apply(
                 self.flat.values,
-                gradient,
+                gradients,
+                losses.detach(),
                 self.first,
                 self.second,
                 self.steps,
                 self.skipped,
                 self.rates,
-                is_good,
             )
+
+    def compile(self) -> None:
+        """Make one kernel of a step; for devices where that pays."""
+        self._apply = torch.compile(adam_step, dynamic=False)
 
     def state(self) -> dict[str, Tensor]:
         """Everything that a resumed run needs."""
@@ -75,22 +74,23 @@ class Adam:
 
 def adam_step(
     values: Float[Tensor, "member number"],
-    gradient: Float[Tensor, "member number"],
+    gradients: Sequence[Tensor],
+    losses: Float[Tensor, "member"],
     first: Float[Tensor, "member number"],
     second: Float[Tensor, "member number"],
     steps: Float[Tensor, "member 1"],
     skipped: Float[Tensor, "member 1"],
-    rates: Float[Tensor, "member 1"],
-    is_good: Bool[Tensor, "member"],
+    rates: Float[Tensor, "member #number"],
     *,
     betas: tuple[float, float] = (0.9, 0.999),
     epsilon: float = 1e-8,
 ) -> None:
-    """Adam's step in place, where `is_good`; elsewhere nothing moves but the count of skipped.
+    """Adam's step in place; where loss or gradient is not finite, only the count of skipped moves.
 
     One gradient that is not a number would make Adam's averages and weights nan for good.
     """
-    good = is_good.unsqueeze(1)
+    gradient = torch.cat([part.reshape(part.shape[0], -1) for part in gradients], 1)
+    good = torch.isfinite(losses + gradient.sum(1)).unsqueeze(1)
     gradient = torch.where(good, gradient, 0.0)
     weight = good.to(values.dtype)
     steps.add_(weight)

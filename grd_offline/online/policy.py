@@ -106,6 +106,7 @@ class Policy:
         self.actor_targets = Flat([self.target_actor.to(device)])
         for target in (self.target_critic, self.target_actor):
             target.requires_grad_(False)
+        self._value_critics, self._value_actors = self._critic_losses, self._actor_losses
         self.losses = torch.zeros((2, self.members), device=device)
         """Of critics and actor at the last update, for the log."""
 
@@ -128,20 +129,16 @@ class Policy:
         with_actor: bool = True,
     ) -> None:
         """One step of the critics, one of the actor, and the targets follow."""
-        observations = steps.observations * mask.unsqueeze(1)
-        following = steps.next_observations * mask.unsqueeze(1)
-        actions = (steps.actions - self.centre) / self.half
-        first, second = self._split_noise(uniform)
-        with torch.no_grad():
-            next_values = self._value_next(following, first)
-            targets = bellman_target(
-                rewards, steps.terminated, next_values, discount=self.discounts
-            )
-        losses = critic_loss(self._value(self.critic, observations, actions), targets)
+        losses = self._value_critics(steps, rewards, mask, uniform[..., : self.actions])
         self.critic_adam.step(losses.flatten())
         self.losses[0] = losses.detach().mean(1)
         if with_actor:
-            self.losses[1] = self._update_actor(observations, second)
+            noise = uniform[..., self.actions :]
+            actor, temperature = self._value_actors(steps.observations, mask, noise)
+            self.actor_adam.step(actor)
+            if temperature is not None:
+                self.temperature_adam.step(temperature)
+            self.losses[1] = actor.detach()
         with torch.no_grad():
             targets_and_sources = [(self.critic_targets, self.critic_adam)]
             if self.backbone != "sac" and with_actor:
@@ -149,9 +146,24 @@ class Policy:
             for target, source in targets_and_sources:
                 target.values.lerp_(source.flat.values, self.target_rate)
 
-    def _split_noise(self, uniform: Tensor) -> tuple[Tensor, Tensor]:
-        normal = to_normal(uniform)
-        return normal[..., : self.actions], normal[..., self.actions :]
+    def compile(self) -> None:
+        """Fuse what lies between the matrix products; for devices where that pays."""
+        self._value_critics = torch.compile(self._critic_losses, dynamic=False)
+        self._value_actors = torch.compile(self._actor_losses, dynamic=False)
+        for adam in (self.critic_adam, self.actor_adam, self.temperature_adam):
+            adam.compile()
+
+    def _critic_losses(self, steps: Steps, rewards: Tensor, mask: Tensor, noise: Tensor) -> Tensor:
+        """(member, critic)"""
+        observations = steps.observations * mask.unsqueeze(1)
+        following = steps.next_observations * mask.unsqueeze(1)
+        actions = (steps.actions - self.centre) / self.half
+        with torch.no_grad():
+            next_values = self._value_next(following, to_normal(noise))
+            targets = bellman_target(
+                rewards, steps.terminated, next_values, discount=self.discounts
+            )
+        return critic_loss(self._value(self.critic, observations, actions), targets)
 
     def _value_next(self, observations: Tensor, noise: Tensor) -> Tensor:
         """(member, batch) value of the next state by the target networks."""
@@ -165,25 +177,21 @@ class Policy:
             actions = (actions + noise).clamp(-1, 1)
         return self._value(self.target_critic, observations, actions).amin(1)
 
-    def _update_actor(self, observations: Tensor, noise: Tensor) -> Tensor:
-        if self.backbone == "sac":
-            actions, log_density = squash(*self._gaussian(observations), noise)
-            values = self._value(self.critic, observations, actions)
-            temperature = self.temperature.logarithm.detach().exp().squeeze(1)
-            losses = sac_actor_loss(values, log_density, temperature=temperature)
-            self.actor_adam.step(losses)
-            self.temperature_adam.step(
-                temperature_loss(
-                    self.temperature.logarithm.squeeze(1),
-                    log_density.detach(),
-                    target_entropy=self.target_entropy,
-                )
-            )
-        else:
+    def _actor_losses(
+        self, observations: Tensor, mask: Tensor, noise: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        """(member,) of the actor and, for SAC, of the temperature."""
+        observations = observations * mask.unsqueeze(1)
+        if self.backbone != "sac":
             actions = torch.tanh(self.actor(observations))
-            losses = deterministic_actor_loss(self._value(self.critic, observations, actions))
-            self.actor_adam.step(losses)
-        return losses.detach()
+            return deterministic_actor_loss(self._value(self.critic, observations, actions)), None
+        actions, log_density = squash(*self._gaussian(observations), to_normal(noise))
+        values = self._value(self.critic, observations, actions)
+        logarithm = self.temperature.logarithm.squeeze(1)
+        return (
+            sac_actor_loss(values, log_density, temperature=logarithm.detach().exp()),
+            temperature_loss(logarithm, log_density.detach(), target_entropy=self.target_entropy),
+        )
 
     def _gaussian(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         mean, log_std = self.actor(observations).chunk(2, -1)

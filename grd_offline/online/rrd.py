@@ -56,17 +56,25 @@ class Rrd(Source):
         self._mask = torch.ones((self.size, 1, 2 * states + actions), device=device)
         self._term = torch.zeros((1, self.size), device=device)
         self.losses = self._term
+        self._losses_of = self._compute_losses
 
     def update(self, steps: Steps, counter: Tensor) -> None:
         """One step of Adam on the reward net."""
+        losses = self._losses_of(counter)
+        self.adam.step(losses)
+        self._term[0] = losses.detach()
+
+    def compile(self) -> None:
+        self._losses_of = torch.compile(self._compute_losses, dynamic=False)
+        self.adam.compile()
+
+    def _compute_losses(self, counter: Tensor) -> Tensor:
         shape = (self._episodes, self.replay.limit)
         picks, order = draw(self._seeds, counter, shape[:1], shape)
         drawn = self.replay.draw_from_episodes(picks, order, STEPS, self.members)
         rewards = self._predict(drawn.observations, drawn.actions, drawn.next_observations)
         parts = (rewards, drawn.valid, drawn.lengths, drawn.returns)
-        losses = torch.where(self._unbiased, rrd_unbiased_loss(*parts), rrd_loss(*parts))
-        self.adam.step(losses)
-        self._term[0] = losses.detach()
+        return torch.where(self._unbiased, rrd_unbiased_loss(*parts), rrd_loss(*parts))
 
     def compute_rewards(self, steps: Steps) -> Tensor:
         return self._predict(steps.observations, steps.actions, steps.next_observations)

@@ -40,6 +40,9 @@ class Source:
     def update(self, steps: Steps, counter: Tensor) -> None:
         """Learn from the replay, if there is anything to learn."""
 
+    def compile(self) -> None:
+        """Fuse what lies between matrix products; for devices where that pays."""
+
     def compute_rewards(self, steps: Steps) -> Tensor:
         """(member, batch) the reward of each step; `steps` are those of these members."""
         raise NotImplementedError
