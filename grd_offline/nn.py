@@ -25,6 +25,7 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": silu,
     "tanh": torch.tanh,
 }
+_ALIGNMENT = 8
 EDGES = ("state_to_reward", "action_to_reward", "state_to_state", "action_to_state")
 
 
@@ -78,20 +79,34 @@ class Stack(nn.Module):
             self.biases.append(_uniform((members, 1, fan_out), bound, generator))
 
     def forward(
-        self, inputs: Float[Tensor, "member *batch input"]
+        self, inputs: Float[Tensor, "member *batch input"], *, frozen: bool = False
     ) -> Float[Tensor, "member *batch output"]:
-        """Apply each member to its own batch."""
+        """Apply each member to its own batch; `frozen` lets no gradient reach the weights."""
         hidden = inputs.flatten(1, -2)  # (member, batch, input)
         last = len(self.weights) - 1
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            # On a CPU in place is faster: baddbmm copies the bias over all rows first.
+            if frozen:
+                weight, bias = weight.detach(), bias.detach()
+            # Not baddbmm: it copies the bias over all rows first.
             if hidden.is_cuda:
-                hidden = torch.baddbmm(bias, hidden, weight)
+                hidden = _multiply_aligned(hidden, weight) + bias
             else:
                 hidden = torch.bmm(hidden, weight).add_(bias)
             if layer < last:
                 hidden = _ACTIVATIONS[self.activation](hidden)
         return hidden.reshape(*inputs.shape[:-1], -1)
+
+
+def _multiply_aligned(inputs: Tensor, weight: Tensor) -> Tensor:
+    """(member, row, output); sizes are filled up to what tensor cores take whole."""
+    size, outputs = weight.shape[1:]
+    wider, taller = -size % _ALIGNMENT, -outputs % _ALIGNMENT if outputs > 1 else 0
+    if wider:
+        inputs = torch.nn.functional.pad(inputs, (0, wider))
+    if wider or taller:
+        weight = torch.nn.functional.pad(weight, (0, taller, 0, wider))
+    product = torch.bmm(inputs, weight)
+    return product[..., :outputs] if taller else product
 
 
 class RewardNet(nn.Module):

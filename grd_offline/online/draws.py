@@ -8,7 +8,8 @@ once, by mixing 64-bit integers (SplitMix64).
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -19,20 +20,25 @@ if TYPE_CHECKING:
 _GOLDEN = -7046029254386353131  # 2^64 divided by the golden ratio, as a signed number
 _FIRST = -4658895280553007687
 _SECOND = -7723592293110705685
-_BITS = 24
+_BITS = 23  # so many, and a half added, are exact in a float: never 0, never 1
 
 
-def draw_uniform(
-    seeds: Int[Tensor, "member"], counter: Int[Tensor, ""], count: int, *, stream: int
-) -> Float[Tensor, "member count"]:
-    """`count` numbers per member, uniform in the open interval from 0 to 1.
+class Uniform:
+    """`count` numbers per member and update, uniform in the open interval from 0 to 1.
 
-    Numbers of another `stream` or another `counter` have nothing to do with these.
+    Those of another `stream` or another update have nothing to do with these.
     """
-    keys = _mix(_mix(seeds * _GOLDEN + stream) + counter * _GOLDEN)
-    places = torch.arange(count, device=seeds.device) * _GOLDEN
-    bits = _shift(_mix(keys.unsqueeze(1) + places), 64 - _BITS)
-    return (bits.to(torch.float32) + 0.5) * 2.0**-_BITS
+
+    def __init__(self, seeds: Sequence[int], count: int, *, stream: int, device: Any) -> None:
+        # Multiplied here once: inside a compiled kernel places are taken for 32-bit numbers.
+        self._places = (torch.arange(count) * _GOLDEN).to(device)
+        self._keys = _mix(torch.tensor(list(seeds)) * _GOLDEN + stream).to(device)
+
+    def draw(self, counter: Int[Tensor, ""]) -> Float[Tensor, "member count"]:
+        """The numbers of the update with this number."""
+        keys = _mix(self._keys + counter * _GOLDEN)
+        bits = _shift(_mix(keys.unsqueeze(1) + self._places), 64 - _BITS)
+        return (bits.to(torch.float32) + 0.5) * 2.0**-_BITS
 
 
 def to_normal(uniform: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:

@@ -33,7 +33,7 @@ from grd_offline.online.draws import to_gumbel
 from grd_offline.online.optimiser import Adam, Flat
 from grd_offline.online.policy import build_members
 from grd_offline.online.replay import FinishedEpisode, Replay, Steps
-from grd_offline.online.sources import Source, draw
+from grd_offline.online.sources import Draws, Source
 
 
 @dataclass(frozen=True)
@@ -115,10 +115,16 @@ class Generative(Source):
         flat = Flat([self.graph, self.reward, self.dynamics])
         self.adam = Adam(flat, rates)
         if settings.mask_rate is not None:
-            edges = sum(p[0].numel() for p in self.graph.parameters())
-            self.adam.rates = self.adam.rates.repeat(1, flat.values.shape[1])
-            self.adam.rates[:, :edges] = settings.mask_rate
-        self._seeds = torch.tensor(list(seeds), device=device)
+            edges = Flat.join(list(self.graph.parameters())).shape[1]
+            is_mask = torch.arange(flat.values.shape[1], device=device) < edges
+            self.adam.rates = torch.where(is_mask, settings.mask_rate, self.adam.rates)
+        self._draws = Draws(
+            seeds,
+            device,
+            (episodes,),
+            (episodes if settings.mask_per_episode else 1, inputs, 2),
+            (settings.dynamics_samples, inputs, self.states, 2),
+        )
         self._normaliser = Normaliser(self.size, inputs) if settings.standardise else None
         self._mean = torch.zeros((self.size, 1, inputs), device=device)
         self._std = torch.ones((self.size, 1, inputs), device=device)
@@ -163,16 +169,7 @@ class Generative(Source):
 
     def _compute_terms(self, steps: Steps, counter: Tensor, rows: int | None) -> Tensor:
         """(term, member)"""
-        inputs, states = self.states + self.actions, self.states
-        copies = self._episodes if self.settings.mask_per_episode else 1
-        samples = self.settings.dynamics_samples
-        picks, reward_noise, dynamics_noise = draw(
-            self._seeds,
-            counter,
-            (self._episodes,),
-            (copies, inputs, 2),
-            (samples, inputs, states, 2),
-        )
+        picks, reward_noise, dynamics_noise = self._draws.draw(counter)
         # 1 while every edge is to be on; a tensor, since a captured graph has no branches
         dense = (counter <= self.settings.dense_updates).to(torch.float32)
         reward_loss = self._compute_reward_loss(picks, to_gumbel(reward_noise), dense, rows)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from grd_offline.graph import compact_closure, compact_one_hop
 from grd_offline.losses import SparsityWeights
-from grd_offline.online.draws import draw_uniform
+from grd_offline.online.draws import Uniform
 from grd_offline.online.generative import NEURAL, PAPER, Generative
 from grd_offline.online.policy import Policy
 from grd_offline.online.quadratic import Quadratic
@@ -64,7 +64,9 @@ class Learner:
         self.updates = 0
         self.mask = torch.ones((count, states), device=device)
         self._absent = np.zeros((count, states), np.int64)
-        self._seeds = torch.tensor([member.seed for member in members], device=device)
+        numbers = settings.batch * (1 + self.policy.uniforms)
+        seeds = [member.seed for member in members]
+        self._uniform = Uniform(seeds, numbers, stream=STREAM, device=device)
         self._capture = capture and device.type == "cuda"
         self._draw = self._draw_steps
         self._rewards = [source.compute_rewards for source in self.sources]
@@ -173,8 +175,7 @@ class Learner:
 
     def _draw_steps(self, counter: Tensor) -> tuple[Steps, Tensor]:
         batch = self.settings.batch
-        numbers = batch * (1 + self.policy.uniforms)
-        uniform = draw_uniform(self._seeds, counter, numbers, stream=STREAM)
+        uniform = self._uniform.draw(counter)
         noise = uniform[:, batch:].view(len(self.members), batch, -1)
         return self.replay.draw_steps(uniform[:, :batch]), noise
 

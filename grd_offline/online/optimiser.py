@@ -16,18 +16,31 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 
+_ALIGNMENT = 32
+"""Each parameter starts at a multiple of so many numbers: products are faster there."""
+
+
 class Flat:
     """The parameters of some modules, moved into one tensor (member, number)."""
 
     def __init__(self, modules: Iterable[nn.Module]) -> None:
         self.parameters = [p for module in modules for p in module.parameters()]
         members = self.parameters[0].shape[0]
-        self.values = torch.cat([p.detach().reshape(members, -1) for p in self.parameters], 1)
+        self.values = self.join([p.detach() for p in self.parameters])
         start = 0
         for parameter in self.parameters:
             size = parameter[0].numel()
             parameter.data = self.values[:, start : start + size].view(parameter.shape)
-            start += size
+            start += size + -size % _ALIGNMENT
+        assert self.values.shape == (members, start)
+
+    @staticmethod
+    def join(parts: Sequence[Tensor]) -> Tensor:
+        """(member, number) tensors of the parameters' shapes side by side, gaps filled with 0."""
+        flat = [part.reshape(part.shape[0], -1) for part in parts]
+        return torch.cat(
+            [torch.nn.functional.pad(p, (0, -p.shape[1] % _ALIGNMENT)) for p in flat], 1
+        )
 
 
 class Adam:
@@ -89,7 +102,7 @@ def adam_step(
 
     One gradient that is not a number would make Adam's averages and weights nan for good.
     """
-    gradient = torch.cat([part.reshape(part.shape[0], -1) for part in gradients], 1)
+    gradient = Flat.join(gradients)
     good = torch.isfinite(losses + gradient.sum(1)).unsqueeze(1)
     gradient = torch.where(good, gradient, 0.0)
     weight = good.to(values.dtype)

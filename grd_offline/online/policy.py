@@ -99,9 +99,10 @@ class Policy:
         self.target_actor = build_members(make_actor, [seed * 4 for seed in seeds])
         self.temperature = Temperature(self.members).to(device)
         self.target_entropy = -float(self.actions)
-        self.actor_adam = Adam(Flat([self.actor]), rates)
+        # SAC's temperature steps with the actor: neither loss has a gradient in the other's part.
+        acting = [self.actor, self.temperature] if backbone == "sac" else [self.actor]
+        self.actor_adam = Adam(Flat(acting), rates)
         self.critic_adam = Adam(Flat([self.critic]), rates.repeat_interleave(self.critics))
-        self.temperature_adam = Adam(Flat([self.temperature]), rates)
         self.critic_targets = Flat([self.target_critic.to(device)])
         self.actor_targets = Flat([self.target_actor.to(device)])
         for target in (self.target_critic, self.target_actor):
@@ -134,11 +135,9 @@ class Policy:
         self.losses[0] = losses.detach().mean(1)
         if with_actor:
             noise = uniform[..., self.actions :]
-            actor, temperature = self._value_actors(steps.observations, mask, noise)
-            self.actor_adam.step(actor)
-            if temperature is not None:
-                self.temperature_adam.step(temperature)
-            self.losses[1] = actor.detach()
+            losses = self._value_actors(steps.observations, mask, noise)
+            self.actor_adam.step(losses)
+            self.losses[1] = losses.detach()
         with torch.no_grad():
             targets_and_sources = [(self.critic_targets, self.critic_adam)]
             if self.backbone != "sac" and with_actor:
@@ -150,7 +149,7 @@ class Policy:
         """Fuse what lies between the matrix products; for devices where that pays."""
         self._value_critics = torch.compile(self._critic_losses, dynamic=False)
         self._value_actors = torch.compile(self._actor_losses, dynamic=False)
-        for adam in (self.critic_adam, self.actor_adam, self.temperature_adam):
+        for adam in (self.critic_adam, self.actor_adam):
             adam.compile()
 
     def _critic_losses(self, steps: Steps, rewards: Tensor, mask: Tensor, noise: Tensor) -> Tensor:
@@ -177,32 +176,32 @@ class Policy:
             actions = (actions + noise).clamp(-1, 1)
         return self._value(self.target_critic, observations, actions).amin(1)
 
-    def _actor_losses(
-        self, observations: Tensor, mask: Tensor, noise: Tensor
-    ) -> tuple[Tensor, Tensor | None]:
-        """(member,) of the actor and, for SAC, of the temperature."""
+    def _actor_losses(self, observations: Tensor, mask: Tensor, noise: Tensor) -> Tensor:
+        """(member,) of the actor, and of the temperature where there is one."""
         observations = observations * mask.unsqueeze(1)
         if self.backbone != "sac":
             actions = torch.tanh(self.actor(observations))
-            return deterministic_actor_loss(self._value(self.critic, observations, actions)), None
+            values = self._value(self.critic, observations, actions, frozen=True)
+            return deterministic_actor_loss(values)
         actions, log_density = squash(*self._gaussian(observations), to_normal(noise))
-        values = self._value(self.critic, observations, actions)
+        values = self._value(self.critic, observations, actions, frozen=True)
         logarithm = self.temperature.logarithm.squeeze(1)
-        return (
-            sac_actor_loss(values, log_density, temperature=logarithm.detach().exp()),
-            temperature_loss(logarithm, log_density.detach(), target_entropy=self.target_entropy),
-        )
+        loss = sac_actor_loss(values, log_density, temperature=logarithm.detach().exp())
+        entropy = self.target_entropy
+        return loss + temperature_loss(logarithm, log_density.detach(), target_entropy=entropy)
 
     def _gaussian(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         mean, log_std = self.actor(observations).chunk(2, -1)
         return mean, log_std
 
-    def _value(self, critic: Stack, observations: Tensor, actions: Tensor) -> Tensor:
+    def _value(
+        self, critic: Stack, observations: Tensor, actions: Tensor, *, frozen: bool = False
+    ) -> Tensor:
         """(member, critic, batch)"""
         inputs = torch.cat([observations, actions], -1)
         if self.critics > 1:
             inputs = inputs.unsqueeze(1).expand(-1, self.critics, -1, -1).flatten(0, 1)
-        values = cast(Tensor, critic(inputs))
+        values = cast(Tensor, critic(inputs, frozen=frozen))
         return values.view(self.members, self.critics, -1)
 
     @torch.no_grad()
@@ -221,7 +220,6 @@ class Policy:
         return {
             "actor": self.actor_adam.state(),
             "critic": self.critic_adam.state(),
-            "temperature": self.temperature_adam.state(),
             "targets": {"critic": self.critic_targets.values, "actor": self.actor_targets.values},
         }
 
@@ -229,6 +227,5 @@ class Policy:
         """Take over what `state` gave."""
         self.actor_adam.load_state(state["actor"])
         self.critic_adam.load_state(state["critic"])
-        self.temperature_adam.load_state(state["temperature"])
         self.critic_targets.values.copy_(state["targets"]["critic"])
         self.actor_targets.values.copy_(state["targets"]["actor"])

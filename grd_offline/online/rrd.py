@@ -19,7 +19,7 @@ from grd_offline.online.generative import copy_member
 from grd_offline.online.optimiser import Adam, Flat
 from grd_offline.online.policy import build_members
 from grd_offline.online.replay import Replay, Steps
-from grd_offline.online.sources import Source, draw
+from grd_offline.online.sources import Draws, Source
 
 STEPS = 64
 """Steps drawn of each episode, as its authors do."""
@@ -50,9 +50,8 @@ class Rrd(Source):
 
         self.net = build_members(build, [seed * 4 + 2 for seed in seeds]).to(device)
         self.adam = Adam(Flat([self.net]), rates)
-        self._seeds = torch.tensor(list(seeds), device=device)
+        self._draws = Draws(seeds, device, (episodes,), (episodes, replay.limit))
         self._unbiased = torch.tensor(list(unbiased), device=device)
-        self._episodes = episodes
         self._mask = torch.ones((self.size, 1, 2 * states + actions), device=device)
         self._term = torch.zeros((1, self.size), device=device)
         self.losses = self._term
@@ -69,8 +68,7 @@ class Rrd(Source):
         self.adam.compile()
 
     def _compute_losses(self, counter: Tensor) -> Tensor:
-        shape = (self._episodes, self.replay.limit)
-        picks, order = draw(self._seeds, counter, shape[:1], shape)
+        picks, order = self._draws.draw(counter)
         drawn = self.replay.draw_from_episodes(picks, order, STEPS, self.members)
         rewards = self._predict(drawn.observations, drawn.actions, drawn.next_observations)
         parts = (rewards, drawn.valid, drawn.lengths, drawn.returns)

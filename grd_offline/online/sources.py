@@ -7,6 +7,8 @@ the drawn steps (`compute_rewards`). After a round of collection it hears of fin
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from torch import Tensor
 
 from grd_offline.decompose.base import RewardFunction
 from grd_offline.nn import Masks
-from grd_offline.online.draws import draw_uniform
+from grd_offline.online.draws import Uniform
 from grd_offline.online.replay import FinishedEpisode, Replay, Steps
 
 Array = NDArray[np.float64]
@@ -130,9 +132,17 @@ class Ircr(Source):
         self._range.copy_(state["range"])
 
 
-def draw(seeds: Tensor, counter: Tensor, *shapes: tuple[int, ...]) -> list[Tensor]:
-    """Uniform random numbers of these shapes, (member, ...) each, for one update of a source."""
-    sizes = [int(np.prod(shape)) for shape in shapes]
-    flat = draw_uniform(seeds, counter, sum(sizes), stream=STREAM)
-    parts = torch.split(flat, sizes, 1)
-    return [part.view(-1, *shape) for part, shape in zip(parts, shapes, strict=True)]
+class Draws:
+    """Uniform random numbers of some shapes, (member, ...) each, for the updates of a source."""
+
+    def __init__(
+        self, seeds: Sequence[int], device: torch.device, *shapes: tuple[int, ...]
+    ) -> None:
+        self._shapes = shapes
+        self._sizes = [math.prod(shape) for shape in shapes]
+        self._uniform = Uniform(seeds, sum(self._sizes), stream=STREAM, device=device)
+
+    def draw(self, counter: Tensor) -> list[Tensor]:
+        """Those of one update."""
+        parts = torch.split(self._uniform.draw(counter), self._sizes, 1)
+        return [part.view(-1, *shape) for part, shape in zip(parts, self._shapes, strict=True)]
