@@ -57,7 +57,7 @@ class Learner:
             hidden=settings.hidden,
             rates=self._tensor(member.learning_rate for member in members),
             discounts=self._tensor(member.policy_discount for member in members),
-            target_rate=settings.target_rate,
+            target_rates=self._tensor(member.target_rate for member in members),
         )
         self.sources = self._make_sources()
         self.counter = torch.zeros((), dtype=torch.int64, device=device)

@@ -71,11 +71,11 @@ class Policy:
         hidden: Sequence[int],
         rates: Float[Tensor, "member"],
         discounts: Float[Tensor, "member"],
-        target_rate: float,
+        target_rates: Float[Tensor, "member"],
     ) -> None:
         if backbone not in BACKBONES:
             raise ValueError(f"backbone: expected one of {', '.join(BACKBONES)}, got {backbone!r}")
-        self.backbone, self.members, self.target_rate = backbone, len(seeds), target_rate
+        self.backbone, self.members = backbone, len(seeds)
         device = rates.device
         bounds = (np.asarray(bound, np.float32) for bound in (low, high))
         lowest, highest = (torch.from_numpy(bound).to(device) for bound in bounds)
@@ -108,6 +108,7 @@ class Policy:
         for target in (self.target_critic, self.target_actor):
             target.requires_grad_(False)
         self._value_critics, self._value_actors = self._critic_losses, self._actor_losses
+        self._target_rates = target_rates.unsqueeze(1)
         self.losses = torch.zeros((2, self.members), device=device)
         """Of critics and actor at the last update, for the log."""
 
@@ -139,11 +140,10 @@ class Policy:
             self.actor_adam.step(losses)
             self.losses[1] = losses.detach()
         with torch.no_grad():
-            targets_and_sources = [(self.critic_targets, self.critic_adam)]
+            rates = self._target_rates.repeat_interleave(self.critics, 0)
+            self.critic_targets.values.lerp_(self.critic_adam.flat.values, rates)
             if self.backbone != "sac" and with_actor:
-                targets_and_sources.append((self.actor_targets, self.actor_adam))
-            for target, source in targets_and_sources:
-                target.values.lerp_(source.flat.values, self.target_rate)
+                self.actor_targets.values.lerp_(self.actor_adam.flat.values, self._target_rates)
 
     def compile(self) -> None:
         """Fuse what lies between the matrix products; for devices where that pays."""

@@ -37,6 +37,7 @@ class Member:
     learning_rate: float
     model_rate: float
     policy_discount: float
+    target_rate: float
     varied: Mapping[str, float] = field(default_factory=dict)
     """What `--set` gave several values, and this member's."""
 
@@ -116,7 +117,7 @@ class OnlineSettings:
     env_args: Mapping[str, Any] = field(default_factory=dict)
     """Arguments for the environment: plain JSON values."""
     sets: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """Several values of a setting, each with every method and seed: lambdas, rates, discount."""
+    """Several values of a setting, each with every method and seed; see `SETTABLE`."""
 
     def __post_init__(self) -> None:
         _check_names("methods", self.methods, METHODS)
@@ -147,7 +148,14 @@ class OnlineSettings:
         """Every method, fit, value and seed once; those of a kind stand together."""
         lambdas = find_lambdas(self.environment)
         base = Member(
-            "", None, 0, lambdas, self.learning_rate, self.model_rate, self.policy_discount
+            method="",
+            fit=None,
+            seed=0,
+            lambdas=lambdas,
+            learning_rate=self.learning_rate,
+            model_rate=self.model_rate,
+            policy_discount=self.policy_discount,
+            target_rate=self.target_rate,
         )
         choices: list[tuple[str, str | None]] = []
         for method in self.methods:
@@ -170,7 +178,7 @@ class OnlineSettings:
         return {name: list(v) if isinstance(v, tuple) else v for name, v in plain.items()}
 
 
-SETTABLE = (*LAMBDAS, "learning_rate", "model_rate", "policy_discount")
+SETTABLE = (*LAMBDAS, "learning_rate", "model_rate", "policy_discount", "target_rate")
 
 
 def _change(member: Member, changes: Mapping[str, float]) -> Member:
