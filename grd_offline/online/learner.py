@@ -58,6 +58,9 @@ class Learner:
             rates=self._tensor(member.learning_rate for member in members),
             discounts=self._tensor(member.policy_discount for member in members),
             target_rates=self._tensor(member.target_rate for member in members),
+            centre_rates=self._tensor(
+                member.centre_rate if member.policy_discount == 1 else 0.0 for member in members
+            ),
         )
         self.sources = self._make_sources()
         self.counter = torch.zeros((), dtype=torch.int64, device=device)
@@ -118,6 +121,8 @@ class Learner:
     def add(self, member: int, episode: FinishedEpisode) -> None:
         """Take in a finished episode of a member."""
         self.replay.add(member, episode)
+        if episode.terminated:
+            self.policy.stop_centring(member)
         source, place = self.find_source(member)
         source.add(place, episode)
 

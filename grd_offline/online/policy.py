@@ -72,6 +72,7 @@ class Policy:
         rates: Float[Tensor, "member"],
         discounts: Float[Tensor, "member"],
         target_rates: Float[Tensor, "member"],
+        centre_rates: Float[Tensor, "member"],
     ) -> None:
         if backbone not in BACKBONES:
             raise ValueError(f"backbone: expected one of {', '.join(BACKBONES)}, got {backbone!r}")
@@ -109,6 +110,9 @@ class Policy:
             target.requires_grad_(False)
         self._value_critics, self._value_actors = self._critic_losses, self._actor_losses
         self._target_rates = target_rates.unsqueeze(1)
+        self._centre_rates = centre_rates
+        self.mean_rewards = torch.zeros_like(discounts)
+        """(member,) what is taken off the rewards of those that are centred."""
         self.losses = torch.zeros((2, self.members), device=device)
         """Of critics and actor at the last update, for the log."""
 
@@ -131,8 +135,9 @@ class Policy:
         with_actor: bool = True,
     ) -> None:
         """One step of the critics, one of the actor, and the targets follow."""
-        losses = self._value_critics(steps, rewards, mask, uniform[..., : self.actions])
+        losses, surprise = self._value_critics(steps, rewards, mask, uniform[..., : self.actions])
         self.critic_adam.step(losses.flatten())
+        self.mean_rewards.add_(self._centre_rates * torch.nan_to_num(surprise.detach()))
         self.losses[0] = losses.detach().mean(1)
         if with_actor:
             noise = uniform[..., self.actions :]
@@ -152,17 +157,28 @@ class Policy:
         for adam in (self.critic_adam, self.actor_adam):
             adam.compile()
 
-    def _critic_losses(self, steps: Steps, rewards: Tensor, mask: Tensor, noise: Tensor) -> Tensor:
-        """(member, critic)"""
+    def stop_centring(self, member: int) -> None:
+        """Where an end is worth 0, what is taken off each step would change what is best."""
+        self._centre_rates[member] = 0.0
+        self.mean_rewards[member] = 0.0
+
+    def _critic_losses(
+        self, steps: Steps, rewards: Tensor, mask: Tensor, noise: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """(member, critic), and (member,) by how much targets exceed values on average."""
         observations = steps.observations * mask.unsqueeze(1)
         following = steps.next_observations * mask.unsqueeze(1)
         actions = (steps.actions - self.centre) / self.half
         with torch.no_grad():
             next_values = self._value_next(following, to_normal(noise))
             targets = bellman_target(
-                rewards, steps.terminated, next_values, discount=self.discounts
+                rewards - self.mean_rewards.unsqueeze(1),
+                steps.terminated,
+                next_values,
+                discount=self.discounts,
             )
-        return critic_loss(self._value(self.critic, observations, actions), targets)
+        values = self._value(self.critic, observations, actions)
+        return critic_loss(values, targets), (targets - values.mean(1)).mean(1)
 
     def _value_next(self, observations: Tensor, noise: Tensor) -> Tensor:
         """(member, batch) value of the next state by the target networks."""
@@ -220,6 +236,8 @@ class Policy:
         return {
             "actor": self.actor_adam.state(),
             "critic": self.critic_adam.state(),
+            "mean_rewards": self.mean_rewards,
+            "centre_rates": self._centre_rates,
             "targets": {"critic": self.critic_targets.values, "actor": self.actor_targets.values},
         }
 
@@ -227,5 +245,7 @@ class Policy:
         """Take over what `state` gave."""
         self.actor_adam.load_state(state["actor"])
         self.critic_adam.load_state(state["critic"])
+        self.mean_rewards.copy_(state["mean_rewards"])
+        self._centre_rates.copy_(state["centre_rates"])
         self.critic_targets.values.copy_(state["targets"]["critic"])
         self.actor_targets.values.copy_(state["targets"]["actor"])

@@ -38,6 +38,7 @@ class Member:
     model_rate: float
     policy_discount: float
     target_rate: float
+    centre_rate: float
     varied: Mapping[str, float] = field(default_factory=dict)
     """What `--set` gave several values, and this member's."""
 
@@ -100,6 +101,8 @@ class OnlineSettings:
     """Of the policy's own future; the return that is decomposed is not discounted (paper)."""
     target_rate: float = 0.005
     """How fast target networks follow. The paper prints 0.0005, its authors' code has this."""
+    centre_rate: float = 1e-3
+    """How fast the mean reward is learned that is taken off where the policy's discount is 1."""
     exploration: float = 0.1
     """Noise of TD3's and DDPG's actions while collecting."""
     compact: str = "closure"
@@ -156,6 +159,7 @@ class OnlineSettings:
             model_rate=self.model_rate,
             policy_discount=self.policy_discount,
             target_rate=self.target_rate,
+            centre_rate=self.centre_rate,
         )
         choices: list[tuple[str, str | None]] = []
         for method in self.methods:
@@ -178,7 +182,14 @@ class OnlineSettings:
         return {name: list(v) if isinstance(v, tuple) else v for name, v in plain.items()}
 
 
-SETTABLE = (*LAMBDAS, "learning_rate", "model_rate", "policy_discount", "target_rate")
+SETTABLE = (
+    *LAMBDAS,
+    "learning_rate",
+    "model_rate",
+    "policy_discount",
+    "target_rate",
+    "centre_rate",
+)
 
 
 def _change(member: Member, changes: Mapping[str, float]) -> Member:
