@@ -389,6 +389,9 @@ def test_a_killed_worker_is_replaced() -> None:
         np.testing.assert_array_equal(result.returns, evaluated.returns)
         kill_worker(fleet, 0)  # while it has nothing to do
         assert run_round(fleet, 3).restarted.tolist() == [True, True, False, False]
+        kill_worker(fleet, 1)  # before it is put somewhere else, where nothing is lost
+        fleet.restore(state)
+        assert_same(third, run_round(fleet, 2))
     # What happens after a death can be repeated as well.
     with make_fleet() as fleet:
         fleet.restore(state)
@@ -427,6 +430,8 @@ def test_workers_are_gone_after_closing_and_deaf_to_interrupts() -> None:
     fleet.close()
     assert time.monotonic() - begin < 10
     assert not any(process.is_alive() for process in processes)
+    with pytest.raises(RuntimeError, match="the fleet is closed"):
+        fleet.start_round(2, None)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc and /dev/shm")
