@@ -217,6 +217,8 @@ def test_states_are_checked() -> None:
         state = fleet.state()
         with pytest.raises(DataError, match=r"seeds: expected \[3, 8, 8, 2\], got \[3, 8, 8, 1\]"):
             fleet.restore({**state, "seeds": np.array([3, 8, 8, 1])})
+        with pytest.raises(DataError, match="actions: is missing"):
+            fleet.restore({name: value for name, value in state.items() if name != "actions"})
         with pytest.raises(DataError, match="observations: expected shape"):
             fleet.restore({**state, "observations": state["observations"][:2]})
         changed = state["observations"].copy()

@@ -15,7 +15,7 @@ from __future__ import annotations
 import multiprocessing
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing import connection
 from types import TracebackType
@@ -263,6 +263,9 @@ class Fleet:
 
     def _read_state(self, state: Mapping[str, ArrayLike]) -> list[Place]:
         members = self.members
+        for name in ("seeds", "episodes", "steps", "actions", "observations"):
+            if name not in state:
+                raise DataError("is missing", field=name)
         shapes = {
             "seeds": (members,),
             "episodes": (members,),
@@ -289,7 +292,7 @@ class Fleet:
         worker.owes_places = True
         worker.send(PlaceOrder(tuple(self._places[member] for member in worker.members)))
 
-    def _wait_for(self, owes: Any) -> None:
+    def _wait_for(self, owes: Callable[[_Debts], bool]) -> None:
         while busy := [worker for worker in self._workers if owes(worker)]:
             self._receive(busy, POLL_SECONDS)
 
