@@ -322,6 +322,21 @@ def test_misbehaving_environment(mode: str, message: str, workers: int) -> None:
             fleet.finish_round()
 
 
+@pytest.mark.parametrize(
+    ("mode", "message"),
+    [
+        ("raise", "member 0, episode 0: .*Odd-v1 failed at step 2: RuntimeError"),
+        ("nan", "member 0, episode 0: observations: nan at step 3, dimension 1"),
+    ],
+)
+def test_misbehaving_in_the_first_step_of_a_round(mode: str, message: str) -> None:
+    with make_odd(mode, after=0, steps=2) as fleet:
+        run_round(fleet, 0)
+        fleet.start_round(1, None)
+        with pytest.raises(DataError, match=message):
+            fleet.finish_round()
+
+
 def test_misbehaving_in_an_evaluation() -> None:
     with make_odd("raise") as fleet:
         fleet.start_evaluation(3, make_weights(fleet), 2)

@@ -244,7 +244,8 @@ class Lane:
 
     def _check_finite(self, rows: Rows, count: int, episode: int, step: int) -> None:
         named = ("observations", "actions", "next_observations", "rewards")
-        arrays = [getattr(rows, name)[:count].reshape(count, -1) for name in named]
+        whole = (rows.observations, rows.actions, rows.next_observations, rows.rewards[:, None])
+        arrays: list[NDArray[Any]] = [array[:count] for array in whole]
         wrong = [(~np.isfinite(array)).any(axis=1) for array in arrays]
         if not any(flags.any() for flags in wrong):
             return
