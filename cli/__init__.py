@@ -14,6 +14,7 @@ from .decompose import decompose
 from .evaluate import evaluate
 from .inspect import inspect
 from .relabel import relabel
+from .train_online import train_online
 
 
 @click.group(
@@ -25,6 +26,7 @@ from .relabel import relabel
       grd-offline inspect hc.h5
       grd-offline decompose hc.h5
       grd-offline convert hc.h5 hc-minari --to minari
+      grd-offline train-online --env Walker2d
     """,
 )
 @click.version_option(package_name="grd-offline", prog_name="grd-offline")
@@ -32,7 +34,7 @@ def cli() -> None:
     """Find out, from nothing but how well each episode went, which steps deserve the credit."""
 
 
-for command in (collect, convert, decompose, evaluate, inspect, relabel):
+for command in (collect, convert, decompose, evaluate, inspect, relabel, train_online):
     cli.add_command(command)
 
 

@@ -84,7 +84,11 @@ class Stack(nn.Module):
         hidden = inputs.flatten(1, -2)  # (member, batch, input)
         last = len(self.weights) - 1
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            hidden = torch.baddbmm(bias, hidden, weight)
+            # On a CPU in place is faster: baddbmm copies the bias over all rows first.
+            if hidden.is_cuda:
+                hidden = torch.baddbmm(bias, hidden, weight)
+            else:
+                hidden = torch.bmm(hidden, weight).add_(bias)
             if layer < last:
                 hidden = _ACTIVATIONS[self.activation](hidden)
         return hidden.reshape(*inputs.shape[:-1], -1)

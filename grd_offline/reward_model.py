@@ -214,7 +214,11 @@ def _build_function(
         return NetworkFunction.from_parts(config, tensors)
     if kind == "constant":
         return ConstantFunction.from_parts(config, tensors)
-    raise ValueError(f"kind: expected effects, network or constant, got {kind!r:.40}")
+    if kind == "quadratic":
+        from grd_offline.decompose.quadratic import QuadraticFunction
+
+        return QuadraticFunction.from_parts(config, tensors)
+    raise ValueError(f"kind: expected effects, network, quadratic or constant, got {kind!r:.40}")
 
 
 def _plain(text: str) -> str:

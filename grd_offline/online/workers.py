@@ -32,6 +32,7 @@ from grd_offline.collect import (
     describe_death,
     environment_for_workers,
 )
+from grd_offline.environments import dimension_names
 from grd_offline.errors import DataError
 from grd_offline.online.lanes import (
     Board,
@@ -99,6 +100,8 @@ class Fleet:
         self.environment = stage.id
         self.step_limit = stage.step_limit
         self.low, self.high = stage.low, stage.high
+        self.names = dimension_names(stage.environment)
+        """Of observations and actions; None where nobody knows."""
         stage.close()
         self.observation_size, self.action_size = stage.observation_size, len(stage.low)
         outputs = self.action_size * (2 if kind == "gaussian" else 1)

@@ -1,0 +1,243 @@
+"""`grd-offline train-online`: collect and refit in turn, and learn to act from returns alone."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .collect import catch_signals, parse_argument
+
+if TYPE_CHECKING:
+    from grd_offline.online.run import Run
+    from grd_offline.online.settings import OnlineSettings
+
+_METHODS = ("grd", "grd-no-compact", "rrd", "rrd-unbiased", "ircr", "none", "oracle")
+_FITS = ("closed-form", "neural", "paper")
+
+
+class SettingsOption(click.Option):
+    """An option whose default is that of the `OnlineSettings` field of the same name."""
+
+    def get_default(self, ctx: click.Context, call: bool = True) -> Any:
+        """Looked up only when needed: the field's module takes a while to import."""
+        from grd_offline.online.settings import OnlineSettings
+
+        self.default = getattr(OnlineSettings("any"), str(self.name))
+        return super().get_default(ctx, call)
+
+
+class NamesType(click.ParamType[tuple[str, ...]]):
+    """Names of a fixed set, separated by commas."""
+
+    name = "names"
+
+    def __init__(self, known: tuple[str, ...]) -> None:
+        self.known = known
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        """Split and check."""
+        names = value if isinstance(value, tuple) else tuple(str(value).split(","))
+        for name in names:
+            if name not in self.known:
+                self.fail(f"expected {', '.join(self.known)}, or several with commas, got {name!r}")
+        return names
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """All of them, as click shows choices."""
+        return f"[{'|'.join(self.known)}][,...]"
+
+
+@click.command(
+    epilog="""
+    \b
+    Examples:
+      grd-offline train-online --env Walker2d
+      grd-offline train-online --env HalfCheetah --seeds 5 --steps 300000 --out runs/cheetah
+      grd-offline train-online --env Hopper --method grd,rrd,ircr,oracle --backbone td3
+      grd-offline train-online --env Swimmer --fit paper --policy-discount 1.0 \\
+          --set lambda_state_reward=0,3e-6,5e-6,5e-5 --seeds 5 --device cuda
+      grd-offline train-online --resume runs/cheetah
+
+    Several methods, fits, values and seeds are members of one run: they are trained side by side
+    and cost little more than one on an accelerator.
+    """
+)
+@click.option("--env", "environment", help="Gymnasium id, or the name alone (the latest version).")
+@click.option(
+    "--method",
+    "methods",
+    cls=SettingsOption,
+    type=NamesType(_METHODS),
+    show_default=True,
+    help="Where the policy's reward comes from. grd: masks and reward from returns; none: the "
+    "delayed reward as it is; oracle: the true one.",
+)
+@click.option(
+    "--fit",
+    "fits",
+    cls=SettingsOption,
+    type=NamesType(_FITS),
+    show_default=True,
+    help="How grd finds the reward.",
+)
+@click.option(
+    "--backbone",
+    cls=SettingsOption,
+    type=click.Choice(("sac", "td3", "ddpg")),
+    show_default=True,
+    help="What learns the policy.",
+)
+@click.option("--steps", cls=SettingsOption, type=int, show_default=True, help="Per member.")
+@click.option("--seeds", cls=SettingsOption, type=int, show_default=True, help="How many.")
+@click.option("--seed", cls=SettingsOption, type=int, show_default=True, help="The first.")
+@click.option(
+    "--set",
+    "sets",
+    multiple=True,
+    metavar="NAME=V1,V2,...",
+    help="Values of a setting, each with every method and seed: lambda_state_reward, "
+    "lambda_action_reward, lambda_state_state, lambda_self, lambda_action_state, learning_rate, "
+    "model_rate, policy_discount. Repeatable.",
+)
+@click.option(
+    "--policy-discount", cls=SettingsOption, type=float, show_default=True, help="Of the policy."
+)
+@click.option(
+    "--eval-every", cls=SettingsOption, type=int, show_default=True, help="Steps in between."
+)
+@click.option(
+    "--eval-episodes", cls=SettingsOption, type=int, show_default=True, help="Per evaluation."
+)
+@click.option(
+    "--warmup", cls=SettingsOption, type=int, show_default=True, help="Random steps at first."
+)
+@click.option(
+    "--env-arg",
+    type=parse_argument,
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Argument for the environment; JSON or text. Repeatable.",
+)
+@click.option("--max-episode-steps", type=int, help="Truncate episodes here.")
+@click.option(
+    "--device",
+    type=click.Choice(("auto", "cpu", "cuda")),
+    default="auto",
+    show_default=True,
+    help="Where networks are trained; auto: cuda where there is one.",
+)
+@click.option("--workers", type=int, help="Processes that step environments. Default: the cores.")
+@click.option(
+    "--alternate",
+    is_flag=True,
+    help="Collect and update strictly in turn, instead of collecting while updating.",
+)
+@click.option("--out", type=click.Path(), help="Folder of the run. Default: runs/ENV-METHOD.")
+@click.option("--resume", type=click.Path(), metavar="DIR", help="Go on with the run in DIR.")
+def train_online(**options: Any) -> None:
+    """Train agents that only learn how well each episode went.
+
+    Collection and learning alternate: a model of the reward is fitted to the returns of finished
+    episodes, and a policy is trained on the rewards that it names. Evaluation is by the true
+    return. Ctrl-C saves a checkpoint; --resume goes on from the last one.
+    """
+    if options["resume"] is not None:
+        _resume(Path(options["resume"]), options)
+    elif options["environment"] is None:
+        raise click.UsageError("Missing option '--env' (or '--resume').")
+    else:
+        _begin(options)
+
+
+def _begin(options: dict[str, Any]) -> None:
+    from grd_offline.environments import resolve_environment_id
+    from grd_offline.online.run import Run
+    from grd_offline.online.run_folder import RunFolder
+
+    settings = _make_settings(options)
+    folder = Path(options["out"] or _default_folder(settings))
+    device, workers = choose_device(options["device"]), _count_workers(options["workers"])
+    resolve_environment_id(settings.environment)
+    files = RunFolder(folder)
+    files.check_free()
+    with Run(settings, workers=workers, device=device, observers=[files]) as run:
+        command = ["grd-offline", *sys.argv[1:]]
+        files.create(run, command=command, workers=workers, device=device)
+        _train(run, files)
+
+
+def _resume(folder: Path, options: dict[str, Any]) -> None:
+    from grd_offline.online.run import Run
+    from grd_offline.online.run_folder import RunFolder, read_settings
+
+    settings, rest = read_settings(folder)
+    device = choose_device(options["device"]) if options["device"] != "auto" else rest["device"]
+    workers = _count_workers(options["workers"] or rest["workers"])
+    files = RunFolder(folder)
+    with Run(settings, workers=workers, device=device, observers=[files]) as run:
+        for warning in files.resume(run):
+            click.echo(f"warning: {warning}", err=True)
+        click.echo(f"going on with {folder} at step {run.step:,}")
+        _train(run, files)
+
+
+def _train(run: Run, files: Any) -> None:
+    from .live import show_run
+
+    with catch_signals() as stop, show_run(run):
+        run.train(stop.is_set)
+        files.save(run)
+    files.close()
+    if stop.is_set():
+        click.echo(f"stopped at step {run.step:,}; to go on: {_resume_line(files.path)}")
+        raise SystemExit(128 + stop.signal_number)
+    click.echo(f"wrote {files.path}: {run.step:,} steps of {len(run.members)} members")
+
+
+def _resume_line(folder: Path) -> str:
+    return f"grd-offline train-online --resume {shlex.quote(str(folder))}"
+
+
+def _make_settings(options: dict[str, Any]) -> OnlineSettings:
+    from grd_offline.online.settings import OnlineSettings, parse_sets
+
+    names = (
+        "environment", "methods", "fits", "backbone", "steps", "seeds", "seed", "policy_discount",
+        "eval_every", "eval_episodes", "warmup", "max_episode_steps",
+    )  # fmt: skip
+    return OnlineSettings(
+        **{name: options[name] for name in names},
+        env_args=dict(options["env_arg"]),
+        sets=parse_sets(options["sets"]),
+        overlap=not options["alternate"],
+    )
+
+
+def _default_folder(settings: OnlineSettings) -> str:
+    name = settings.environment.rsplit("/", 1)[-1]
+    return f"runs/{name}-{'-'.join(settings.methods)}"
+
+
+def choose_device(name: str) -> str:
+    """The device that `auto`, `cpu` or `cuda` stands for here."""
+    import torch
+
+    from grd_offline.errors import DataError
+
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise DataError("no CUDA device here", field="device")
+    return name
+
+
+def _count_workers(asked: int | None) -> int:
+    from grd_offline.collect import count_cores
+
+    return count_cores() if asked is None else asked

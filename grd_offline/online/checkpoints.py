@@ -1,0 +1,113 @@
+"""Saving a run between two rounds and going on from there, bit for bit on the same machine.
+
+A checkpoint holds tensors and plain Python values only and is loaded as such: no code from the
+file runs. It is written all or nothing, so a run killed at any moment finds the last one whole.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from grd_offline.errors import DataError
+from grd_offline.online.run import Run
+from grd_offline.storage import replace_file
+
+NAME = "checkpoint.pt"
+FORMAT = "grd-offline checkpoint"
+VERSION = 1
+
+
+def save_checkpoint(run: Run, folder: Path, extra: dict[str, Any]) -> None:
+    """Write the run's state to `folder`; `extra` is handed back by `load_checkpoint`."""
+    contents = {
+        "format": FORMAT,
+        "version": VERSION,
+        "members": [member.name for member in run.members],
+        "settings": run.settings.to_json(),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "run": _to_plain(run.state()),
+        "extra": _to_plain(extra),
+    }
+    with replace_file(folder / NAME) as output:
+        torch.save(contents, output)  # type: ignore[arg-type]
+
+
+def load_checkpoint(run: Run, folder: Path) -> tuple[dict[str, Any], list[str]]:
+    """Put the run where it was saved; gives `extra`, and what may keep it from being exact."""
+    path = folder / NAME
+    contents = _read(path)
+    names = [member.name for member in run.members]
+    if contents["members"] != names:
+        raise DataError(f"expected members {names}, got {contents['members']}", file=path)
+    try:
+        run.load_state(_from_plain(contents["run"]))
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise DataError(f"does not fit this run: {error}", file=path) from error
+    return _from_plain(contents["extra"]), _find_differences(contents)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise DataError("no checkpoint here", file=path)
+    try:
+        contents = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises whatever its reader meets
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DataError(f"not a checkpoint: {reason}", file=path) from error
+    if not isinstance(contents, dict) or contents.get("format") != FORMAT:
+        raise DataError("not a checkpoint of grd-offline", file=path)
+    if contents.get("version") != VERSION:
+        raise DataError(
+            f"expected version {VERSION}, got {contents.get('version')!r:.40}", file=path
+        )
+    return contents
+
+
+def _find_differences(contents: dict[str, Any]) -> list[str]:
+    found = []
+    for name, now in (("threads", torch.get_num_threads()), ("torch", torch.__version__)):
+        if contents[name] != now:
+            found.append(f"{name} was {contents[name]} and is {now}: going on, but not bit for bit")
+    return found
+
+
+_ARRAY = "array"
+
+
+def _to_plain(value: Any) -> Any:
+    """Arrays become tensors in a marked list, named tuples lists: what a safe loader takes."""
+    if isinstance(value, np.ndarray):
+        numbers = value.view(np.int64) if value.dtype == np.uint64 else value
+        return {_ARRAY: torch.from_numpy(np.array(numbers)), "dtype": str(value.dtype)}
+    if isinstance(value, Tensor):
+        return value.detach().cpu().clone()
+    if isinstance(value, dict):
+        return {str(name): _to_plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_to_plain(part) for part in value]
+    if isinstance(value, np.generic):
+        return value.item()
+    return value
+
+
+def _from_plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        if _ARRAY in value:
+            numbers = value[_ARRAY].numpy()
+            return numbers.view(np.uint64) if value["dtype"] == "uint64" else numbers
+        return {name: _from_plain(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_from_plain(part) for part in value]
+    return value
+
+
+def has_checkpoint(folder: str | os.PathLike[str]) -> bool:
+    """Whether a run was saved there."""
+    return (Path(folder) / NAME).is_file()

@@ -1,0 +1,275 @@
+"""All that learns in a run, and one update of all members.
+
+An update draws steps, lets every source of reward learn from them and from whole episodes, and
+then trains the policies on the rewards that the sources name. On CUDA it is recorded once as a
+graph and replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from grd_offline.graph import compact_closure, compact_one_hop
+from grd_offline.losses import SparsityWeights
+from grd_offline.online.draws import draw_uniform
+from grd_offline.online.generative import NEURAL, PAPER, Generative
+from grd_offline.online.policy import Policy
+from grd_offline.online.quadratic import Quadratic
+from grd_offline.online.replay import FinishedEpisode, Replay, Steps
+from grd_offline.online.rrd import Rrd
+from grd_offline.online.settings import Member, OnlineSettings
+from grd_offline.online.sources import Delayed, Ircr, Oracle, Source
+
+STREAM = 0
+
+
+class Learner:
+    """Replay, sources of reward and policies of all members."""
+
+    def __init__(
+        self,
+        settings: OnlineSettings,
+        members: Sequence[Member],
+        *,
+        states: int,
+        low: ArrayLike,
+        high: ArrayLike,
+        step_limit: int,
+        device: torch.device,
+        capture: bool = True,
+    ) -> None:
+        self.settings, self.members, self.device = settings, list(members), device
+        count, actions = len(self.members), len(np.asarray(low))
+        capacity = max(min(settings.replay, settings.steps), step_limit)
+        self.replay = Replay(count, capacity, states, actions, step_limit, device)
+        self.policy = Policy(
+            settings.backbone,
+            states,
+            low,
+            high,
+            seeds=[member.seed for member in members],
+            hidden=settings.hidden,
+            rates=self._tensor(member.learning_rate for member in members),
+            discounts=self._tensor(member.policy_discount for member in members),
+            target_rate=settings.target_rate,
+        )
+        self.sources = self._make_sources()
+        self.counter = torch.zeros((), dtype=torch.int64, device=device)
+        self.updates = 0
+        self.mask = torch.ones((count, states), device=device)
+        self._absent = np.zeros((count, states), np.int64)
+        self._seeds = torch.tensor([member.seed for member in members], device=device)
+        self._capture = capture and device.type == "cuda"
+        self._draw = self._draw_steps
+        self._rewards = [source.compute_rewards for source in self.sources]
+        if self._capture:
+            self._compile()
+        self._graphs: dict[tuple[bool, int], Callable[[], None]] = {}
+
+    def _tensor(self, values: Any) -> Tensor:
+        return torch.tensor(list(values), dtype=torch.float32, device=self.device)
+
+    def _make_sources(self) -> list[Source]:
+        sources = []
+        kinds = [member.kind for member in self.members]
+        for kind in dict.fromkeys(kinds):
+            first = kinds.index(kind)
+            sources.append(self._make_source(kind, slice(first, first + kinds.count(kind))))
+        return sources
+
+    def _make_source(self, kind: str, where: slice) -> Source:
+        members = self.members[where]
+        simple = {"none": Delayed, "oracle": Oracle, "ircr": Ircr, "closed-form": Quadratic}
+        if kind in simple:
+            return simple[kind](where, self.replay)
+        seeds = [member.seed for member in members]
+        rates = self._tensor(member.model_rate for member in members)
+        episodes, hidden = self.settings.episodes, self.settings.hidden
+        if kind == "rrd":
+            return Rrd(
+                where,
+                self.replay,
+                seeds=seeds,
+                unbiased=[member.method == "rrd-unbiased" for member in members],
+                episodes=episodes,
+                hidden=hidden,
+                rates=rates,
+            )
+        columns = zip(*(member.lambdas for member in members), strict=True)
+        return Generative(
+            where,
+            self.replay,
+            settings=PAPER if kind == "paper" else NEURAL,
+            seeds=seeds,
+            episodes=episodes,
+            hidden=hidden,
+            rates=rates,
+            lambdas=SparsityWeights(*(self._tensor(c) for c in columns)),  # type: ignore[arg-type]
+        )
+
+    def add(self, member: int, episode: FinishedEpisode) -> None:
+        """Take in a finished episode of a member."""
+        self.replay.add(member, episode)
+        source, place = self.find_source(member)
+        source.add(place, episode)
+
+    def find_source(self, member: int) -> tuple[Source, int]:
+        """The source of a member's reward, and the member's place in it."""
+        for source in self.sources:
+            if source.members.start <= member < source.members.stop:
+                return source, member - source.members.start
+        raise IndexError(member)
+
+    def refresh(self) -> None:
+        """After a round: sources take in what is new, and policies see the new compact state."""
+        for source in self.sources:
+            source.refresh()
+        wanted = self.compute_compact()
+        self._absent = np.where(wanted, 0, self._absent + self.settings.round_steps)
+        seen = self._absent <= self.settings.compact_patience
+        self.mask.copy_(torch.from_numpy(seen.astype(np.float32)))
+
+    def compute_compact(self) -> NDArray[np.bool_]:
+        """(member, state) the compact state as the masks now have it."""
+        find = compact_closure if self.settings.compact == "closure" else compact_one_hop
+        wanted = np.ones(self._absent.shape, np.bool_)
+        for index, member in enumerate(self.members):
+            source, place = self.find_source(index)
+            if source.masks is not None and member.method == "grd":
+                to_reward = source.masks.state_to_reward[place].numpy(force=True)
+                to_state = source.masks.state_to_state[place].numpy(force=True)
+                wanted[index] = find(to_reward, to_state)
+        return wanted
+
+    def run_updates(self, count: int) -> None:
+        """So many updates of every member."""
+        for _ in range(count):
+            with_actor = self.policy.moves_actor(self.updates)
+            if self._capture:
+                self._find_graph(with_actor)()
+            else:
+                self._update(with_actor)
+            self.updates += 1
+
+    def _update(self, with_actor: bool) -> None:
+        self.counter += 1
+        steps, noise = self._draw(self.counter)
+        parts = []
+        for source, compute_rewards in zip(self.sources, self._rewards, strict=True):
+            own = steps
+            if len(self.sources) > 1:
+                own = Steps(*(part[source.members] for part in steps))
+            source.update(own, self.counter)
+            with torch.no_grad():
+                parts.append(compute_rewards(own))
+        rewards = torch.cat(parts) if len(parts) > 1 else parts[0]
+        self.policy.update(steps, rewards, self.mask, noise, with_actor=with_actor)
+
+    def _draw_steps(self, counter: Tensor) -> tuple[Steps, Tensor]:
+        batch = self.settings.batch
+        numbers = batch * (1 + self.policy.uniforms)
+        uniform = draw_uniform(self._seeds, counter, numbers, stream=STREAM)
+        noise = uniform[:, batch:].view(len(self.members), batch, -1)
+        return self.replay.draw_steps(uniform[:, :batch]), noise
+
+    def _compile(self) -> None:
+        torch.set_float32_matmul_precision("high")
+        self._draw = torch.compile(self._draw_steps, dynamic=False)
+        self.policy.compile()
+        for source in self.sources:
+            source.compile()
+        self._rewards = [
+            torch.compile(source.compute_rewards, dynamic=False) for source in self.sources
+        ]
+
+    def _find_graph(self, with_actor: bool) -> Callable[[], None]:
+        """The recorded update; recorded anew when episodes have become longer."""
+        key = (with_actor, self.replay.longest)
+        if key not in self._graphs:
+            if key[1] not in (longest for _, longest in self._graphs):
+                self._graphs.clear()
+            self._graphs[key] = self._record(with_actor)
+        return self._graphs[key]
+
+    def _record(self, with_actor: bool) -> Callable[[], None]:
+        """Record an update; what is done on the way is undone."""
+        kept = _copy_tensors(self.state())
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                self._update(with_actor)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._update(with_actor)
+        _restore_tensors(self.state(), kept)
+        return graph.replay
+
+    def export_actors(self) -> NDArray[np.float32]:
+        """(member, number) weights for `grd_offline.actors`, masks worked in."""
+        return self.policy.export_actors(self.mask)
+
+    def count_skipped(self) -> NDArray[np.int64]:
+        """(member,) updates left out because they were not finite, of policies and sources."""
+        policy = self.policy
+        critics = policy.critic_adam.skipped.view(len(self.members), -1).amax(1)
+        total = critics + policy.actor_adam.skipped.squeeze(1)
+        total = total + torch.cat([source.skipped for source in self.sources])
+        return total.numpy(force=True).astype(np.int64)
+
+    def state(self) -> dict[str, Any]:
+        """Networks, optimisers and counters: what an update changes."""
+        return {
+            "counter": self.counter,
+            "policy": self.policy.state(),
+            "sources": [source.state() for source in self.sources],
+        }
+
+    def save_state(self) -> dict[str, Any]:
+        """Everything that a resumed run needs."""
+        return {
+            **self.state(),
+            "updates": self.updates,
+            "absent": self._absent,
+            "mask": self.mask,
+            "replay": self.replay.state(),
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go on from what `save_state` gave."""
+        self.counter.copy_(state["counter"])
+        self.policy.load_state(state["policy"])
+        for source, part in zip(self.sources, state["sources"], strict=True):
+            source.load_state(part)
+        self.updates = int(state["updates"])
+        self._absent = np.array(state["absent"])
+        self.mask.copy_(state["mask"])
+        self.replay.load_state(state["replay"])
+
+
+def _copy_tensors(state: Any) -> Any:
+    if isinstance(state, Tensor):
+        return state.clone()
+    if isinstance(state, dict):
+        return {name: _copy_tensors(part) for name, part in state.items()}
+    if isinstance(state, list | tuple):
+        return [_copy_tensors(part) for part in state]
+    return None
+
+
+def _restore_tensors(state: Any, kept: Any) -> None:
+    if isinstance(state, Tensor):
+        state.copy_(kept)
+    elif isinstance(state, dict):
+        for name, part in state.items():
+            _restore_tensors(part, kept[name])
+    elif isinstance(state, list | tuple):
+        for part, copy in zip(state, kept, strict=True):
+            _restore_tensors(part, copy)

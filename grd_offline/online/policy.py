@@ -1,0 +1,234 @@
+"""SAC, TD3 and DDPG for many members at once, on the compact state.
+
+Each member has its own actor, critics and target networks; one batched product steps them all.
+Observations are multiplied by the member's compact mask before any network sees them, those of
+the next step as well. Actions are stored in the environment's units; critics see them between
+-1 and 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+
+from grd_offline.nn import Stack
+from grd_offline.online.draws import to_normal
+from grd_offline.online.optimiser import Adam, Flat
+from grd_offline.online.policy_losses import (
+    bellman_target,
+    critic_loss,
+    deterministic_actor_loss,
+    sac_actor_loss,
+    squash,
+    temperature_loss,
+)
+from grd_offline.online.replay import Steps
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+Module = TypeVar("Module", bound=nn.Module)
+BACKBONES = ("sac", "td3", "ddpg")
+SMOOTHING, SMOOTHING_LIMIT = 0.2, 0.5
+"""TD3: noise on the target's action, and where it is cut off."""
+ACTOR_EVERY = 2
+"""TD3: the actor steps with every second update of the critics."""
+
+
+def build_members(build: Callable[[torch.Generator], Module], seeds: Sequence[int]) -> Module:
+    """One module for all members, each started from its own seed as if it were alone."""
+    parts = [build(torch.Generator().manual_seed(seed)) for seed in seeds]
+    together = [dict(part.named_parameters()) for part in parts]
+    for name, parameter in parts[0].named_parameters():
+        parameter.data = torch.cat([part[name].detach() for part in together], 0)
+    return parts[0]
+
+
+class Temperature(nn.Module):
+    """log alpha of each member, 0 at first."""
+
+    def __init__(self, members: int) -> None:
+        super().__init__()
+        self.logarithm = nn.Parameter(torch.zeros(members, 1))
+
+
+class Policy:
+    """The actors and critics of all members, and one update of them."""
+
+    def __init__(
+        self,
+        backbone: str,
+        states: int,
+        low: ArrayLike,
+        high: ArrayLike,
+        *,
+        seeds: Sequence[int],
+        hidden: Sequence[int],
+        rates: Float[Tensor, "member"],
+        discounts: Float[Tensor, "member"],
+        target_rate: float,
+    ) -> None:
+        if backbone not in BACKBONES:
+            raise ValueError(f"backbone: expected one of {', '.join(BACKBONES)}, got {backbone!r}")
+        self.backbone, self.members, self.target_rate = backbone, len(seeds), target_rate
+        device = rates.device
+        bounds = (np.asarray(bound, np.float32) for bound in (low, high))
+        lowest, highest = (torch.from_numpy(bound).to(device) for bound in bounds)
+        self.centre, self.half = (highest + lowest) / 2, (highest - lowest) / 2
+        self.actions, self.states = len(self.centre), states
+        self.critics = 1 if backbone == "ddpg" else 2
+        self.discounts = discounts
+        outputs = self.actions * (2 if backbone == "sac" else 1)
+        self.actor_sizes = (states, *hidden, outputs)
+        critic_sizes = (states + self.actions, *hidden, 1)
+
+        def make_actor(generator: torch.Generator) -> Stack:
+            return Stack(1, self.actor_sizes, generator=generator)
+
+        def make_critics(generator: torch.Generator) -> Stack:
+            return Stack(self.critics, critic_sizes, generator=generator)
+
+        self.actor = build_members(make_actor, [seed * 4 for seed in seeds]).to(device)
+        self.critic = build_members(make_critics, [seed * 4 + 1 for seed in seeds]).to(device)
+        self.target_critic = build_members(make_critics, [seed * 4 + 1 for seed in seeds])
+        self.target_actor = build_members(make_actor, [seed * 4 for seed in seeds])
+        self.temperature = Temperature(self.members).to(device)
+        self.target_entropy = -float(self.actions)
+        self.actor_adam = Adam(Flat([self.actor]), rates)
+        self.critic_adam = Adam(Flat([self.critic]), rates.repeat_interleave(self.critics))
+        self.temperature_adam = Adam(Flat([self.temperature]), rates)
+        self.critic_targets = Flat([self.target_critic.to(device)])
+        self.actor_targets = Flat([self.target_actor.to(device)])
+        for target in (self.target_critic, self.target_actor):
+            target.requires_grad_(False)
+        self._value_critics, self._value_actors = self._critic_losses, self._actor_losses
+        self.losses = torch.zeros((2, self.members), device=device)
+        """Of critics and actor at the last update, for the log."""
+
+    @property
+    def uniforms(self) -> int:
+        """Random numbers per step of a batch."""
+        return {"sac": 2, "td3": 1, "ddpg": 0}[self.backbone] * self.actions
+
+    def moves_actor(self, update: int) -> bool:
+        """Whether the actor steps with this update."""
+        return self.backbone != "td3" or update % ACTOR_EVERY == 0
+
+    def update(
+        self,
+        steps: Steps,
+        rewards: Float[Tensor, "member batch"],
+        mask: Float[Tensor, "member state"],
+        uniform: Float[Tensor, "member batch number"],
+        *,
+        with_actor: bool = True,
+    ) -> None:
+        """One step of the critics, one of the actor, and the targets follow."""
+        losses = self._value_critics(steps, rewards, mask, uniform[..., : self.actions])
+        self.critic_adam.step(losses.flatten())
+        self.losses[0] = losses.detach().mean(1)
+        if with_actor:
+            noise = uniform[..., self.actions :]
+            actor, temperature = self._value_actors(steps.observations, mask, noise)
+            self.actor_adam.step(actor)
+            if temperature is not None:
+                self.temperature_adam.step(temperature)
+            self.losses[1] = actor.detach()
+        with torch.no_grad():
+            targets_and_sources = [(self.critic_targets, self.critic_adam)]
+            if self.backbone != "sac" and with_actor:
+                targets_and_sources.append((self.actor_targets, self.actor_adam))
+            for target, source in targets_and_sources:
+                target.values.lerp_(source.flat.values, self.target_rate)
+
+    def compile(self) -> None:
+        """Fuse what lies between the matrix products; for devices where that pays."""
+        self._value_critics = torch.compile(self._critic_losses, dynamic=False)
+        self._value_actors = torch.compile(self._actor_losses, dynamic=False)
+        for adam in (self.critic_adam, self.actor_adam, self.temperature_adam):
+            adam.compile()
+
+    def _critic_losses(self, steps: Steps, rewards: Tensor, mask: Tensor, noise: Tensor) -> Tensor:
+        """(member, critic)"""
+        observations = steps.observations * mask.unsqueeze(1)
+        following = steps.next_observations * mask.unsqueeze(1)
+        actions = (steps.actions - self.centre) / self.half
+        with torch.no_grad():
+            next_values = self._value_next(following, to_normal(noise))
+            targets = bellman_target(
+                rewards, steps.terminated, next_values, discount=self.discounts
+            )
+        return critic_loss(self._value(self.critic, observations, actions), targets)
+
+    def _value_next(self, observations: Tensor, noise: Tensor) -> Tensor:
+        """(member, batch) value of the next state by the target networks."""
+        if self.backbone == "sac":
+            actions, log_density = squash(*self._gaussian(observations), noise)
+            values = self._value(self.target_critic, observations, actions).amin(1)
+            return values - self.temperature.logarithm.exp() * log_density
+        actions = torch.tanh(self.target_actor(observations))
+        if self.backbone == "td3":
+            noise = (SMOOTHING * noise).clamp(-SMOOTHING_LIMIT, SMOOTHING_LIMIT)
+            actions = (actions + noise).clamp(-1, 1)
+        return self._value(self.target_critic, observations, actions).amin(1)
+
+    def _actor_losses(
+        self, observations: Tensor, mask: Tensor, noise: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        """(member,) of the actor and, for SAC, of the temperature."""
+        observations = observations * mask.unsqueeze(1)
+        if self.backbone != "sac":
+            actions = torch.tanh(self.actor(observations))
+            return deterministic_actor_loss(self._value(self.critic, observations, actions)), None
+        actions, log_density = squash(*self._gaussian(observations), to_normal(noise))
+        values = self._value(self.critic, observations, actions)
+        logarithm = self.temperature.logarithm.squeeze(1)
+        return (
+            sac_actor_loss(values, log_density, temperature=logarithm.detach().exp()),
+            temperature_loss(logarithm, log_density.detach(), target_entropy=self.target_entropy),
+        )
+
+    def _gaussian(self, observations: Tensor) -> tuple[Tensor, Tensor]:
+        mean, log_std = self.actor(observations).chunk(2, -1)
+        return mean, log_std
+
+    def _value(self, critic: Stack, observations: Tensor, actions: Tensor) -> Tensor:
+        """(member, critic, batch)"""
+        inputs = torch.cat([observations, actions], -1)
+        if self.critics > 1:
+            inputs = inputs.unsqueeze(1).expand(-1, self.critics, -1, -1).flatten(0, 1)
+        values = cast(Tensor, critic(inputs))
+        return values.view(self.members, self.critics, -1)
+
+    @torch.no_grad()
+    def export_actors(self, mask: Float[Tensor, "member state"]) -> NDArray[np.float32]:
+        """(member, number) the actors' weights, layer by layer, with the masks worked in."""
+        parts = []
+        for layer, (weight, bias) in enumerate(
+            zip(self.actor.weights, self.actor.biases, strict=True)
+        ):
+            kept = weight * mask.unsqueeze(2) if layer == 0 else weight
+            parts += [kept.flatten(1), bias.flatten(1)]
+        return torch.cat(parts, 1).numpy(force=True)
+
+    def state(self) -> dict[str, Any]:
+        """Everything that a resumed run needs."""
+        return {
+            "actor": self.actor_adam.state(),
+            "critic": self.critic_adam.state(),
+            "temperature": self.temperature_adam.state(),
+            "targets": {"critic": self.critic_targets.values, "actor": self.actor_targets.values},
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Take over what `state` gave."""
+        self.actor_adam.load_state(state["actor"])
+        self.critic_adam.load_state(state["critic"])
+        self.temperature_adam.load_state(state["temperature"])
+        self.critic_targets.values.copy_(state["targets"]["critic"])
+        self.actor_targets.values.copy_(state["targets"]["actor"])

@@ -1,0 +1,302 @@
+"""`grd` with `--fit closed-form`: the reward as a quadratic of the step, solved for exactly.
+
+    r(x) = c + sum_i (b_i z_i) + sum_{i<=j} q_ij z_i z_j,   z = (x - mean) / std of x = (s, a)
+
+An episode's return is then linear in its sums of z_i and z_i z_j, which follow from the sums of
+x_i x_j: these are all that is kept of an episode. When one ends, the coefficients are solved for
+again (a Gaussian prior, a variance for each effect, found by the evidence and carried on from
+solve to solve), and the policy trains on the new reward at once.
+
+The masks of the dynamics come from sums as well: s_i' is regressed on all inputs and their
+squares, and an input stays a cause if leaving it out costs more than BIC allows.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from grd_offline.decompose.quadratic import QuadraticFunction
+from grd_offline.nn import Masks
+from grd_offline.online.replay import FinishedEpisode, Replay, Steps
+from grd_offline.online.sources import Source
+
+Array = NDArray[np.float64]
+MOST_PAIRED = 32
+"""With more inputs than this only their squares enter, no products of two."""
+WINDOW = 2000
+"""Episodes that are remembered: the newest."""
+SHARE = 1e-3
+"""An input belongs to the mask if it carries this share of the reward's variance."""
+ITERATIONS, FURTHER_ITERATIONS, FEW = 8, 3, 50
+"""Fixed-point steps per solve while a member has few episodes, and later."""
+NOISE_FLOOR = 1e-4
+
+
+class Quadratic(Source):
+    """The closed form of some members."""
+
+    def __init__(self, members: slice, replay: Replay) -> None:
+        super().__init__(members, replay)
+        self.states, self.actions = replay.observations.shape[-1], replay.actions.shape[-1]
+        inputs = self.states + self.actions
+        device = replay.device
+        self.solvers = [Solver(self.states, self.actions) for _ in range(self.size)]
+        self._changed = [False] * self.size
+        self._mean = torch.zeros((self.size, 1, inputs), device=device)
+        self._std = torch.ones((self.size, 1, inputs), device=device)
+        self._constant = torch.zeros((self.size, 1), device=device)
+        self._linear = torch.zeros((self.size, inputs, 1), device=device)
+        self._products = torch.zeros((self.size, inputs, inputs), device=device)
+        self._set_masks()
+
+    def add(self, member: int, episode: FinishedEpisode) -> None:
+        self.solvers[member].add(episode)
+        self._changed[member] = True
+
+    def refresh(self) -> None:
+        """Solve again for every member that has finished an episode."""
+        if not any(self._changed):
+            return
+        for member, solver in enumerate(self.solvers):
+            if self._changed[member]:
+                self._changed[member] = False
+                self._take(member, solver.solve())
+        self._set_masks()
+
+    def _take(self, member: int, solution: Solution) -> None:
+        targets = (self._mean, self._std, self._constant, self._linear, self._products)
+        for target, value in zip(targets, solution, strict=True):
+            sent = torch.from_numpy(np.asarray(value, np.float32)).to(target.device)
+            target[member] = sent.view(target[member].shape)
+
+    def _set_masks(self) -> None:
+        parts = [solver.masks for solver in self.solvers]
+        device = self._mean.device
+        stacked = [np.stack(edges).astype(np.float32) for edges in zip(*parts, strict=True)]
+        self.masks = Masks(*(torch.from_numpy(edges).to(device) for edges in stacked))
+
+    def compute_rewards(self, steps: Steps) -> Tensor:
+        inputs = torch.cat([steps.observations, steps.actions], -1)
+        inputs = (inputs - self._mean) / self._std  # (member, batch, input)
+        slopes = torch.baddbmm(self._linear.mT, inputs, self._products)
+        return (slopes * inputs).sum(-1) + self._constant
+
+    def export(self, member: int) -> QuadraticFunction:
+        solution = self.solvers[member].solution
+        return QuadraticFunction(states=self.states, **solution._asdict())
+
+    def state(self) -> dict[str, Any]:
+        return {"solvers": [solver.state() for solver in self.solvers]}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        for member, (solver, part) in enumerate(zip(self.solvers, state["solvers"], strict=True)):
+            solver.load_state(part)
+            self._take(member, solver.solution)
+        self._set_masks()
+
+
+class Solution(NamedTuple):
+    """r = constant + linear . z + z' products z with z = (x - mean) / std."""
+
+    mean: Array
+    std: Array
+    constant: Array
+    linear: Array
+    products: Array
+    """(input, input), upper triangle."""
+
+
+class Solver:
+    """The sums of one member's episodes, and what they say."""
+
+    def __init__(self, states: int, actions: int) -> None:
+        self.states, self.actions = states, actions
+        self.inputs = states + actions
+        self.paired = self.inputs <= MOST_PAIRED
+        first, second = np.triu_indices(self.inputs)
+        if not self.paired:
+            first = second = np.arange(self.inputs)
+        self._first, self._second = first, second
+        self._moments: deque[Array] = deque(maxlen=WINDOW)
+        self._returns: deque[float] = deque(maxlen=WINDOW)
+        self._dynamics = _Regression(states, actions)
+        # an effect per input (z_i and z_i^2) and one per pair
+        single = np.arange(self.inputs)
+        pairs = np.where(first == second, first, self.inputs + np.arange(len(first)))
+        self._effects = np.unique(np.concatenate([single, pairs]), return_inverse=True)[1]
+        self._variances = np.full(self._effects.max() + 1, 1.0)
+        self._noise = 1.0
+        self.masks = self._full_masks()
+        self.solution = Solution(
+            np.zeros(self.inputs),
+            np.ones(self.inputs),
+            np.zeros(1),
+            np.zeros(self.inputs),
+            np.zeros((self.inputs, self.inputs)),
+        )
+
+    def _full_masks(self) -> tuple[Array, Array, Array, Array]:
+        states, actions = self.states, self.actions
+        shapes = ((states,), (actions,), (states, states), (actions, states))
+        return tuple(np.ones(shape) for shape in shapes)  # type: ignore[return-value]
+
+    def add(self, episode: FinishedEpisode) -> None:
+        """Keep an episode's sums: T, the sums of x_i, of x_i^2 and of x_i x_j."""
+        values = np.hstack([episode.observations[:-1], episode.actions]).astype(np.float64)
+        if self.paired:
+            second = (values.T @ values)[self._first, self._second]
+        else:
+            second = (values**2).sum(0)
+        self._moments.append(np.concatenate([[float(len(values))], values.sum(0), second]))
+        self._returns.append(float(episode.rewards.sum()))
+        self._dynamics.add(values, episode.observations[1:].astype(np.float64))
+
+    def solve(self) -> Solution:
+        """The coefficients by the evidence, masks by what each input carries."""
+        moments, returns = np.stack(self._moments), np.array(self._returns)
+        lengths = moments[:, 0]
+        total = moments.sum(0) / lengths.sum()
+        mean = total[1 : 1 + self.inputs]
+        is_square = self._first == self._second
+        variance = total[1 + self.inputs :][is_square] - mean**2
+        std = np.sqrt(np.maximum(variance, 0))
+        moving = std > 1e-6 * (1 + np.abs(mean))
+        std = np.where(moving, std, 1.0)
+        columns = self._standardise(moments, mean, std)
+        centres = columns.sum(0) / lengths.sum()
+        # constant: c T + sum of features; features centred over steps, so that c is sum R / sum T
+        constant = returns.sum() / lengths.sum()
+        root = np.sqrt(lengths)
+        design = (columns - np.outer(lengths, centres)) / root[:, None]
+        design[:, ~np.concatenate([moving, (moving[self._first] & moving[self._second])])] = 0
+        target = (returns - constant * lengths) / root
+        weights = self._maximise_evidence(design, target)
+        linear, products = weights[: self.inputs], np.zeros((self.inputs, self.inputs))
+        products[self._first, self._second] = weights[self.inputs :]
+        self.solution = Solution(
+            mean, std, np.array([constant - centres @ weights]), linear, products
+        )
+        self._set_masks(weights)
+        return self.solution
+
+    def _standardise(self, moments: Array, mean: Array, std: Array) -> Array:
+        """(episode, feature) sums of z_i and z_i z_j from those of x_i and x_i x_j."""
+        lengths, sums = moments[:, :1], moments[:, 1 : 1 + self.inputs]
+        products = moments[:, 1 + self.inputs :]
+        first, second = self._first, self._second
+        mixed = products - sums[:, first] * mean[second] - sums[:, second] * mean[first]
+        mixed = (mixed + lengths * (mean[first] * mean[second])) / (std[first] * std[second])
+        return np.hstack([(sums - lengths * mean) / std, mixed])
+
+    def _maximise_evidence(self, design: Array, target: Array) -> Array:
+        """Posterior mean of the weights; variances by a few fixed-point steps from the last."""
+        power = max(float((target**2).mean()), 1e-12)
+        floor = NOISE_FLOOR * power
+        if len(target) <= 20 or not np.isfinite(self._noise):
+            self._variances[:] = power / max(1, design.shape[1])
+            self._noise = 0.1 * power
+        gram, cross = design.T @ design, design.T @ target
+        weights = np.zeros(design.shape[1])
+        sizes = np.bincount(self._effects)
+        for _ in range(ITERATIONS if len(target) <= FEW else FURTHER_ITERATIONS):
+            scale = np.sqrt(self._variances[self._effects])
+            inner = gram * np.outer(scale, scale) / self._noise
+            inner[np.diag_indices_from(inner)] += 1.0
+            inverse = np.linalg.inv(inner)
+            weights = scale * (inverse @ (scale * cross)) / self._noise
+            # how well the data determine each weight, from 0 to 1
+            known = np.clip(1.0 - np.diag(inverse), 0.0, 1.0)
+            effect_known = np.bincount(self._effects, known)
+            power_of = np.bincount(self._effects, weights**2)
+            # a weak pull towards what all effects share keeps few data from deciding too early
+            shared = power_of.sum() / max(effect_known.sum(), 1e-9)
+            pull = 0.05 * sizes
+            self._variances = (power_of + pull * shared * 0.01) / (effect_known + pull)
+            self._variances = np.maximum(self._variances, 1e-9 * power)
+            gap = target - design @ weights
+            free = max(len(target) - float(known.sum()), 0.1 * len(target), 1.0)
+            self._noise = max(float(gap @ gap) / free, floor)
+        return weights
+
+    def _set_masks(self, weights: Array) -> None:
+        carried = np.zeros(self.inputs)
+        # z has variance 1 over steps; z_i z_j about 1, z_i^2 about 2
+        power = weights**2
+        carried += power[: self.inputs]
+        np.add.at(carried, self._first, power[self.inputs :])
+        np.add.at(carried, self._second, power[self.inputs :])
+        kept = carried > SHARE * max(float(power.sum()), 1e-300)
+        to_state = self._dynamics.find_edges()
+        states = self.states
+        self.masks = (
+            kept[:states].astype(np.float64),
+            kept[states:].astype(np.float64),
+            to_state[:states],
+            to_state[states:],
+        )
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "moments": np.array(self._moments),
+            "returns": np.array(self._returns),
+            "variances": self._variances,
+            "noise": self._noise,
+            "solution": tuple(self.solution),
+            "masks": self.masks,
+            "gram": self._dynamics.gram,
+            "cross": self._dynamics.cross,
+            "squares": self._dynamics.squares,
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self._moments = deque(np.asarray(state["moments"]), maxlen=WINDOW)
+        self._returns = deque(np.asarray(state["returns"]).tolist(), maxlen=WINDOW)
+        self._variances, self._noise = np.array(state["variances"]), float(state["noise"])
+        self.solution = Solution(*(np.array(part) for part in state["solution"]))
+        self.masks = tuple(np.array(part) for part in state["masks"])  # type: ignore[assignment]
+        self._dynamics.gram = np.array(state["gram"])
+        self._dynamics.cross = np.array(state["cross"])
+        self._dynamics.squares = np.array(state["squares"])
+
+
+class _Regression:
+    """s' on (1, x, x^2) of all steps so far, kept as sums."""
+
+    def __init__(self, states: int, actions: int) -> None:
+        self.states, self.inputs = states, states + actions
+        size = 1 + 2 * self.inputs
+        self.gram, self.cross = np.zeros((size, size)), np.zeros((size, states))
+        self.squares = np.zeros(states)
+
+    def add(self, values: Array, following: Array) -> None:
+        change = following - values[:, : self.states]
+        columns = np.hstack([np.ones((len(values), 1)), values, values**2])
+        self.gram += columns.T @ columns
+        self.cross += columns.T @ change
+        self.squares += (change**2).sum(0)
+
+    def find_edges(self) -> Array:
+        """(input, state) 1 where x_i is a cause of s_j': dropping it costs more than BIC allows.
+
+        Every state is a cause of itself: s' is s and a change.
+        """
+        count = max(self.gram[0, 0], 2.0)
+        scale = np.sqrt(np.maximum(np.diag(self.gram) / count, 1e-12))
+        gram = self.gram / np.outer(scale, scale) / count
+        inverse = np.linalg.pinv(gram + 1e-9 * np.eye(len(gram)), hermitian=True)
+        weights = inverse @ (self.cross / scale[:, None] / count)
+        explained = (weights * (self.cross / scale[:, None] / count)).sum(0)
+        residual = np.maximum(self.squares / count - explained, 1e-9 * self.squares / count + 1e-12)
+        spread = np.maximum(np.diag(inverse), 1e-12)[:, None] * residual / count
+        strength = weights**2 / spread  # (column, state) squared t of each coefficient
+        linear, square = strength[1 : 1 + self.inputs], strength[1 + self.inputs :]
+        # Many coefficients are looked at: BIC's log n, and as much again for the search.
+        edges = np.maximum(linear, square) > 2 * np.log(count)
+        edges[: self.states] |= np.eye(self.states, dtype=bool)
+        return np.asarray(edges, np.float64)

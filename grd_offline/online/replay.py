@@ -1,0 +1,291 @@
+"""Finished episodes of all members, on the device, ready to be drawn from.
+
+Each member has a ring of rows: an episode's T observations and the last one lie one after the
+other, so that the next observation is one row further and nothing is stored twice. A ring of
+places says which rows are steps, a ring of episodes where each begins and what it returned. Where
+there is no room, the oldest episodes leave.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from grd_offline.online.draws import to_index
+
+
+class FinishedEpisode(NamedTuple):
+    """What happened from a reset to the end."""
+
+    observations: NDArray[np.float32]
+    """(T + 1, state)"""
+    actions: NDArray[np.float32]
+    """(T, action)"""
+    rewards: NDArray[np.float64]
+    """(T,) of the environment: only their sum is for the learner to see."""
+    terminated: bool
+    """The end is part of the task, not of a clock."""
+
+
+class Steps(NamedTuple):
+    """Single steps, drawn at random; all (member, batch, ...)."""
+
+    observations: Tensor
+    actions: Tensor
+    next_observations: Tensor
+    terminated: Tensor
+    """1.0 where nothing follows."""
+    delayed: Tensor
+    """What the environment hands out at this step: the return at the last, else 0."""
+    true: Tensor
+    """The reward that nobody is told: for `oracle` alone."""
+    returns: Tensor
+    """Of the step's episode."""
+
+
+class Stretch(NamedTuple):
+    """Whole episodes, one after the other without gaps, filled up at the end."""
+
+    observations: Tensor
+    """(member, row, state)"""
+    actions: Tensor
+    """(member, row, action)"""
+    valid: Tensor
+    """(member, episode, row) whether the row is a step of that episode."""
+    lengths: Tensor
+    """(member, episode)"""
+    returns: Tensor
+    """(member, episode)"""
+
+
+class Draw(NamedTuple):
+    """Some steps of some episodes; all (member, episode, ...)."""
+
+    observations: Tensor
+    actions: Tensor
+    next_observations: Tensor
+    valid: Tensor
+    """(member, episode, draw) False where an episode has fewer steps than were asked for."""
+    lengths: Tensor
+    returns: Tensor
+
+
+_ROWS = ("observations", "actions", "numbers")
+_RINGS = ("places", "episode_first", "episode_lengths", "episode_returns")
+
+
+class Replay:
+    """A ring of finished episodes for each member."""
+
+    def __init__(
+        self,
+        members: int,
+        capacity: int,
+        states: int,
+        actions: int,
+        longest: int,
+        device: torch.device,
+    ) -> None:
+        self.capacity, self.device = capacity, device
+        self.limit = longest
+        """Steps that no episode exceeds."""
+        # Last observations need rows too; with very short episodes somewhat fewer steps fit.
+        self.rows = capacity + capacity // 8 + 2 * (longest + 1)
+        shape = (members, self.rows)
+        self.observations = torch.zeros((*shape, states), device=device)
+        self.actions = torch.zeros((*shape, actions), device=device)
+        # terminated, delayed, true, return: read together, so they lie together
+        self.numbers = torch.zeros((*shape, 4), device=device)
+        places = torch.zeros((members, capacity), dtype=torch.int64, device=device)
+        self.places = places
+        self.episode_first = torch.zeros_like(places)
+        self.episode_lengths = torch.ones_like(places)
+        self.episode_returns = torch.zeros((members, capacity), device=device)
+        # Where the oldest step and the oldest episode lie in their rings, and how many there are.
+        self.step_rings = torch.zeros((2, members), dtype=torch.int64, device=device)
+        self.episode_rings = torch.zeros((2, members), dtype=torch.int64, device=device)
+        self.books = [_Book(capacity, self.rows) for _ in range(members)]
+        self._bases = torch.arange(members, device=device).unsqueeze(1) * self.rows
+
+    def add(self, member: int, episode: FinishedEpisode) -> None:
+        """Put a finished episode in; the oldest ones make room."""
+        length = len(episode.actions)
+        if length > self.capacity:
+            raise ValueError(f"replay: an episode of {length} steps does not fit {self.capacity}")
+        book = self.books[member]
+        first, step_place, episode_place = book.make_room(length)
+        total = float(episode.rewards.sum())
+        rows = slice(first, first + length)
+        self.observations[member, first : first + length + 1] = self._send(episode.observations)
+        self.actions[member, rows] = self._send(episode.actions)
+        numbers = np.zeros((length, 4), np.float32)
+        numbers[-1, :2] = episode.terminated, total
+        numbers[:, 2], numbers[:, 3] = episode.rewards, total
+        self.numbers[member, rows] = self._send(numbers)
+        places = torch.arange(first, first + length, device=self.device)
+        split = min(length, self.capacity - step_place)
+        self.places[member, step_place : step_place + split] = places[:split]
+        self.places[member, : length - split] = places[split:]
+        self.episode_first[member, episode_place] = first
+        self.episode_lengths[member, episode_place] = length
+        self.episode_returns[member, episode_place] = total
+        self._publish(member)
+
+    def _publish(self, member: int) -> None:
+        book = self.books[member]
+        numbers = [[book.step_head, book.steps], [book.episode_head, book.episodes]]
+        sent = torch.tensor(numbers).to(self.device, non_blocking=True)
+        self.step_rings[:, member], self.episode_rings[:, member] = sent[0], sent[1]
+
+    def _send(self, array: NDArray[np.float32]) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array, np.float32)).to(self.device)
+
+    def draw_steps(self, uniform: Tensor) -> Steps:
+        """A step for each number (member, batch), all of a member's steps equally likely."""
+        head, count = self.step_rings
+        index = (to_index(uniform, count) + head.unsqueeze(1)) % self.capacity
+        rows = self.places.gather(1, index) + self._bases
+        observations = self.observations.flatten(0, 1)
+        numbers = self.numbers.flatten(0, 1)[rows]
+        return Steps(
+            observations[rows],
+            self.actions.flatten(0, 1)[rows],
+            observations[rows + 1],
+            *numbers.unbind(-1),
+        )
+
+    def draw_episodes(self, uniform: Tensor, members: slice, rows: int | None = None) -> Stretch:
+        """Whole episodes, one for each number (member, episode), laid end to end.
+
+        `rows` is how many rows to make, at least what any member's episodes need; None takes just
+        that many, which asks the device for a number: not while a graph is captured.
+        """
+        first, lengths, returns = self._pick_episodes(uniform, members)
+        stops = lengths.cumsum(1)
+        if rows is None:
+            rows = int(stops[:, -1].max())
+        times = torch.arange(rows, device=self.device)
+        starts = stops - lengths
+        later = times >= starts.unsqueeze(2)  # (member, episode, row)
+        valid = later & (times < stops.unsqueeze(2))
+        owner = later.sum(1) - 1  # (member, row): the episode that a row belongs to
+        places = (first - starts).gather(1, owner) + times
+        # What fills up the end reads the first row: any finite numbers will do.
+        places = torch.where(times < stops[:, -1:], places, 0) + self._bases[members]
+        observations, actions = self.observations.flatten(0, 1), self.actions.flatten(0, 1)
+        return Stretch(observations[places], actions[places], valid, lengths, returns)
+
+    def draw_from_episodes(
+        self, uniform: Tensor, order: Tensor, count: int, members: slice
+    ) -> Draw:
+        """`count` distinct steps of an episode for each number (member, episode).
+
+        `order` (member, episode, time) has a number for every step of the longest episode: the
+        steps with the largest are taken, all of them where an episode has fewer than `count`.
+        """
+        first, lengths, returns = self._pick_episodes(uniform, members)
+        times = torch.arange(order.shape[-1], device=self.device)
+        order = torch.where(times < lengths.unsqueeze(-1), order, -1.0)
+        values, offsets = order.topk(min(count, order.shape[-1]), -1)
+        valid = values >= 0
+        places = first.unsqueeze(-1) + torch.where(valid, offsets, 0)
+        places = places + self._bases[members].unsqueeze(-1)
+        observations, actions = self.observations.flatten(0, 1), self.actions.flatten(0, 1)
+        return Draw(
+            observations[places], actions[places], observations[places + 1], valid, lengths, returns
+        )
+
+    def _pick_episodes(self, uniform: Tensor, members: slice) -> tuple[Tensor, Tensor, Tensor]:
+        """(member, episode) first row, length and return; a member's are all equally likely."""
+        head, count = self.episode_rings[:, members]
+        picked = (to_index(uniform, count) + head.unsqueeze(1)) % self.capacity
+        return (
+            self.episode_first[members].gather(1, picked),
+            self.episode_lengths[members].gather(1, picked),
+            self.episode_returns[members].gather(1, picked),
+        )
+
+    @property
+    def longest(self) -> int:
+        """A number of steps that no episode so far exceeds; it rarely changes."""
+        longest = max(book.longest for book in self.books)
+        return min(self.limit, 1 << max(longest - 1, 0).bit_length())
+
+    def state(self) -> dict[str, Any]:
+        """Tensors cut to what is used, and the books."""
+        used = max(book.highest for book in self.books)
+        parts = {name: getattr(self, name)[:, :used] for name in _ROWS}
+        parts |= {name: getattr(self, name)[:, : min(used, self.capacity)] for name in _RINGS}
+        return {**parts, "books": [book.state() for book in self.books]}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Take over what `state` gave."""
+        for name in (*_ROWS, *_RINGS):
+            part = state[name]
+            getattr(self, name)[:, : part.shape[1]] = part.to(self.device)
+        for member, (book, kept) in enumerate(zip(self.books, state["books"], strict=True)):
+            book.load_state(kept)
+            self._publish(member)
+
+
+class _Book:
+    """Where a member's episodes lie: kept on the host, so that the device is never asked."""
+
+    def __init__(self, capacity: int, rows: int) -> None:
+        self.capacity, self.rows = capacity, rows
+        self.step_head = self.steps = self.episode_head = self.episodes = 0
+        self.next_row = self.longest = self.highest = 0
+        self.spans: deque[tuple[int, int]] = deque()
+        """First row and length of each episode, the oldest first."""
+
+    def make_room(self, length: int) -> tuple[int, int, int]:
+        """Where a new episode's rows, steps and itself go; the oldest leave as needed."""
+        if self.next_row + length + 1 > self.rows:
+            # Back to the first row: what lies between here and the end is the oldest there is.
+            while self.spans and self.spans[0][0] >= self.next_row:
+                self._drop_oldest()
+            self.next_row = 0
+        first = self.next_row
+        while self.spans and (
+            self.steps + length > self.capacity
+            or self.episodes >= self.capacity
+            or first <= self.spans[0][0] <= first + length
+        ):
+            self._drop_oldest()
+        step_place = (self.step_head + self.steps) % self.capacity
+        episode_place = (self.episode_head + self.episodes) % self.capacity
+        self.spans.append((first, length))
+        self.steps += length
+        self.episodes += 1
+        self.longest = max(self.longest, length)
+        self.next_row = first + length + 1
+        self.highest = max(self.highest, self.next_row)
+        return first, step_place, episode_place
+
+    def _drop_oldest(self) -> None:
+        _, length = self.spans.popleft()
+        self.step_head = (self.step_head + length) % self.capacity
+        self.steps -= length
+        self.episode_head = (self.episode_head + 1) % self.capacity
+        self.episodes -= 1
+
+    def state(self) -> dict[str, Any]:
+        """Plain numbers."""
+        numbers = {name: getattr(self, name) for name in _COUNTS}
+        return {**numbers, "spans": [list(span) for span in self.spans]}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Take over what `state` gave."""
+        for name in _COUNTS:
+            setattr(self, name, int(state[name]))
+        self.spans = deque((int(first), int(length)) for first, length in state["spans"])
+
+
+_COUNTS = (
+    "step_head", "steps", "episode_head", "episodes", "next_row", "longest", "highest",
+)  # fmt: skip

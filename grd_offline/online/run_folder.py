@@ -1,0 +1,363 @@
+"""What a run leaves on disk, written as it goes.
+
+settings.json                   settings, members, versions, the command
+log.csv                         every 1,000 steps: losses, training returns, correlation
+evaluations.csv                 every evaluation of every member
+checkpoint.pt                   to go on from
+tensorboard/                    the same numbers, where TensorBoard is installed
+members/NAME/policies/          step-000010000/, ..., best/: for `collect --policy`
+members/NAME/reward_model/      as it was at the best evaluation: for `RewardModel.load`
+members/NAME/masks/             step-000010000.json, ...: the graph over time
+members/NAME/episodes/          step-000010000.csv, ...: reward found and true, per step
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from grd_offline.actors import Actor, save_actor
+from grd_offline.decompose.base import RewardFunction
+from grd_offline.errors import DataError
+from grd_offline.nn import EDGES
+from grd_offline.online.checkpoints import has_checkpoint, load_checkpoint, save_checkpoint
+from grd_offline.online.run import Evaluation, Run
+from grd_offline.online.settings import OnlineSettings
+from grd_offline.reward_model import RewardModel
+from grd_offline.storage import replace_file
+
+FORMAT = "grd-offline run"
+VERSION = 1
+LOG_EVERY = 1000
+CHECKPOINT_SECONDS = 600.0
+_PACKAGES = ("grd-offline", "torch", "numpy", "gymnasium", "mujoco")
+LOG_COLUMNS = (
+    "step", "seconds", "member", "group", "seed", "updates", "training_return", "correlation",
+    "critic_loss", "actor_loss", "temperature", "reward_loss", "dynamics_loss", "sparsity_loss",
+    "skipped",
+)  # fmt: skip
+EVALUATION_COLUMNS = (
+    "step", "seconds", "member", "group", "seed", "mean_return", "std_return", "min_return",
+    "max_return", "mean_length", "correlation", "edges_on", "compact_states", "policy_states",
+)  # fmt: skip
+
+
+class RunFolder:
+    """Hears of a run and writes its files."""
+
+    def __init__(self, path: Path, *, checkpoint_seconds: float = CHECKPOINT_SECONDS) -> None:
+        self.path = path
+        self.best: dict[str, float] = {}
+        """Best mean return of each member so far."""
+        self._before = 0.0
+        """Seconds of training before this process."""
+        self._start = time.monotonic()
+        self._checkpoint_seconds = checkpoint_seconds
+        self._last_checkpoint = time.monotonic()
+        self._pending: dict[int, dict[str, Any]] = {}
+        self._board: Any = None
+
+    def check_free(self) -> None:
+        """Refuse a folder that has something in it."""
+        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            hint = "; to go on with it: --resume" if has_checkpoint(self.path) else ""
+            raise DataError(f"exists already{hint}", file=self.path)
+
+    def create(self, run: Run, *, command: Sequence[str], workers: int, device: str) -> None:
+        """Start a new folder; one that has something in it is refused."""
+        self.check_free()
+        self.path.mkdir(parents=True, exist_ok=True)
+        contents = {
+            "format": FORMAT,
+            "version": VERSION,
+            "command": list(command),
+            "environment": run.fleet.environment,
+            "settings": run.settings.to_json(),
+            "members": [_describe(member) for member in run.members],
+            "device": device,
+            "workers": workers,
+            "versions": find_versions(),
+        }
+        _write_json(self.path / "settings.json", contents)
+        self._write_rows("log.csv", LOG_COLUMNS, [], start=True)
+        self._write_rows("evaluations.csv", EVALUATION_COLUMNS, [], start=True)
+        self._open_board()
+
+    def resume(self, run: Run) -> list[str]:
+        """Go on from the last checkpoint; gives what may keep it from being exact."""
+        extra, warnings = load_checkpoint(run, self.path)
+        self.best = {str(name): float(value) for name, value in extra["best"].items()}
+        self._before = float(extra["seconds"])
+        for name, columns in (("log.csv", LOG_COLUMNS), ("evaluations.csv", EVALUATION_COLUMNS)):
+            rows = read_rows(self.path / name)
+            # What came after the checkpoint comes again.
+            kept = [row for row in rows if int(row["step"]) <= run.step]
+            self._write_rows(name, columns, kept, start=True)
+        self._open_board()
+        return warnings
+
+    def _open_board(self) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            return
+        self._board = SummaryWriter(str(self.path / "tensorboard"))
+
+    @property
+    def seconds(self) -> float:
+        """Of training so far, all processes together."""
+        return self._before + time.monotonic() - self._start
+
+    def on_round(self, run: Run) -> None:
+        """Log now and then; save a checkpoint when it is time."""
+        if run.step % LOG_EVERY == 0:
+            self._log(run)
+        if time.monotonic() - self._last_checkpoint > self._checkpoint_seconds:
+            self.save(run)
+
+    def save(self, run: Run) -> None:
+        """Write a checkpoint."""
+        # An evaluation under way is finished first, and its files must be in the folder.
+        run.finish_evaluation()
+        save_checkpoint(run, self.path, {"best": self.best, "seconds": self.seconds})
+        self._last_checkpoint = time.monotonic()
+
+    def on_evaluation_start(self, run: Run) -> None:
+        """Keep what belongs to this moment: reward functions, masks, correlation."""
+        status = run.status()
+        kept: dict[str, Any] = {"correlations": status.correlations, "functions": []}
+        kept["compact"] = run.learner.compute_compact()
+        kept["policy_mask"] = run.learner.mask.numpy(force=True) > 0
+        kept["masks"] = []
+        for index, member in enumerate(run.members):
+            source, place = run.learner.find_source(index)
+            kept["functions"].append(source.export(place))
+            masks = None
+            if source.masks is not None:
+                masks = {
+                    name: getattr(source.masks, name)[place].numpy(force=True).astype(int).tolist()
+                    for name in EDGES
+                }
+                self._write_masks(member.name, run.step, masks, kept["compact"][index])
+            kept["masks"].append(masks)
+            both = run.predict_last(index)
+            if both is not None:
+                self._write_episode(member.name, run.step, *both)
+        self._pending[run.step] = kept
+
+    def on_evaluation(self, run: Run, evaluation: Evaluation) -> None:
+        """Write returns, policies, and at a member's best its reward model."""
+        kept = self._pending.pop(evaluation.step)
+        rows = []
+        for index, member in enumerate(run.members):
+            returns = evaluation.returns[index]
+            masks = kept["masks"][index]
+            edges = [np.mean(masks[name]) for name in EDGES] if masks else []
+            mean = float(returns.mean())
+            rows.append(
+                {
+                    "step": evaluation.step,
+                    "seconds": round(self.seconds, 1),
+                    "member": member.name,
+                    "group": member.group,
+                    "seed": member.seed,
+                    "mean_return": mean,
+                    "std_return": float(returns.std()),
+                    "min_return": float(returns.min()),
+                    "max_return": float(returns.max()),
+                    "mean_length": float(evaluation.lengths[index].mean()),
+                    "correlation": _blank(kept["correlations"][index]),
+                    "edges_on": float(np.mean(edges)) if edges else "",
+                    "compact_states": int(kept["compact"][index].sum()),
+                    "policy_states": int(kept["policy_mask"][index].sum()),
+                }
+            )
+            is_best = mean > self.best.get(member.name, -np.inf)
+            if is_best:
+                self.best[member.name] = mean
+            self._save_policy(run, index, evaluation, mean, is_best)
+            if is_best and kept["functions"][index] is not None:
+                self._save_reward(run, index, evaluation, kept)
+        self._write_rows("evaluations.csv", EVALUATION_COLUMNS, rows)
+        self._show_on_board(rows, ("mean_return", "correlation", "edges_on", "compact_states"))
+
+    def _log(self, run: Run) -> None:
+        status, policy = run.status(), run.learner.policy
+        losses = policy.losses.numpy(force=True)
+        temperatures = policy.temperature.logarithm.detach().exp().squeeze(1).numpy(force=True)
+        rows = []
+        for index, member in enumerate(run.members):
+            source, place = run.learner.find_source(index)
+            row: dict[str, Any] = {
+                "step": run.step,
+                "seconds": round(self.seconds, 1),
+                "member": member.name,
+                "group": member.group,
+                "seed": member.seed,
+                "updates": status.updates,
+                "training_return": _blank(status.training_returns[index]),
+                "correlation": _blank(status.correlations[index]),
+                "critic_loss": float(losses[0, index]) if status.updates else "",
+                "actor_loss": float(losses[1, index]) if status.updates else "",
+                "temperature": float(temperatures[index]) if policy.backbone == "sac" else "",
+                "skipped": int(status.skipped[index]),
+            }
+            if source.losses is not None and status.updates:
+                values = source.losses[:, place].numpy(force=True)
+                for name, value in zip(source.loss_names, values, strict=True):
+                    row[f"{name}_loss"] = float(value)
+            rows.append(row)
+        self._write_rows("log.csv", LOG_COLUMNS, rows)
+        self._show_on_board(rows, LOG_COLUMNS[6:])
+
+    def _show_on_board(self, rows: list[dict[str, Any]], columns: Sequence[str]) -> None:
+        if self._board is None:
+            return
+        for row in rows:
+            for column in columns:
+                if row.get(column, "") != "":
+                    self._board.add_scalar(f"{column}/{row['member']}", row[column], row["step"])
+
+    def _save_policy(
+        self, run: Run, index: int, evaluation: Evaluation, mean: float, is_best: bool
+    ) -> None:
+        member = run.members[index]
+        about = {
+            "environment": run.fleet.environment,
+            "member": member.name,
+            "step": evaluation.step,
+            "mean_return": mean,
+        }
+        actor = Actor(run.fleet.spec, evaluation.weights[index])
+        folder = self.path / "members" / member.name / "policies"
+        folder.mkdir(parents=True, exist_ok=True)
+        save_actor(folder / f"step-{evaluation.step:09d}", actor, about)
+        if is_best:
+            save_actor(folder / "best", actor, about)
+
+    def _save_reward(
+        self, run: Run, index: int, evaluation: Evaluation, kept: Mapping[str, Any]
+    ) -> None:
+        member, masks = run.members[index], kept["masks"][index]
+        function: RewardFunction = kept["functions"][index]
+        states, actions = run.fleet.observation_size, run.fleet.action_size
+        to_reward = masks["state_to_reward"] if masks else np.ones(states)
+        from_action = masks["action_to_reward"] if masks else np.ones(actions)
+        names = run.dimension_names
+        model = RewardModel(
+            function=function,
+            observation_names=names[0],
+            action_names=names[1],
+            state_mask=np.asarray(to_reward, np.int64),
+            action_mask=np.asarray(from_action, np.int64),
+            compact_mask=kept["compact"][index].astype(np.int64),
+            about={
+                "environment": run.fleet.environment,
+                "member": member.name,
+                "step": evaluation.step,
+                "correlation_last_episode": _number(kept["correlations"][index]),
+            },
+        )
+        model.save(self.path / "members" / member.name / "reward_model")
+
+    def _write_masks(
+        self, name: str, step: int, masks: Mapping[str, Any], compact: np.ndarray
+    ) -> None:
+        contents = {"step": step, **masks, "compact": compact.astype(int).tolist()}
+        _write_json(self._member_file(name, "masks", step, "json"), contents)
+
+    def _write_episode(self, name: str, step: int, found: np.ndarray, true: np.ndarray) -> None:
+        lines = ["reward,true_reward"]
+        lines += [f"{ours:.6g},{theirs:.6g}" for ours, theirs in zip(found, true, strict=True)]
+        with replace_file(self._member_file(name, "episodes", step, "csv")) as output:
+            output.write(("\n".join(lines) + "\n").encode())
+
+    def _member_file(self, name: str, kind: str, step: int, ending: str) -> Path:
+        folder = self.path / "members" / name / kind
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / f"step-{step:09d}.{ending}"
+
+    def _write_rows(
+        self, name: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]], *,
+        start: bool = False,
+    ) -> None:  # fmt: skip
+        with (self.path / name).open("w" if start else "a", newline="") as file:
+            writer = csv.DictWriter(file, columns, restval="")
+            if start:
+                writer.writeheader()
+            writer.writerows(rows)
+
+    def close(self) -> None:
+        """Finish what is being written."""
+        if self._board is not None:
+            self._board.close()
+
+
+def read_settings(folder: Path) -> tuple[OnlineSettings, dict[str, Any]]:
+    """The settings of a run, and the rest of its `settings.json`."""
+    path = folder / "settings.json"
+    try:
+        contents = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise DataError("not a run: no settings.json", file=folder) from None
+    except (OSError, ValueError) as error:
+        raise DataError(f"cannot be read: {error}", file=path) from error
+    if not isinstance(contents, dict) or contents.get("format") != FORMAT:
+        raise DataError("not the settings of a run of grd-offline", file=path)
+    if contents.get("version") != VERSION:
+        raise DataError(
+            f"expected version {VERSION}, got {contents.get('version')!r:.40}", file=path
+        )
+    try:
+        given = dict(contents["settings"])
+        given = {name: tuple(v) if isinstance(v, list) else v for name, v in given.items()}
+        given["sets"] = {name: tuple(values) for name, values in given["sets"].items()}
+        return OnlineSettings(**given), contents
+    except (KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"settings do not fit: {error}", file=path) from error
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of one of a run's tables; one cut off by a kill is left out."""
+    with path.open(newline="") as file:
+        reader = csv.DictReader(file)
+        return [row for row in reader if None not in row.values() and row.get("step", "").isdigit()]
+
+
+def find_versions() -> dict[str, str]:
+    """Of Python and the packages that decide the numbers."""
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _describe(member: Any) -> dict[str, Any]:
+    plain = asdict(member)
+    plain["lambdas"] = dict(member.lambdas._asdict())
+    return {"name": member.name, "group": member.group, **plain}
+
+
+def _write_json(path: Path, contents: Any) -> None:
+    with replace_file(path) as output:
+        output.write(json.dumps(contents, indent=1).encode() + b"\n")
+
+
+def _blank(value: float) -> float | str:
+    return float(value) if np.isfinite(value) else ""
+
+
+def _number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

@@ -1,0 +1,138 @@
+"""Where the policy's reward comes from: one source for all members of a run that share a method.
+
+A source owns a run of members. Once per update it may learn (`update`), then it says the reward of
+the drawn steps (`compute_rewards`). After a round of collection it hears of finished episodes
+(`add`), and `refresh` does what the host has to do; neither is part of a captured graph.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from grd_offline.decompose.base import RewardFunction
+from grd_offline.nn import Masks
+from grd_offline.online.draws import draw_uniform
+from grd_offline.online.replay import FinishedEpisode, Replay, Steps
+
+Array = NDArray[np.float64]
+STREAM = 1
+"""Random numbers of sources; those of the policy are another stream."""
+
+
+class Source:
+    """The reward of some members; this one takes it from the replay as it is."""
+
+    masks: Masks | None = None
+    """The greedy masks (member, ...), where the method has any."""
+    losses: Tensor | None = None
+    """(term, member) at the last update, for the log."""
+    loss_names: tuple[str, ...] = ()
+
+    def __init__(self, members: slice, replay: Replay) -> None:
+        self.members, self.replay = members, replay
+        self.size = members.stop - members.start
+
+    def update(self, steps: Steps, counter: Tensor) -> None:
+        """Learn from the replay, if there is anything to learn."""
+
+    def compile(self) -> None:
+        """Fuse what lies between matrix products; for devices where that pays."""
+
+    def compute_rewards(self, steps: Steps) -> Tensor:
+        """(member, batch) the reward of each step; `steps` are those of these members."""
+        raise NotImplementedError
+
+    def add(self, member: int, episode: FinishedEpisode) -> None:
+        """Hear of an episode that the member (counted within the source) has finished."""
+
+    def refresh(self) -> None:
+        """Bring up to date what changes from round to round only."""
+
+    def predict(self, member: int, episode: FinishedEpisode) -> Array | None:
+        """(T,) the member's reward for each step of an episode, None where there is no model."""
+        observations = torch.from_numpy(episode.observations).to(self.replay.device)
+        actions = torch.from_numpy(episode.actions).to(self.replay.device)
+        nothing = torch.zeros(len(actions), device=self.replay.device)
+        parts = (observations[:-1], actions, observations[1:], nothing, nothing, nothing, nothing)
+        steps = Steps(*(part.expand(self.size, *part.shape) for part in parts))
+        with torch.no_grad():
+            return self.compute_rewards(steps)[member].numpy(force=True).astype(np.float64)
+
+    def export(self, member: int) -> RewardFunction | None:
+        """The member's reward as a function in the environment's units, if it is one."""
+        return None
+
+    def state(self) -> dict[str, Any]:
+        """Tensors and plain values that a resumed run needs."""
+        return {}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Take over what `state` gave."""
+
+    @property
+    def skipped(self) -> Tensor:
+        """(member,) updates that were left out because they were not finite."""
+        return torch.zeros(self.size, device=self.replay.device)
+
+
+class Delayed(Source):
+    """`none`: the reward as the environment hands it out, the whole return at the end."""
+
+    def compute_rewards(self, steps: Steps) -> Tensor:
+        return steps.delayed
+
+    def predict(self, member: int, episode: FinishedEpisode) -> Array | None:
+        return None
+
+
+class Oracle(Source):
+    """`oracle`: the true reward of each step, which no other method sees."""
+
+    def compute_rewards(self, steps: Steps) -> Tensor:
+        return steps.true
+
+    def predict(self, member: int, episode: FinishedEpisode) -> Array | None:
+        return None
+
+
+class Ircr(Source):
+    """`ircr`: each step gets its episode's return, between 0 and 1 over the episodes seen."""
+
+    def __init__(self, members: slice, replay: Replay) -> None:
+        super().__init__(members, replay)
+        unseen = torch.full((1, self.size), torch.inf, device=replay.device)
+        self._range = torch.cat([unseen, -unseen])
+
+    def add(self, member: int, episode: FinishedEpisode) -> None:
+        total = torch.tensor(float(episode.rewards.sum()), device=self._range.device)
+        self._range[0, member] = torch.minimum(self._range[0, member], total)
+        self._range[1, member] = torch.maximum(self._range[1, member], total)
+
+    def compute_rewards(self, steps: Steps) -> Tensor:
+        lowest, highest = self._range.unsqueeze(-1)
+        scaled: Tensor = (steps.returns - lowest) / (highest - lowest).clamp_min(1e-8)
+        return scaled
+
+    def predict(self, member: int, episode: FinishedEpisode) -> Array | None:
+        lowest, highest = self._range[:, member].tolist()
+        total = float(episode.rewards.sum())
+        return np.full(len(episode.rewards), (total - lowest) / max(highest - lowest, 1e-8))
+
+    def state(self) -> dict[str, Any]:
+        return {"range": self._range}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self._range.copy_(state["range"])
+
+
+def draw(seeds: Tensor, counter: Tensor, *shapes: tuple[int, ...]) -> list[Tensor]:
+    """Uniform random numbers of these shapes, (member, ...) each, for one update of a source."""
+    sizes = [int(np.prod(shape)) for shape in shapes]
+    flat = draw_uniform(seeds, counter, sum(sizes), stream=STREAM)
+    parts = torch.split(flat, sizes, 1)
+    return [part.view(-1, *shape) for part, shape in zip(parts, shapes, strict=True)]
