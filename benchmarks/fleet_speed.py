@@ -4,7 +4,7 @@
 
 Four members, 100 steps per round, a policy of two layers of 256. All are measured in turn, five
 times over, and medians are printed, since the speed of a shared machine drifts. CPU is what the
-processes that step use per step: it does not depend on who else uses the machine.
+processes that step use per step: its ratio hardly depends on who else uses the machine.
 """
 
 from __future__ import annotations
