@@ -490,6 +490,7 @@ def _versions() -> dict[str, str | None]:
 
 
 def describe_error(error: BaseException) -> str:
+    """An exception of someone else's code, in one line."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 

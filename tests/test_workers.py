@@ -217,6 +217,8 @@ def test_states_are_checked() -> None:
         state = fleet.state()
         with pytest.raises(DataError, match=r"seeds: expected \[3, 8, 8, 2\], got \[3, 8, 8, 1\]"):
             fleet.restore({**state, "seeds": np.array([3, 8, 8, 1])})
+        with pytest.raises(DataError, match="actions: is missing"):
+            fleet.restore({name: value for name, value in state.items() if name != "actions"})
         with pytest.raises(DataError, match="observations: expected shape"):
             fleet.restore({**state, "observations": state["observations"][:2]})
         changed = state["observations"].copy()
@@ -320,6 +322,21 @@ def test_misbehaving_environment(mode: str, message: str, workers: int) -> None:
             fleet.finish_round()
 
 
+@pytest.mark.parametrize(
+    ("mode", "message"),
+    [
+        ("raise", "member 0, episode 0: .*Odd-v1 failed at step 2: RuntimeError"),
+        ("nan", "member 0, episode 0: observations: nan at step 3, dimension 1"),
+    ],
+)
+def test_misbehaving_in_the_first_step_of_a_round(mode: str, message: str) -> None:
+    with make_odd(mode, after=0, steps=2) as fleet:
+        run_round(fleet, 0)
+        fleet.start_round(1, None)
+        with pytest.raises(DataError, match=message):
+            fleet.finish_round()
+
+
 def test_misbehaving_in_an_evaluation() -> None:
     with make_odd("raise") as fleet:
         fleet.start_evaluation(3, make_weights(fleet), 2)
@@ -389,6 +406,9 @@ def test_a_killed_worker_is_replaced() -> None:
         np.testing.assert_array_equal(result.returns, evaluated.returns)
         kill_worker(fleet, 0)  # while it has nothing to do
         assert run_round(fleet, 3).restarted.tolist() == [True, True, False, False]
+        kill_worker(fleet, 1)  # before it is put somewhere else, where nothing is lost
+        fleet.restore(state)
+        assert_same(third, run_round(fleet, 2))
     # What happens after a death can be repeated as well.
     with make_fleet() as fleet:
         fleet.restore(state)
@@ -427,6 +447,8 @@ def test_workers_are_gone_after_closing_and_deaf_to_interrupts() -> None:
     fleet.close()
     assert time.monotonic() - begin < 10
     assert not any(process.is_alive() for process in processes)
+    with pytest.raises(RuntimeError, match="the fleet is closed"):
+        fleet.start_round(2, None)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc and /dev/shm")

@@ -244,7 +244,8 @@ class Lane:
 
     def _check_finite(self, rows: Rows, count: int, episode: int, step: int) -> None:
         named = ("observations", "actions", "next_observations", "rewards")
-        arrays = [getattr(rows, name)[:count].reshape(count, -1) for name in named]
+        whole = (rows.observations, rows.actions, rows.next_observations, rows.rewards[:, None])
+        arrays: list[NDArray[Any]] = [array[:count] for array in whole]
         wrong = [(~np.isfinite(array)).any(axis=1) for array in arrays]
         if not any(flags.any() for flags in wrong):
             return
@@ -389,21 +390,19 @@ class PlaceOrder(NamedTuple):
     places: tuple[Place, ...]
 
 
+class Placed(NamedTuple):
+    """The members are where they were told to go."""
+
+
 Order = RoundOrder | EvaluationOrder | PlaceOrder
-Reply = RoundOrder | EvaluationResult | PlaceOrder | DataError
-"""An order for a round or for places comes back when it has been carried out."""
+Reply = RoundOrder | EvaluationResult | Placed | DataError
+"""An order for a round comes back when it has been carried out."""
 
 
 class Crew:
     """Some of the members, stepped by one process."""
 
-    def __init__(
-        self,
-        settings: LaneSettings,
-        members: Sequence[int],
-        memory: Any,
-        places: Sequence[Place],
-    ) -> None:
+    def __init__(self, settings: LaneSettings, members: Sequence[int], memory: Any) -> None:
         self._settings = settings
         self._members = tuple(members)
         self._board = Board(settings, memory)
@@ -411,7 +410,6 @@ class Crew:
         self._lanes = [Lane(settings, member) for member in members]
         self._stage: Stage | None = None
         self._evaluation: Generator[None, None, EvaluationResult] | None = None
-        self._go_to(places)
 
     @property
     def is_evaluating(self) -> bool:
@@ -429,8 +427,9 @@ class Crew:
             )
             return None
         if isinstance(order, PlaceOrder):
-            self._go_to(order.places)
-            return order
+            for lane, place in zip(self._lanes, order.places, strict=True):
+                lane.go_to(place)
+            return Placed()
         self._run_round(order)
         return order
 
@@ -452,10 +451,6 @@ class Crew:
             lane.close()
         if self._stage is not None:
             self._stage.close()
-
-    def _go_to(self, places: Sequence[Place]) -> None:
-        for lane, place in zip(self._lanes, places, strict=True):
-            lane.go_to(place)
 
     def _run_round(self, order: RoundOrder) -> None:
         for member, lane in zip(self._members, self._lanes, strict=True):

@@ -15,7 +15,7 @@ from __future__ import annotations
 import multiprocessing
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing import connection
 from types import TracebackType
@@ -90,7 +90,11 @@ class Fleet:
         env_args: Mapping[str, Any] | None = None,
         max_episode_steps: int | None = None,
     ) -> None:
-        """One member per seed; a round is `steps` steps of each. 0 workers: in this process."""
+        """One member per seed; a round is `steps` steps of each.
+
+        0 workers: in this process, when results are asked for; to the last bit the same as in
+        others if numpy uses one thread here, as it does there (OMP_NUM_THREADS=1).
+        """
         _check_numbers(seeds, workers, steps)
         stage = Stage(environment, env_args or {}, max_episode_steps)
         self.environment = stage.id
@@ -125,7 +129,7 @@ class Fleet:
         try:
             for group in groups:
                 worker = (_Worker if workers else _Here)(group.tolist())
-                self._start(worker)
+                worker.start(self._settings, self._memory)
                 self._workers.append(worker)
         except BaseException:
             self.close()
@@ -155,8 +159,7 @@ class Fleet:
     def start_round(self, index: int, weights: ArrayLike | None) -> None:
         """Have every member act for a round, with its row of `weights` (member, P); returns at
         once. None: uniformly random actions. `index` decides the noise."""
-        if self._round is not None:
-            raise RuntimeError(f"round {self._round.number} is running: finish it first")
+        self._check_free()
         if weights is not None:
             self._put(self._board.weights, weights)
         self._round = RoundOrder(int(index), weights is None)
@@ -176,6 +179,8 @@ class Fleet:
     def start_evaluation(self, index: int, weights: ArrayLike, episodes: int) -> None:
         """Have every member act without noise for some episodes, while no round is due; returns
         at once. `index` decides how the episodes start."""
+        if not self._workers:
+            raise RuntimeError("the fleet is closed")
         if self._evaluation is not None:
             raise RuntimeError(f"evaluation {self._evaluation.number} is running: finish it first")
         if episodes < 1:
@@ -208,8 +213,7 @@ class Fleet:
     def state(self) -> dict[str, NDArray[Any]]:
         """Where every member stands, between rounds; plain arrays. An evaluation is not in it: one
         that was running is started again with its index and weights."""
-        if self._round is not None:
-            raise RuntimeError(f"round {self._round.number} is running: finish it first")
+        self._check_free()
         return {
             "seeds": np.array(self._settings.seeds, np.uint64),
             "episodes": np.array([place.episode for place in self._places], np.int64),
@@ -221,12 +225,11 @@ class Fleet:
     def restore(self, state: Mapping[str, ArrayLike]) -> None:
         """Go to where `state` was taken, exactly: the actions of the unfinished episodes are
         repeated, and must lead to the same observations."""
-        if self._round is not None:
-            raise RuntimeError(f"round {self._round.number} is running: finish it first")
+        self._check_free()
         self._places = self._read_state(state)
         for worker in self._workers:
-            worker.owes_places = True
-            worker.send(PlaceOrder(tuple(self._places[member] for member in worker.members)))
+            worker.has_restarted = False
+            self._send_places(worker)
         self._wait_for(lambda worker: worker.owes_places)
 
     def close(self) -> None:
@@ -237,6 +240,12 @@ class Fleet:
         for worker in self._workers:
             worker.end(deadline)
         self._workers = []
+
+    def _check_free(self) -> None:
+        if not self._workers:
+            raise RuntimeError("the fleet is closed")
+        if self._round is not None:
+            raise RuntimeError(f"round {self._round.number} is running: finish it first")
 
     def _start_of(self, episode: int) -> Place:
         return Place(
@@ -257,6 +266,9 @@ class Fleet:
 
     def _read_state(self, state: Mapping[str, ArrayLike]) -> list[Place]:
         members = self.members
+        for name in ("seeds", "episodes", "steps", "actions", "observations"):
+            if name not in state:
+                raise DataError("is missing", field=name)
         shapes = {
             "seeds": (members,),
             "episodes": (members,),
@@ -279,11 +291,11 @@ class Fleet:
         episodes = arrays["episodes"].tolist()
         return [Place(*place) for place in zip(episodes, parts, observations, strict=True)]
 
-    def _start(self, worker: _Worker | _Here) -> None:
-        places = [self._places[member] for member in worker.members]
-        worker.start(self._settings, self._memory, places)
+    def _send_places(self, worker: _Worker | _Here) -> None:
+        worker.owes_places = True
+        worker.send(PlaceOrder(tuple(self._places[member] for member in worker.members)))
 
-    def _wait_for(self, owes: Any) -> None:
+    def _wait_for(self, owes: Callable[[_Debts], bool]) -> None:
         while busy := [worker for worker in self._workers if owes(worker)]:
             self._receive(busy, POLL_SECONDS)
 
@@ -313,8 +325,8 @@ class Fleet:
             self._results.lengths[worker.members] = reply.lengths
         else:
             worker.owes_places = False
-        # Not while an evaluation is owed: it would be what kills the worker between rounds.
-        if not worker.owes_evaluation:
+        # Not before all is delivered: an evaluation may be what kills the worker between rounds.
+        if not (worker.owes_round or worker.owes_evaluation or worker.owes_places):
             worker.deaths = 0
 
     def _replace(self, worker: _Worker | _Here, cause: str) -> None:
@@ -330,10 +342,13 @@ class Fleet:
             )
         worker.let_go()
         worker.end(time.monotonic())
-        for member in worker.members:
-            self._places[member] = self._start_of(self._places[member].episode + 1)
-        self._start(worker)
-        worker.has_restarted, worker.owes_places = True, False
+        # One that was still on its way to a place has done nothing there that could be lost.
+        if not worker.owes_places:
+            worker.has_restarted = True
+            for member in worker.members:
+                self._places[member] = self._start_of(self._places[member].episode + 1)
+        worker.start(self._settings, self._memory)
+        self._send_places(worker)
         if worker.owes_round and self._round is not None:
             worker.send(self._round)
         if worker.owes_evaluation and self._evaluation is not None:
@@ -370,8 +385,8 @@ class _Debts:
 class _Here(_Debts):
     """Members stepped by this process, when their result is asked for."""
 
-    def start(self, settings: LaneSettings, memory: Any, places: Sequence[Place]) -> None:
-        self._crew = Crew(settings, self.members, memory, places)
+    def start(self, settings: LaneSettings, memory: Any) -> None:
+        self._crew = Crew(settings, self.members, memory)
         self._orders: deque[Order] = deque()
 
     def send(self, order: Order) -> None:
@@ -395,12 +410,12 @@ class _Worker(_Debts):
     process: multiprocessing.process.BaseProcess
     connection: Connection[Order, Reply]
 
-    def start(self, settings: LaneSettings, memory: Any, places: Sequence[Place]) -> None:
+    def start(self, settings: LaneSettings, memory: Any) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.process = context.Process(
             target=_work,
-            args=(settings, self.members, memory, places, theirs),
+            args=(settings, self.members, memory, theirs),
             name="grd-offline-worker",
             daemon=True,
         )
@@ -445,7 +460,6 @@ def _work(
     settings: LaneSettings,
     members: list[int],
     memory: Any,
-    places: Sequence[Place],
     pipe: Connection[Reply, Order],
 ) -> None:
     """The life of a worker: orders first, evaluation while there are none."""
@@ -453,7 +467,7 @@ def _work(
     crew: Crew | None = None
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         try:
-            crew = Crew(settings, members, memory, places)
+            crew = Crew(settings, members, memory)
             while True:
                 if crew.is_evaluating and not pipe.poll():
                     reply: Reply | None = crew.advance()
