@@ -7,7 +7,8 @@ amount is linear in the weights of g, since it is a sum of g over its steps:
 
 Each effect (an input, a pair, a triple) is a Gaussian process with a variance of its own.
 `closed_form_inputs` sums features over segments, `closed_form_evidence` finds variances,
-`closed_form_search` decides which effects and inputs stay.
+`closed_form_search` decides which effects and inputs stay. Where amounts are too few or too noisy
+for that, `closed_form_average` averages over what they leave possible.
 """
 
 from __future__ import annotations
