@@ -77,7 +77,10 @@ def _find_weak(fit: ClosedFormFit) -> list[Finding]:
 
 
 def _find_alike(fit: ClosedFormFit) -> list[Finding]:
-    names, correlation = fit.model.input_names, np.abs(fit.sum_correlation)
+    model, correlation = fit.model, np.abs(fit.sum_correlation)
+    following = tuple(f"{name}'" for name in model.observation_names)
+    every = model.observation_names + model.action_names + following
+    names = [every[column] for column in fit.correlated_columns]
     pairs = [
         (names[i], names[j], correlation[i, j])
         for i in range(len(names))

@@ -12,6 +12,7 @@ from grd_offline.decompose.closed_form import (
     ClosedFormSettings,
     fit_closed_form,
 )
+from grd_offline.decompose.closed_form_average import average_models, compress
 from grd_offline.decompose.closed_form_evidence import (
     EvidenceProblem,
     measure_gains,
@@ -163,6 +164,68 @@ def test_sums_per_segment_and_the_constant() -> None:
     )
     np.testing.assert_allclose(free, 0, atol=1e-12)
     np.testing.assert_allclose(average, [1, 5])
+
+
+def test_compressed_columns_keep_the_kernel() -> None:
+    rng = np.random.default_rng(5)
+    block = rng.normal(size=(30, 3)) @ rng.normal(size=(3, 64))
+    small = compress(block)
+    assert small.shape == (30, 3)
+    np.testing.assert_allclose(small @ small.T, block @ block.T, atol=1e-9)
+
+
+def test_models_are_averaged_by_their_posterior() -> None:
+    """A strong input is in every model, twins share what either could explain, noise is in few."""
+    rng = np.random.default_rng(6)
+    strong, shared, idle = (rng.normal(size=(60, 2)) for _ in range(3))
+    target = strong @ [1.0, -1.0] + 0.7 * shared[:, 0] + 0.3 * rng.normal(size=60)
+    blocks = {(0,): strong, (1,): shared, (2,): shared.copy(), (3,): idle, (1, 3): shared * idle}
+    average = average_models(
+        blocks, target, lambda i: i, 4, unit=1.0, sweeps=400, rng=np.random.default_rng(0)
+    )
+    assert average.inclusion[0] == 1.0
+    assert average.inclusion[1] == pytest.approx(average.inclusion[2], abs=0.2)
+    assert 0.3 < average.inclusion[1] < 0.9
+    assert average.inclusion.get(3, 0.0) < 0.3
+    assert 0 in average.likely()
+    assert average.score(0) > 5 > 0 > average.score(3)
+    assert average.noise == pytest.approx(0.09, rel=0.5)
+    assert average.variances[(0,)] == pytest.approx(1.0, rel=0.9)
+
+
+def test_columns_can_be_measured_in_any_unit() -> None:
+    rng = np.random.default_rng(7)
+    block = rng.normal(size=(40, 3))
+    target = block.sum(1) + 0.2 * rng.normal(size=40)
+
+    def average(scale: float) -> float:
+        found = average_models(
+            {(0,): block / scale}, target, lambda i: i, 1,
+            unit=scale**2, sweeps=20, rng=np.random.default_rng(0),
+        )  # fmt: skip
+        return found.variances[(0,)] / scale**2
+
+    assert average(1.0) == pytest.approx(average(1000.0))
+
+
+def test_few_noisy_episodes_leave_honest_intervals() -> None:
+    """Forty returns with as much noise as reward per step: several models, wide bands."""
+    rng = np.random.default_rng(14)
+    noise = np.random.default_rng(15)
+
+    def reward(states: np.ndarray, actions: np.ndarray) -> np.ndarray:
+        return states[:, 0] + np.tanh(states[:, 1]) * actions[:, 0]
+
+    data = draw_episodes(rng, lambda s, a: reward(s, a) + noise.normal(size=len(s)), episodes=40)
+    found = fit(data)
+    fresh = draw_episodes(rng, lambda s, a: np.zeros(len(s)), episodes=40)
+    states = np.concatenate([episode.observations[:-1] for episode in fresh])
+    actions = np.concatenate([episode.actions for episode in fresh])
+    mean, std = found.model.predict(states, actions), found.model.predict_std(states, actions)
+    truth = reward(states, actions) + noise.normal(size=len(states))
+    assert found.state_to_reward[0] == 1
+    assert ((found.state_score > 0) == found.state_to_reward).all()
+    assert 0.8 < float((np.abs(mean - truth) < 1.645 * std).mean()) < 0.99
 
 
 @pytest.fixture(scope="module")
@@ -318,6 +381,8 @@ def test_settings_and_progress() -> None:
         ClosedFormSettings(discount=0.0)
     with pytest.raises(ValueError, match="basis"):
         ClosedFormSettings(basis=0)
+    with pytest.raises(ValueError, match="sweeps"):
+        ClosedFormSettings(sweeps=1)
     stages = []
     episodes = draw_episodes(np.random.default_rng(13), lambda s, a: s[:, 0], episodes=20)
     fit_closed_form(

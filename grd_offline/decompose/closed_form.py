@@ -7,7 +7,8 @@ amount is linear in the weights of g, since it is a sum of g over its steps:
 
 Each effect (an input, a pair, a triple) is a Gaussian process with a variance of its own.
 `closed_form_inputs` sums features over segments, `closed_form_evidence` finds variances,
-`closed_form_search` decides which effects and inputs stay.
+`closed_form_search` decides which effects and inputs stay. Where amounts are too few or too noisy
+for that, `closed_form_average` averages over what they leave possible.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from grd_offline.decompose.closed_form_average import ModelAverage, average_models
 from grd_offline.decompose.closed_form_columns import ColumnSource
 from grd_offline.decompose.closed_form_evidence import Posterior
+from grd_offline.decompose.closed_form_inputs import Effect
 from grd_offline.decompose.closed_form_search import (
     EffectBank,
     SearchRules,
@@ -46,6 +49,9 @@ Progress = Callable[[str, float], None]
 _LARGE = 30_000_000  # entries beyond which candidate columns are kept in float32
 _TRIPLE_INPUTS = 24
 _TRIPLES = 6
+_CLIMB = 10  # steps by which variances move again without the rows that are left out
+_FEWEST, _MOST = 10, 400  # amounts between which models are averaged
+_CANDIDATES = 120
 
 
 @dataclass(frozen=True)
@@ -90,6 +96,12 @@ class ClosedFormSettings:
     """The same as a share of all evidence gained, where that is more (but not beyond 20)."""
     triple_gain: float = 20.0
     """Evidence an effect of three inputs has to gain."""
+    few: int = 150
+    """With fewer amounts, effects are averaged over models instead of chosen."""
+    decided: float = 0.95
+    """And where less than this share of left-out amounts' variance is explained."""
+    sweeps: int = 40
+    """Of the sampler that draws the models."""
     rank: int = 128
     """Columns of the factor that stands for the posterior covariance."""
 
@@ -101,6 +113,8 @@ class ClosedFormSettings:
         for name in ("basis", "final_basis", "triple_basis", "sample", "memory", "rank"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)!r}")
+        if self.sweeps < 4:
+            raise ValueError(f"sweeps: expected at least 4, got {self.sweeps!r}")
 
     def rules(self) -> SearchRules:
         """The thresholds of the search."""
@@ -161,6 +175,12 @@ def fit_closed_form(
     return _Fitter(episodes, settings, rng, progress).run()
 
 
+def _leave_out(fit: Posterior) -> float:
+    """Explained share of the amounts' variance, each left out in turn at the same variances."""
+    errors = fit.residual / np.maximum(fit.inverse_diagonal(), 1e-300)
+    return 1 - float((errors**2).sum()) / max(float((fit.target**2).sum()), 1e-300)
+
+
 class _Fitter:
     """One fit: the passes over the data in order."""
 
@@ -198,6 +218,8 @@ class _Fitter:
         gain = chosen.fit.evidence - null.fit.evidence
         share = self.settings.input_share * gain
         threshold = min(20.0, max(self.settings.input_loss, share))
+        if self._is_undecided(chosen.fit):
+            return self._finish_average(bank, chosen, null.fit.evidence)
         self.progress("backward", 0.0)
         chosen, _ = search_backward(bank, chosen, self.rules, threshold, self.data.column)
         return self._finish(chosen, null.fit.evidence)
@@ -260,30 +282,74 @@ class _Fitter:
         bank.join(self.data.build_bank(best, size))
         return search_forward(bank, list(bank.columns), chosen, self.rules)
 
+    def _is_undecided(self, fit: Posterior) -> bool:
+        """Whether amounts are so few or so noisy that other models are about as likely."""
+        rows = len(fit.target)
+        if not fit.sizes or not _FEWEST <= rows <= _MOST:
+            return False
+        return rows < self.settings.few or _leave_out(fit) < self.settings.decided
+
+    def _finish_average(
+        self, bank: EffectBank, chosen: Selection, null_evidence: float
+    ) -> ClosedFormFit:
+        """The last fit at variances averaged over models, and what is said about it."""
+        left = [effect for effect in bank.columns if effect not in set(chosen.effects)]
+        order = np.argsort(-bank.scan(chosen, left)[0], kind="stable")
+        candidates = [*chosen.effects, *(left[k] for k in order)][:_CANDIDATES]
+        average = self._average(bank, candidates)
+        bank, rough = self._build_final(list(average.variances))
+        average = self._average(bank, [*average.variances, *rough])
+        rules = replace(self.rules, noise_floor=self.settings.noise_floor)
+        last = bank.fit(
+            list(average.variances), average.variances, average.noise, rules, iterations=0
+        )
+        scores = {column: average.score(column) for column in average.likely()}
+        self.progress("uncertainty", 0.0)
+        model = self._model(last, bank, climb=0)
+        return self._report(last, bank, model, scores, null_evidence)
+
+    def _average(self, bank: EffectBank, candidates: Sequence[Effect]) -> ModelAverage:
+        """`average_models` of these effects."""
+        return average_models(
+            {effect: bank.columns[effect] for effect in candidates},
+            self.data.target,
+            self.data.column,
+            len({self.data.column(i) for i in range(self.data.inputs)}),
+            unit=self.data.scale**2,
+            sweeps=self.settings.sweeps,
+            rng=self.rng,
+            progress=partial(self.progress, "average"),
+        )
+
+    def _build_final(self, effects: Sequence[Effect]) -> tuple[EffectBank, list[Effect]]:
+        """Columns of these effects with the larger basis, and their rough mates'."""
+        small = [e for e in effects if len(e) < 3 and e[0] < self.data.inputs]
+        bank = self.data.build_bank(small, self.settings.final_basis)
+        potentials = [e[0] - 2 * self.data.inputs for e in effects if e[0] >= 2 * self.data.inputs]
+        bank.join(self._potentials(potentials, self.settings.final_basis))
+        triples = [effect for effect in effects if len(effect) == 3]
+        bank.join(self.data.build_bank(triples, self.settings.triple_basis))
+        rough = [tuple(i + self.data.inputs for i in effect) for effect in small]
+        if self.settings.rough_basis <= 1:
+            return bank, []
+        bank.join(self.data.build_bank(rough, self.settings.rough_basis))
+        return bank, rough
+
     def _finish(self, chosen: Selection, null_evidence: float) -> ClosedFormFit:
         """The last fit, with a larger basis, and what is said about it."""
         self.progress("final", 0.0)
-        small = [e for e in chosen.effects if len(e) < 3 and e[0] < self.data.inputs]
-        bank = self.data.build_bank(small, self.settings.final_basis)
-        potentials = [
-            e[0] - 2 * self.data.inputs for e in chosen.effects if e[0] >= 2 * self.data.inputs
-        ]
-        bank.join(self._potentials(potentials, self.settings.final_basis))
-        triples = [effect for effect in chosen.effects if len(effect) == 3]
-        bank.join(self.data.build_bank(triples, self.settings.triple_basis))
+        bank, rough = self._build_final(chosen.effects)
         guesses, noise = chosen.start()
         rules = replace(self.rules, noise_floor=self.settings.noise_floor)
         last = bank.fit(chosen.effects, guesses, noise, rules)
-        if self.settings.rough_basis > 1 and small:
-            rough = [tuple(i + self.data.inputs for i in effect) for effect in small]
-            bank.join(self.data.build_bank(rough, self.settings.rough_basis))
+        if rough:
             last = search_forward(bank, list(bank.columns), last, rules)
         losses = search_backward(bank, last, rules, -np.inf, self.data.column)[1]
         self.progress("uncertainty", 0.0)
-        model = self._model(last, bank)
+        model = self._model(last, bank, climb=_CLIMB)
         return self._report(last, bank, model, losses, null_evidence)
 
-    def _model(self, last: Selection, bank: EffectBank) -> EffectModel:
+    def _model(self, last: Selection, bank: EffectBank, *, climb: int) -> EffectModel:
         """The fit in the units of the data."""
         blocks = [effect for effect in last.effects if self.data.column(effect[0]) >= 0]
         parts = [(part, bank.sizes[e]) for e in blocks for part in self.data.expand_effect(e)]
@@ -316,10 +382,15 @@ class _Fitter:
             inflation=1.0,
             shares=np.zeros(len(effects)),
         )
-        return self._add_uncertainty(model, last.fit, mine, scales)
+        return self._add_uncertainty(model, last.fit, mine, scales, climb)
 
     def _add_uncertainty(
-        self, model: EffectModel, fit: Posterior, mine: NDArray[np.bool_], scales: Array
+        self,
+        model: EffectModel,
+        fit: Posterior,
+        mine: NDArray[np.bool_],
+        scales: Array,
+        climb: int,
     ) -> EffectModel:
         """Posterior spread, shares and the widening of intervals."""
         half = len(self.data.probe) // 2 or 1
@@ -340,7 +411,7 @@ class _Fitter:
             factor=factor[mine] * scales[:, None],
             residual_variance=left,
             constant_variance=model.noise_variance / length,
-            inflation=measure_inflation(fit, self.settings.noise_floor, self.rng),
+            inflation=measure_inflation(fit, self.settings.noise_floor, self.rng, climb),
             shares=np.array(shares) / (variance or 1.0),
         )
 
@@ -361,7 +432,6 @@ class _Fitter:
         used = {int(self.data.column(i)) for i in last.inputs} - {-1}
         in_model = [i for i in range(self.data.inputs) if self.data.column(i) in used]
         power = max(float((self.data.target**2).sum()), 1e-300)
-        left_out = fit.residual / np.maximum(fit.inverse_diagonal(), 1e-300)
         return ClosedFormFit(
             model=model,
             state_to_reward=(state_score > 0).astype(np.int64),
@@ -372,7 +442,7 @@ class _Fitter:
             null_evidence=null_evidence,
             noise=model.noise_variance,
             return_r2=1 - float(((fit.noise * fit.residual) ** 2).sum()) / power,
-            left_out_r2=1 - float((left_out**2).sum()) / power,
+            left_out_r2=_leave_out(fit),
             effective_parameters=float(fit.effective_parameters().sum()),
             pinned=self._pinned(last, bank),
             sum_correlation=correlate_columns(self.data.sums[:, in_model]),

@@ -13,7 +13,6 @@ Array = NDArray[np.float64]
 
 _STEPS = 1024
 _FOLDS = 5
-_CLIMB = 10
 _FEW_ROWS = 2.0  # where there are too few rows to measure it
 
 
@@ -69,11 +68,11 @@ def factor_posterior(fit: Posterior, steps: Array, others: Array, rank: int) -> 
     return np.asarray(factor), float(max(missed.mean(), 0.0))
 
 
-def measure_inflation(fit: Posterior, floor: float, rng: np.random.Generator) -> float:
+def measure_inflation(fit: Posterior, floor: float, rng: np.random.Generator, climb: int) -> float:
     """Root mean square of held-out errors in units of their predicted standard deviation.
 
-    Five folds; variances and noise climb again without the fold, or its rows would have had a say
-    in how wide their own intervals are.
+    Five folds; variances and noise climb again without the fold (so many steps), or its rows would
+    have had a say in how wide their own intervals are.
     """
     rows = len(fit.target)
     if rows < 2 * _FOLDS:
@@ -83,7 +82,7 @@ def measure_inflation(fit: Posterior, floor: float, rng: np.random.Generator) ->
     for k in range(_FOLDS):
         out = fold == k
         problem = EvidenceProblem(fit.columns[~out], fit.sizes, fit.target[~out])
-        part = problem.maximise(fit.variances, fit.noise, floor=floor, iterations=_CLIMB)
+        part = problem.maximise(fit.variances, fit.noise, floor=floor, iterations=climb)
         spread = np.repeat(part.variances, part.sizes)
         reach = fit.columns[out] * spread
         seen = reach @ part.columns.T
