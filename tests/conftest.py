@@ -16,6 +16,7 @@ import torch
 
 from grd_offline import losses
 from grd_offline import nn as networks
+from grd_offline.online import draws, policy_losses
 
 
 def check_shapes(module: ModuleType) -> None:
@@ -38,3 +39,5 @@ def _is_own(value: Any, module: ModuleType, kind: type) -> bool:
 torch.set_num_threads(1)
 check_shapes(networks)
 check_shapes(losses)
+check_shapes(policy_losses)
+check_shapes(draws)

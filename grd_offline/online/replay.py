@@ -115,8 +115,9 @@ class Replay:
     def add(self, member: int, episode: FinishedEpisode) -> None:
         """Put a finished episode in; the oldest ones make room."""
         length = len(episode.actions)
-        if length > self.capacity:
-            raise ValueError(f"replay: an episode of {length} steps does not fit {self.capacity}")
+        if length > min(self.limit, self.capacity):
+            most = min(self.limit, self.capacity)
+            raise ValueError(f"replay: expected an episode of at most {most} steps, got {length}")
         book = self.books[member]
         first, step_place, episode_place = book.make_room(length)
         total = float(episode.rewards.sum())

@@ -1,0 +1,297 @@
+"""One update of everything that learns: members do not see each other, models fit their data."""
+
+import numpy as np
+import pytest
+import torch
+
+from grd_offline.errors import DataError
+from grd_offline.online.learner import Learner
+from grd_offline.online.quadratic import Quadratic, Solver
+from grd_offline.online.replay import FinishedEpisode
+from grd_offline.online.settings import LAMBDAS, METHODS, OnlineSettings, parse_sets
+
+STATES, ACTIONS, LENGTH = 3, 2, 12
+
+
+def make_episode(rng, length=LENGTH, reward=None):
+    """A walk whose second action moves the first state."""
+    observations = np.zeros((length + 1, STATES))
+    observations[0] = rng.normal(size=STATES)
+    actions = rng.uniform(-1, 1, (length, ACTIONS))
+    for time in range(length):
+        step = 0.9 * observations[time] + 0.1 * rng.normal(size=STATES)
+        step[0] += 0.5 * actions[time, 1]
+        observations[time + 1] = step
+    reward = reward or (lambda s, a: s[:, 0] - a[:, 0] ** 2)
+    rewards = reward(observations[:-1], actions)
+    return FinishedEpisode(
+        observations.astype(np.float32), actions.astype(np.float32), rewards, False
+    )
+
+
+def make_learner(settings, members=None, *, episodes=6):
+    members = members or settings.make_members()
+    learner = Learner(
+        settings,
+        members,
+        states=STATES,
+        low=[-1.0, -2.0],
+        high=[1.0, 2.0],
+        step_limit=20,
+        device=torch.device("cpu"),
+    )
+    for index, member in enumerate(members):
+        rng = np.random.default_rng(member.seed)
+        for number in range(episodes):
+            learner.add(index, make_episode(rng, LENGTH + number % 8))
+    learner.refresh()
+    return learner
+
+
+def make_settings(**changes):
+    given = {
+        "steps": 1000, "hidden": (8, 8), "batch": 16, "episodes": 2, "methods": METHODS,
+        "fits": ("closed-form", "neural", "paper"), "seeds": 2,
+    }  # fmt: skip
+    return OnlineSettings("any", **{**given, **changes})
+
+
+@pytest.mark.parametrize("backbone", ["sac", "td3", "ddpg"])
+def test_a_member_in_a_group_equals_it_alone(backbone):
+    settings = make_settings(
+        backbone=backbone, sets={"lambda_state_reward": (0.0, 1e-3), "policy_discount": (0.9,)}
+    )
+    members = settings.make_members()
+    group = make_learner(settings)
+    group.run_updates(10)
+    weights = group.export_actors()
+    for index in range(0, len(members), 5):
+        alone = make_learner(settings, [members[index]])
+        alone.run_updates(10)
+        np.testing.assert_allclose(
+            alone.export_actors()[0], weights[index], rtol=1e-3, atol=1e-5,
+            err_msg=members[index].name,
+        )  # fmt: skip
+        source, place = group.find_source(index)
+        for theirs, ours in zip(
+            (p for s in alone.sources for p in walk(s.state())), walk(source.state()), strict=True
+        ):
+            chosen = ours[place : place + 1] if ours.shape[0] == source.size else ours
+            torch.testing.assert_close(theirs, chosen, rtol=1e-3, atol=1e-5)
+
+
+def walk(state):
+    """The tensors of a source's state that have a member axis."""
+    if isinstance(state, torch.Tensor):
+        yield state
+    elif isinstance(state, dict):
+        for name, part in state.items():
+            if name != "solvers" and not isinstance(part, np.ndarray) and name != "range":
+                yield from walk(part)
+
+
+def test_seeds_differ_and_the_same_seed_does_not():
+    settings = make_settings(methods=("oracle",), fits=("paper",))
+    learner, again = make_learner(settings), make_learner(settings)
+    learner.run_updates(3)
+    again.run_updates(3)
+    weights = learner.export_actors()
+    assert not np.allclose(weights[0], weights[1])
+    np.testing.assert_array_equal(weights, again.export_actors())
+
+
+def test_saved_and_loaded_goes_on_the_same():
+    settings = make_settings()
+    learner = make_learner(settings)
+    learner.run_updates(4)
+    other = make_learner(settings, episodes=2)
+    other.load_state(learner.save_state())
+    episode = make_episode(np.random.default_rng(9))
+    for one in (learner, other):
+        one.add(3, episode)
+        one.refresh()
+        one.run_updates(4)
+    np.testing.assert_array_equal(learner.export_actors(), other.export_actors())
+    assert torch.equal(learner.policy.losses, other.policy.losses)
+
+
+def test_a_member_whose_rewards_are_not_finite_is_skipped_alone():
+    settings = make_settings(methods=("oracle",))
+    learner, healthy = make_learner(settings), make_learner(settings)
+    learner.replay.numbers[0, :, 2] = torch.nan
+    for one in (learner, healthy):
+        one.run_updates(5)
+    assert learner.count_skipped().tolist() == [5, 0]
+    weights = learner.export_actors()
+    assert np.isfinite(weights).all()
+    np.testing.assert_array_equal(weights[1], healthy.export_actors()[1])
+
+
+def test_rewards_come_from_where_the_method_says():
+    settings = make_settings(methods=("none", "oracle", "ircr"), seeds=1)
+    learner = make_learner(settings)
+    steps = learner.replay.draw_steps(torch.rand(3, 50))
+    rows = {}
+    for source in learner.sources:
+        own = type(steps)(*(part[source.members] for part in steps))
+        rows[type(source).__name__] = source.compute_rewards(own)[0], own
+    rewards, own = rows["Oracle"]
+    assert torch.equal(rewards, own.true[0])
+    rewards, own = rows["Delayed"]
+    assert torch.equal(rewards, own.delayed[0])
+    assert 0 < (rewards != 0).sum() < 50
+    rewards, own = rows["Ircr"]
+    assert rewards.min() == 0
+    assert rewards.max() == 1
+    assert np.corrcoef(rewards, own.returns[0])[0, 1] > 0.999
+
+
+@pytest.mark.parametrize("kind", ["paper", "neural", "rrd"])
+def test_networks_learn_the_reward_of_steps_from_returns(kind):
+    settings = make_settings(
+        methods=("rrd-unbiased" if kind == "rrd" else "grd",),
+        fits=("paper" if kind == "rrd" else kind,),
+        seeds=1,
+        hidden=(32, 32),
+        episodes=8,
+        model_rate=3e-3,
+    )
+    learner = make_learner(settings, episodes=60)
+    source = learner.sources[0]
+    episode = make_episode(np.random.default_rng(77), 20)
+    steps = learner.replay.draw_steps(torch.rand(1, 16))
+    for counter in range(1, 400):
+        source.update(steps, torch.tensor(counter))
+    found = source.predict(0, episode)
+    assert np.corrcoef(found, episode.rewards)[0, 1] > 0.7
+    exported = source.export(0).predict(
+        episode.observations[:-1], episode.actions, episode.observations[1:]
+    )
+    np.testing.assert_allclose(exported, found, rtol=1e-4, atol=1e-4)
+
+
+def test_closed_form_finds_the_quadratic_and_its_inputs():
+    rng = np.random.default_rng(0)
+    solver = Solver(STATES, ACTIONS)
+
+    def reward(s, a):
+        return 2.0 + s[:, 0] - 0.5 * s[:, 0] * s[:, 1] - a[:, 0] ** 2
+
+    for _ in range(60):
+        solver.add(make_episode(rng, int(rng.integers(5, 20)), reward))
+    for _ in range(5):
+        solver.solve()
+    assert solver.masks[0].tolist() == [1, 1, 0]
+    assert solver.masks[1].tolist() == [1, 0]
+    np.testing.assert_array_equal(solver.masks[2], np.eye(STATES))
+    np.testing.assert_array_equal(solver.masks[3], [[0, 0, 0], [1, 0, 0]])
+    settings = make_settings(methods=("grd",), fits=("closed-form",), seeds=1)
+    learner = make_learner(settings)
+    source = learner.sources[0]
+    assert isinstance(source, Quadratic)
+    source.solvers[0], source._changed[0] = solver, True
+    source.refresh()
+    episode = make_episode(np.random.default_rng(5), 15, reward)
+    found = source.predict(0, episode)
+    np.testing.assert_allclose(found, episode.rewards, atol=0.1)
+    function = source.export(0)
+    same = function.predict(episode.observations[:-1], episode.actions)
+    np.testing.assert_allclose(same, found, atol=1e-4)
+    again = type(function).from_parts(function.config(), function.tensors())
+    module = again.torch()(torch.tensor(episode.observations[:-1]), torch.tensor(episode.actions))
+    np.testing.assert_allclose(module, found, atol=1e-4)
+
+
+def test_constant_inputs_and_equal_returns_do_no_harm():
+    solver = Solver(STATES, ACTIONS)
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        episode = make_episode(rng)
+        episode.observations[:, 2] = 5.0
+        solver.add(episode._replace(rewards=np.zeros(LENGTH)))
+        solution = solver.solve()
+    assert np.isfinite(np.concatenate([np.ravel(part) for part in solution])).all()
+    assert np.abs(solution.linear).max() < 1e-6
+
+
+def test_policies_see_a_dimension_until_it_was_absent_for_long():
+    settings = make_settings(
+        methods=("grd", "grd-no-compact"), fits=("closed-form",), seeds=1, compact_patience=250
+    )
+    learner = make_learner(settings)
+    source = learner.sources[0]
+    absent = (np.array([1.0, 0, 0]), np.ones(ACTIONS), np.eye(STATES), np.ones((ACTIONS, STATES)))
+    for solver in source.solvers:
+        solver.masks = absent
+    source._set_masks()
+    learner._absent[:] = 0
+    seen = []
+    for _ in range(4):
+        learner.refresh()
+        seen.append(learner.mask[0].tolist())
+    assert seen == [[1, 1, 1], [1, 1, 1], [1, 0, 0], [1, 0, 0]]
+    assert learner.mask[1].tolist() == [1, 1, 1]
+    weights = learner.policy.actor.weights[0][0]
+    exported = learner.export_actors()[0, : weights.numel()].reshape(weights.shape)
+    assert not exported[1:].any()
+    for solver in source.solvers:
+        solver.masks = (np.array([1.0, 0, 1]), *absent[1:])
+    source._set_masks()
+    learner.refresh()
+    assert learner.mask[0].tolist() == [1, 0, 1]
+
+
+def test_the_mean_reward_is_taken_off_only_where_nothing_ends():
+    settings = make_settings(methods=("oracle",), policy_discount=1.0, centre_rate=0.05, seeds=2)
+    learner = make_learner(settings)
+    episode = make_episode(np.random.default_rng(0))
+    learner.add(1, episode._replace(terminated=True))
+    learner.run_updates(50)
+    assert learner.policy.mean_rewards[0] != 0
+    assert learner.policy.mean_rewards[1] == 0
+
+
+def test_members_follow_from_settings():
+    settings = OnlineSettings(
+        "Swimmer",
+        methods=("oracle", "grd"),
+        fits=("paper", "closed-form"),
+        seeds=2,
+        seed=5,
+        sets=parse_sets(("lambda_state_reward=0,3e-6", "target_rate=0.01")),
+    )
+    members = settings.make_members()
+    assert len(members) == 3 * 2 * 2
+    assert len({member.name for member in members}) == len(members)
+    kinds = [member.kind for member in members]
+    assert kinds == sorted(kinds, key=kinds.index)
+    paper = [member for member in members if member.kind == "paper"]
+    assert sorted(member.lambdas.state_to_reward for member in paper) == [0, 0, 3e-6, 3e-6]
+    assert {member.lambdas.action_to_reward for member in paper} == {1e-9}  # the paper's Swimmer
+    assert {member.seed for member in members} == {5, 6}
+    assert {member.target_rate for member in members} == {0.01}
+    assert paper[0].group == "grd-paper-lambda_state_reward=0"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"methods": ("grd", "best")}, "methods: expected one of grd"),
+        ({"methods": ()}, "methods: expected at least one"),
+        ({"fits": ("paper", "paper")}, "fits: the same twice"),
+        ({"steps": 0}, "steps: expected a whole number of at least 1, got 0"),
+        ({"policy_discount": 1.5}, "policy_discount: expected more than 0 and at most 1"),
+        ({"sets": {"lambda": (1.0,)}}, "set: expected one of lambda_state_reward"),
+        ({"sets": {"target_rate": (2.0,)}}, "target_rate: expected"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(changes, words):
+    with pytest.raises(DataError, match=words):
+        OnlineSettings("any", **changes)
+
+
+@pytest.mark.parametrize("text", ["lambda_self", "lambda_self=", "lambda_self=a,b"])
+def test_sets_that_are_not_numbers_are_refused(text):
+    with pytest.raises(DataError, match="expected NAME=VALUE"):
+        parse_sets((text,))
+    assert "lambda_self" in LAMBDAS

@@ -1,0 +1,266 @@
+"""Draws, replay, optimiser and the equations of the policies."""
+
+import numpy as np
+import pytest
+import torch
+
+from grd_offline.nn import Stack
+from grd_offline.online.draws import Uniform, to_gumbel, to_index, to_normal
+from grd_offline.online.optimiser import Adam, Flat
+from grd_offline.online.policy import build_members
+from grd_offline.online.policy_losses import (
+    bellman_target,
+    critic_loss,
+    deterministic_actor_loss,
+    sac_actor_loss,
+    squash,
+    temperature_loss,
+)
+from grd_offline.online.replay import FinishedEpisode, Replay
+
+CPU = torch.device("cpu")
+
+
+def split_mix(value):
+    """SplitMix64's finaliser, in Python's own numbers."""
+    mask = 2**64 - 1
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & mask
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & mask
+    return value ^ (value >> 31)
+
+
+def test_draws_are_split_mix():
+    golden, mask = 0x9E3779B97F4A7C15, 2**64 - 1
+    seeds, stream, counter = [3, 12345], 1, 17
+    numbers = Uniform(seeds, 4, stream=stream, device="cpu").draw(torch.tensor(counter))
+    for row, seed in zip(numbers, seeds, strict=True):
+        key = split_mix((split_mix((seed * golden + stream) & mask) + counter * golden) & mask)
+        bits = [split_mix((key + place * golden) & mask) >> 41 for place in range(4)]
+        np.testing.assert_array_equal(row, [(b + 0.5) / 2**23 for b in bits])
+
+
+def test_draws_of_a_member_do_not_depend_on_the_others():
+    alone = Uniform([7], 100, stream=0, device="cpu").draw(torch.tensor(5))
+    group = Uniform([1, 7, 2], 100, stream=0, device="cpu").draw(torch.tensor(5))
+    assert torch.equal(alone[0], group[1])
+    assert not torch.equal(group[0], group[1])
+
+
+def test_draws_are_uniform_normal_and_gumbel():
+    numbers = Uniform([0, 1], 100_000, stream=0, device="cpu").draw(torch.tensor(1))
+    assert numbers.min() > 0
+    assert numbers.max() < 1
+    np.testing.assert_allclose(np.histogram(numbers[0], 10, (0, 1))[0], 10_000, rtol=0.05)
+    assert abs(np.corrcoef(numbers[0], numbers[1])[0, 1]) < 0.02
+    assert abs(np.corrcoef(numbers[0, :-1], numbers[0, 1:])[0, 1]) < 0.02
+    normal = to_normal(numbers)
+    assert torch.isfinite(normal).all()
+    assert abs(normal.mean()) < 0.02
+    assert abs(normal.std() - 1) < 0.02
+    assert abs(to_gumbel(numbers).mean() - np.euler_gamma) < 0.02
+    index = to_index(numbers, torch.tensor([3, 1]))
+    assert index[0].unique().tolist() == [0, 1, 2]
+    assert not index[1].any()
+
+
+def make_episode(number, length, rng, terminated=False):
+    observations = rng.normal(size=(length + 1, 3)).astype(np.float32)
+    observations[:, 0] = number
+    observations[:, 1] = np.arange(length + 1)
+    actions = np.full((length, 2), number, np.float32)
+    return FinishedEpisode(observations, actions, rng.normal(size=length), terminated)
+
+
+def fill(replay, kept, rng, count, longest, member=0):
+    for _ in range(count):
+        number = len(kept[member])
+        episode = make_episode(number, int(rng.integers(1, longest + 1)), rng, number % 3 == 0)
+        kept[member].append(episode)
+        replay.add(member, episode)
+
+
+@pytest.mark.parametrize(("count", "longest"), [(5, 10), (40, 10), (300, 10), (200, 1)])
+def test_replay_gives_back_the_newest_episodes(count, longest):
+    rng = np.random.default_rng(count)
+    replay, kept = Replay(2, 100, 3, 2, 10, CPU), [[], []]
+    fill(replay, kept, rng, count, longest)
+    fill(replay, kept, rng, 3, longest, member=1)
+    steps = replay.draw_steps(torch.rand(2, 4000))
+    for member in (0, 1):
+        seen = set()
+        for row in range(4000):
+            number, time = steps.observations[member, row, :2].int().tolist()
+            episode = kept[member][number]
+            seen.add((number, time))
+            ours, last = steps.next_observations[member, row], time == len(episode.actions) - 1
+            np.testing.assert_array_equal(ours, episode.observations[time + 1])
+            assert steps.actions[member, row, 0] == number
+            assert steps.true[member, row] == np.float32(episode.rewards[time])
+            total = np.float32(episode.rewards.sum())
+            assert steps.returns[member, row] == total
+            assert steps.delayed[member, row] == (total if last else 0)
+            assert steps.terminated[member, row] == (episode.terminated and last)
+        book = replay.books[member]
+        assert len(seen) == book.steps <= 100
+        # The newest episodes, as many as fit but for what is lost at the end of the ring.
+        newest = {number for number, _ in seen}
+        assert newest == set(range(len(kept[member]) - book.episodes, len(kept[member])))
+        held = sum(len(e.actions) for e in kept[member])
+        assert book.steps > min(held, 100) - 25 or book.steps + book.episodes > replay.rows - 25
+
+
+def test_replay_draws_steps_evenly():
+    rng, replay, kept = np.random.default_rng(0), Replay(1, 100, 3, 2, 30, CPU), [[]]
+    fill(replay, kept, rng, 20, 30)
+    steps = replay.draw_steps(torch.rand(1, 50_000))
+    pairs = steps.observations[0, :, :2].int()
+    counts = torch.unique(pairs, dim=0, return_counts=True)[1]
+    assert len(counts) == replay.books[0].steps
+    np.testing.assert_allclose(counts, 50_000 / len(counts), rtol=0.25)
+
+
+@pytest.mark.parametrize("rows", [None, 60])
+def test_replay_lays_whole_episodes_end_to_end(rows):
+    rng, replay, kept = np.random.default_rng(1), Replay(2, 100, 3, 2, 20, CPU), [[], []]
+    for member in (0, 1):
+        fill(replay, kept, rng, 15, 20, member)
+    stretch = replay.draw_episodes(torch.rand(2, 3), slice(0, 2), rows)
+    for member in (0, 1):
+        for place in range(3):
+            inside = stretch.valid[member, place]
+            number = int(stretch.actions[member, inside][0, 0])
+            episode = kept[member][number]
+            np.testing.assert_array_equal(
+                stretch.observations[member, inside], episode.observations[:-1]
+            )
+            assert stretch.lengths[member, place] == len(episode.actions) == inside.sum()
+            np.testing.assert_allclose(
+                stretch.returns[member, place], episode.rewards.sum(), rtol=1e-6
+            )
+    assert stretch.valid.sum(1).max() == 1
+    one = replay.draw_episodes(torch.rand(1, 3), slice(1, 2), rows)
+    number = int(one.actions[0, one.valid[0, 0]][0, 0])
+    np.testing.assert_array_equal(
+        one.observations[0, one.valid[0, 0]], kept[1][number].observations[:-1]
+    )
+
+
+def test_replay_draws_distinct_steps_of_episodes():
+    rng, replay, kept = np.random.default_rng(2), Replay(1, 100, 3, 2, 20, CPU), [[]]
+    fill(replay, kept, rng, 10, 20)
+    drawn = replay.draw_from_episodes(torch.rand(1, 6), torch.rand(1, 6, 20), 8, slice(0, 1))
+    for place in range(6):
+        valid = drawn.valid[0, place]
+        times = drawn.observations[0, place, valid, 1].int().tolist()
+        length = int(drawn.lengths[0, place])
+        assert len(times) == len(set(times)) == min(8, length)
+        assert max(times) < length
+        following = drawn.next_observations[0, place, valid, 1].int().tolist()
+        assert following == [time + 1 for time in times]
+
+
+def test_replay_refuses_what_does_not_fit():
+    replay = Replay(1, 5, 3, 2, 10, CPU)
+    with pytest.raises(ValueError, match="at most 5 steps, got 6"):
+        replay.add(0, make_episode(0, 6, np.random.default_rng(0)))
+
+
+def test_replay_is_the_same_after_saving():
+    rng, replay, kept = np.random.default_rng(3), Replay(2, 60, 3, 2, 10, CPU), [[], []]
+    for member in (0, 1):
+        fill(replay, kept, rng, 40 if member else 4, 10, member)
+    other = Replay(2, 60, 3, 2, 10, CPU)
+    other.load_state(replay.state())
+    extra = make_episode(99, 7, rng)
+    for one in (replay, other):
+        one.add(0, extra)
+        one.add(1, extra)
+    uniform = torch.rand(2, 500)
+    for ours, theirs in zip(replay.draw_steps(uniform), other.draw_steps(uniform), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def make_stack(seeds):
+    return build_members(lambda generator: Stack(1, (3, 5, 1), generator=generator), seeds)
+
+
+def test_adam_is_adam():
+    rates = torch.tensor([1e-2, 3e-3])
+    ours, theirs = make_stack([0, 1]), [make_stack([0]), make_stack([1])]
+    adam = Adam(Flat([ours]), rates)
+    optimisers = [
+        torch.optim.Adam(net.parameters(), lr=float(rate))
+        for net, rate in zip(theirs, rates, strict=True)
+    ]
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(20):
+        inputs = torch.randn((2, 8, 3), generator=generator)
+        adam.step(ours(inputs).square().mean((1, 2)))
+        for net, optimiser, own in zip(theirs, optimisers, inputs, strict=True):
+            optimiser.zero_grad()
+            net(own.unsqueeze(0)).square().mean().backward()
+            optimiser.step()
+    for member, net in enumerate(theirs):
+        for mine, other in zip(ours.parameters(), net.parameters(), strict=True):
+            torch.testing.assert_close(mine[member], other[0], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_bad_loss_moves_nothing_and_reaches_no_other_member(bad):
+    net, alone = make_stack([0, 1]), make_stack([1])
+    adam, other = (
+        Adam(Flat([net]), torch.full((2,), 1e-2)),
+        Adam(Flat([alone]), torch.ones(1) / 100),
+    )
+    inputs = torch.randn((2, 8, 3), generator=torch.Generator().manual_seed(0))
+    before = adam.flat.values[0].clone()
+    for _ in range(3):
+        adam.step(net(inputs).square().mean((1, 2)) * torch.tensor([bad, 1.0]))
+        other.step(alone(inputs[1:]).square().mean((1, 2)))
+    assert torch.equal(adam.flat.values[0], before)
+    assert adam.skipped.flatten().tolist() == [3, 0]
+    torch.testing.assert_close(adam.flat.values[1], other.flat.values[0])
+    adam.step(net(inputs).square().mean((1, 2)))
+    assert not torch.equal(adam.flat.values[0], before)
+    assert torch.isfinite(adam.flat.values).all()
+
+
+def test_squashed_density():
+    generator = torch.Generator().manual_seed(0)
+    mean, log_std, noise = (torch.randn((2, 50, 3), generator=generator) / 2 for _ in range(3))
+    action, log_density = squash(mean, log_std, noise)
+    base = torch.distributions.Normal(mean.double(), log_std.double().exp())
+    tanh = torch.distributions.TanhTransform(cache_size=0)
+    expected = torch.distributions.TransformedDistribution(base, [tanh])
+    raw = mean + log_std.exp() * noise
+    inside = raw.abs().amax(-1) < 3  # further out the reference itself loses digits
+    log_expected = expected.log_prob(action.double()).sum(-1)
+    torch.testing.assert_close(
+        log_density[inside], log_expected[inside].float(), rtol=1e-3, atol=1e-3
+    )
+    _, far = squash(torch.full((1, 1, 1), 30.0), torch.zeros(1, 1, 1), torch.zeros(1, 1, 1))
+    # log N(0) - log(4 exp(-60))
+    assert far.item() == pytest.approx(-0.5 * np.log(2 * np.pi) + 60 - np.log(4), rel=1e-5)
+
+
+def test_policy_equations_by_hand():
+    rewards, ends = torch.tensor([[1.0, 2.0]]), torch.tensor([[0.0, 1.0]])
+    target = bellman_target(
+        rewards, ends, torch.tensor([[10.0, 10.0]]), discount=torch.tensor([0.5])
+    )
+    assert target.tolist() == [[6.0, 2.0]]
+    values = torch.tensor([[[1.0, 3.0], [2.0, 0.0]]])
+    assert critic_loss(values, torch.tensor([[0.0, 1.0]])).tolist() == [[2.5, 2.5]]
+    density = torch.tensor([[1.0, -1.0]])
+    loss = sac_actor_loss(values, density, temperature=torch.tensor([2.0]))
+    assert loss.tolist() == [((2 - 1) + (-2 - 0)) / 2]
+    assert deterministic_actor_loss(values).tolist() == [-2.0]
+    logarithm = torch.tensor([0.5])
+    assert temperature_loss(logarithm, density, target_entropy=-3.0).tolist() == [1.5]
+
+
+def test_temperature_grows_while_entropy_is_below_its_target():
+    logarithm = torch.zeros(1, requires_grad=True)
+    certain = torch.full((1, 4), 5.0)  # log density 5: entropy -5, below the target of -1
+    temperature_loss(logarithm, certain, target_entropy=-1.0).sum().backward()
+    assert logarithm.grad.item() < 0
