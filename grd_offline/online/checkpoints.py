@@ -31,7 +31,7 @@ def save_checkpoint(run: Run, folder: Path, extra: dict[str, Any]) -> None:
         "members": [member.name for member in run.members],
         "settings": run.settings.to_json(),
         "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),
         "run": _to_plain(run.state()),
         "extra": _to_plain(extra),
     }
@@ -72,7 +72,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _find_differences(contents: dict[str, Any]) -> list[str]:
     found = []
-    for name, now in (("threads", torch.get_num_threads()), ("torch", torch.__version__)):
+    for name, now in (("threads", torch.get_num_threads()), ("torch", str(torch.__version__))):
         if contents[name] != now:
             found.append(f"{name} was {contents[name]} and is {now}: going on, but not bit for bit")
     return found

@@ -270,7 +270,7 @@ class Run:
             if episode is not None:
                 returns[member] = episode.rewards.sum()
                 both = self.predict_last(member)
-                if both is not None and both[0].std() > 0 and both[1].std() > 0:
+                if both is not None and min(np.ptp(both[0]), np.ptp(both[1])) > 0:
                     correlations[member] = pearson(*both)
         return Status(
             self.step, self.learner.updates, returns, correlations, self.learner.count_skipped()

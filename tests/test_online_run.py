@@ -1,0 +1,341 @@
+"""Runs from start to end: agents learn from returns, stop and go on, survive what goes wrong."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import point_mass
+import pytest
+import torch
+
+from grd_offline import RewardModel
+from grd_offline.errors import DataError
+from grd_offline.online import run as run_module
+from grd_offline.online.run import Run
+from grd_offline.online.run_folder import RunFolder, read_settings
+from grd_offline.online.settings import METHODS, OnlineSettings
+
+COMMAND = str(Path(sys.executable).with_name("grd-offline"))
+
+
+@pytest.fixture(autouse=True)
+def _register():
+    point_mass.register()
+
+
+def make_settings(**changes):
+    given = {
+        "steps": 3000, "warmup": 400, "round_steps": 20, "round_updates": 20, "batch": 64,
+        "hidden": (32, 32), "learning_rate": 3e-3, "model_rate": 3e-3, "eval_every": 1000,
+        "policy_discount": 0.9, "seeds": 1, "eval_episodes": 10,
+    }  # fmt: skip
+    return OnlineSettings(point_mass.ID, **{**given, **changes})
+
+
+class Keeper:
+    """Keeps the evaluations of a run."""
+
+    def __init__(self):
+        self.evaluations = []
+
+    def on_round(self, run):
+        pass
+
+    def on_evaluation_start(self, run):
+        pass
+
+    def on_evaluation(self, run, evaluation):
+        self.evaluations.append(evaluation)
+
+
+def train(settings, **options):
+    keeper = Keeper()
+    with Run(settings, workers=0, observers=[keeper], **options) as run:
+        run.train()
+        return run, keeper.evaluations
+
+
+RANDOM, GOOD = -35.0, -12.0
+"""Mean returns: random actions about -40; the true reward leads to about -7."""
+
+
+def test_every_method_and_fit_learns_to_act_from_returns():
+    settings = make_settings(methods=METHODS, fits=("closed-form", "neural", "paper"))
+    run, evaluations = train(settings)
+    final = evaluations[-1].returns.mean(1)
+    names = [member.group for member in run.members]
+    scores = dict(zip(names, final, strict=True))
+    print(scores)
+    for name, score in scores.items():
+        # Without a decomposition, credit is spread thin: better than random is all one can ask.
+        bar = RANDOM + 8 if name in ("none", "ircr") else GOOD
+        assert score > bar, (name, scores)
+
+
+@pytest.mark.parametrize("backbone", ["td3", "ddpg"])
+def test_every_backbone_learns_to_act_from_returns(backbone):
+    settings = make_settings(backbone=backbone, methods=("grd", "oracle"), exploration=0.3)
+    run, evaluations = train(settings)
+    final = evaluations[-1].returns.mean(1)
+    assert (final > GOOD).all(), dict(zip([m.name for m in run.members], final, strict=True))
+
+
+def weights_of(run):
+    return run.learner.export_actors()
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+@pytest.mark.parametrize(
+    ("stop", "replay"),
+    [(200, 10_000), (450, 10_000), (460, 10_000), (700, 300)],
+    ids=["warm-up", "mid-episode", "at-reset", "full-buffer"],
+)
+def test_going_on_equals_not_having_stopped(tmp_path, overlap, stop, replay):
+    settings = make_settings(
+        steps=800, round_steps=10, round_updates=3, eval_every=250, overlap=overlap,
+        replay=replay, methods=("grd", "rrd"), fits=("closed-form", "neural", "paper"),
+        eval_episodes=2,
+    )  # fmt: skip
+    whole, evaluations = train(settings)
+    expected = weights_of(whole)
+    folder, keeper = RunFolder(tmp_path / "run"), Keeper()
+    with Run(settings, workers=0, observers=[folder, keeper]) as first:
+        folder.create(first, command=[], workers=0, device="cpu")
+        first.train(lambda: first.step >= stop)
+        folder.save(first)
+    folder = RunFolder(tmp_path / "run")
+    with Run(settings, workers=0, observers=[folder, keeper]) as second:
+        assert folder.resume(second) == []
+        assert second.step == stop
+        second.train()
+        np.testing.assert_array_equal(weights_of(second), expected)
+        assert torch.equal(second.learner.replay.observations, whole.learner.replay.observations)
+    assert len(keeper.evaluations) == len(evaluations)
+    for ours, theirs in zip(keeper.evaluations, evaluations, strict=True):
+        assert ours.step == theirs.step
+        np.testing.assert_array_equal(ours.returns, theirs.returns)
+
+
+def test_overlap_and_workers_change_what_they_should():
+    settings = make_settings(steps=600, eval_every=600, eval_episodes=1)
+    here, _ = train(settings)
+    with Run(settings, workers=1) as elsewhere:
+        elsewhere.train()
+        np.testing.assert_array_equal(weights_of(here), weights_of(elsewhere))
+    in_turn, _ = train(make_settings(steps=600, eval_every=600, eval_episodes=1, overlap=False))
+    assert not np.array_equal(weights_of(here), weights_of(in_turn))
+
+
+def test_a_dead_worker_is_replaced_and_the_run_goes_on():
+    settings = make_settings(steps=800, eval_every=800, eval_episodes=1)
+    killed = []
+
+    def kill_once():
+        if not killed and run.step >= 500:
+            process = run.fleet._workers[0].process
+            os.kill(process.pid, signal.SIGKILL)
+            process.join()
+            killed.append(run.step)
+        return False
+
+    with Run(settings, workers=1) as run:
+        run.train(kill_once)
+        assert run.step == 800
+        assert np.isfinite(weights_of(run)).all()
+    assert killed
+
+
+def test_only_finished_episodes_enter_the_replay():
+    settings = make_settings(steps=450, warmup=10_000, round_steps=50)
+    run, evaluations = train(settings)
+    assert evaluations == []
+    assert run.learner.replay.books[0].steps == 440
+    assert len(np.concatenate(run.unfinished[0].rewards)) == 10
+    assert run.learner.updates == 0
+
+
+def test_ends_and_time_limits_are_told_apart():
+    settings = make_settings(steps=2000, warmup=10_000, round_steps=50, env_args={"ends": True})
+    run, _ = train(settings)
+    replay = run.learner.replay
+    lengths = replay.episode_lengths[0, : replay.books[0].episodes]
+    ends = replay.numbers[0, :, 0].sum()
+    assert 0 < ends < len(lengths)
+    assert ends == (lengths < point_mass.LENGTH).sum() + (
+        replay.numbers[0, :, 0].sum() - (lengths < point_mass.LENGTH).sum()
+    )
+    full = (lengths == point_mass.LENGTH).sum()
+    assert len(lengths) - full <= ends
+
+
+def test_too_many_bad_updates_stop_the_run_with_a_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_module, "MOST_SKIPPED", 30)
+    settings = make_settings(steps=2000, methods=("oracle", "none"), eval_every=500)
+    folder = RunFolder(tmp_path / "run")
+    with Run(settings, workers=0, observers=[folder]) as run:
+        folder.create(run, command=[], workers=0, device="cpu")
+
+        def spoil():
+            if run.step == 600:
+                folder.save(run)
+                run.learner.replay.numbers[1, :, 2] = torch.nan
+                run.learner.replay.numbers[0, :, 2] = torch.nan
+            return False
+
+        with pytest.raises(DataError, match=r"oracle-seed0: \d+ updates were not finite"):
+            run.train(spoil)
+        assert run.learner.count_skipped()[[m.method for m in run.members].index("none")] == 0
+    folder = RunFolder(tmp_path / "run")
+    with Run(settings, workers=0, observers=[folder]) as again:
+        folder.resume(again)
+        assert again.step == 600
+        assert np.isfinite(weights_of(again)).all()
+        again.train()
+        assert again.step == 2000
+
+
+def read(path):
+    with Path(path).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def run_command(folder, *arguments, code=0):
+    result = subprocess.run(
+        [COMMAND, "train-online", *arguments], cwd=folder, capture_output=True, text=True,
+        timeout=200, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert result.returncode == code, result.stderr
+    return result
+
+
+SMALL = (
+    "--env", "grd/Factored-v0", "--steps", "600", "--warmup", "300", "--eval-every", "200",
+    "--eval-episodes", "1", "--workers", "1",
+)  # fmt: skip
+
+
+def test_the_command_leaves_what_it_says(tmp_path):
+    result = run_command(tmp_path, *SMALL, "--method", "grd,oracle", "--out", "run")
+    assert "wrote run" in result.stdout
+    folder = tmp_path / "run"
+    settings, contents = read_settings(folder)
+    assert settings.methods == ("grd", "oracle")
+    assert contents["environment"] == "grd/Factored-v0"
+    assert "torch" in contents["versions"]
+    rows = read(folder / "evaluations.csv")
+    assert [row["step"] for row in rows if row["member"] == "oracle-seed0"] == ["400", "600"]
+    assert all(np.isfinite(float(row["mean_return"])) for row in rows)
+    model = RewardModel.load(folder / "members" / "grd-closed-form-seed0")
+    assert model.predict(np.zeros((4, 10)), np.zeros((4, 3))).shape == (4,)
+    masks = json.loads(
+        (folder / "members/grd-closed-form-seed0/masks/step-000000400.json").read_text()
+    )
+    assert np.shape(masks["state_to_state"]) == (10, 10)
+    episode = read(folder / "members/grd-closed-form-seed0/episodes/step-000000400.csv")
+    assert len(episode) == 100
+    assert (folder / "members/oracle-seed0/policies/best/config.json").is_file()
+    again = run_command(tmp_path, *SMALL, "--out", "run", code=2)
+    assert "exists already; to go on with it: --resume" in again.stderr
+    assert again.stderr.count("\n") == 1
+
+
+def test_a_killed_run_goes_on_exactly(tmp_path):
+    arguments = [*SMALL, "--steps", "900", "--method", "grd,ircr"]
+    run_command(tmp_path, *arguments, "--out", "whole")
+    script = (
+        "import sys\n"
+        "from grd_offline.online import run_folder\n"
+        "run_folder.CHECKPOINT_SECONDS = 0.0\n"
+        "run_folder.RunFolder.__init__.__kwdefaults__['checkpoint_seconds'] = 0.0\n"
+        "from grd_offline.cli import main\n"
+        "main(sys.argv[1:])\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, "train-online", *arguments, "--out", "killed"],
+        cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    table, deadline = tmp_path / "killed/evaluations.csv", time.monotonic() + 150
+    while time.monotonic() < deadline and (not table.exists() or len(read(table)) < 2):
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    result = run_command(tmp_path, "--resume", "killed")
+    assert "going on with killed at step" in result.stdout
+    drop = ("seconds",)
+    ours, theirs = (
+        [
+            {name: value for name, value in row.items() if name not in drop}
+            for row in read(tmp_path / name / "evaluations.csv")
+        ]
+        for name in ("killed", "whole")
+    )
+    assert ours == theirs
+    for name in ("config.json", "model.safetensors"):
+        place = f"members/grd-closed-form-seed0/policies/best/{name}"
+        assert (tmp_path / "killed" / place).read_bytes() == (
+            tmp_path / "whole" / place
+        ).read_bytes()
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
+    process = subprocess.Popen(
+        [COMMAND, "train-online", *SMALL, "--steps", "100000", "--out", "run"], cwd=tmp_path,
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    table, deadline = tmp_path / "run/evaluations.csv", time.monotonic() + 150
+    while time.monotonic() < deadline and (not table.exists() or not read(table)):
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "to go on: grd-offline train-online --resume run" in output
+    assert (tmp_path / "run/checkpoint.pt").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "Missing option '--env'"),
+        (("--env", "Hoper"), "did you mean Hopper-v5"),
+        (("--env", "CartPole-v1"), "action"),
+        (("--env", "Factored", "--method", "best"), "expected grd"),
+        (("--env", "Factored", "--set", "x=1"), "expected one of lambda_state_reward"),
+        (("--env", "Factored", "--steps", "0"), "steps: expected a whole number"),
+        (("--resume", "nowhere"), "not a run: no settings.json"),
+    ],
+)
+def test_mistakes_end_in_one_line(tmp_path, arguments, words):
+    result = run_command(tmp_path, *arguments, code=2)
+    assert words in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["text", "torn", "other", "members"])
+def test_a_checkpoint_that_does_not_fit_is_refused(tmp_path, kind):
+    settings = make_settings(steps=100, warmup=10_000)
+    folder = RunFolder(tmp_path / "run")
+    with Run(settings, workers=0, observers=[folder]) as run:
+        folder.create(run, command=[], workers=0, device="cpu")
+        run.train()
+        folder.save(run)
+    path = tmp_path / "run/checkpoint.pt"
+    if kind == "text":
+        path.write_text("hello")
+    elif kind == "torn":
+        path.write_bytes(path.read_bytes()[:1000])
+    elif kind == "other":
+        torch.save({"a": 1}, path)
+    other = make_settings(steps=100, seeds=2) if kind == "members" else settings
+    with Run(other, workers=0) as again, pytest.raises(DataError, match=r"checkpoint\.pt"):
+        RunFolder(tmp_path / "run").resume(again)
