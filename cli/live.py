@@ -113,7 +113,8 @@ def _show_panel(run: Run, standing: Standing) -> Iterator[None]:
     console = Console(stderr=True, highlight=False)
     # Drawn by a thread of its own: the clock goes on while the run waits or updates for long.
     with Live(
-        get_renderable=lambda: draw_panel(standing, *console.size),
+        # Two columns stay free: the ^C that a terminal echoes must not begin another line.
+        get_renderable=lambda: draw_panel(standing, console.width - 2, console.height),
         console=console,
         refresh_per_second=REFRESHES,
         transient=True,
@@ -153,7 +154,9 @@ def draw_panel(standing: Standing, width: int, height: int) -> Panel:
         parts.append(Text(f"and {len(standing.groups) - rows} more", style="dim"))
     parts += [Text(), Text(f"files: {standing.files.path}", style="dim", overflow="fold")]
     title = Text(f"{standing.environment}, {count(standing.members, 'member')}", style="bold")
-    return Panel(Stack(*parts), title=title, title_align="left", border_style="dim")
+    return Panel(
+        Stack(*parts), title=title, title_align="left", border_style="dim", width=max(width, 1)
+    )
 
 
 def _draw_groups(standing: Standing, width: int, rows: int) -> Table:
