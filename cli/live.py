@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from grd_offline.online.run import Evaluation, Run
     from grd_offline.online.run_folder import RunFolder
 
-REFRESHES = 2
-"""Per second, of the panel: drawing it takes some milliseconds from training."""
+REFRESHES = 1
+"""Per second, of the panel: drawing it takes about ten milliseconds from training."""
 LINE_SECONDS = 30.0
 """At least so much time between two lines that tell how far the run is."""
 _BARS = "▁▂▃▄▅▆▇█"
