@@ -13,6 +13,7 @@ from .convert import convert
 from .decompose import decompose
 from .evaluate import evaluate
 from .inspect import inspect
+from .plot import plot
 from .relabel import relabel
 from .train_online import train_online
 
@@ -27,6 +28,7 @@ from .train_online import train_online
       grd-offline decompose hc.h5
       grd-offline convert hc.h5 hc-minari --to minari
       grd-offline train-online --env Walker2d
+      grd-offline plot runs/Walker2d-grd
     """,
 )
 @click.version_option(package_name="grd-offline", prog_name="grd-offline")
@@ -34,7 +36,7 @@ def cli() -> None:
     """Find out, from nothing but how well each episode went, which steps deserve the credit."""
 
 
-for command in (collect, convert, decompose, evaluate, inspect, relabel, train_online):
+for command in (collect, convert, decompose, evaluate, inspect, plot, relabel, train_online):
     cli.add_command(command)
 
 

@@ -1,34 +1,314 @@
-"""What a person sees of a run while it trains."""
+"""What a person sees of a run: a panel in a terminal, lines anywhere else, a table at the end.
+
+While it trains all of it goes to stderr; the closing table is the result and goes to stdout.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+import math
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
+from .progress import format_seconds
+from .standing import Group, Point, Standing
+
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.panel import Panel
+    from rich.table import Table
+
     from grd_offline.online.run import Evaluation, Run
+    from grd_offline.online.run_folder import RunFolder
+
+REFRESHES = 1
+"""Per second, of the panel: drawing it takes about ten milliseconds from training."""
+LINE_SECONDS = 30.0
+"""At least so much time between two lines that tell how far the run is."""
+_BARS = "▁▂▃▄▅▆▇█"
+_CURVE, _SHORT_CURVE = 20, 8
+_TITLES = {
+    "group": "group",
+    "seeds": "seeds",
+    "return": "return",
+    "best": "best",
+    "curve": "evaluations",
+    "correlation": "corr.",
+    "edges": "edges",
+    "compact": "compact",
+    "skipped": "skipped",
+}
+_CLOSING_TITLES = {
+    "group": "group",
+    "seeds": "seeds",
+    "return": "final return",
+    "best": "best return",
+    "at": "at step",
+    "correlation": "corr.",
+}
+_GROUP, _GROUP_SHORT = 22, 12
+"""Letters of a group's name before it is folded in favour of other columns, and at the least."""
+_LEAST_FIRST = ("edges", "at", "seeds", "best", "curve", "compact", "correlation", "skipped")
+"""What is left out of the table, in this order, until it fits."""
+
+
+@contextmanager
+def show_run(run: Run, files: RunFolder) -> Iterator[Standing]:
+    """Show how the run does while it trains."""
+    standing = Standing(run, files)
+    run.observers.append(standing)
+    show = _show_panel if sys.stderr.isatty() else _show_lines
+    with show(run, standing):
+        yield standing
+    standing.look(run)
 
 
 class Lines:
-    """A line per group of members and evaluation."""
+    """A line per group and evaluation, and now and then one that tells how far the run is."""
+
+    def __init__(self, standing: Standing) -> None:
+        self.standing = standing
+        self._last = time.monotonic()
+        _say(
+            f"{standing.environment}: {count(standing.members, 'member')}, "
+            f"{standing.total:,} steps each, {describe_phase(standing)}; "
+            f"writing to {standing.files.path}"
+        )
 
     def on_round(self, run: Run) -> None:
-        """Nothing: rounds are too many."""
+        """Tell how far the run is, if it is time."""
+        if time.monotonic() - self._last >= LINE_SECONDS:
+            self._last = time.monotonic()
+            _say(f"step {run.step:,} of {self.standing.total:,}, {describe_speed(self.standing)}")
 
     def on_evaluation_start(self, run: Run) -> None:
         """Nothing yet."""
 
     def on_evaluation(self, run: Run, evaluation: Evaluation) -> None:
-        """One line per member."""
-        for member, returns in zip(run.members, evaluation.returns, strict=True):
-            click.echo(f"step {evaluation.step:,}  {member.name}  {returns.mean():.1f}", err=True)
+        """Tell how every group did."""
+        for group in self.standing.groups:
+            _say(describe_group(group, self.standing.states))
+
+
+def _say(line: str) -> None:
+    click.echo(line, err=True)
 
 
 @contextmanager
-def show_run(run: Run) -> Iterator[None]:
-    """Show how the run does."""
-    run.observers.append(Lines())
+def _show_lines(run: Run, standing: Standing) -> Iterator[None]:
+    run.observers.append(Lines(standing))
     yield
+
+
+@contextmanager
+def _show_panel(run: Run, standing: Standing) -> Iterator[None]:
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(stderr=True, highlight=False)
+    # Drawn by a thread of its own: the clock goes on while the run waits or updates for long.
+    with Live(
+        # Two columns stay free: the ^C that a terminal echoes must not begin another line.
+        get_renderable=lambda: draw_panel(standing, console.width - 2, console.height),
+        console=console,
+        refresh_per_second=REFRESHES,
+        transient=True,
+    ):
+        yield
+
+
+def draw_panel(standing: Standing, width: int, height: int) -> Panel:
+    """Everything about a run that fits a terminal of this size."""
+    from rich.console import Group as Stack
+    from rich.panel import Panel
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    inside = max(width - 4, 1)
+    bar = Table.grid(padding=(0, 1), expand=True)
+    bar.add_column(no_wrap=True)
+    bar.add_column(ratio=1)
+    bar.add_column(no_wrap=True)
+    step, total = standing.step, standing.total
+    bar.add_row(
+        f"step {step:,} of {total:,}",
+        ProgressBar(total=total, completed=step),
+        f"{step / total:.0%}",
+    )
+    style = "" if standing.is_learning else "yellow"
+    speed = f"{describe_speed(standing)}, {format_seconds(standing.files.seconds)} so far"
+    rows = max(height - 10, 1)
+    parts: list[RenderableType] = [
+        bar,
+        Text(speed, style=style),
+        Text(),
+        _draw_groups(standing, inside, rows),
+    ]
+    if len(standing.groups) > rows:
+        parts.append(Text(f"and {len(standing.groups) - rows} more", style="dim"))
+    parts += [Text(), Text(f"files: {standing.files.path}", style="dim", overflow="fold")]
+    title = Text(f"{standing.environment}, {count(standing.members, 'member')}", style="bold")
+    return Panel(
+        Stack(*parts), title=title, title_align="left", border_style="dim", width=max(width, 1)
+    )
+
+
+def _draw_groups(standing: Standing, width: int, rows: int) -> Table:
+    groups = standing.groups[:rows]
+    hidden = set() if any(group.has_masks for group in groups) else {"edges", "compact"}
+    if not any(group.skipped for group in groups):
+        hidden.add("skipped")
+    if not any(group.curve for group in groups):
+        hidden |= {"best", "curve"}
+    titles = {name: title for name, title in _TITLES.items() if name not in hidden}
+    table = [describe_columns(group, standing.states) for group in groups]
+    if _measure(titles, table, folded=False) > width:
+        table = [describe_columns(group, standing.states, _SHORT_CURVE) for group in groups]
+    return make_table(titles, table, width)
+
+
+def make_table(titles: Mapping[str, str], rows: Sequence[Mapping[str, str]], width: int) -> Table:
+    """A table with a row for each group, without the columns that matter least if it is narrow."""
+    from rich.table import Table
+    from rich.text import Text
+
+    titles = dict(titles)
+    for name in _LEAST_FIRST:
+        if _measure(titles, rows, folded=True) > width:
+            titles.pop(name, None)
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for name, title in titles.items():
+        if name == "group":
+            table.add_column(title, overflow="fold", min_width=min(_GROUP_SHORT, width))
+        elif name == "curve":
+            table.add_column(title, no_wrap=True, style="cyan")
+        else:
+            table.add_column(title, no_wrap=True, justify="right")
+    for row in rows:
+        table.add_row(*(Text(row[name]) for name in titles))
+    return table
+
+
+def _measure(titles: Mapping[str, str], rows: Sequence[Mapping[str, str]], folded: bool) -> int:
+    """Width of a table; `folded`: with long names of groups in several lines."""
+    widths = [max(len(titles[name]), *(len(row[name]) for row in rows)) for name in titles]
+    if folded:
+        widths[0] = min(widths[0], _GROUP)
+    return sum(widths) + 2 * (len(widths) - 1)
+
+
+def describe_columns(group: Group, states: int, curve: int = _CURVE) -> dict[str, str]:
+    """A group's cells of the table."""
+    return {
+        "group": group.name,
+        "seeds": str(len(group.members)),
+        "return": format_point(group.last, len(group.members)),
+        "best": format_point(group.best, 1),
+        "curve": draw_curve([point.mean for point in group.curve], curve),
+        "correlation": format_share(group.correlation),
+        "edges": "-" if math.isnan(group.edges) else f"{group.edges:.0%}",
+        "compact": f"{group.compact:.3g}/{states}" if group.has_masks else "-",
+        "skipped": str(group.skipped),
+    }
+
+
+def describe_group(group: Group, states: int) -> str:
+    """A group after an evaluation, in a line."""
+    assert group.last is not None
+    seeds = len(group.members)
+    parts = [f"return {format_point(group.last, seeds)}", f"best {format_point(group.best, 1)}"]
+    if not math.isnan(group.correlation):
+        parts.append(f"correlation {format_share(group.correlation)}")
+    if group.has_masks:
+        parts.append(f"edges {group.edges:.0%}")
+        parts.append(f"compact state {group.compact:.3g} of {states}")
+    if group.skipped:
+        parts.append(f"{count(group.skipped, 'update')} skipped")
+    return f"step {group.last.step:,}  {group.name} ({count(seeds, 'seed')}): {', '.join(parts)}"
+
+
+def describe_speed(standing: Standing) -> str:
+    """How fast, and how long it will take; during warm-up, that it is."""
+    steps, updates = standing.rates
+    if not standing.is_learning:
+        speed = "" if math.isnan(steps) else f", {steps:,.0f} steps/s"
+        return f"{describe_phase(standing)}{speed}"
+    if math.isnan(steps):
+        return "measuring speed"
+    left = standing.seconds_left
+    rest = "" if math.isnan(left) else f", {format_seconds(left)} left"
+    return f"{steps:,.0f} steps/s, {updates:,.0f} updates/s{rest}"
+
+
+def describe_phase(standing: Standing) -> str:
+    """Warm-up or learning, in words."""
+    if standing.is_learning:
+        return "learning"
+    if standing.step < standing.warmup:
+        return f"warm-up with random actions until step {standing.warmup:,}"
+    return "waiting until every member has finished an episode"
+
+
+def draw_curve(values: Sequence[float], width: int) -> str:
+    """A curve as blocks of growing height, at most so many."""
+    if not values:
+        return "-"
+    size = min(width, len(values))
+    edges = [round(i * len(values) / size) for i in range(size + 1)]
+    means = [
+        math.fsum(values[start:stop]) / (stop - start) for start, stop in itertools.pairwise(edges)
+    ]
+    low, high = min(means), max(means)
+    scale = (len(_BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join(_BARS[round((value - low) * scale)] for value in means)
+
+
+def format_point(point: Point | None, seeds: int) -> str:
+    """A mean and, of several seeds, its spread."""
+    if point is None:
+        return "-"
+    digits = 0 if abs(point.mean) >= 1000 else 1 if abs(point.mean) >= 100 else 2
+    mean = f"{point.mean:,.{digits}f}"
+    return f"{mean} ± {point.spread:,.{digits}f}" if seeds > 1 else mean
+
+
+def format_share(value: float) -> str:
+    """A correlation; a dash where there is none."""
+    return "-" if math.isnan(value) else f"{round(value, 2) + 0.0:.2f}"  # no -0.00
+
+
+def count(number: int, unit: str) -> str:
+    """1 seed, 2 seeds."""
+    return f"{number:,} {unit}" if number == 1 else f"{number:,} {unit}s"
+
+
+def print_closing(run: Run, standing: Standing) -> None:
+    """How every group ended, and where its best policy is; nothing before the first evaluation."""
+    from rich.console import Console
+    from rich.text import Text
+
+    if not any(group.curve for group in standing.groups):
+        return
+    console = Console(highlight=False)
+    rows = [describe_end(group, standing.states) for group in standing.groups]
+    console.print(make_table(_CLOSING_TITLES, rows, console.width))
+    for group in standing.groups:
+        folder = standing.find_best_policy(run, group)
+        if folder is not None:  # on a line of its own, unbroken, to be copied
+            console.print(Text(f"best policy of {group.name}: {folder}"), soft_wrap=True)
+
+
+def describe_end(group: Group, states: int) -> dict[str, str]:
+    """A group's cells of the closing table."""
+    best = group.best
+    return {
+        **describe_columns(group, states),
+        "best": format_point(best, len(group.members)),
+        "at": "-" if best is None else f"{best.step:,}",
+    }

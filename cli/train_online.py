@@ -13,6 +13,7 @@ from .collect import catch_signals, parse_argument
 
 if TYPE_CHECKING:
     from grd_offline.online.run import Run
+    from grd_offline.online.run_folder import RunFolder
     from grd_offline.online.settings import OnlineSettings
 
 _METHODS = ("grd", "grd-no-compact", "rrd", "rrd-unbiased", "ircr", "none", "oracle")
@@ -187,13 +188,14 @@ def _resume(folder: Path, options: dict[str, Any]) -> None:
         _train(run, files)
 
 
-def _train(run: Run, files: Any) -> None:
-    from .live import show_run
+def _train(run: Run, files: RunFolder) -> None:
+    from .live import print_closing, show_run
 
-    with catch_signals() as stop, show_run(run):
+    with catch_signals() as stop, show_run(run, files) as standing:
         run.train(stop.is_set)
         files.save(run)
     files.close()
+    print_closing(run, standing)
     if stop.is_set():
         click.echo(f"stopped at step {run.step:,}; to go on: {_resume_line(files.path)}")
         raise SystemExit(128 + stop.signal_number)

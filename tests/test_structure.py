@@ -37,6 +37,7 @@ ROOMS = (
     "report",
     "decomposition",
     "online",
+    "figures",
     "cli",
 )
 """From top to bottom."""

@@ -1,0 +1,87 @@
+"""`grd-offline plot`: figures of online runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+_FORMATS = ("png", "svg", "pdf")
+
+
+@click.command(
+    epilog="""
+    \b
+    Examples:
+      grd-offline plot runs/Walker2d-grd
+      grd-offline plot runs/Walker2d-grd --metric correlation --format pdf
+      grd-offline plot runs/Walker2d-grd runs/Walker2d-rrd -o comparison.svg
+    """
+)
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--out",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the learning curves of all runs to this file, and nothing else.",
+)
+@click.option(
+    "--format", "form", type=click.Choice(_FORMATS), help="Default: what FILE ends in, else png."
+)
+@click.option(
+    "--metric",
+    type=click.Choice(("return", "correlation")),
+    default="return",
+    show_default=True,
+    help="What the learning curves show: the true return of evaluations, or how the reward found "
+    "goes with the true one within an episode.",
+)
+def plot(runs: tuple[Path, ...], out: Path | None, form: str | None, metric: str) -> None:
+    """Draw learning curves, masks and rewards of runs of train-online.
+
+    Every RUN gets its figures in RUN/plots: learning curves (mean and standard deviation over
+    seeds), the share of edges on over time, the four masks of one member at its first, middle and
+    last evaluation, and the reward found beside the true one in its last episode. Of several runs,
+    the first also gets their learning curves in one figure.
+    """
+    form = form or _find_format(out)
+
+    from grd_offline.figures import draw_comparison, draw_run, read_run, save_figure
+
+    records = [read_run(run) for run in runs]
+    if out is not None:
+        figures = {out: draw_comparison(records, metric)}
+    else:
+        figures = {
+            record.path / "plots" / f"{name}.{form}": figure
+            for record in records
+            for name, figure in draw_run(record, metric).items()
+        }
+        if len(records) > 1:
+            file = records[0].path / "plots" / f"comparison-{metric}.{form}"
+            figures[file] = draw_comparison(records, metric)
+    for path, figure in figures.items():
+        if out is None:
+            _make_folder(path.parent)
+        save_figure(figure, path, form)
+        click.echo(f"wrote {path}")
+
+
+def _make_folder(folder: Path) -> None:
+    from grd_offline.errors import StorageError
+
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"{folder}: cannot be made: {error.strerror}") from error
+
+
+def _find_format(out: Path | None) -> str:
+    if out is None:
+        return "png"
+    ending = out.suffix.removeprefix(".").lower()
+    if ending not in _FORMATS:
+        known = ", ".join(f".{form}" for form in _FORMATS)
+        raise click.UsageError(f"{out}: expected a name that ends in {known}, or --format")
+    return ending

@@ -1,0 +1,388 @@
+"""Figures of online runs, read from what they left on disk: curves, masks, one episode's rewards.
+
+Sizes are those of a column of a paper (3.5 inches) or of two; colours are Okabe and Ito's, which
+people with any colour vision can tell apart. Nothing here opens a window.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grd_offline.errors import DataError, printable
+from grd_offline.evaluate import pearson
+from grd_offline.online.run_folder import read_rows, read_settings
+from grd_offline.storage import replace_file
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Array = NDArray[np.float64]
+COLUMN, PAGE = 3.5, 7.2
+"""Widths in inches: one column, and two."""
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+GREYS = ("#808080", "#B0B0B0", "#505050")
+"""Of the oracle, and those of further runs."""
+SHORT_LABEL = 17
+"""Letters of a label of which two fit beside each other."""
+ORDER = ("-", "--", "-.", ":")
+"""When there are more groups than colours, colours come again with another line."""
+STYLE: dict[Any, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "lines.linewidth": 1.2,
+    "legend.frameon": False,
+    "svg.fonttype": "none",
+    "pdf.fonttype": 42,
+}
+MOST_TICKS = 18
+"""Beside a mask, so that their labels do not touch."""
+METRICS = {
+    "return": ("mean_return", "true return"),
+    "correlation": ("correlation", "correlation with the true reward"),
+    "edges": ("edges_on", "share of edges on"),
+}
+"""Column of `evaluations.csv`, and what the axis says."""
+MASKS = (
+    ("state_to_reward", "state → reward"),
+    ("action_to_reward", "action → reward"),
+    ("state_to_state", "state → state"),
+    ("action_to_state", "action → state"),
+)
+"""In a run's files, and in words."""
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What a run left on disk."""
+
+    path: Path
+    environment: str
+    rows: Sequence[Mapping[str, str]]
+    """Of `evaluations.csv`."""
+    members: tuple[str, ...]
+    """Names, in the order of training."""
+
+    @property
+    def name(self) -> str:
+        """The folder's."""
+        return self.path.resolve().name
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """A metric of a group of members over time: mean and standard deviation over seeds."""
+
+    label: str
+    is_oracle: bool
+    steps: Array
+    means: Array
+    spreads: Array
+    seeds: int
+
+
+@dataclass(frozen=True, eq=False)
+class EpisodeRewards:
+    """Reward found and true reward, along one episode."""
+
+    member: str
+    step: int
+    found: Array
+    true: Array
+
+
+def read_run(path: Path) -> RunRecord:
+    """A run with at least one evaluation."""
+    _, contents = read_settings(path)
+    table = path / "evaluations.csv"
+    try:
+        rows = read_rows(table)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"cannot be read: {error}", file=table) from error
+    if not rows:
+        raise DataError("no evaluation yet", file=path)
+    missing = {"group", "seed", "member", "mean_return"} - rows[0].keys()
+    if missing:
+        raise DataError(f"expected a column {min(missing)}", file=table)
+    members = tuple(dict.fromkeys(row["member"] for row in rows))
+    return RunRecord(path, str(contents.get("environment", "")), rows, members)
+
+
+def make_curves(runs: Sequence[RunRecord], metric: str) -> list[Curve]:
+    """One for each group of each run; those without any value of the metric are left out."""
+    curves = []
+    for run in runs:
+        for group in dict.fromkeys(row["group"] for row in run.rows):
+            rows = [row for row in run.rows if row["group"] == group]
+            label = group if len(runs) == 1 else f"{run.name}: {group}"
+            curve = _make_curve(run, rows, label, METRICS[metric][0])
+            if curve is not None:
+                curves.append(curve)
+    return curves
+
+
+def _make_curve(
+    run: RunRecord, rows: Sequence[Mapping[str, str]], label: str, column: str
+) -> Curve | None:
+    values: dict[int, list[float]] = {}
+    for row in rows:
+        if row.get(column, "") != "":
+            values.setdefault(int(row["step"]), []).append(_number(run, row[column], column))
+    if not values:
+        return None
+    steps = sorted(values)
+    return Curve(
+        printable(label),
+        rows[0]["group"].split("-")[0] == "oracle",
+        np.array(steps, np.float64),
+        np.array([np.mean(values[step]) for step in steps]),
+        np.array([np.std(values[step]) for step in steps]),
+        len({row["seed"] for row in rows}),
+    )
+
+
+def _number(run: RunRecord, text: str, column: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        reason = f"expected a number, got {text[:40]!r}"
+        raise DataError(reason, file=run.path / "evaluations.csv", field=column) from None
+
+
+def read_masks(run: RunRecord, member: str) -> list[dict[str, Any]]:
+    """The member's masks at its first, middle and last evaluation; fewer if there were fewer."""
+    files = sorted((run.path / "members" / member / "masks").glob("step-*.json"))
+    places = dict.fromkeys([0, (len(files) - 1) // 2, len(files) - 1]) if files else {}
+    return [_read_mask(files[place]) for place in places]
+
+
+def _read_mask(file: Path) -> dict[str, Any]:
+    try:
+        contents = json.loads(file.read_text())
+        masks: dict[str, Any] = {"step": int(contents["step"])}
+        for (name, _), dimensions in zip(MASKS, (1, 1, 2, 2), strict=True):
+            mask = np.array(contents[name], np.float64)
+            if mask.ndim != dimensions or not mask.size:
+                raise ValueError(f"{name}: expected {dimensions} dimensions, got {mask.shape}")
+            masks[name] = np.atleast_2d(mask)
+        return masks
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"cannot be read as masks: {error}", file=file) from error
+
+
+def read_episode(run: RunRecord, member: str) -> EpisodeRewards | None:
+    """The last episode that the member left; None if it left none."""
+    files = sorted((run.path / "members" / member / "episodes").glob("step-*.csv"))
+    if not files:
+        return None
+    try:
+        with files[-1].open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        found = np.array([float(row["reward"]) for row in rows])
+        true = np.array([float(row["true_reward"]) for row in rows])
+        step = int(files[-1].stem.removeprefix("step-"))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"cannot be read as rewards: {error}", file=files[-1]) from error
+    return EpisodeRewards(member, step, found, true) if rows else None
+
+
+def choose_member(run: RunRecord, kind: str) -> str | None:
+    """The first member that left files of this kind, if possible one with masks."""
+    for needed in (("masks", kind), (kind,)):
+        for member in run.members:
+            folders = [run.path / "members" / member / name for name in needed]
+            if all(any(folder.glob("step-*")) for folder in folders):
+                return member
+    return None
+
+
+def draw_curves(curves: Sequence[Curve], metric: str, title: str) -> Figure:
+    """Mean over seeds as a line, one standard deviation to both sides as a band."""
+    columns = 2 if max(len(curve.label) for curve in curves) <= SHORT_LABEL else 1
+    rows = -(-len(curves) // columns)
+    figure = _make_figure(COLUMN, 2.3 + 0.15 * rows)
+    axes = figure.subplots()
+    _plot_curves(axes, curves)
+    axes.set(xlabel="environment steps", ylabel=METRICS[metric][1], title=title)
+    if metric == "correlation":
+        axes.axhline(0, color="0.8", linewidth=0.6, zorder=0)
+        axes.set_ylim(top=1.02)
+    if metric == "edges":
+        axes.set_ylim(-0.02, 1.02)
+    figure.legend(loc="outside lower center", ncols=columns)
+    return figure
+
+
+def _plot_curves(axes: Axes, curves: Sequence[Curve]) -> None:
+    from matplotlib.ticker import EngFormatter
+
+    looks = itertools.product(ORDER, COLOURS)
+    greys = itertools.cycle(GREYS)
+    for curve in curves:
+        line, colour = ("--", next(greys)) if curve.is_oracle else next(looks, ("-", COLOURS[0]))
+        marker = "o" if len(curve.steps) == 1 else None
+        label = curve.label if curve.seeds == 1 else f"{curve.label} ({curve.seeds} seeds)"
+        axes.plot(
+            curve.steps, curve.means, color=colour, linestyle=line, marker=marker, label=label
+        )
+        if curve.seeds > 1:
+            low, high = curve.means - curve.spreads, curve.means + curve.spreads
+            axes.fill_between(curve.steps, low, high, color=colour, alpha=0.2, linewidth=0)
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+
+
+def draw_masks(masks: Sequence[Mapping[str, Any]], member: str) -> Figure:
+    """The four masks as one picture for each moment: causes are rows, effects are columns."""
+    actions, states = masks[-1]["action_to_state"].shape
+    gap, thick = _choose_gap(states)
+    share = (states + gap + actions) / (states + gap + thick)
+    width = max(PAGE * len(masks) / 3, COLUMN)
+    figure = _make_figure(width, min(1.3 + 2.0 * share, 8.0))
+    for axes, at in zip(figure.subplots(1, len(masks), squeeze=False)[0], masks, strict=True):
+        _plot_masks(axes, at)
+    title = f"masks of {printable(member)}: rows are causes, columns are effects"
+    figure.suptitle(title, fontsize=STYLE["font.size"])
+    return figure
+
+
+def _choose_gap(states: int) -> tuple[float, float]:
+    """Between masks, and the width of the reward's column: both to be seen beside many states."""
+    return max(0.5, states / 30), max(1.0, states / 25)
+
+
+def _plot_masks(axes: Axes, masks: Mapping[str, Any]) -> None:
+    from matplotlib.colors import ListedColormap
+
+    actions, states = masks["action_to_state"].shape
+    gap, thick = _choose_gap(states)
+    to_state, to_reward = np.arange(states + 1.0), states + gap + np.array([0, thick])
+    of_state, of_action = np.arange(states + 1.0), states + gap + np.arange(actions + 1.0)
+    blocks = (
+        (to_reward, of_state, masks["state_to_reward"].T),
+        (to_reward, of_action, masks["action_to_reward"].T),
+        (to_state, of_state, masks["state_to_state"]),
+        (to_state, of_action, masks["action_to_state"]),
+    )
+    lined: dict[str, Any] = (
+        {"edgecolors": "white", "linewidth": 0.4} if states + actions <= 50 else {}
+    )
+    colours = ListedColormap(["#ebebeb", COLOURS[0]])
+    for across, down, mask in blocks:
+        axes.pcolormesh(across, down, mask, cmap=colours, vmin=0, vmax=1, **lined)
+    axes.set_aspect("equal")
+    axes.invert_yaxis()
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0, pad=1)
+    every = -(-(states + actions) // MOST_TICKS)
+    shown_states, shown_actions = np.arange(0, states, every), np.arange(0, actions, every)
+    axes.set_xticks(
+        [*(shown_states + 0.5), to_reward.mean()],
+        [*(f"s{i}" for i in shown_states), "reward"],
+        rotation=90,
+    )
+    axes.set_yticks(
+        [*(shown_states + 0.5), *(of_action[shown_actions] + 0.5)],
+        [*(f"s{i}" for i in shown_states), *(f"a{i}" for i in shown_actions)],
+    )
+    shares = [f"{title} {masks[name].mean():.0%}" for name, title in MASKS]
+    axes.set_title(f"step {masks['step']:,}")
+    axes.set_xlabel(f"{', '.join(shares[:2])}\n{', '.join(shares[2:])}", fontsize=6)
+
+
+def draw_episode(episode: EpisodeRewards) -> Figure:
+    """Reward found and true reward over the steps; each on its own scale if these differ."""
+    found, true = episode.found, episode.true
+    result = _describe_match(found, true)
+    is_scaled = scales_differ(found, true) and min(np.ptp(found), np.ptp(true)) > 0
+    if is_scaled:
+        found, true = ((values - values.mean()) / values.std() for values in (found, true))
+    figure = _make_figure(PAGE, 2.2)
+    axes = figure.subplots()
+    axes.plot(true, color=GREYS[0], label="true reward")
+    axes.plot(found, color=COLOURS[1], linewidth=0.9, label="reward found")
+    title = f"{printable(episode.member)}, last episode at step {episode.step:,}: {result}"
+    label = "reward, standardised" if is_scaled else "reward"
+    axes.set(xlabel="step of the episode", ylabel=label, title=title)
+    axes.margins(x=0.01)
+    figure.legend(loc="outside lower center", ncols=2)
+    return figure
+
+
+def _describe_match(found: Array, true: Array) -> str:
+    for name, values in (("reward found", found), ("true reward", true)):
+        if np.ptp(values) == 0:
+            return f"the {name} is constant"
+    return f"correlation {pearson(found, true):.2f}"
+
+
+def scales_differ(first: Array, second: Array) -> bool:
+    """Whether one curve would look flat, or far away, beside the other."""
+    narrow, wide = sorted((float(first.std()), float(second.std())))
+    return wide > 2 * narrow or abs(float(first.mean() - second.mean())) > 2 * wide
+
+
+def _make_figure(width: float, height: float) -> Figure:
+    # A figure without pyplot has no window and no backend to choose: saving uses Agg for png.
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def draw_run(run: RunRecord, metric: str) -> dict[str, Figure]:
+    """All figures of one run, by name of the file."""
+    from matplotlib import rc_context
+
+    figures = {metric: draw_comparison([run], metric)}
+    masked, explained = choose_member(run, "masks"), choose_member(run, "episodes")
+    edges = make_curves([run], "edges")
+    episode = None if explained is None else read_episode(run, explained)
+    with rc_context(STYLE):
+        if edges:
+            figures["edges"] = draw_curves(edges, "edges", printable(run.environment))
+        if masked is not None:
+            figures["masks"] = draw_masks(read_masks(run, masked), masked)
+        if episode is not None:
+            figures["episode"] = draw_episode(episode)
+    return figures
+
+
+def draw_comparison(runs: Sequence[RunRecord], metric: str) -> Figure:
+    """Learning curves of all groups of one or more runs."""
+    from matplotlib import rc_context
+
+    curves = make_curves(runs, metric)
+    if not curves:
+        reason = f"no {metric} in any evaluation"
+        raise DataError(reason, file=runs[0].path / "evaluations.csv")
+    title = ", ".join(dict.fromkeys(printable(run.environment) for run in runs))
+    with rc_context(STYLE):
+        return draw_curves(curves, metric, title)
+
+
+def save_figure(figure: Figure, path: Path, form: str) -> None:
+    """Write a figure in full or not at all; the same figure gives the same bytes."""
+    from matplotlib import rc_context
+
+    memory = BytesIO()
+    metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(form, {})
+    with rc_context({**STYLE, "svg.hashsalt": path.name}):  # else ids in an svg are random
+        figure.savefig(memory, format=form, dpi=200, metadata=metadata)
+    with replace_file(path) as output:
+        output.write(memory.getvalue())
