@@ -441,9 +441,8 @@ def _predict(
     following = next_observations_of(episode)
     if decomposer is not None and not isinstance(decomposer.function_, EffectModel):
         rewards = relabel_episode(decomposer, episode)
-    else:
-        rewards = model.predict(observations, episode.actions, following)
-    return rewards, model.uncertainty(observations, episode.actions, following)
+        return rewards, model.uncertainty(observations, episode.actions, following)
+    return model.predict_both(observations, episode.actions, following)
 
 
 def spread_remainder(rewards: Array, episode: Episode, discount: float) -> Array:

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from grd_offline.effect_spread import SpreadTable
+
 if TYPE_CHECKING:
     import torch
 
@@ -29,7 +31,7 @@ Array = NDArray[np.float64]
 
 FORMAT_VERSION = 1
 MAX_ORDER = 3
-_BLOCK = 4096  # rows evaluated at once: what a block needs stays in the processor's cache
+_BLOCK = 4096  # steps evaluated at once: what a block needs stays in the processor's cache
 _CURVE_POINTS = {1: 65, 2: 33, 3: 9}
 
 
@@ -135,10 +137,10 @@ class EffectModel:
         next_observations: ArrayLike | None = None,
     ) -> Array:
         """(step,) the expected reward of each step."""
-        inputs = self._select(observations, actions, next_observations)
-        rewards = np.empty(len(inputs))
-        for start in range(0, len(inputs), _BLOCK):
-            rewards[start : start + _BLOCK] = self._predict_block(inputs[start : start + _BLOCK])
+        inputs = self.select_inputs(observations, actions, next_observations).T
+        rewards = np.empty(inputs.shape[1])
+        for block in _blocks(len(rewards)):
+            rewards[block] = self._predict_block(*self._place(inputs[:, block]))
         return rewards
 
     def predict_std(
@@ -153,21 +155,37 @@ class EffectModel:
 
         inflation * sqrt(|F^T (phi - centre)|^2 + residual + constant's (+ noise) variance)
         """
-        inputs = self._select(observations, actions, next_observations)
-        variances = np.empty(len(inputs))
-        for start in range(0, len(inputs), _BLOCK):
-            features = self.expand(inputs[start : start + _BLOCK])
-            spread = (features - self.centres) @ self.factor
-            variances[start : start + _BLOCK] = np.einsum("nr,nr->n", spread, spread)
-        variances += self.residual_variance + self.constant_variance
-        if noise:
-            variances += self.noise_variance
-        return np.asarray(self.inflation * np.sqrt(variances))
+        inputs = self.select_inputs(observations, actions, next_observations).T
+        variances = np.empty(inputs.shape[1])
+        for block in _blocks(len(variances)):
+            variances[block] = self._spread.compute_variances(*self._place(inputs[:, block]))
+        return self._std(variances, noise)
+
+    def predict_both(
+        self,
+        observations: ArrayLike,
+        actions: ArrayLike,
+        next_observations: ArrayLike | None = None,
+    ) -> tuple[Array, Array]:
+        """`predict` and `predict_std` of the same steps, which are looked up only once."""
+        inputs = self.select_inputs(observations, actions, next_observations).T
+        rewards, variances = np.empty((2, inputs.shape[1]))
+        for block in _blocks(len(rewards)):
+            place = self._place(inputs[:, block])
+            rewards[block] = self._predict_block(*place)
+            variances[block] = self._spread.compute_variances(*place)
+        return rewards, self._std(variances, True)
+
+    def _std(self, variances: Array, noise: bool) -> Array:
+        more = self.residual_variance + self.constant_variance
+        return np.asarray(
+            self.inflation * np.sqrt(variances + more + (self.noise_variance if noise else 0.0))
+        )
 
     def expand(self, inputs: ArrayLike) -> Array:
         """(step, weight) products of features: reward = constant + (expand - centres) @ weights."""
         values = np.atleast_2d(np.asarray(inputs, np.float64))
-        features = [self._features(values[:, i], i) for i in range(len(self.columns))]
+        features = self._features(values.T)
         parts = [
             multiply_features([features[i][:, :size] for i in effect])
             for effect, size in zip(self.effects, self.sizes, strict=True)
@@ -232,10 +250,13 @@ class EffectModel:
             yield effect, slice(start, stop)
             start = stop
 
-    def _select(
-        self, observations: ArrayLike, actions: ArrayLike, following: ArrayLike | None
+    def select_inputs(
+        self,
+        observations: ArrayLike,
+        actions: ArrayLike,
+        following: ArrayLike | None = None,
     ) -> Array:
-        """(step, input) the columns that are used, checked."""
+        """(step, input) the columns that are used, checked; each lies in memory in one piece."""
         states, choices = np.asarray(observations), np.asarray(actions)
         parts = [states, choices] if following is None else [states, choices, np.asarray(following)]
         sizes = (len(self.observation_names), len(self.action_names), len(self.observation_names))
@@ -246,25 +267,24 @@ class EffectModel:
         if self.needs_next and following is None:
             raise ValueError("next_observations: this model needs them, got None")
         first, second = sizes[0], sizes[0] + sizes[1]
-        chosen = np.empty((len(states), len(self.columns)))
+        chosen = np.empty((len(self.columns), len(states)))
         for i, column in enumerate(self.columns):
             which = int(column >= first) + int(column >= second)
-            chosen[:, i] = parts[which][:, column - (0, first, second)[which]]
-        return chosen
+            chosen[i] = parts[which][:, column - (0, first, second)[which]]
+        return chosen.T
 
-    def _place(self, values: Array, index: int) -> tuple[NDArray[np.int64], Array]:
-        """Grid cell and position within it, 0 to 1; clamped to the grid."""
+    def _place(self, inputs: Array) -> tuple[NDArray[np.int64], Array]:
+        """Grid cell of each value (input, step) and position within it, 0 to 1; clamped."""
         cells = self.tables.shape[1] - 1
-        low, high = self.low[index], self.high[index]
-        place = (np.clip(values, low, high) - low) * (cells / (high - low))
+        low, high = self.low[:, None], self.high[:, None]
+        place = (np.clip(inputs, low, high) - low) * (cells / (high - low))
         cell = np.minimum(place.astype(np.int64), cells - 1)
         return cell, place - cell
 
-    def _features(self, values: Array, index: int) -> Array:
-        """(step, feature)"""
-        cell, part = self._place(values, index)
-        table = self.tables[index]
-        return np.asarray(table[cell] + part[:, None] * self._slopes[index][cell])
+    def _features(self, inputs: Array) -> list[Array]:
+        """(step, feature) of each input."""
+        places = zip(self.tables, self._slopes, *self._place(inputs), strict=True)
+        return [table[cell] + part[:, None] * slope[cell] for table, slope, cell, part in places]
 
     @cached_property
     def _slopes(self) -> Array:
@@ -284,12 +304,17 @@ class EffectModel:
     def _offset(self) -> float:
         return float(self.constant - self.centres @ self.weights)
 
-    def _predict_block(self, inputs: Array) -> Array:
-        rewards = np.full(len(inputs), self._offset)
+    @cached_property
+    def _spread(self) -> SpreadTable:
+        places = zip(self.effect_slices(), self.sizes, strict=True)
+        effects = [(effect, place, size) for (effect, place), size in places]
+        return SpreadTable(self.tables, effects, self.factor, self.centres)
+
+    def _predict_block(self, cells: NDArray[np.int64], parts: Array) -> Array:
+        rewards = np.full(cells.shape[1], self._offset)
         joint = {i for effect in self.effects if len(effect) > 1 for i in effect}
         features = {}
-        for i in range(len(self.columns)):
-            cell, part = self._place(inputs[:, i], i)
+        for i, (cell, part) in enumerate(zip(cells, parts, strict=True)):
             if i in self._curves:
                 curve, slope = self._curves[i]
                 rewards += curve[cell] + part * slope[cell]
@@ -314,11 +339,11 @@ class EffectModel:
         mean, spread = np.zeros(len(axes[0])), np.zeros((len(axes[0]), self.factor.shape[1]))
         for k in members:
             effect, part = places[k]
-            features = [
-                self._features(axis, i)[:, : self.sizes[k]]
-                for axis, i in zip(axes, effect, strict=True)
-            ]
-            centred = multiply_features(features) - self.centres[part]
+            values = np.repeat(self.low[:, None], len(axes[0]), 1)
+            values[list(effect)] = axes
+            features = self._features(values)
+            products = multiply_features([features[i][:, : self.sizes[k]] for i in effect])
+            centred = products - self.centres[part]
             mean += centred @ self.weights[part]
             spread += centred @ self.factor[part]
         shape = (points,) * len(first)
@@ -337,6 +362,10 @@ _SCALARS = (
     "inflation",
 )
 assert {*_ARRAYS, *_SCALARS} <= {field.name for field in fields(EffectModel)}
+
+
+def _blocks(steps: int) -> Iterator[slice]:
+    return (slice(start, start + _BLOCK) for start in range(0, steps, _BLOCK))
 
 
 def multiply_features(features: Iterable[Array]) -> Array:

@@ -87,6 +87,19 @@ class RewardModel:
             return self.function.predict_std(observations, actions, following)
         return np.full(len(np.asarray(observations)), self.step_std)
 
+    def predict_both(
+        self,
+        observations: ArrayLike,
+        actions: ArrayLike,
+        next_observations: ArrayLike | None = None,
+    ) -> tuple[Array, Array]:
+        """`predict` and `uncertainty` of the same steps, in less time than one after the other."""
+        if isinstance(self.function, EffectModel):
+            following = next_observations if self.needs_next_observations else None
+            return self.function.predict_both(observations, actions, following)
+        rewards = self.predict(observations, actions, next_observations)
+        return rewards, np.full(len(rewards), self.step_std)
+
     def torch(self) -> torch.nn.Module:
         """The same as a module with gradients: (..., state), (..., action) -> (...)."""
         return self.function.torch()

@@ -24,6 +24,7 @@ ROOMS = (
     "collect",
     "graph",
     "evaluate",
+    "effect_spread",
     "effects",
     "nn",
     "losses",
