@@ -63,7 +63,7 @@ class DecomposeSettings:
     method: str = "grd"
     """The method: grd, or one of the others to compare with."""
     fit: str = "auto"
-    """How grd is fitted: auto, closed-form, neural or paper."""
+    """How grd is fitted: auto, closed-form, masked-net, neural or paper."""
     gamma: float | None = None
     """Discount inside the delivered sums; None: what the dataset says, else 1."""
     next_state: bool = False
@@ -91,7 +91,7 @@ class DecomposeSettings:
             if getattr(self, name) not in known:
                 expected = ", ".join(known)
                 raise ValueError(f"{name}: expected one of {expected}, got {getattr(self, name)!r}")
-        if self.next_state and (self.method != "grd" or self.fit in ("neural", "paper")):
+        if self.next_state and (self.method != "grd" or self.fit not in ("auto", "closed-form")):
             raise ValueError("next_state: only the closed form takes the next state as an input")
         if self.gamma is not None and not 0 < self.gamma <= 1:
             raise ValueError(f"gamma: expected more than 0 and at most 1, got {self.gamma}")
