@@ -28,6 +28,7 @@ ROOMS = (
     "effects",
     "nn",
     "losses",
+    "model_files",
     "dynamics_model",
     "decompose",
     "reward_model",
