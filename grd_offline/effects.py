@@ -204,7 +204,16 @@ class EffectModel:
 
     def torch(self, dtype: torch.dtype | None = None) -> torch.nn.Module:
         """The same function as a module: (..., state), (..., action) -> (...), with gradients."""
-        return _build_module(self, dtype)
+        from grd_offline.effect_module import EffectModule
+
+        names = ("low", "high", "tables", "weights")
+        return EffectModule(
+            [int(column) for column in self.columns],
+            list(zip(self.effects, self.sizes, strict=True)),
+            {name: np.array(getattr(self, name)) for name in names},
+            self._offset,
+            dtype,
+        )
 
     def tensors(self) -> dict[str, NDArray[Any]]:
         """All arrays, by name; with `config`, everything there is."""
@@ -422,65 +431,3 @@ def _check_config(config: Mapping[str, Any]) -> None:
     for name in _SCALARS:
         if isinstance(config[name], bool) or not isinstance(config[name], int | float):
             raise ValueError(f"{name}: expected a number, got {config[name]!r}")
-
-
-def _build_module(model: EffectModel, dtype: torch.dtype | None) -> torch.nn.Module:
-    """`EffectModel.torch`; a function, so that torch is imported only where it is asked for."""
-    import torch
-
-    kind = dtype if dtype is not None else torch.get_default_dtype()
-
-    class EffectModule(torch.nn.Module):
-        """A fixed `EffectModel`: its numbers are buffers, not parameters."""
-
-        low: torch.Tensor
-        high: torch.Tensor
-        tables: torch.Tensor
-        weights: torch.Tensor
-        offset: torch.Tensor
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.columns = [int(column) for column in model.columns]
-            self.parts = list(model.effect_slices())
-            for name in ("low", "high", "tables", "weights"):
-                # Where a value lies on its grid is found in float64: the rest may be less exact.
-                wide = torch.float64 if name in ("low", "high") else kind
-                self.register_buffer(
-                    name, torch.from_numpy(np.array(getattr(model, name))).to(wide)
-                )
-            self.register_buffer("offset", torch.tensor(model._offset, dtype=kind))
-
-        def forward(
-            self,
-            observations: torch.Tensor,
-            actions: torch.Tensor,
-            next_observations: torch.Tensor | None = None,
-        ) -> torch.Tensor:
-            given = [observations, actions]
-            if next_observations is not None:
-                given.append(next_observations)
-            inputs = torch.cat(given, -1).to(self.low.dtype)[..., self.columns]
-            features = self.place(inputs)  # (..., input, feature)
-            rewards = self.offset.expand(inputs.shape[:-1])
-            for (effect, part), size in zip(self.parts, model.sizes, strict=True):
-                value = self.weights[part]
-                for i in effect:
-                    value = value.reshape(*value.shape[:-1], size, -1)
-                    row = features[..., i, :size].unsqueeze(-1)
-                    value = (value * row).sum(-2)  # (..., what is left of the weights)
-                rewards = rewards + value.squeeze(-1)
-            return rewards
-
-        def place(self, inputs: torch.Tensor) -> torch.Tensor:
-            """Features by linear interpolation in the tables."""
-            cells = self.tables.shape[1] - 1
-            clamped = torch.minimum(torch.maximum(inputs, self.low), self.high)
-            place = (clamped - self.low) * (cells / (self.high - self.low))
-            cell = place.detach().long().clamp(0, cells - 1)
-            part = (place - cell).unsqueeze(-1).to(self.tables.dtype)
-            index = torch.arange(len(self.columns), device=inputs.device)
-            below, above = self.tables[index, cell], self.tables[index, cell + 1]
-            return below + part * (above - below)
-
-    return EffectModule()

@@ -211,7 +211,7 @@ def _build_function(
     if kind == "effects":
         rest = {name: value for name, value in config.items() if name != "kind"}
         return EffectModel.from_parts(rest, tensors)  # type: ignore[return-value]
-    from grd_offline.decompose.base import ConstantFunction, NetworkFunction
+    from grd_offline.decompose.functions import ConstantFunction, NetworkFunction
 
     if kind == "network":
         return NetworkFunction.from_parts(config, tensors)

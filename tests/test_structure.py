@@ -24,6 +24,7 @@ ROOMS = (
     "collect",
     "graph",
     "evaluate",
+    "effect_module",
     "effect_spread",
     "effects",
     "nn",
@@ -34,6 +35,7 @@ ROOMS = (
     "reward_model",
     "identifiability",
     "report",
+    "relabelling",
     "decomposition",
     "cli",
 )

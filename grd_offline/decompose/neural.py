@@ -24,18 +24,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from grd_offline.decompose.base import (
-    ConstantFunction,
-    Decomposer,
-    NetworkFunction,
-    Noise,
-    ParameterGroup,
-    Plan,
-    Progress,
-    Trainer,
-    export_network,
-)
+from grd_offline.decompose.base import Decomposer, Progress
+from grd_offline.decompose.functions import ConstantFunction, NetworkFunction, export_network
 from grd_offline.decompose.padded import Problem
+from grd_offline.decompose.training import Noise, ParameterGroup, Plan, Trainer
 from grd_offline.episodes import EpisodeSet
 from grd_offline.losses import (
     SparsityWeights,

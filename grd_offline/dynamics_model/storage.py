@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from grd_offline.dynamics_model.features import NODES
 from grd_offline.dynamics_model.settings import COMPONENTS, DynamicsModelSettings
+from grd_offline.errors import DataError
 from grd_offline.model_files import CONFIG, as_plain, check_size, holds_only_model
 from grd_offline.model_files import read_config as read_any_config
 
 if TYPE_CHECKING:
     from grd_offline.dynamics_model.model import DynamicsModel
 
-from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
-
-from grd_offline.errors import DataError
 
 FORMAT = "grd-offline dynamics model"
 VERSION = 1
