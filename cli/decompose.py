@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from grd_offline.decomposition import Decomposition
 
 _METHODS = ("grd", "rrd", "rrd-unbiased", "ircr", "uniform")
-_FITS = ("auto", "closed-form", "neural", "paper")
+_FITS = ("auto", "closed-form", "masked-net", "neural", "paper")
 
 
 @click.command(
@@ -38,7 +38,7 @@ _FITS = ("auto", "closed-form", "neural", "paper")
     type=click.Choice(_FITS),
     default="auto",
     show_default=True,
-    help="How grd is fitted. auto: the closed form, challenged by a net where it explains little.",
+    help="How grd is fitted. auto: the closed form, challenged by nets where it explains little.",
 )
 @click.option(
     "--gamma", type=float, help="Discount inside the returns.  [default: as the file says]"

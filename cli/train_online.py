@@ -240,6 +240,6 @@ def choose_device(name: str) -> str:
 
 
 def _count_workers(asked: int | None) -> int:
-    from grd_offline.collect import count_cores
+    from grd_offline.collect.settings import count_cores
 
     return count_cores() if asked is None else asked

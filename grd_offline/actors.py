@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from grd_offline.errors import DataError
-from grd_offline.model_files import plain, read_config, read_tensors, write_model
+from grd_offline.model_files import CONFIG, as_plain, read_config, read_tensors, write_model
 from grd_offline.policies import float32_bounds
 
 Array = NDArray[np.float32]
@@ -245,7 +245,7 @@ def load_actor(folder: str | os.PathLike[str]) -> Actor:
 def load_actor_about(folder: str | os.PathLike[str]) -> tuple[Actor, dict[str, Any]]:
     """Read a policy folder, and what was written about it."""
     path = Path(folder)
-    config = read_config(path, FORMAT, VERSION)
+    config = read_config(path / CONFIG, FORMAT, VERSION)
     about = config.get("about")
     if not isinstance(about, dict):
         raise DataError("expected an object", file=path / "config.json", field="about")
@@ -273,7 +273,7 @@ def _expected(spec: ActorSpec) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 
 def _card(spec: ActorSpec, about: Mapping[str, Any]) -> str:
-    facts = "\n".join(f"| {plain(key)} | {plain(value)} |" for key, value in about.items())
+    facts = "\n".join(f"| {as_plain(key)} | {as_plain(value)} |" for key, value in about.items())
     return f"""# Policy
 
 A {spec.kind} policy of {" x ".join(str(size) for size in spec.sizes)} units. Made by grd-offline.

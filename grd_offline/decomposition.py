@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,30 +19,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.decompose import FITS, METHODS
-from grd_offline.decompose.base import Decomposer
-from grd_offline.decompose.choose import Choice, choose, relabel_episode
+from grd_offline.decompose.choose import Choice, choose
 from grd_offline.decompose.closed import ClosedForm
 from grd_offline.decompose.dynamics import fit_dynamics
-from grd_offline.decompose.padded import next_observations_of
 from grd_offline.dynamics_model import DynamicsModel, fit_dynamics_model
 from grd_offline.dynamics_model import compare_masks as compare_dynamics
 from grd_offline.effects import EffectCurve, EffectModel
-from grd_offline.episodes import Episode
 from grd_offline.errors import DataError
-from grd_offline.evaluate import compare_all_masks, compare_rewards, compute_coverage
+from grd_offline.evaluate import compare_all_masks
 from grd_offline.formats import (
-    Header,
     Record,
     Recording,
-    as_episode,
     as_episodes,
     find_delay,
-    locate,
     open_recording,
     write_dataset,
 )
 from grd_offline.graph import compact_closure, compact_one_hop
 from grd_offline.identifiability import Finding, examine
+from grd_offline.relabelling import (
+    OBSERVED,
+    Tally,
+    find_truth,
+    judge,
+    relabel_records,
+    relabelled_header,
+)
 from grd_offline.report import write_report
 from grd_offline.reward_model import FOLDER as REWARD_FOLDER
 from grd_offline.reward_model import RewardModel
@@ -50,8 +52,6 @@ from grd_offline.storage import check_folder, create_file, replace_folder
 
 Array = NDArray[np.float64]
 Progress = Callable[[str, float], None]
-OBSERVED = "observed_rewards"
-STD = "reward_std"
 METRICS_FILE = "metrics.json"
 _MASKS = ("state_to_reward", "action_to_reward", "state_to_state", "action_to_state")
 
@@ -63,7 +63,7 @@ class DecomposeSettings:
     method: str = "grd"
     """The method: grd, or one of the others to compare with."""
     fit: str = "auto"
-    """How grd is fitted: auto, closed-form, neural or paper."""
+    """How grd is fitted: auto, closed-form, masked-net, neural or paper."""
     gamma: float | None = None
     """Discount inside the delivered sums; None: what the dataset says, else 1."""
     next_state: bool = False
@@ -91,7 +91,7 @@ class DecomposeSettings:
             if getattr(self, name) not in known:
                 expected = ", ".join(known)
                 raise ValueError(f"{name}: expected one of {expected}, got {getattr(self, name)!r}")
-        if self.next_state and (self.method != "grd" or self.fit in ("neural", "paper")):
+        if self.next_state and (self.method != "grd" or self.fit not in ("auto", "closed-form")):
             raise ValueError("next_state: only the closed form takes the next state as an input")
         if self.gamma is not None and not 0 < self.gamma <= 1:
             raise ValueError(f"gamma: expected more than 0 and at most 1, got {self.gamma}")
@@ -170,7 +170,7 @@ class _Run:
         if OBSERVED in first.extras:
             raise DataError("is relabelled already: decompose the original", file=source)
         if settings.truth is not None and settings.truth != "rewards":
-            _find_truth(first, settings.truth, source)
+            find_truth(first, settings.truth, source)
         self.episodes = episodes
 
     def fit(self) -> None:
@@ -242,7 +242,7 @@ class _Run:
         """Write everything into an empty folder."""
         layout = self.recording.layout if self.recording.layout in ("minari", "d4rl") else "own"
         name = "relabelled" if layout == "minari" else "relabelled.h5"
-        tally = _Tally()
+        tally = Tally()
         write_dataset(
             folder / name,
             relabelled_header(self.recording.header, self._settings()),
@@ -285,7 +285,7 @@ class _Run:
             "grd_offline": version("grd-offline"),
         }
 
-    def _relabel(self, tally: _Tally) -> Iterator[Record]:
+    def _relabel(self, tally: Tally) -> Iterator[Record]:
         return relabel_records(
             self.recording,
             self.source,
@@ -334,7 +334,7 @@ class _Run:
         }
 
     def _measure(
-        self, tally: _Tally, findings: list[Finding], numbers: dict[str, Any]
+        self, tally: Tally, findings: list[Finding], numbers: dict[str, Any]
     ) -> dict[str, Any]:
         judged = [candidate.describe() for candidate in self.choice.judged]
         chosen = next((entry for entry in judged if entry["fit"] == self.choice.fit), {})
@@ -362,159 +362,17 @@ class _Run:
         return metrics
 
 
-class _Tally:
-    """What passes by while relabelling: sums, a few episodes to show, the truth if asked for."""
-
-    def __init__(self) -> None:
-        self.returns: list[tuple[float, float]] = []
-        self.sample: list[dict[str, list[float]]] = []
-        self.true: list[Array] = []
-        self.predicted: list[Array] = []
-        self.std: list[Array] = []
-
-    def add(
-        self, rewards: Array, std: Array, observed: float, discount: float, true: Array | None
-    ) -> None:
-        weights = discount ** np.arange(len(rewards))
-        self.returns.append((float(rewards @ weights), observed))
-        if len(self.sample) < 3:
-            self.sample.append({"rewards": rewards.tolist(), "std": std.tolist()})
-        if true is not None:
-            self.true.append(true)
-            self.predicted.append(rewards)
-            self.std.append(std)
-
-    def return_r2(self) -> float:
-        from grd_offline.evaluate import r_squared
-
-        predicted, observed = np.array(self.returns).T
-        return r_squared(predicted, observed)
-
-    def compare(self) -> dict[str, float]:
-        coverage = compute_coverage(
-            np.concatenate(self.predicted), np.concatenate(self.std), np.concatenate(self.true)
-        )
-        return {**compare_rewards(self.predicted, self.true), "coverage_90": coverage}
-
-
-def relabel_records(
-    recording: Recording,
-    source: str | os.PathLike[str],
-    model: RewardModel,
-    *,
-    decomposer: Decomposer | None = None,
-    delay: int | str | None = None,
-    discount: float = 1.0,
-    folded: bool = False,
-    exact: bool = False,
-    truth: str | None = None,
-    tally: _Tally | None = None,
-    progress: Callable[[float], None] = lambda share: None,
-) -> Iterator[Record]:
-    """Every record with the model's rewards, streaming.
-
-    `folded`: only the return of each episode counts as delivered. `exact`: sums must hold.
-    """
-    when = delay if delay is not None else find_delay(recording)
-    for index in range(len(recording)):
-        record = recording.load(index)
-        with locate(source, index):
-            episode = as_episode(record, recording.header, when)
-            rewards, std = _predict(model, decomposer, episode)
-            if folded:
-                episode = episode.delivered_at_end(discount)
-            if exact:
-                rewards = spread_remainder(rewards, episode, discount)
-            if tally is not None:
-                true = _find_truth(record, truth, source) if truth is not None else None
-                tally.add(rewards, std, episode.compute_return(discount), discount, true)
-        extras = {**record.extras, STD: std.astype(np.float32)}
-        extras.setdefault(OBSERVED, record.rewards)
-        yield replace(record, rewards=rewards, extras=extras)
-        progress((index + 1) / len(recording))
-
-
-def _predict(
-    model: RewardModel, decomposer: Decomposer | None, episode: Episode
-) -> tuple[Array, Array]:
-    observations = episode.observations[: len(episode)]
-    following = next_observations_of(episode)
-    if decomposer is not None and not isinstance(decomposer.function_, EffectModel):
-        rewards = relabel_episode(decomposer, episode)
-    else:
-        rewards = model.predict(observations, episode.actions, following)
-    return rewards, model.uncertainty(observations, episode.actions, following)
-
-
-def spread_remainder(rewards: Array, episode: Episode, discount: float) -> Array:
-    """Rewards whose discounted sums equal the delivered amounts: the rest goes to all alike."""
-    rewards = rewards.astype(np.float64).copy()
-    weights = discount ** np.arange(len(rewards))
-    for start, stop, amount in zip(*episode.segments(), strict=True):
-        part = slice(start, stop)
-        missing = float(amount) - float(rewards[part] @ weights[part])
-        rewards[part] += missing / weights[part].sum()
-    return rewards
-
-
-def relabelled_header(header: Header, settings: Mapping[str, Any]) -> Header:
-    """The header of a relabelled dataset: a reward at every step, and how it was made."""
-    made = {**header.settings, "decompose": dict(settings)}
-    return replace(header, delay="step", discount=1.0, settings=made)
-
-
-def _find_truth(record: Record, field: str, source: str | os.PathLike[str]) -> Array:
-    found = record.rewards if field == "rewards" else record.extras.get(field)
-    if found is None or found.shape != record.rewards.shape:
-        known = ", ".join(sorted(record.extras)) or "none"
-        raise DataError(
-            f"no such field with a number per step; there are: {known}", file=source, field=field
-        )
-    return found.astype(np.float64)
-
-
-def judge(
-    folder: str | os.PathLike[str], truth: str, data: str | os.PathLike[str] | None = None
-) -> dict[str, Any]:
-    """A decomposition against the true rewards, on its own data or on others."""
-    place = Path(folder)
-    model = RewardModel.load(place)
-    source = data if data is not None else _relabelled(place)
-    tally = _Tally()
-    with open_recording(source) as recording:
-        delay = find_delay(recording)
-        for index in range(len(recording)):
-            record = recording.load(index)
-            with locate(source, index):
-                true = _find_truth(record, truth, source)
-                if data is None:
-                    rewards, std = record.rewards.astype(np.float64), record.extras[STD]
-                else:
-                    episode = as_episode(record, recording.header, delay)
-                    rewards, std = _predict(model, None, episode)
-            tally.add(rewards, std, 0.0, 1.0, true)
-        result: dict[str, Any] = {"rewards": tally.compare()}
-        true_masks = recording.header.truth.get("masks")
-    if isinstance(true_masks, Mapping):
-        try:
-            found = json.loads((place / "masks.json").read_text())
-        except (OSError, ValueError) as error:
-            raise DataError("cannot be read", file=place, field="masks.json") from error
-        result["masks"] = compare_all_masks(found, true_masks)
-    return result
-
-
-def _relabelled(folder: Path) -> Path:
-    for name in ("relabelled.h5", "relabelled"):
-        if (folder / name).exists():
-            return folder / name
-    raise DataError("holds no relabelled data", file=folder)
-
-
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write a JSON file into a folder that is being filled."""
     with create_file(path) as output:
         output.write(json.dumps(content, indent=1, default=float).encode())
 
 
-__all__ = ["DecomposeSettings", "Decomposition", "decompose_file", "judge", "relabel_records"]
+__all__ = [
+    "DecomposeSettings",
+    "Decomposition",
+    "decompose_file",
+    "judge",
+    "relabel_records",
+    "relabelled_header",
+]

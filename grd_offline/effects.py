@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from grd_offline.effect_spread import SpreadTable
+
 if TYPE_CHECKING:
     import torch
 
@@ -29,7 +31,7 @@ Array = NDArray[np.float64]
 
 FORMAT_VERSION = 1
 MAX_ORDER = 3
-_BLOCK = 4096  # rows evaluated at once: what a block needs stays in the processor's cache
+_BLOCK = 4096  # steps evaluated at once: what a block needs stays in the processor's cache
 _CURVE_POINTS = {1: 65, 2: 33, 3: 9}
 
 
@@ -135,10 +137,10 @@ class EffectModel:
         next_observations: ArrayLike | None = None,
     ) -> Array:
         """(step,) the expected reward of each step."""
-        inputs = self._select(observations, actions, next_observations)
-        rewards = np.empty(len(inputs))
-        for start in range(0, len(inputs), _BLOCK):
-            rewards[start : start + _BLOCK] = self._predict_block(inputs[start : start + _BLOCK])
+        inputs = self.select_inputs(observations, actions, next_observations).T
+        rewards = np.empty(inputs.shape[1])
+        for block in _blocks(len(rewards)):
+            rewards[block] = self._predict_block(*self._place(inputs[:, block]))
         return rewards
 
     def predict_std(
@@ -153,21 +155,37 @@ class EffectModel:
 
         inflation * sqrt(|F^T (phi - centre)|^2 + residual + constant's (+ noise) variance)
         """
-        inputs = self._select(observations, actions, next_observations)
-        variances = np.empty(len(inputs))
-        for start in range(0, len(inputs), _BLOCK):
-            features = self.expand(inputs[start : start + _BLOCK])
-            spread = (features - self.centres) @ self.factor
-            variances[start : start + _BLOCK] = np.einsum("nr,nr->n", spread, spread)
-        variances += self.residual_variance + self.constant_variance
-        if noise:
-            variances += self.noise_variance
-        return np.asarray(self.inflation * np.sqrt(variances))
+        inputs = self.select_inputs(observations, actions, next_observations).T
+        variances = np.empty(inputs.shape[1])
+        for block in _blocks(len(variances)):
+            variances[block] = self._spread.compute_variances(*self._place(inputs[:, block]))
+        return self._std(variances, noise)
+
+    def predict_both(
+        self,
+        observations: ArrayLike,
+        actions: ArrayLike,
+        next_observations: ArrayLike | None = None,
+    ) -> tuple[Array, Array]:
+        """`predict` and `predict_std` of the same steps, which are looked up only once."""
+        inputs = self.select_inputs(observations, actions, next_observations).T
+        rewards, variances = np.empty((2, inputs.shape[1]))
+        for block in _blocks(len(rewards)):
+            place = self._place(inputs[:, block])
+            rewards[block] = self._predict_block(*place)
+            variances[block] = self._spread.compute_variances(*place)
+        return rewards, self._std(variances, True)
+
+    def _std(self, variances: Array, noise: bool) -> Array:
+        more = self.residual_variance + self.constant_variance
+        return np.asarray(
+            self.inflation * np.sqrt(variances + more + (self.noise_variance if noise else 0.0))
+        )
 
     def expand(self, inputs: ArrayLike) -> Array:
         """(step, weight) products of features: reward = constant + (expand - centres) @ weights."""
         values = np.atleast_2d(np.asarray(inputs, np.float64))
-        features = [self._features(values[:, i], i) for i in range(len(self.columns))]
+        features = self._features(values.T)
         parts = [
             multiply_features([features[i][:, :size] for i in effect])
             for effect, size in zip(self.effects, self.sizes, strict=True)
@@ -186,7 +204,16 @@ class EffectModel:
 
     def torch(self, dtype: torch.dtype | None = None) -> torch.nn.Module:
         """The same function as a module: (..., state), (..., action) -> (...), with gradients."""
-        return _build_module(self, dtype)
+        from grd_offline.effect_module import EffectModule
+
+        names = ("low", "high", "tables", "weights")
+        return EffectModule(
+            [int(column) for column in self.columns],
+            list(zip(self.effects, self.sizes, strict=True)),
+            {name: np.array(getattr(self, name)) for name in names},
+            self._offset,
+            dtype,
+        )
 
     def tensors(self) -> dict[str, NDArray[Any]]:
         """All arrays, by name; with `config`, everything there is."""
@@ -232,10 +259,13 @@ class EffectModel:
             yield effect, slice(start, stop)
             start = stop
 
-    def _select(
-        self, observations: ArrayLike, actions: ArrayLike, following: ArrayLike | None
+    def select_inputs(
+        self,
+        observations: ArrayLike,
+        actions: ArrayLike,
+        following: ArrayLike | None = None,
     ) -> Array:
-        """(step, input) the columns that are used, checked."""
+        """(step, input) the columns that are used, checked; each lies in memory in one piece."""
         states, choices = np.asarray(observations), np.asarray(actions)
         parts = [states, choices] if following is None else [states, choices, np.asarray(following)]
         sizes = (len(self.observation_names), len(self.action_names), len(self.observation_names))
@@ -246,25 +276,24 @@ class EffectModel:
         if self.needs_next and following is None:
             raise ValueError("next_observations: this model needs them, got None")
         first, second = sizes[0], sizes[0] + sizes[1]
-        chosen = np.empty((len(states), len(self.columns)))
+        chosen = np.empty((len(self.columns), len(states)))
         for i, column in enumerate(self.columns):
             which = int(column >= first) + int(column >= second)
-            chosen[:, i] = parts[which][:, column - (0, first, second)[which]]
-        return chosen
+            chosen[i] = parts[which][:, column - (0, first, second)[which]]
+        return chosen.T
 
-    def _place(self, values: Array, index: int) -> tuple[NDArray[np.int64], Array]:
-        """Grid cell and position within it, 0 to 1; clamped to the grid."""
+    def _place(self, inputs: Array) -> tuple[NDArray[np.int64], Array]:
+        """Grid cell of each value (input, step) and position within it, 0 to 1; clamped."""
         cells = self.tables.shape[1] - 1
-        low, high = self.low[index], self.high[index]
-        place = (np.clip(values, low, high) - low) * (cells / (high - low))
+        low, high = self.low[:, None], self.high[:, None]
+        place = (np.clip(inputs, low, high) - low) * (cells / (high - low))
         cell = np.minimum(place.astype(np.int64), cells - 1)
         return cell, place - cell
 
-    def _features(self, values: Array, index: int) -> Array:
-        """(step, feature)"""
-        cell, part = self._place(values, index)
-        table = self.tables[index]
-        return np.asarray(table[cell] + part[:, None] * self._slopes[index][cell])
+    def _features(self, inputs: Array) -> list[Array]:
+        """(step, feature) of each input."""
+        places = zip(self.tables, self._slopes, *self._place(inputs), strict=True)
+        return [table[cell] + part[:, None] * slope[cell] for table, slope, cell, part in places]
 
     @cached_property
     def _slopes(self) -> Array:
@@ -284,12 +313,17 @@ class EffectModel:
     def _offset(self) -> float:
         return float(self.constant - self.centres @ self.weights)
 
-    def _predict_block(self, inputs: Array) -> Array:
-        rewards = np.full(len(inputs), self._offset)
+    @cached_property
+    def _spread(self) -> SpreadTable:
+        places = zip(self.effect_slices(), self.sizes, strict=True)
+        effects = [(effect, place, size) for (effect, place), size in places]
+        return SpreadTable(self.tables, effects, self.factor, self.centres)
+
+    def _predict_block(self, cells: NDArray[np.int64], parts: Array) -> Array:
+        rewards = np.full(cells.shape[1], self._offset)
         joint = {i for effect in self.effects if len(effect) > 1 for i in effect}
         features = {}
-        for i in range(len(self.columns)):
-            cell, part = self._place(inputs[:, i], i)
+        for i, (cell, part) in enumerate(zip(cells, parts, strict=True)):
             if i in self._curves:
                 curve, slope = self._curves[i]
                 rewards += curve[cell] + part * slope[cell]
@@ -314,11 +348,11 @@ class EffectModel:
         mean, spread = np.zeros(len(axes[0])), np.zeros((len(axes[0]), self.factor.shape[1]))
         for k in members:
             effect, part = places[k]
-            features = [
-                self._features(axis, i)[:, : self.sizes[k]]
-                for axis, i in zip(axes, effect, strict=True)
-            ]
-            centred = multiply_features(features) - self.centres[part]
+            values = np.repeat(self.low[:, None], len(axes[0]), 1)
+            values[list(effect)] = axes
+            features = self._features(values)
+            products = multiply_features([features[i][:, : self.sizes[k]] for i in effect])
+            centred = products - self.centres[part]
             mean += centred @ self.weights[part]
             spread += centred @ self.factor[part]
         shape = (points,) * len(first)
@@ -337,6 +371,10 @@ _SCALARS = (
     "inflation",
 )
 assert {*_ARRAYS, *_SCALARS} <= {field.name for field in fields(EffectModel)}
+
+
+def _blocks(steps: int) -> Iterator[slice]:
+    return (slice(start, start + _BLOCK) for start in range(0, steps, _BLOCK))
 
 
 def multiply_features(features: Iterable[Array]) -> Array:
@@ -393,65 +431,3 @@ def _check_config(config: Mapping[str, Any]) -> None:
     for name in _SCALARS:
         if isinstance(config[name], bool) or not isinstance(config[name], int | float):
             raise ValueError(f"{name}: expected a number, got {config[name]!r}")
-
-
-def _build_module(model: EffectModel, dtype: torch.dtype | None) -> torch.nn.Module:
-    """`EffectModel.torch`; a function, so that torch is imported only where it is asked for."""
-    import torch
-
-    kind = dtype if dtype is not None else torch.get_default_dtype()
-
-    class EffectModule(torch.nn.Module):
-        """A fixed `EffectModel`: its numbers are buffers, not parameters."""
-
-        low: torch.Tensor
-        high: torch.Tensor
-        tables: torch.Tensor
-        weights: torch.Tensor
-        offset: torch.Tensor
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.columns = [int(column) for column in model.columns]
-            self.parts = list(model.effect_slices())
-            for name in ("low", "high", "tables", "weights"):
-                # Where a value lies on its grid is found in float64: the rest may be less exact.
-                wide = torch.float64 if name in ("low", "high") else kind
-                self.register_buffer(
-                    name, torch.from_numpy(np.array(getattr(model, name))).to(wide)
-                )
-            self.register_buffer("offset", torch.tensor(model._offset, dtype=kind))
-
-        def forward(
-            self,
-            observations: torch.Tensor,
-            actions: torch.Tensor,
-            next_observations: torch.Tensor | None = None,
-        ) -> torch.Tensor:
-            given = [observations, actions]
-            if next_observations is not None:
-                given.append(next_observations)
-            inputs = torch.cat(given, -1).to(self.low.dtype)[..., self.columns]
-            features = self.place(inputs)  # (..., input, feature)
-            rewards = self.offset.expand(inputs.shape[:-1])
-            for (effect, part), size in zip(self.parts, model.sizes, strict=True):
-                value = self.weights[part]
-                for i in effect:
-                    value = value.reshape(*value.shape[:-1], size, -1)
-                    row = features[..., i, :size].unsqueeze(-1)
-                    value = (value * row).sum(-2)  # (..., what is left of the weights)
-                rewards = rewards + value.squeeze(-1)
-            return rewards
-
-        def place(self, inputs: torch.Tensor) -> torch.Tensor:
-            """Features by linear interpolation in the tables."""
-            cells = self.tables.shape[1] - 1
-            clamped = torch.minimum(torch.maximum(inputs, self.low), self.high)
-            place = (clamped - self.low) * (cells / (self.high - self.low))
-            cell = place.detach().long().clamp(0, cells - 1)
-            part = (place - cell).unsqueeze(-1).to(self.tables.dtype)
-            index = torch.arange(len(self.columns), device=inputs.device)
-            below, above = self.tables[index, cell], self.tables[index, cell + 1]
-            return below + part * (above - below)
-
-    return EffectModule()

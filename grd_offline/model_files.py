@@ -1,14 +1,13 @@
-"""Folders of a model: `config.json`, `model.safetensors` and a card, read without trust.
+"""A model as a folder of `config.json`, `model.safetensors` and a card `README.md`.
 
-Nothing in such a folder is run. The config names its format and version; the tensors' names, types
-and shapes are compared with what the config asks for before any is loaded.
+Numbers and text: reading one runs no code from the folder, and what cannot be right is refused.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,30 @@ from grd_offline.storage import create_file, replace_folder
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 CARD = "README.md"
-_MAX_CONFIG_BYTES = 2**20
+_MAX_CONFIG_BYTES = 64 * 2**20
+_MAX_WEIGHTS_BYTES = 2**31
 _SAFETENSORS_TYPES = {"float32": "F32", "float64": "F64", "int32": "I32", "uint8": "U8"}
+
+
+def save_model(
+    folder: str | os.PathLike[str],
+    config: Mapping[str, Any],
+    tensors: Mapping[str, NDArray[Any]],
+    card: str,
+    is_replaceable: Callable[[Path], bool],
+) -> None:
+    """Write the folder, all or nothing."""
+    from safetensors.numpy import save
+
+    contents = {
+        CONFIG: json.dumps(config, indent=1, allow_nan=False).encode(),
+        WEIGHTS: save({name: np.ascontiguousarray(value) for name, value in tensors.items()}),
+        CARD: card.encode(),
+    }
+    with replace_folder(folder, is_replaceable=is_replaceable) as partial:
+        for name, data in contents.items():
+            with create_file(partial / name) as output:
+                output.write(data)
 
 
 def write_model(
@@ -31,47 +52,53 @@ def write_model(
     tensors: Mapping[str, NDArray[Any]],
     card: str,
 ) -> None:
-    """Write the folder, all or nothing; one of the same format that is there is replaced."""
-    from safetensors.numpy import save
-
-    contents = {
-        CONFIG: json.dumps(config, indent=1, allow_nan=False).encode(),
-        WEIGHTS: save({name: np.ascontiguousarray(value) for name, value in tensors.items()}),
-        CARD: card.encode(),
-    }
+    """Write the folder; one of the same format that is there is replaced, nothing else is."""
 
     def is_replaceable(present: Path) -> bool:
         try:
-            read_config(present, config["format"], None)
+            read_config(present / CONFIG, config["format"], None)
         except DataError:
             return False
-        return {entry.name for entry in present.iterdir()} <= set(contents)
+        return holds_only_model(present)
 
-    with replace_folder(folder, is_replaceable=is_replaceable) as partial:
-        for name, data in contents.items():
-            with create_file(partial / name) as output:
-                output.write(data)
+    save_model(folder, config, tensors, card, is_replaceable)
 
 
-def read_config(folder: Path, expected_format: str, version: int | None) -> dict[str, Any]:
-    """The config of a folder of that format; `version` None accepts any."""
-    path = folder / CONFIG
+def find_model(folder: str | os.PathLike[str], name: str) -> Path:
+    """The model's folder: this one, or the one of that name in a decomposition."""
+    path = Path(folder)
+    inner = path / name
+    return inner if not (path / CONFIG).is_file() and (inner / CONFIG).is_file() else path
+
+
+def holds_only_model(folder: Path) -> bool:
+    """Whether a folder holds nothing but the files of a model."""
+    return {entry.name for entry in folder.iterdir()} <= {CONFIG, WEIGHTS, CARD}
+
+
+def read_config(path: Path, kind: str, version: int | None) -> dict[str, Any]:
+    """A model's config, once its size, format and version are right; None takes any version."""
     try:
-        if path.stat().st_size > _MAX_CONFIG_BYTES:
-            raise DataError(f"larger than {_MAX_CONFIG_BYTES} bytes", file=path)
+        check_size(path, _MAX_CONFIG_BYTES)
         config = json.loads(path.read_bytes())
     except DataError:
         raise
-    except OSError as failure:
-        raise DataError(f"cannot be read: {failure.strerror or failure}", file=path) from failure
-    except (ValueError, RecursionError) as failure:
-        raise DataError("is not JSON", file=path) from failure
-    if not isinstance(config, dict) or config.get("format") != expected_format:
-        raise DataError(f"is not a {expected_format}", file=path)
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror or error}", file=path) from error
+    except (ValueError, RecursionError) as error:
+        raise DataError("is not JSON", file=path) from error
+    if not isinstance(config, dict) or config.get("format") != kind:
+        raise DataError(f"is not a {kind}", file=path)
     found = config.get("version")
     if version is not None and (type(found) is not int or found != version):
         raise DataError(f"expected {version}, got {found!r:.40}", file=path, field="version")
     return config
+
+
+def check_size(path: Path, limit: int = _MAX_WEIGHTS_BYTES) -> None:
+    """Refuse a file that is larger than any model's."""
+    if path.stat().st_size > limit:
+        raise DataError(f"larger than {limit} bytes", file=path)
 
 
 def read_tensors(
@@ -111,6 +138,6 @@ def _compare(file: Any, expected: Mapping[str, tuple[str, tuple[int, ...]]], pat
             )
 
 
-def plain(text: object) -> str:
+def as_plain(text: object) -> str:
     """Text that cannot break out of its place in a card."""
     return "".join(c if c not in "|`<>[]" else " " for c in printable(str(text)))[:120]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -70,11 +71,33 @@ def test_predict_equals_the_explicit_expansion() -> None:
     )
     variance = ((features @ model.factor) ** 2).sum(1) + 0.03
     np.testing.assert_allclose(
-        model.predict_std(observations, actions, noise=False), 1.2 * np.sqrt(variance), atol=1e-9
+        model.predict_std(observations, actions, noise=False), 1.2 * np.sqrt(variance), rtol=5e-6
     )
     np.testing.assert_allclose(
-        model.predict_std(observations, actions), 1.2 * np.sqrt(variance + 0.5), atol=1e-9
+        model.predict_std(observations, actions), 1.2 * np.sqrt(variance + 0.5), rtol=5e-6
     )
+
+
+def test_both_at_once_equal_one_after_the_other() -> None:
+    rng = np.random.default_rng(0)
+    model = make_model(rng)
+    observations, actions, _ = make_steps(rng, 9000)
+    rewards, std = model.predict_both(observations, actions)
+    np.testing.assert_array_equal(rewards, model.predict(observations, actions))
+    np.testing.assert_array_equal(std, model.predict_std(observations, actions))
+
+
+def test_std_holds_where_the_factor_has_more_columns_than_weights() -> None:
+    rng = np.random.default_rng(5)
+    model = make_model(rng)
+    count = len(model.weights)
+    wide = replace(model, factor=rng.normal(size=(count, count + 40)) * 0.1)
+    observations, actions, _ = make_steps(rng, 300)
+    inputs = np.stack([observations[:, 0], actions[:, 0], observations[:, 2]], 1)
+    features = features_by_hand(wide, inputs) - wide.centres
+    variance = ((features @ wide.factor) ** 2).sum(1) + 0.03
+    found = wide.predict_std(observations, actions, noise=False)
+    np.testing.assert_allclose(found, 1.2 * np.sqrt(variance), rtol=5e-6)
 
 
 def test_next_observations_are_used_and_asked_for() -> None:

@@ -8,6 +8,7 @@ from grd_offline.decompose import make_decomposer
 
 QUICK = {
     "closed-form": ("grd", "closed-form", {}),
+    "masked-net": ("grd", "masked-net", {"members": 2, "updates": 8}),
     "neural": (
         "grd",
         "neural",

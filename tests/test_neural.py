@@ -7,16 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from grd_offline.decompose.base import (
-    ConstantFunction,
-    NetworkFunction,
-    Noise,
-    ParameterGroup,
-    Trainer,
-)
+from grd_offline.decompose.functions import ConstantFunction, NetworkFunction
 from grd_offline.decompose.neural import DynamicsStage, Neural, NeuralSettings, RewardStage
 from grd_offline.decompose.padded import Problem, compute_weights, measure_returns, stack_rows
 from grd_offline.decompose.paper import DEFAULT_LAMBDAS, LAMBDAS, Paper, PaperSettings, find_lambdas
+from grd_offline.decompose.training import Noise, ParameterGroup, Trainer
 from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.errors import DataError
 from grd_offline.losses import SparsityWeights

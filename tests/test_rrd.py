@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from grd_offline.decompose.base import NetworkFunction
+from grd_offline.decompose.functions import NetworkFunction
 from grd_offline.decompose.rrd import Rrd, RrdSettings
 from grd_offline.episodes import Episode, EpisodeSet
 

@@ -10,7 +10,7 @@ from typing import Any
 from grd_offline.decompose.base import Decomposer
 
 METHODS = ("grd", "rrd", "rrd-unbiased", "ircr", "uniform")
-FITS = ("auto", "closed-form", "neural", "paper")
+FITS = ("auto", "closed-form", "masked-net", "neural", "paper")
 
 __all__ = ["FITS", "METHODS", "Decomposer", "make_decomposer"]
 
@@ -32,6 +32,10 @@ def make_decomposer(
         return ClosedForm(ClosedFormSettings(discount=discount, next_state=next_state, **settings))
     if next_state:
         raise ValueError("next_state: only the closed form takes the next state as an input")
+    if method == "grd" and fit == "masked-net":
+        from grd_offline.decompose.masked_net import MaskedNet, MaskedNetSettings
+
+        return MaskedNet(MaskedNetSettings(discount=discount, device=device, **settings))
     if method == "grd" and fit == "neural":
         from grd_offline.decompose.neural import Neural, NeuralSettings
 

@@ -12,7 +12,8 @@ from typing import Self
 
 import numpy as np
 
-from grd_offline.decompose.base import Array, ConstantFunction, Decomposer, Progress
+from grd_offline.decompose.base import Array, Decomposer, Progress
+from grd_offline.decompose.functions import ConstantFunction
 from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.errors import DataError
 

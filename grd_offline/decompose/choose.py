@@ -4,9 +4,10 @@ The rule of `auto`. The closed form is fitted to part of the episodes and predic
 the others. Where it explains at least `GOOD_ENOUGH` of their variance it is taken: returns cannot
 tell finer differences in the rewards apart, and the closed form is the fit that can be explained.
 With fewer than `FEWEST_TO_COMPARE` held-out returns it is taken too: they could not tell.
-Else `neural` is fitted to the same part and challenges it: it wins if its squared errors on the
-held-out returns are smaller by at least a tenth, and by more than two standard errors of the
-paired differences. The winner is fitted again to all episodes.
+Else `masked-net` and `neural` are fitted to the same part and challenge it: a challenger beats it
+if its squared errors on the held-out returns are smaller by at least a tenth, and by more than two
+standard errors of the paired differences. Of several that do, the one with the smallest errors
+wins. The winner is fitted again to all episodes.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ GOOD_ENOUGH = 0.95
 MARGIN = 0.9
 HELD_OUT = 0.2
 FEWEST_TO_COMPARE = 20
+CHALLENGERS = ("masked-net", "neural")
 FEWEST = 10
 """With fewer episodes none are held out: there is nothing to judge by."""
 
@@ -98,10 +100,12 @@ def choose(
         if len(winner.true) < FEWEST_TO_COMPARE:
             reason = f"only {len(winner.true)} returns to judge by: the closed form, not challenged"
         elif explained < GOOD_ENOUGH and not settings.get("next_state"):
-            challenger = make("neural")
-            told = _prefix(progress, "challenger: ")
-            judged.append(_judge(challenger, "neural", training, held_out, settings, rng, told))
-            winner, reason = _compare(judged[0], judged[1])
+            for challenger in CHALLENGERS:
+                told = _prefix(progress, f"challenger {challenger}: ")
+                judged.append(
+                    _judge(make(challenger), challenger, training, held_out, settings, rng, told)
+                )
+            winner, reason = _compare(judged[0], judged[1:])
     chosen = make(winner.fit if method == "grd" else first)
     chosen.fit(episodes, rng=rng, progress=progress)
     return Choice(chosen, winner.fit, reason, tuple(judged), winner.step_std)
@@ -169,14 +173,22 @@ def relabel_unseen(decomposer: Decomposer, episode: Episode) -> Array:
     return decomposer.predict(observations, episode.actions, next_observations_of(episode))
 
 
-def _compare(closed: Judged, challenger: Judged) -> tuple[Judged, str]:
-    gain = closed.errors - challenger.errors
-    error = float(gain.std() / max(1.0, np.sqrt(len(gain))))
-    ratio = float(challenger.errors.mean() / max(float(closed.errors.mean()), 1e-300))
-    wins = ratio < MARGIN and float(gain.mean()) > 2 * error
-    verdict = "wins" if wins else "does not win"
-    reason = f"neural {verdict}: its held-out squared error is {ratio:.2f} of the closed form's"
-    return (challenger if wins else closed), reason
+def _compare(closed: Judged, challengers: list[Judged]) -> tuple[Judged, str]:
+    """The winner by the rule above, and what is said of it."""
+    winner, reasons = closed, []
+    for challenger in challengers:
+        gain = closed.errors - challenger.errors
+        error = float(gain.std() / max(1.0, np.sqrt(len(gain))))
+        ratio = float(challenger.errors.mean() / max(float(closed.errors.mean()), 1e-300))
+        beats = ratio < MARGIN and float(gain.mean()) > 2 * error
+        if beats and challenger.errors.mean() < winner.errors.mean():
+            winner = challenger
+        reasons.append(f"{challenger.fit}'s is {ratio:.2f} of it")
+    verdict = f"{winner.fit} wins" if winner is not closed else "the closed form stands"
+    return (
+        winner,
+        f"{verdict}: against the closed form's held-out squared error, {', '.join(reasons)}",
+    )
 
 
 def _in_sample_std(decomposer: Decomposer, episodes: EpisodeSet, settings: dict[str, Any]) -> float:

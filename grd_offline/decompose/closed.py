@@ -53,7 +53,7 @@ def predict_amounts(model: EffectModel, episode: Episode, discount: float) -> tu
     Weights are uncertain together over the steps, noise is independent from step to step.
     """
     following = next_observations_of(episode) if model.needs_next else None
-    inputs = model._select(episode.observations[: len(episode)], episode.actions, following)
+    inputs = model.select_inputs(episode.observations[: len(episode)], episode.actions, following)
     features = model.expand(inputs) - model.centres
     weights = discount ** np.arange(len(episode))
     starts, stops, _ = episode.segments()

@@ -402,7 +402,7 @@ class _Fitter:
         rewards = features @ model.weights
         variance = float(rewards.var())
         shares = [
-            float(np.cov(features[:, part] @ model.weights[part], rewards)[0, 1])
+            float(np.cov(features[:, part] @ model.weights[part], rewards, ddof=0)[0, 1])
             for _, part in model.effect_slices()
         ]
         length = float(self.data.equations.constant @ self.data.equations.constant)

@@ -24,18 +24,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from grd_offline.decompose.base import (
-    ConstantFunction,
-    Decomposer,
-    NetworkFunction,
-    Noise,
-    ParameterGroup,
-    Plan,
-    Progress,
-    Trainer,
-    export_network,
-)
+from grd_offline.decompose.base import Decomposer, Progress
+from grd_offline.decompose.functions import ConstantFunction, NetworkFunction, export_network
 from grd_offline.decompose.padded import Problem
+from grd_offline.decompose.training import Noise, ParameterGroup, Plan, Trainer
 from grd_offline.episodes import EpisodeSet
 from grd_offline.losses import (
     SparsityWeights,
@@ -43,7 +35,7 @@ from grd_offline.losses import (
     edge_count_loss,
     return_loss,
 )
-from grd_offline.nn import EDGES, DynamicsNet, GraphMasks, PairRewardNet
+from grd_offline.nn import EDGES, DynamicsNet, GraphMasks, PairRewardNet, RewardNet
 
 
 @dataclass(frozen=True)
@@ -207,16 +199,18 @@ class RewardStage:
         noise: Noise,
         *,
         members: int,
+        net: RewardNet | None = None,
     ) -> None:
+        """`net` takes the place of a pair net."""
         self.problem, self.kept, self.settings = problem, kept, settings
         self._noise = noise.updates
         device, count = problem.device, len(kept)
         states = int((kept < problem.states).sum())
-        self.net = PairRewardNet(
-            members,
-            count,
-            features=min(settings.features, max(2, 512 // count)),
-            generator=noise.weights,
+        features = min(settings.features, max(2, 512 // count))
+        self.net = (
+            net
+            if net is not None
+            else PairRewardNet(members, count, features=features, generator=noise.weights)
         ).to(device)
         self.graph = GraphMasks(members, states, count - states, start=settings.mask_start)
         self.graph.to(device)
@@ -259,7 +253,8 @@ class RewardStage:
         self._batch = max(8, self.settings.batch_steps // typical)
 
     def _kept_tensors(self) -> list[Tensor]:
-        return [*self.net.parameters(), self.net.centre]
+        centre = [self.net.centre] if isinstance(self.net, PairRewardNet) else []
+        return [*self.net.parameters(), *centre]
 
     def run(
         self, plan: Plan, update: Callable[[], None], part: float, *, choose: bool = False
@@ -314,7 +309,9 @@ class RewardStage:
 
     @torch.no_grad()
     def _recentre(self) -> None:
-        """Centre the features on a fixed sample of the steps."""
+        """Centre the features of a pair net on a fixed sample of the steps."""
+        if not isinstance(self.net, PairRewardNet):
+            return
         reference = self._reference.expand(len(self._training), -1, -1)
         centre = self.net.compute_features(reference).mean(1, keepdim=True)
         self.net.centre.copy_(centre)

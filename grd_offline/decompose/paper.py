@@ -20,15 +20,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from grd_offline.decompose.base import (
-    Decomposer,
-    Noise,
-    ParameterGroup,
-    Progress,
-    Trainer,
-    export_network,
-)
+from grd_offline.decompose.base import Decomposer, Progress
+from grd_offline.decompose.functions import export_network
 from grd_offline.decompose.padded import Problem
+from grd_offline.decompose.training import Noise, ParameterGroup, Trainer
 from grd_offline.episodes import EpisodeSet
 from grd_offline.errors import DataError
 from grd_offline.losses import SparsityWeights, model_loss

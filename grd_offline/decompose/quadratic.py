@@ -10,7 +10,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from grd_offline.decompose.base import Array, check_steps, check_tensors
+from grd_offline.decompose.base import Array
+from grd_offline.decompose.functions import check_steps, check_tensors
 
 _LARGEST = 2**13
 """State and action dimensions together: a matrix of their square is read."""

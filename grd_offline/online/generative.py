@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from grd_offline.decompose.base import NetworkFunction, NetworkReward
+from grd_offline.decompose.functions import NetworkFunction, NetworkReward
 from grd_offline.losses import (
     SparsityWeights,
     dynamics_loss,

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.actors import Actor, ActorSpec, count_weights
-from grd_offline.collect import CollectSettings, describe_error, make_environment
+from grd_offline.collect.runner import describe_error, make_environment
+from grd_offline.collect.settings import CollectSettings
 from grd_offline.errors import DataError
 from grd_offline.policies import draw_box_actions
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from grd_offline.decompose.base import NetworkFunction
+from grd_offline.decompose.functions import NetworkFunction
 from grd_offline.losses import rrd_loss, rrd_unbiased_loss
 from grd_offline.nn import RewardNet
 from grd_offline.online.generative import copy_member

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from grd_offline.actors import ActorSpec, count_weights
-from grd_offline.collect import (
+from grd_offline.collect.workers import (
     GRACE_SECONDS,
     POLL_SECONDS,
     become_worker,

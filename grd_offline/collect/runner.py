@@ -1,146 +1,31 @@
-"""Policy and environment in, episodes whose reward arrives late out.
-
-Every episode has seeds of its own, made from the run's seed and the episode's number, so the data
-do not depend on how many worker processes share the work. The true step rewards leave this module
-only where `keep_true_rewards` asks for them.
-"""
+"""One environment, run for an episode at a time."""
 
 from __future__ import annotations
 
-import json
-import multiprocessing
-import os
-import signal
-import threading
-import time
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
-from multiprocessing import connection, resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from grd_offline.collect.settings import (
+    DEFAULT_STEP_LIMIT,
+    LARGEST_STEP_LIMIT,
+    CollectSettings,
+)
 from grd_offline.episodes import check_finite
 from grd_offline.errors import DataError
 from grd_offline.formats.leaves import check_leaf
 from grd_offline.formats.record import Array, Header, Leaf, Leaves, Record
 from grd_offline.policies import POLICIES, draw_box_actions, draw_discrete_actions
-from grd_offline.saved_policies import SavedPolicy, check_checkpoints, load_policies
+from grd_offline.saved_policies import SavedPolicy, load_policies
 
 if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
-
     import gymnasium as gym
-
-DEFAULT_STEP_LIMIT = 1000
-"""Where an environment has no time limit: as long as Gymnasium's MuJoCo tasks."""
-LARGEST_STEP_LIMIT = 1_000_000
-"""The arrays of a whole episode are held in memory."""
-POLICY_NOISES = ("deterministic", "sampled")
-
-
-def count_cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-@dataclass(frozen=True)
-class CollectSettings:
-    """What to collect. Everything but `workers` decides what the data are."""
-
-    environment: str
-    """Gymnasium id, or the name alone: HalfCheetah is the latest HalfCheetah."""
-    episodes: int = 100
-    """Number of episodes."""
-    policy: str = "explore"
-    """"random": each action anew; "explore": another way of moving in each episode; else the folder
-    of a training run, of one of its members, or of a policy."""
-    checkpoints: str = "best"
-    """Which policies of a run: best, last, all, or FIRST:LAST in steps. Each episode draws one."""
-    policy_noise: str = "sampled"
-    """Whether a trained policy acts with the noise that it explored with."""
-    seed: int = 0
-    """Same seed, same data."""
-    workers: int = field(default_factory=count_cores)
-    """Processes that step environments; 1 uses this process."""
-    delay: int | str = "end"
-    """When rewards are handed out: "end", or every so many steps and at the end."""
-    discount: float = 1.0
-    """What is handed out is sum_t discount^t r_t, with t counted from the episode's start."""
-    keep_true_rewards: bool = False
-    """Store the rewards of the single steps too, and what else is known of the truth."""
-    max_episode_steps: int | None = None
-    """Truncate episodes here. None: the environment's own limit, or 1000 where it has none."""
-    env_args: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments for the environment: plain JSON values."""
-
-    def __post_init__(self) -> None:
-        _check_integer("episodes", self.episodes, 1)
-        _check_integer("seed", self.seed, 0)
-        _check_integer("workers", self.workers, 1)
-        if self.delay != "end":
-            _check_integer("delay", self.delay, 1, hint='"end" or ')
-        if self.max_episode_steps is not None:
-            _check_integer("max_episode_steps", self.max_episode_steps, 1, LARGEST_STEP_LIMIT)
-        if self.policy not in POLICIES and not Path(self.policy).is_dir():
-            raise DataError(
-                f"expected {', '.join(POLICIES)} or the folder of a policy or a training run, got "
-                f"{self.policy!r}",
-                field="policy",
-            )
-        check_checkpoints(self.checkpoints)
-        if self.policy_noise not in POLICY_NOISES:
-            raise DataError(
-                f"expected {' or '.join(POLICY_NOISES)}, got {self.policy_noise!r}",
-                field="policy_noise",
-            )
-        for name, default in (("checkpoints", "best"), ("policy_noise", "sampled")):
-            if self.policy in POLICIES and getattr(self, name) != default:
-                raise DataError(
-                    f"expected a trained policy to go with it, got {self.policy}", field=name
-                )
-        if not 0.0 < self.discount <= 1.0:
-            raise DataError(
-                f"expected more than 0 and at most 1, got {self.discount}", field="discount"
-            )
-        try:
-            json.dumps(dict(self.env_args), allow_nan=False)
-        except (TypeError, ValueError) as error:
-            raise DataError(f"expected plain JSON values: {error}", field="env_args") from None
-
-
-def _check_integer(
-    name: str, value: object, lowest: int, highest: int | None = None, hint: str = ""
-) -> None:
-    expected = f"{hint}a whole number of at least {lowest}"
-    if highest is not None:
-        expected += f" and at most {highest}"
-    fits = isinstance(value, int) and not isinstance(value, bool) and value >= lowest
-    if not fits or (highest is not None and isinstance(value, int) and value > highest):
-        raise DataError(f"expected {expected}, got {value!r}", field=name)
-
-
-def collect(
-    settings: CollectSettings, should_stop: Callable[[], bool] = lambda: False
-) -> tuple[Header, Generator[Record, None, None]]:
-    """The header of a new dataset, and its episodes one by one, in order.
-
-    Episodes are made while they are asked for; closing the generator ends the workers. When
-    `should_stop` becomes true, episodes that are finished still come, and no more.
-    """
-    runner = EpisodeRunner(settings)
-    workers = min(settings.workers, settings.episodes)
-    if workers == 1:
-        return runner.header, _collect_here(runner, should_stop)
-    runner.close()
-    return runner.header, _collect_in_workers(settings, workers, should_stop)
 
 
 def deliver(rewards: NDArray[np.float64], delay: int | str, discount: float) -> Array:
@@ -493,201 +378,3 @@ def describe_error(error: BaseException) -> str:
     """An exception of someone else's code, in one line."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def _collect_here(
-    runner: EpisodeRunner, should_stop: Callable[[], bool]
-) -> Generator[Record, None, None]:
-    try:
-        for index in range(runner.settings.episodes):
-            if should_stop():
-                return
-            yield runner.run(index)
-    finally:
-        runner.close()
-
-
-EPISODES_QUEUED = 2
-"""Episodes handed to a worker at a time: it never waits for the next, and none holds many."""
-EPISODES_AHEAD = 4
-"""Episodes per worker that may be finished or begun before the one that is due: bounds memory."""
-POLL_SECONDS = 0.2
-GRACE_SECONDS = 1.0
-
-
-@dataclass(eq=False)
-class _Worker:
-    process: multiprocessing.process.BaseProcess
-    connection: Connection[int, Record | DataError]
-    queue: deque[int] = field(default_factory=deque)
-    """Episodes handed to it and not yet back, in order."""
-
-
-def _collect_in_workers(
-    settings: CollectSettings, count: int, should_stop: Callable[[], bool]
-) -> Generator[Record, None, None]:
-    workers = _start_workers(settings, count)
-    try:
-        yield from _in_order(workers, settings.episodes, should_stop)
-    finally:
-        _end_workers(workers)
-
-
-def _in_order(
-    workers: list[_Worker], episodes: int, should_stop: Callable[[], bool]
-) -> Iterator[Record]:
-    """Hand out episodes to whoever is free, and pass the results on in order."""
-    results: dict[int, Record | DataError] = {}
-    window = EPISODES_AHEAD * len(workers)
-    workers = list(workers)
-    waiting = deque(range(episodes))
-    due = 0
-    while due < episodes:
-        _hand_out(workers, waiting, due + window)
-        for worker in _wait(workers):
-            index, result = _receive(worker)
-            results[index] = result
-            if isinstance(result, DataError):
-                # It ends the run when its turn comes, so that every run ends with the same error.
-                workers.remove(worker)
-        stopping = should_stop()
-        while due in results:
-            result = results.pop(due)
-            if isinstance(result, DataError):
-                # A signal for the whole process group may have ended a worker.
-                if should_stop():
-                    return
-                raise result
-            due += 1
-            yield result
-        if stopping:
-            return
-
-
-def _hand_out(workers: list[_Worker], waiting: deque[int], limit: int) -> None:
-    for depth in range(1, EPISODES_QUEUED + 1):
-        for worker in workers:
-            if len(worker.queue) < depth and waiting and waiting[0] < limit:
-                worker.queue.append(waiting.popleft())
-                # A broken pipe means that it died, which shows when its result is due.
-                with suppress(OSError):
-                    worker.connection.send(worker.queue[-1])
-
-
-def _wait(workers: list[_Worker]) -> list[_Worker]:
-    """Workers that have sent something, or died, while they had something to do."""
-    busy = [worker for worker in workers if worker.queue]
-    ready = connection.wait([worker.connection for worker in busy], POLL_SECONDS)
-    if ready:
-        return [worker for worker in busy if worker.connection in ready]
-    # A process that a worker left behind can hold its pipe open.
-    return [worker for worker in busy if not worker.process.is_alive()]
-
-
-def _receive(worker: _Worker) -> tuple[int, Record | DataError]:
-    index = worker.queue.popleft()
-    try:
-        if worker.process.is_alive() or worker.connection.poll():
-            return index, worker.connection.recv()
-    except (EOFError, OSError):
-        pass
-    cause = describe_death(worker.process)
-    return index, DataError(f"the worker process died {cause}", episode=index)
-
-
-def describe_death(process: multiprocessing.process.BaseProcess) -> str:
-    """What ended a worker: its exit code or a signal."""
-    process.join(GRACE_SECONDS)
-    code = process.exitcode
-    if code is not None and code < 0:
-        return f"of signal {signal.Signals(-code).name}"
-    return f"with exit code {code}"
-
-
-def _start_workers(settings: CollectSettings, count: int) -> list[_Worker]:
-    context = multiprocessing.get_context("spawn")
-    workers = []
-    with environment_for_workers():
-        for _ in range(count):
-            ours, theirs = context.Pipe()
-            process = context.Process(
-                target=_work, args=(settings, theirs), name="grd-offline-collect", daemon=True
-            )
-            process.start()
-            theirs.close()
-            workers.append(_Worker(process, ours))
-    return workers
-
-
-def _end_workers(workers: list[_Worker]) -> None:
-    """A closed pipe tells a worker to close its environment and leave; then it is made to."""
-    for worker in workers:
-        worker.connection.close()
-    deadline = time.monotonic() + GRACE_SECONDS
-    for worker in workers:
-        worker.process.join(max(0.0, deadline - time.monotonic()))
-        worker.process.kill()
-        worker.process.join()
-
-
-@contextmanager
-def environment_for_workers() -> Iterator[None]:
-    """What a process must be given before it starts: one thread each, and deaf to Ctrl-C.
-
-    A blocked signal stays blocked in the children, so that a Ctrl-C while they import does not
-    end them; ours is delivered when it is unblocked.
-    """
-    # Started now, because it unblocks the signal when it starts.
-    resource_tracker.ensure_running()
-    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(dict.fromkeys(names, "1"))
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-def _work(settings: CollectSettings, pipe: Connection[Record | DataError, int]) -> None:
-    """The life of a worker: an episode's number in, the episode or its error out."""
-    become_worker()
-    runner: EpisodeRunner | DataError
-    try:
-        runner = EpisodeRunner(settings)
-    except DataError as error:
-        runner = error
-    with suppress(EOFError, BrokenPipeError, ConnectionResetError):
-        while True:
-            pipe.send(_attempt(runner, pipe.recv()))
-    if isinstance(runner, EpisodeRunner):
-        runner.close()
-
-
-def become_worker() -> None:
-    """What a process does first: deaf to the terminal's signals, gone when its parent is."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.setpgid(0, 0)
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
-
-
-def _attempt(runner: EpisodeRunner | DataError, index: int) -> Record | DataError:
-    if isinstance(runner, DataError):
-        return runner
-    try:
-        return runner.run(index)
-    except DataError as error:
-        return error
-
-
-def _leave_with_parent() -> None:
-    """However the parent ends, kill -9 included, its workers do not outlive it."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)

@@ -1,57 +1,26 @@
-"""Random factored MDPs with a known causal graph: the ground truth for return decomposition.
-
-A world has d_s states and d_a actions, no instantaneous effects, and obeys, at every step,
-
-    r_t       = g(C_sr * s_t, C_ar * a_t) + noise
-    s_{i,t+1} = f_i(C_ss[:, i] * s_t, C_as[:, i] * a_t) + noise
-
-The masks C are in `FactoredWorld.masks`. Each state has one of three roles: a `direct` parent of
-the reward; `indirect`, which reaches the reward only through other states; a `distractor`, which
-may be driven by anything, parents of the reward included, but from which no directed path leads to
-the reward.
-
-Inside, a world is written in z = (x, sqrt(3) a): x is the state at roughly zero mean and unit
-variance, actions are clipped to [-1, 1] and scaled to unit variance under uniform choice. What is
-observed is s = scale * x + offset. Reward and dynamics are weighted sums of terms. A term is a
-shape (linear, bump, switch, product of sines, ...) of one to three components of z, standardised
-to zero mean and unit variance under uniformly random actions.
-
-Reward. Each parent stands in at least one term; weights lie within 0.6 and 1.4; a constant is
-added. The family `smooth` draws main effects of many shapes, products and gates, quadratic action
-costs, and tracking terms -(a - tanh s)^2. The family `hard` adds threshold switches, products of
-sines, actions whose effect changes its sign with a state, and inputs that matter only together
-with another. With `order` 3 one term is a three-way interaction. Draws are repeated until no two
-terms are close to collinear, per step or summed over an episode, and until randomising any single
-parent changes the reward noticeably, so that nothing cancels.
-
-Dynamics. x_i' = decay_i x_i + gain_i * (weighted sum of terms) + process_noise * normal. One state
-in five has no self edge (decay 0) but an action among its parents. All terms are bounded and decays
-are below one, so that no policy can make a state grow without bound. Gains keep each state near
-unit variance; decays are lowered where they would make another parent's contribution to the next
-state fall below about 0.15 of the state's standard deviation. Loops through several states are few:
-at most two edges, or one per twenty states, run against a random order of the states (those that
-connect indirect states to the reward aside).
-
-Everything is drawn from generators seeded by `graph_seed`: equal settings give an equal world.
-Initial states are independent standard normals in x, which with persistent dynamics lets returns
-differ between episodes.
-"""
+"""One random world: the drawing of its graph, dynamics and reward, and its steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from grd_offline.synthetic.settings import WorldSettings
+from grd_offline.synthetic.terms import (
+    ACTION_SCALE,
+    DYNAMICS_SHAPES,
+    MAIN_PROBABILITY,
+    REWARD_SHAPES,
+    Array,
+    IntArray,
+    Term,
+    TermTable,
+    draw_term,
+)
 
-FAMILIES = ("smooth", "hard")
-_ACTION_SCALE = 3.0**0.5
 _MAX_STATE_PARENTS = 4
 _MAX_ACTION_PARENTS = 3
 _MIN_EDGE = 0.18
@@ -61,211 +30,6 @@ _CALIBRATION_STEPS = 24
 _CALIBRATION_ROUNDS = 16
 _DYNAMICS_DRAWS = 60
 _REWARD_DRAWS = 60
-
-
-@dataclass(frozen=True)
-class WorldSettings:
-    """What kind of world to draw."""
-
-    states: int = 10
-    """Number of state dimensions."""
-    actions: int = 3
-    """Number of action dimensions."""
-    reward_states: int = 3
-    """States that are direct parents of the reward."""
-    reward_actions: int = 2
-    """Actions that are direct parents of the reward."""
-    indirect: int = 2
-    """States that reach the reward only through other states; the rest are distractors."""
-    density: float = 0.1
-    """Probability of each further state-to-state edge off the diagonal (at most 4 into a state)."""
-    action_density: float = 0.25
-    """Probability of each action-to-state edge (at most 3 into a state)."""
-    family: str = "smooth"
-    """`smooth`, or `hard`: switches, oscillations, pure interactions among ordinary effects."""
-    order: int = 2
-    """Largest number of inputs in one term of the reward: 1, 2, or 3."""
-    process_noise: float = 0.2
-    """Noise of the dynamics per step, relative to a state's standard deviation."""
-    reward_noise: float = 0.1
-    """Noise of the reward per step, relative to the noise-free reward's standard deviation."""
-    length: int = 100
-    """Steps per episode; the largest number of them if `min_length` is given."""
-    min_length: int | None = None
-    """If given, each episode's length is drawn uniformly from `min_length` to `length`."""
-    scales: bool = True
-    """Observe states at scales from 1e-3 to 1e3 and off zero, instead of near unit variance."""
-    graph_seed: int = 0
-    """Seed of the graph and of all functions."""
-
-    def __post_init__(self) -> None:
-        self._check_types()
-        self._check_whole("states", 1)
-        self._check_whole("actions", 1)
-        self._check_whole("reward_states", 0, self.states)
-        self._check_whole("reward_actions", 0, self.actions)
-        self._check_whole("indirect", 0, self.states - self.reward_states)
-        self._check_whole("order", 1, 3)
-        self._check_whole("length", 1)
-        self._check_whole("graph_seed", 0)
-        if self.min_length is not None:
-            self._check_whole("min_length", 1, self.length)
-        self._check_real("density", 0.0, 1.0)
-        self._check_real("action_density", 0.0, 1.0)
-        self._check_real("process_noise", 0.0, 0.6)
-        self._check_real("reward_noise", 0.0, float("inf"))
-        if self.family not in FAMILIES:
-            raise ValueError(f"family: expected one of {', '.join(FAMILIES)}, got {self.family!r}")
-        parents = self.reward_states + self.reward_actions
-        if parents < 1:
-            raise ValueError("reward_states + reward_actions: expected at least 1, got 0")
-        if self.order == 3 and parents < 3:
-            raise ValueError(
-                "reward_states + reward_actions: expected at least 3 for a term of order 3, "
-                f"got {parents}"
-            )
-        if self.indirect and not self.reward_states:
-            raise ValueError(
-                "indirect: expected 0 when reward_states is 0 (nothing to reach the reward "
-                f"through), got {self.indirect}"
-            )
-
-    def _check_types(self) -> None:
-        if not isinstance(self.scales, bool | np.bool_):
-            raise ValueError(f"scales: expected True or False, got {self.scales!r}")
-
-    def _check_whole(self, name: str, low: int, high: int | None = None) -> None:
-        value = getattr(self, name)
-        whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-        if not whole or value < low or (high is not None and value > high):
-            wanted = f"of at least {low}" if high is None else f"from {low} to {high}"
-            raise ValueError(f"{name}: expected a whole number {wanted}, got {value!r}")
-
-    def _check_real(self, name: str, low: float, high: float) -> None:
-        value = getattr(self, name)
-        real = isinstance(value, int | float | np.integer | np.floating)
-        if not real or isinstance(value, bool) or not low <= value <= high or value == np.inf:
-            wanted = f"of at least {low:g}" if high == np.inf else f"from {low:g} to {high:g}"
-            raise ValueError(f"{name}: expected a number {wanted}, got {value!r}")
-
-
-def _sigmoid(values: Array) -> Array:
-    return np.asarray(0.5 * (1 + np.tanh(0.5 * values)))
-
-
-def _positive(values: Array) -> Array:
-    return (values > 0).astype(np.float64)
-
-
-Shape = Callable[..., Array]
-
-# Each shape takes two parameters, p (a rate) and q (a shift), and then its inputs.
-_SHAPES: dict[str, Shape] = {
-    "linear": lambda p, q, u: u,
-    "soft_linear": lambda p, q, u: 3 * np.tanh(u / 3),
-    "tanh": lambda p, q, u: np.tanh(p * (u - q)),
-    "square": lambda p, q, u: (u - q) ** 2,
-    "cost": lambda p, q, u: -(u**2),
-    "bump": lambda p, q, u: np.exp(-0.5 * (p * (u - q)) ** 2),
-    "sine": lambda p, q, u: np.sin(p * u + q),
-    "fast_sine": lambda p, q, u: np.sin(2 * p * u + q),
-    "softplus": lambda p, q, u: np.logaddexp(0.0, 2 * p * (u - q)),
-    "hinge": lambda p, q, u: np.abs(u - q),
-    "step": lambda p, q, u: _positive(u - q),
-    "product": lambda p, q, u, v: u * v,
-    "tanh_product": lambda p, q, u, v: np.tanh(p * u) * np.tanh(p * v),
-    "gate": lambda p, q, u, v: u * _sigmoid(3 * p * (v - q)),
-    "soft_gate": lambda p, q, u, v: np.tanh(u) * _sigmoid(3 * p * (v - q)),
-    "near": lambda p, q, u, v: np.exp(-0.5 * (p * (u - v)) ** 2),
-    "tracking": lambda p, q, u, v: -((u / _ACTION_SCALE - np.tanh(v)) ** 2),
-    "switch": lambda p, q, u, v: _positive(v - q) * np.tanh(p * u),
-    "sines": lambda p, q, u, v: np.sin(2 * p * u) * np.sin(1.5 * p * v + q),
-    "modulated": lambda p, q, u, v: u * np.sin(2 * p * v + q),
-    "flipped": lambda p, q, u, v: u * np.sign(v - q),
-    "agreement": lambda p, q, u, v: np.sign(u) * np.sign(v),
-    "product_3": lambda p, q, u, v, w: u * v * np.tanh(p * w),
-    "tanh_3": lambda p, q, u, v, w: np.tanh(p * u) * np.tanh(p * v) * np.tanh(p * w),
-    "flipped_3": lambda p, q, u, v, w: np.tanh(p * u) * v * np.sign(w),
-    "sines_3": lambda p, q, u, v, w: np.sin(1.5 * p * u) * np.sin(1.5 * p * v) * np.tanh(w),
-}
-
-_SMOOTH_MAIN = ("linear", "square", "tanh", "bump", "sine", "softplus")
-_SMOOTH_PAIR = ("product", "product", "tanh_product", "gate", "near")
-_HARD_MAIN = (*_SMOOTH_MAIN, "fast_sine", "hinge", "step")
-_HARD_PAIR = ("switch", "switch", "sines", "modulated", "flipped", "agreement", "product", "gate")
-_REWARD_SHAPES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
-    "smooth": (_SMOOTH_MAIN, _SMOOTH_PAIR, ("product_3", "tanh_3")),
-    "hard": (_HARD_MAIN, _HARD_PAIR, ("tanh_3", "flipped_3", "sines_3")),
-}
-_DYNAMICS_SHAPES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "smooth": (("soft_linear", "soft_linear", "tanh", "sine"), ("tanh_product", "soft_gate")),
-    "hard": (("soft_linear", "tanh", "sine", "bump", "step"), ("tanh_product", "switch", "sines")),
-}
-_MAIN_PROBABILITY = {"smooth": 0.8, "hard": 0.5}
-
-
-class Term(NamedTuple):
-    """A shape applied to some components of z = (states, actions): one summand, before weights."""
-
-    shape: str
-    inputs: tuple[int, ...]
-    rate: float
-    shift: float
-
-
-class _Group(NamedTuple):
-    """All terms of one shape, evaluated at once."""
-
-    shape: Shape
-    columns: IntArray
-    inputs: IntArray  # (arity, term)
-    rates: Array
-    shifts: Array
-
-
-@dataclass
-class _TermTable:
-    """Terms in the order given, each centred and scaled by what `calibrate` last saw."""
-
-    terms: tuple[Term, ...]
-    means: Array = field(init=False)
-    stds: Array = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.means = np.zeros(len(self.terms))
-        self.stds = np.ones(len(self.terms))
-
-    @cached_property
-    def _groups(self) -> tuple[_Group, ...]:
-        names = sorted({term.shape for term in self.terms})
-        return tuple(self._group(name) for name in names)
-
-    def _group(self, name: str) -> _Group:
-        columns = [k for k, term in enumerate(self.terms) if term.shape == name]
-        return _Group(
-            _SHAPES[name],
-            np.array(columns),
-            np.array([self.terms[k].inputs for k in columns]).T,
-            np.array([self.terms[k].rate for k in columns]),
-            np.array([self.terms[k].shift for k in columns]),
-        )
-
-    def raw(self, inputs: Array) -> Array:
-        """(..., state + action) -> (..., term), not standardised."""
-        values = np.empty((*inputs.shape[:-1], len(self.terms)))
-        for group in self._groups:
-            columns = [inputs[..., index] for index in group.inputs]
-            values[..., group.columns] = group.shape(group.rates, group.shifts, *columns)
-        return values
-
-    def standardised(self, inputs: Array) -> Array:
-        return np.asarray((self.raw(inputs) - self.means) / self.stds)
-
-    def calibrate(self, inputs: Array) -> None:
-        values = self.raw(inputs)
-        samples = tuple(range(values.ndim - 1))
-        self.means = values.mean(samples)
-        self.stds = np.maximum(values.std(samples), 1e-3)
 
 
 class Rollout(NamedTuple):
@@ -376,7 +140,7 @@ class FactoredWorld:
     def _inputs(self, states: Array, actions: Array) -> Array:
         """Observed states and actions -> z."""
         standard = (np.asarray(states, np.float64) - self._offset) / self._scale
-        scaled = _ACTION_SCALE * np.clip(np.asarray(actions, np.float64), -1, 1)
+        scaled = ACTION_SCALE * np.clip(np.asarray(actions, np.float64), -1, 1)
         return np.concatenate([standard, scaled], axis=-1)
 
     def _observe(self, standard: Array) -> Array:
@@ -480,14 +244,14 @@ class FactoredWorld:
                 if not new:
                     self._decay[state] = (1 - noise**2) ** 0.5
             self._gain[state] = (1 - self._decay[state] ** 2) ** 0.5 if new else 0.0
-        self._dynamics_table = _TermTable(tuple(terms))
+        self._dynamics_table = TermTable(tuple(terms))
         self._dynamics_targets = np.array(targets, np.int64)
         self._driven, self._first_terms = np.unique(self._dynamics_targets, return_index=True)
         self._dynamics_weights = np.array(all_weights)
 
     def _draw_state_terms(self, rng: np.random.Generator, state: int) -> list[Term]:
         """One term per parent, some of them of two parents, some of a parent and the state."""
-        singles, pairs = _DYNAMICS_SHAPES[self.settings.family]
+        singles, pairs = DYNAMICS_SHAPES[self.settings.family]
         states = np.flatnonzero(self._state_edges[:, state])
         actions = self.settings.states + np.flatnonzero(self._action_edges[:, state])
         parents = [int(i) for i in rng.permutation(np.concatenate([states, actions]))]
@@ -496,18 +260,18 @@ class FactoredWorld:
             parent = parents.pop()
             chance = rng.random()
             if parents and chance < 0.3:
-                terms.append(_draw_term(rng, pairs, (parent, parents.pop())))
+                terms.append(draw_term(rng, pairs, (parent, parents.pop())))
             elif self._has_self[state] and chance > 0.85:
                 # Not a product, which would leave a state at rest where it once reached zero.
-                terms.append(_draw_term(rng, ("soft_gate",), (parent, state)))
+                terms.append(draw_term(rng, ("soft_gate",), (parent, state)))
             else:
-                terms.append(_draw_term(rng, singles, (parent,)))
+                terms.append(draw_term(rng, singles, (parent,)))
         return terms
 
     def _simulate(self, rng: np.random.Generator, start: Array, steps: int) -> Array:
         """Inputs z (step, episode, state + action) under random actions."""
         shape = (steps, len(start), self.settings.states + self.settings.actions)
-        inputs = rng.uniform(-_ACTION_SCALE, _ACTION_SCALE, shape)
+        inputs = rng.uniform(-ACTION_SCALE, ACTION_SCALE, shape)
         standard = start
         for t in range(steps):
             inputs[t, :, : self.settings.states] = standard
@@ -549,7 +313,7 @@ class FactoredWorld:
         inputs = self._simulate(calibration, start, steps)
         best = -np.inf
         for _ in range(_REWARD_DRAWS):
-            table = _TermTable(tuple(self._draw_reward_terms(rng)))
+            table = TermTable(tuple(self._draw_reward_terms(rng)))
             table.calibrate(inputs)
             costs = np.isin([term.shape for term in table.terms], ("cost", "tracking"))
             weights = _draw_weights(rng, len(table.terms))
@@ -568,21 +332,21 @@ class FactoredWorld:
     def _draw_reward_terms(self, rng: np.random.Generator) -> list[Term]:
         """Main effects for most parents, pairs that cover the others and more, perhaps a triple."""
         family, order = self.settings.family, self.settings.order
-        mains, pairs, triples = _REWARD_SHAPES[family]
+        mains, pairs, triples = REWARD_SHAPES[family]
         parents = self._reward_parents
         wanted: list[tuple[int, ...]] = []
         if order >= 2 and len(parents) >= 2:
-            wanted = self._draw_pairs(rng, _MAIN_PROBABILITY[family])
+            wanted = self._draw_pairs(rng, MAIN_PROBABILITY[family])
         paired = {i for pair in wanted for i in pair}
         terms = [
             self._draw_main(rng, mains, i)
             for i in parents
-            if i not in paired or rng.random() < _MAIN_PROBABILITY[family]
+            if i not in paired or rng.random() < MAIN_PROBABILITY[family]
         ]
         terms += [self._draw_pair(rng, pairs, pair) for pair in wanted]
         if order == 3:
             triple = tuple(int(i) for i in rng.permutation(parents)[:3])
-            terms.append(_draw_term(rng, triples, triple))
+            terms.append(draw_term(rng, triples, triple))
         return terms
 
     def _draw_pairs(self, rng: np.random.Generator, main: float) -> list[tuple[int, ...]]:
@@ -602,7 +366,7 @@ class FactoredWorld:
         """A main effect; for an action often a quadratic cost."""
         if index >= self.settings.states and rng.random() < 0.35:
             return Term("cost", (index,), 1.0, 0.0)
-        return _draw_term(rng, shapes, (index,))
+        return draw_term(rng, shapes, (index,))
 
     def _draw_pair(
         self, rng: np.random.Generator, shapes: Sequence[str], pair: tuple[int, ...]
@@ -612,13 +376,13 @@ class FactoredWorld:
         if first >= self.settings.states > second:
             if rng.random() < 0.2:
                 return Term("tracking", (first, second), 1.0, 0.0)
-            return _draw_term(rng, shapes, (first, second))
-        return _draw_term(rng, shapes, pair)
+            return draw_term(rng, shapes, (first, second))
+        return draw_term(rng, shapes, pair)
 
     def _judge_reward(
         self,
         rng: np.random.Generator,
-        table: _TermTable,
+        table: TermTable,
         weights: Array,
         inputs: Array,
         values: Array,
@@ -664,11 +428,6 @@ class FactoredWorld:
             "state_to_state": to_state[:states],
             "action_to_state": to_state[states:],
         }
-
-
-def _draw_term(rng: np.random.Generator, shapes: Sequence[str], inputs: tuple[int, ...]) -> Term:
-    shape = shapes[int(rng.integers(len(shapes)))]
-    return Term(shape, inputs, float(rng.uniform(0.8, 1.5)), float(rng.uniform(-0.7, 0.7)))
 
 
 def _draw_weights(rng: np.random.Generator, count: int) -> Array:

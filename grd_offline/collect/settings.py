@@ -1,0 +1,103 @@
+"""What to collect."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from grd_offline.errors import DataError
+from grd_offline.policies import POLICIES
+from grd_offline.saved_policies import check_checkpoints
+
+DEFAULT_STEP_LIMIT = 1000
+"""Where an environment has no time limit: as long as Gymnasium's MuJoCo tasks."""
+LARGEST_STEP_LIMIT = 1_000_000
+"""The arrays of a whole episode are held in memory."""
+POLICY_NOISES = ("deterministic", "sampled")
+
+
+def count_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class CollectSettings:
+    """What to collect. Everything but `workers` decides what the data are."""
+
+    environment: str
+    """Gymnasium id, or the name alone: HalfCheetah is the latest HalfCheetah."""
+    episodes: int = 100
+    """Number of episodes."""
+    policy: str = "explore"
+    """"random": each action anew; "explore": another way of moving in each episode; else the folder
+    of a training run, of one of its members, or of a policy."""
+    checkpoints: str = "best"
+    """Which policies of a run: best, last, all, or FIRST:LAST in steps. Each episode draws one."""
+    policy_noise: str = "sampled"
+    """Whether a trained policy acts with the noise that it explored with."""
+    seed: int = 0
+    """Same seed, same data."""
+    workers: int = field(default_factory=count_cores)
+    """Processes that step environments; 1 uses this process."""
+    delay: int | str = "end"
+    """When rewards are handed out: "end", or every so many steps and at the end."""
+    discount: float = 1.0
+    """What is handed out is sum_t discount^t r_t, with t counted from the episode's start."""
+    keep_true_rewards: bool = False
+    """Store the rewards of the single steps too, and what else is known of the truth."""
+    max_episode_steps: int | None = None
+    """Truncate episodes here. None: the environment's own limit, or 1000 where it has none."""
+    env_args: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments for the environment: plain JSON values."""
+
+    def __post_init__(self) -> None:
+        _check_integer("episodes", self.episodes, 1)
+        _check_integer("seed", self.seed, 0)
+        _check_integer("workers", self.workers, 1)
+        if self.delay != "end":
+            _check_integer("delay", self.delay, 1, hint='"end" or ')
+        if self.max_episode_steps is not None:
+            _check_integer("max_episode_steps", self.max_episode_steps, 1, LARGEST_STEP_LIMIT)
+        if self.policy not in POLICIES and not Path(self.policy).is_dir():
+            raise DataError(
+                f"expected {', '.join(POLICIES)} or the folder of a policy or a training run, got "
+                f"{self.policy!r}",
+                field="policy",
+            )
+        check_checkpoints(self.checkpoints)
+        if self.policy_noise not in POLICY_NOISES:
+            raise DataError(
+                f"expected {' or '.join(POLICY_NOISES)}, got {self.policy_noise!r}",
+                field="policy_noise",
+            )
+        for name, default in (("checkpoints", "best"), ("policy_noise", "sampled")):
+            if self.policy in POLICIES and getattr(self, name) != default:
+                raise DataError(
+                    f"expected a trained policy to go with it, got {self.policy}", field=name
+                )
+        if not 0.0 < self.discount <= 1.0:
+            raise DataError(
+                f"expected more than 0 and at most 1, got {self.discount}", field="discount"
+            )
+        try:
+            json.dumps(dict(self.env_args), allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"expected plain JSON values: {error}", field="env_args") from None
+
+
+def _check_integer(
+    name: str, value: object, lowest: int, highest: int | None = None, hint: str = ""
+) -> None:
+    expected = f"{hint}a whole number of at least {lowest}"
+    if highest is not None:
+        expected += f" and at most {highest}"
+    fits = isinstance(value, int) and not isinstance(value, bool) and value >= lowest
+    if not fits or (highest is not None and isinstance(value, int) and value > highest):
+        raise DataError(f"expected {expected}, got {value!r}", field=name)

@@ -1,0 +1,221 @@
+"""Episodes from several processes, handed on in order."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from multiprocessing import connection, resource_tracker
+from typing import TYPE_CHECKING
+
+from grd_offline.collect.runner import EpisodeRunner
+from grd_offline.collect.settings import CollectSettings
+from grd_offline.errors import DataError
+from grd_offline.formats.record import Record
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+
+def collect_here(
+    runner: EpisodeRunner, should_stop: Callable[[], bool]
+) -> Generator[Record, None, None]:
+    try:
+        for index in range(runner.settings.episodes):
+            if should_stop():
+                return
+            yield runner.run(index)
+    finally:
+        runner.close()
+
+
+EPISODES_QUEUED = 2
+"""Episodes handed to a worker at a time: it never waits for the next, and none holds many."""
+EPISODES_AHEAD = 4
+"""Episodes per worker that may be finished or begun before the one that is due: bounds memory."""
+POLL_SECONDS = 0.2
+GRACE_SECONDS = 1.0
+
+
+@dataclass(eq=False)
+class _Worker:
+    process: multiprocessing.process.BaseProcess
+    connection: Connection[int, Record | DataError]
+    queue: deque[int] = field(default_factory=deque)
+    """Episodes handed to it and not yet back, in order."""
+
+
+def collect_in_workers(
+    settings: CollectSettings, count: int, should_stop: Callable[[], bool]
+) -> Generator[Record, None, None]:
+    workers = _start_workers(settings, count)
+    try:
+        yield from _in_order(workers, settings.episodes, should_stop)
+    finally:
+        _end_workers(workers)
+
+
+def _in_order(
+    workers: list[_Worker], episodes: int, should_stop: Callable[[], bool]
+) -> Iterator[Record]:
+    """Hand out episodes to whoever is free, and pass the results on in order."""
+    results: dict[int, Record | DataError] = {}
+    window = EPISODES_AHEAD * len(workers)
+    workers = list(workers)
+    waiting = deque(range(episodes))
+    due = 0
+    while due < episodes:
+        _hand_out(workers, waiting, due + window)
+        for worker in _wait(workers):
+            index, result = _receive(worker)
+            results[index] = result
+            if isinstance(result, DataError):
+                # It ends the run when its turn comes, so that every run ends with the same error.
+                workers.remove(worker)
+        stopping = should_stop()
+        while due in results:
+            result = results.pop(due)
+            if isinstance(result, DataError):
+                # A signal for the whole process group may have ended a worker.
+                if should_stop():
+                    return
+                raise result
+            due += 1
+            yield result
+        if stopping:
+            return
+
+
+def _hand_out(workers: list[_Worker], waiting: deque[int], limit: int) -> None:
+    for depth in range(1, EPISODES_QUEUED + 1):
+        for worker in workers:
+            if len(worker.queue) < depth and waiting and waiting[0] < limit:
+                worker.queue.append(waiting.popleft())
+                # A broken pipe means that it died, which shows when its result is due.
+                with suppress(OSError):
+                    worker.connection.send(worker.queue[-1])
+
+
+def _wait(workers: list[_Worker]) -> list[_Worker]:
+    """Workers that have sent something, or died, while they had something to do."""
+    busy = [worker for worker in workers if worker.queue]
+    ready = connection.wait([worker.connection for worker in busy], POLL_SECONDS)
+    if ready:
+        return [worker for worker in busy if worker.connection in ready]
+    # A process that a worker left behind can hold its pipe open.
+    return [worker for worker in busy if not worker.process.is_alive()]
+
+
+def _receive(worker: _Worker) -> tuple[int, Record | DataError]:
+    index = worker.queue.popleft()
+    try:
+        if worker.process.is_alive() or worker.connection.poll():
+            return index, worker.connection.recv()
+    except (EOFError, OSError):
+        pass
+    cause = describe_death(worker.process)
+    return index, DataError(f"the worker process died {cause}", episode=index)
+
+
+def describe_death(process: multiprocessing.process.BaseProcess) -> str:
+    """What ended a worker: its exit code or a signal."""
+    process.join(GRACE_SECONDS)
+    code = process.exitcode
+    if code is not None and code < 0:
+        return f"of signal {signal.Signals(-code).name}"
+    return f"with exit code {code}"
+
+
+def _start_workers(settings: CollectSettings, count: int) -> list[_Worker]:
+    context = multiprocessing.get_context("spawn")
+    workers = []
+    with environment_for_workers():
+        for _ in range(count):
+            ours, theirs = context.Pipe()
+            process = context.Process(
+                target=_work, args=(settings, theirs), name="grd-offline-collect", daemon=True
+            )
+            process.start()
+            theirs.close()
+            workers.append(_Worker(process, ours))
+    return workers
+
+
+def _end_workers(workers: list[_Worker]) -> None:
+    """A closed pipe tells a worker to close its environment and leave; then it is made to."""
+    for worker in workers:
+        worker.connection.close()
+    deadline = time.monotonic() + GRACE_SECONDS
+    for worker in workers:
+        worker.process.join(max(0.0, deadline - time.monotonic()))
+        worker.process.kill()
+        worker.process.join()
+
+
+@contextmanager
+def environment_for_workers() -> Iterator[None]:
+    """What a process must be given before it starts: one thread each, and deaf to Ctrl-C.
+
+    A blocked signal stays blocked in the children, so that a Ctrl-C while they import does not
+    end them; ours is delivered when it is unblocked.
+    """
+    # Started now, because it unblocks the signal when it starts.
+    resource_tracker.ensure_running()
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, "1"))
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _work(settings: CollectSettings, pipe: Connection[Record | DataError, int]) -> None:
+    """The life of a worker: an episode's number in, the episode or its error out."""
+    become_worker()
+    runner: EpisodeRunner | DataError
+    try:
+        runner = EpisodeRunner(settings)
+    except DataError as error:
+        runner = error
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        while True:
+            pipe.send(_attempt(runner, pipe.recv()))
+    if isinstance(runner, EpisodeRunner):
+        runner.close()
+
+
+def become_worker() -> None:
+    """What a process does first: deaf to the terminal's signals, gone when its parent is."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.setpgid(0, 0)
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+
+
+def _attempt(runner: EpisodeRunner | DataError, index: int) -> Record | DataError:
+    if isinstance(runner, DataError):
+        return runner
+    try:
+        return runner.run(index)
+    except DataError as error:
+        return error
+
+
+def _leave_with_parent() -> None:
+    """However the parent ends, kill -9 included, its workers do not outlive it."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

@@ -1,0 +1,118 @@
+"""`--fit masked-net`: a dense net on the inputs that the closed form finds.
+
+The closed form is a sum of effects of at most three inputs. Where a reward needs more of them at
+once it still finds the inputs; a dense net on those alone then learns what they do together, which
+it could not from all inputs. It learns the returns themselves, not what the closed form leaves of
+them: a closed form that does not fit explains its own returns too well to leave the truth.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from grd_offline.decompose.base import Decomposer, Progress
+from grd_offline.decompose.closed import ClosedForm
+from grd_offline.decompose.closed_form import ClosedFormSettings
+from grd_offline.decompose.functions import ConstantFunction, NetworkFunction
+from grd_offline.decompose.neural import NeuralSettings, RewardStage
+from grd_offline.decompose.padded import Problem
+from grd_offline.decompose.training import Noise, Plan
+from grd_offline.episodes import EpisodeSet
+from grd_offline.nn import RewardNet
+
+
+@dataclass(frozen=True)
+class MaskedNetSettings:
+    """Settings of the net; those of the closed form are its defaults."""
+
+    discount: float = 1.0
+    """gamma of the return sum."""
+    members: int = 4
+    """Nets, each with its own held-out episodes; their mean is the reward."""
+    hidden: int = 64
+    """Hidden units of both layers."""
+    updates: int = 3000
+    """Adam steps."""
+    batch_steps: int = 2000
+    """Steps in an update's batch; as many whole rows as fit, at least 8."""
+    learning_rate: float = 0.01
+    """Adam's rate, falling to 0 along a cosine; at .003 it hardly learns (see neural.md)."""
+    activation: str = "tanh"
+    """Of the hidden units: relu, silu or tanh."""
+    device: str = "cpu"
+    """`cpu` or `cuda`."""
+
+    def __post_init__(self) -> None:
+        for name in ("members", "hidden", "updates"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)!r}")
+
+
+class MaskedNet(Decomposer):
+    """Several dense nets, behind the masks of a closed form, averaged.
+
+    After `fit`, `closed_` is that closed form.
+    """
+
+    closed_: ClosedForm
+
+    def __init__(self, settings: MaskedNetSettings | None = None) -> None:
+        self.settings = settings if settings is not None else MaskedNetSettings()
+
+    def fit(
+        self,
+        episodes: EpisodeSet,
+        *,
+        rng: np.random.Generator,
+        progress: Progress | None = None,
+    ) -> Self:
+        """Find the inputs in closed form, then train the nets."""
+        settings = self.settings
+        closed = ClosedForm(ClosedFormSettings(discount=settings.discount))
+        closed.fit(episodes, rng=rng, progress=progress)
+        self.closed_, self.masks_, self.scores_ = closed, closed.masks_, closed.scores_
+        problem = Problem.from_episodes(
+            episodes, discount=settings.discount, device=settings.device
+        )
+        kept = np.concatenate([closed.fit_.state_to_reward, closed.fit_.action_to_reward])
+        self.function_ = ConstantFunction(
+            problem.offset, states=problem.states, actions=problem.actions
+        )
+        if kept.any() and problem.variance > 0:
+            columns = torch.from_numpy(np.flatnonzero(kept)).to(problem.device)
+            noise = Noise(rng, settings.device)
+            self.function_ = _fit_net(problem, columns, settings, noise, progress)
+        return self
+
+
+def _fit_net(
+    problem: Problem,
+    columns: Tensor,
+    settings: MaskedNetSettings,
+    noise: Noise,
+    progress: Progress | None,
+) -> NetworkFunction:
+    net = RewardNet(
+        settings.members,
+        len(columns),
+        hidden=(settings.hidden,) * 2,
+        activation=settings.activation,
+        generator=noise.weights,
+    )
+    shared = NeuralSettings(
+        discount=settings.discount,
+        batch_steps=settings.batch_steps,
+        learning_rate=settings.learning_rate,
+        device=settings.device,
+    )
+    stage = RewardStage(problem, columns, shared, noise, members=settings.members, net=net)
+    stage.fix_masks()
+    plan = Plan(settings.updates, "net", progress)
+    stage.run(plan, stage.update_fixed, 1.0, choose=True)
+    stage.restore_best()
+    return stage.export()

@@ -1,0 +1,179 @@
+"""Datasets with the rewards of a model, and how those compare with the truth."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from grd_offline.decompose.base import Array, Decomposer
+from grd_offline.decompose.choose import relabel_episode
+from grd_offline.decompose.padded import next_observations_of
+from grd_offline.effects import EffectModel
+from grd_offline.episodes import Episode
+from grd_offline.errors import DataError
+from grd_offline.evaluate import compare_all_masks, compare_rewards, compute_coverage, r_squared
+from grd_offline.formats import (
+    Header,
+    Record,
+    Recording,
+    as_episode,
+    find_delay,
+    locate,
+    open_recording,
+)
+from grd_offline.reward_model import RewardModel
+
+OBSERVED = "observed_rewards"
+STD = "reward_std"
+
+
+class Tally:
+    """What passes by while relabelling: sums, a few episodes to show, the truth if asked for."""
+
+    def __init__(self) -> None:
+        self.returns: list[tuple[float, float]] = []
+        self.sample: list[dict[str, list[float]]] = []
+        self.true: list[Array] = []
+        self.predicted: list[Array] = []
+        self.std: list[Array] = []
+
+    def add(
+        self, rewards: Array, std: Array, observed: float, discount: float, true: Array | None
+    ) -> None:
+        weights = discount ** np.arange(len(rewards))
+        self.returns.append((float(rewards @ weights), observed))
+        if len(self.sample) < 3:
+            self.sample.append({"rewards": rewards.tolist(), "std": std.tolist()})
+        if true is not None:
+            self.true.append(true)
+            self.predicted.append(rewards)
+            self.std.append(std)
+
+    def return_r2(self) -> float:
+        predicted, observed = np.array(self.returns).T
+        return r_squared(predicted, observed)
+
+    def compare(self) -> dict[str, float]:
+        coverage = compute_coverage(
+            np.concatenate(self.predicted), np.concatenate(self.std), np.concatenate(self.true)
+        )
+        return {**compare_rewards(self.predicted, self.true), "coverage_90": coverage}
+
+
+def relabel_records(
+    recording: Recording,
+    source: str | os.PathLike[str],
+    model: RewardModel,
+    *,
+    decomposer: Decomposer | None = None,
+    delay: int | str | None = None,
+    discount: float = 1.0,
+    folded: bool = False,
+    exact: bool = False,
+    truth: str | None = None,
+    tally: Tally | None = None,
+    progress: Callable[[float], None] = lambda share: None,
+) -> Iterator[Record]:
+    """Every record with the model's rewards, streaming.
+
+    `folded`: only the return of each episode counts as delivered. `exact`: sums must hold.
+    """
+    when = delay if delay is not None else find_delay(recording)
+    for index in range(len(recording)):
+        record = recording.load(index)
+        with locate(source, index):
+            episode = as_episode(record, recording.header, when)
+            rewards, std = _predict(model, decomposer, episode)
+            if folded:
+                episode = episode.delivered_at_end(discount)
+            if exact:
+                rewards = spread_remainder(rewards, episode, discount)
+            if tally is not None:
+                true = find_truth(record, truth, source) if truth is not None else None
+                tally.add(rewards, std, episode.compute_return(discount), discount, true)
+        extras = {**record.extras, STD: std.astype(np.float32)}
+        extras.setdefault(OBSERVED, record.rewards)
+        yield replace(record, rewards=rewards, extras=extras)
+        progress((index + 1) / len(recording))
+
+
+def _predict(
+    model: RewardModel, decomposer: Decomposer | None, episode: Episode
+) -> tuple[Array, Array]:
+    observations = episode.observations[: len(episode)]
+    following = next_observations_of(episode)
+    if decomposer is not None and not isinstance(decomposer.function_, EffectModel):
+        rewards = relabel_episode(decomposer, episode)
+        return rewards, model.uncertainty(observations, episode.actions, following)
+    return model.predict_both(observations, episode.actions, following)
+
+
+def spread_remainder(rewards: Array, episode: Episode, discount: float) -> Array:
+    """Rewards whose discounted sums equal the delivered amounts: the rest goes to all alike."""
+    rewards = rewards.astype(np.float64).copy()
+    weights = discount ** np.arange(len(rewards))
+    for start, stop, amount in zip(*episode.segments(), strict=True):
+        part = slice(start, stop)
+        missing = float(amount) - float(rewards[part] @ weights[part])
+        rewards[part] += missing / weights[part].sum()
+    return rewards
+
+
+def relabelled_header(header: Header, settings: Mapping[str, Any]) -> Header:
+    """The header of a relabelled dataset: a reward at every step, and how it was made."""
+    made = {**header.settings, "decompose": dict(settings)}
+    return replace(header, delay="step", discount=1.0, settings=made)
+
+
+def find_truth(record: Record, field: str, source: str | os.PathLike[str]) -> Array:
+    found = record.rewards if field == "rewards" else record.extras.get(field)
+    if found is None or found.shape != record.rewards.shape:
+        known = ", ".join(sorted(record.extras)) or "none"
+        raise DataError(
+            f"no such field with a number per step; there are: {known}", file=source, field=field
+        )
+    return found.astype(np.float64)
+
+
+def judge(
+    folder: str | os.PathLike[str], truth: str, data: str | os.PathLike[str] | None = None
+) -> dict[str, Any]:
+    """A decomposition against the true rewards, on its own data or on others."""
+    place = Path(folder)
+    model = RewardModel.load(place)
+    source = data if data is not None else _relabelled(place)
+    tally = Tally()
+    with open_recording(source) as recording:
+        delay = find_delay(recording)
+        for index in range(len(recording)):
+            record = recording.load(index)
+            with locate(source, index):
+                true = find_truth(record, truth, source)
+                if data is None:
+                    rewards, std = record.rewards.astype(np.float64), record.extras[STD]
+                else:
+                    episode = as_episode(record, recording.header, delay)
+                    rewards, std = _predict(model, None, episode)
+            tally.add(rewards, std, 0.0, 1.0, true)
+        result: dict[str, Any] = {"rewards": tally.compare()}
+        true_masks = recording.header.truth.get("masks")
+    if isinstance(true_masks, Mapping):
+        try:
+            found = json.loads((place / "masks.json").read_text())
+        except (OSError, ValueError) as error:
+            raise DataError("cannot be read", file=place, field="masks.json") from error
+        result["masks"] = compare_all_masks(found, true_masks)
+    return result
+
+
+def _relabelled(folder: Path) -> Path:
+    for name in ("relabelled.h5", "relabelled"):
+        if (folder / name).exists():
+            return folder / name
+    raise DataError("holds no relabelled data", file=folder)

@@ -1,0 +1,66 @@
+"""Which fit `auto` takes, and the net within the closed form's mask that challenges it."""
+
+import numpy as np
+import pytest
+
+from grd_offline.decompose import make_decomposer
+from grd_offline.decompose.choose import Judged, _compare
+from grd_offline.episodes import Episode, EpisodeSet
+from grd_offline.evaluate import pearson
+
+
+def make_judged(fit, errors):
+    errors = np.asarray(errors, float)
+    zeros = np.zeros_like(errors)
+    return Judged(fit, make_decomposer("uniform"), zeros, zeros, zeros, errors, 1.0)
+
+
+def test_the_challenger_with_the_smallest_errors_wins():
+    noise = np.random.default_rng(0).uniform(0.9, 1.1, 50)
+    closed = make_judged("closed-form", noise)
+    first, second = make_judged("masked-net", 0.5 * noise), make_judged("neural", 0.6 * noise)
+    for order in ([first, second], [second, first]):
+        winner, reason = _compare(closed, order)
+        assert winner is first
+        assert reason.startswith("masked-net wins")
+        assert "neural's is 0.60" in reason
+
+
+@pytest.mark.parametrize("spread", [0.0, 5.0])
+def test_a_small_or_uncertain_gain_does_not_win(spread):
+    noise = np.random.default_rng(0).standard_normal(50)
+    errors = 10 + spread * (noise - noise.mean())
+    share = 0.95 if spread == 0 else 0.85
+    closed = make_judged("closed-form", np.full(50, 10.0))
+    winner, reason = _compare(closed, [make_judged("neural", share * 10 + 10 * (errors - 10))])
+    assert winner is closed
+    assert reason.startswith("the closed form stands")
+
+
+def make_waves(count, rng):
+    """A wave along a slant through four of six inputs: no three of them say much."""
+    episodes, truth = [], []
+    for _ in range(count):
+        observations = rng.uniform(-1.7, 1.7, (11, 5)).astype(np.float32)
+        actions = rng.uniform(-1.7, 1.7, (10, 1)).astype(np.float32)
+        inputs = np.concatenate([observations[:-1], actions], 1)[:, [0, 2, 4, 5]]
+        rewards = np.sin(inputs @ np.array([1.0, 0.8, 1.2, 0.9])) + 0.3 * inputs.sum(1)
+        last = np.arange(10) == 9
+        never = np.zeros(10, np.bool_)
+        episodes.append(Episode(observations, actions, last * rewards.sum(), never, last, last))
+        truth.append(rewards)
+    return EpisodeSet.from_episodes(episodes), truth
+
+
+def test_the_masked_net_learns_what_four_inputs_do_together():
+    rng = np.random.default_rng(0)
+    training, _ = make_waves(250, rng)
+    test, truth = make_waves(50, rng)
+    found = make_decomposer("grd", "masked-net", updates=600, members=2)
+    found.fit(training, rng=np.random.default_rng(0))
+    assert found.masks_["state_to_reward"].tolist() == [1, 0, 1, 0, 1]
+    missed = [
+        1 - pearson(np.concatenate(list(fit.relabel(test))), np.concatenate(truth))
+        for fit in (found, found.closed_)
+    ]
+    assert missed[0] < 0.5 * missed[1]
