@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,7 @@ def make_settings(**changes):
         "hidden": (32, 32), "learning_rate": 3e-3, "model_rate": 3e-3, "eval_every": 1000,
         "policy_discount": 0.9, "seeds": 1, "eval_episodes": 10,
     }  # fmt: skip
-    return OnlineSettings(point_mass.ID, **{**given, **changes})
+    return OnlineSettings(**{"environment": point_mass.ID, **given, **changes})
 
 
 class Keeper:
@@ -66,12 +67,14 @@ RANDOM, GOOD = -35.0, -12.0
 
 
 def test_every_method_and_fit_learns_to_act_from_returns():
-    settings = make_settings(methods=METHODS, fits=("closed-form", "neural", "paper"))
+    settings = make_settings(
+        methods=METHODS, fits=("closed-form", "neural", "paper"), steps=1600, eval_every=1600,
+        hidden=(16, 16),
+    )  # fmt: skip
     run, evaluations = train(settings)
     final = evaluations[-1].returns.mean(1)
     names = [member.group for member in run.members]
     scores = dict(zip(names, final, strict=True))
-    print(scores)
     for name, score in scores.items():
         # Without a decomposition, credit is spread thin: better than random is all one can ask.
         bar = RANDOM + 8 if name in ("none", "ircr") else GOOD
@@ -80,7 +83,9 @@ def test_every_method_and_fit_learns_to_act_from_returns():
 
 @pytest.mark.parametrize("backbone", ["td3", "ddpg"])
 def test_every_backbone_learns_to_act_from_returns(backbone):
-    settings = make_settings(backbone=backbone, methods=("grd", "oracle"), exploration=0.3)
+    settings = make_settings(
+        backbone=backbone, methods=("grd", "oracle"), exploration=0.3, steps=2000
+    )
     run, evaluations = train(settings)
     final = evaluations[-1].returns.mean(1)
     assert (final > GOOD).all(), dict(zip([m.name for m in run.members], final, strict=True))
@@ -123,17 +128,20 @@ def test_going_on_equals_not_having_stopped(tmp_path, overlap, stop, replay):
 
 
 def test_overlap_and_workers_change_what_they_should():
-    settings = make_settings(steps=600, eval_every=600, eval_episodes=1)
+    # Worker processes do not know what this one has registered.
+    settings = make_settings(
+        environment="Factored", steps=600, eval_every=600, eval_episodes=1, round_steps=50
+    )
     here, _ = train(settings)
     with Run(settings, workers=1) as elsewhere:
         elsewhere.train()
         np.testing.assert_array_equal(weights_of(here), weights_of(elsewhere))
-    in_turn, _ = train(make_settings(steps=600, eval_every=600, eval_episodes=1, overlap=False))
+    in_turn, _ = train(replace(settings, overlap=False))
     assert not np.array_equal(weights_of(here), weights_of(in_turn))
 
 
 def test_a_dead_worker_is_replaced_and_the_run_goes_on():
-    settings = make_settings(steps=800, eval_every=800, eval_episodes=1)
+    settings = make_settings(environment="Factored", steps=800, eval_every=800, eval_episodes=1)
     killed = []
 
     def kill_once():
@@ -167,11 +175,8 @@ def test_ends_and_time_limits_are_told_apart():
     lengths = replay.episode_lengths[0, : replay.books[0].episodes]
     ends = replay.numbers[0, :, 0].sum()
     assert 0 < ends < len(lengths)
-    assert ends == (lengths < point_mass.LENGTH).sum() + (
-        replay.numbers[0, :, 0].sum() - (lengths < point_mass.LENGTH).sum()
-    )
-    full = (lengths == point_mass.LENGTH).sum()
-    assert len(lengths) - full <= ends
+    # Every short episode ended by itself; a full one hardly ever does.
+    assert ends - (lengths < point_mass.LENGTH).sum() in (0, 1, 2)
 
 
 def test_too_many_bad_updates_stop_the_run_with_a_line(tmp_path, monkeypatch):
