@@ -13,12 +13,14 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from functools import partial
 
 import numpy as np
 import torch
 
 from grd_offline.online.learner import Learner
 from grd_offline.online.replay import FinishedEpisode
+from grd_offline.online.run import prepare_process
 from grd_offline.online.settings import OnlineSettings
 
 SIZES = {"HalfCheetah": (17, 6), "Humanoid": (348, 17), "Swimmer": (8, 2)}
@@ -80,7 +82,7 @@ def make_sb3(task: str):
 
 def compare_on_cpu(threads: int, blocks: int) -> list[dict]:
     torch.set_num_threads(threads)
-    torch.set_flush_denormal(True)
+    prepare_process()  # for both sides
     rows = []
     cases = [
         ("HalfCheetah", "SAC alone", {"methods": ("oracle",)}, 20),
@@ -95,7 +97,7 @@ def compare_on_cpu(threads: int, blocks: int) -> list[dict]:
         learner, peer = make_learner(task, "cpu", **settings), peers[task]
         ours, theirs = [], []
         for _ in range(blocks + 1):
-            theirs.append(measure(peer.train, count))
+            theirs.append(measure(partial(peer.train, batch_size=256), count))
             ours.append(measure(learner.run_updates, count))
         ours, theirs = ours[1:], theirs[1:]
         row = {

@@ -71,6 +71,8 @@ class Stack(nn.Module):
             known = ", ".join(_ACTIVATIONS)
             raise ValueError(f"activation: expected one of {known}, got {activation!r}")
         self.activation = activation
+        self.leaves: list[list[tuple[Tensor, Tensor]]] | None = None
+        """Weight and bias of each layer of each network as tensors of their own, where set."""
         self.weights = nn.ParameterList()
         self.biases = nn.ParameterList()
         for fan_in, fan_out in itertools.pairwise(sizes):
@@ -79,10 +81,22 @@ class Stack(nn.Module):
             self.biases.append(_uniform((members, 1, fan_out), bound, generator))
 
     def forward(
-        self, inputs: Float[Tensor, "member *batch input"], *, frozen: bool = False
-    ) -> Float[Tensor, "member *batch output"]:
-        """Apply each member to its own batch; `frozen` lets no gradient reach the weights."""
+        self,
+        inputs: Float[Tensor, "member *batch input"],
+        *,
+        frozen: bool = False,
+        repeats: int = 1,
+    ) -> Float[Tensor, "network *batch output"]:
+        """Apply each member to its own batch; `frozen` lets no gradient reach the weights.
+
+        With `repeats` so many networks in a row share the batch of one member.
+        """
         hidden = inputs.flatten(1, -2)  # (member, batch, input)
+        if self.leaves is not None:
+            hidden = self._apply_one_by_one(hidden, frozen, repeats)
+            return hidden.reshape(len(hidden), *inputs.shape[1:-1], -1)
+        if repeats > 1:
+            hidden = hidden.repeat_interleave(repeats, 0)
         last = len(self.weights) - 1
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             if frozen:
@@ -94,7 +108,22 @@ class Stack(nn.Module):
                 hidden = torch.bmm(hidden, weight).add_(bias)
             if layer < last:
                 hidden = _ACTIVATIONS[self.activation](hidden)
-        return hidden.reshape(*inputs.shape[:-1], -1)
+        return hidden.reshape(len(hidden), *inputs.shape[1:-1], -1)
+
+    def _apply_one_by_one(self, inputs: Tensor, frozen: bool, repeats: int) -> Tensor:
+        """One product per network: on a CPU faster than batched ones while networks are few."""
+        assert self.leaves is not None
+        outputs = []
+        for network, layers in enumerate(self.leaves):
+            hidden = inputs[network // repeats]
+            for layer, (weight, bias) in enumerate(layers):
+                if frozen:
+                    weight, bias = weight.detach(), bias.detach()
+                if layer:
+                    hidden = _ACTIVATIONS[self.activation](hidden)
+                hidden = torch.addmm(bias, hidden, weight)
+            outputs.append(hidden)
+        return torch.stack(outputs) if len(outputs) > 1 else outputs[0].unsqueeze(0)
 
 
 def _multiply_aligned(inputs: Tensor, weight: Tensor) -> Tensor:

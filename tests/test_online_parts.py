@@ -6,7 +6,7 @@ import torch
 
 from grd_offline.nn import Stack
 from grd_offline.online.draws import Uniform, to_gumbel, to_index, to_normal
-from grd_offline.online.optimiser import Adam, Flat
+from grd_offline.online.optimiser import Adam
 from grd_offline.online.policy import build_members
 from grd_offline.online.policy_losses import (
     bellman_target,
@@ -187,7 +187,7 @@ def make_stack(seeds):
 def test_adam_is_adam():
     rates = torch.tensor([1e-2, 3e-3])
     ours, theirs = make_stack([0, 1]), [make_stack([0]), make_stack([1])]
-    adam = Adam(Flat([ours]), rates)
+    adam = Adam([ours], rates)
     optimisers = [
         torch.optim.Adam(net.parameters(), lr=float(rate))
         for net, rate in zip(theirs, rates, strict=True)
@@ -209,8 +209,8 @@ def test_adam_is_adam():
 def test_a_bad_loss_moves_nothing_and_reaches_no_other_member(bad):
     net, alone = make_stack([0, 1]), make_stack([1])
     adam, other = (
-        Adam(Flat([net]), torch.full((2,), 1e-2)),
-        Adam(Flat([alone]), torch.ones(1) / 100),
+        Adam([net], torch.full((2,), 1e-2)),
+        Adam([alone], torch.ones(1) / 100),
     )
     inputs = torch.randn((2, 8, 3), generator=torch.Generator().manual_seed(0))
     before = adam.flat.values[0].clone()

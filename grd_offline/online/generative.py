@@ -30,7 +30,7 @@ from grd_offline.losses import (
 )
 from grd_offline.nn import DynamicsNet, GraphMasks, RewardNet, sample_edges
 from grd_offline.online.draws import to_gumbel
-from grd_offline.online.optimiser import Adam, Flat
+from grd_offline.online.optimiser import Adam
 from grd_offline.online.policy import build_members
 from grd_offline.online.replay import FinishedEpisode, Replay, Steps
 from grd_offline.online.sources import Draws, Source
@@ -112,12 +112,8 @@ class Generative(Source):
             lambda generator: RewardNet(1, inputs, hidden=hidden, generator=generator), chosen
         ).to(device)
         self.dynamics = build_members(self._make_dynamics, [seed + 1 for seed in chosen]).to(device)
-        flat = Flat([self.graph, self.reward, self.dynamics])
-        self.adam = Adam(flat, rates)
-        if settings.mask_rate is not None:
-            edges = Flat.join(list(self.graph.parameters())).shape[1]
-            is_mask = torch.arange(flat.values.shape[1], device=device) < edges
-            self.adam.rates = torch.where(is_mask, settings.mask_rate, self.adam.rates)
+        own = None if settings.mask_rate is None else (self.graph, settings.mask_rate)
+        self.adam = Adam([self.graph, self.reward, self.dynamics], rates, own=own)
         self._draws = Draws(
             seeds,
             device,

@@ -102,8 +102,8 @@ class Policy:
         self.target_entropy = -float(self.actions)
         # SAC's temperature steps with the actor: neither loss has a gradient in the other's part.
         acting = [self.actor, self.temperature] if backbone == "sac" else [self.actor]
-        self.actor_adam = Adam(Flat(acting), rates)
-        self.critic_adam = Adam(Flat([self.critic]), rates.repeat_interleave(self.critics))
+        self.actor_adam = Adam(acting, rates)
+        self.critic_adam = Adam([self.critic], rates.repeat_interleave(self.critics))
         self.critic_targets = Flat([self.target_critic.to(device)])
         self.actor_targets = Flat([self.target_actor.to(device)])
         for target in (self.target_critic, self.target_actor):
@@ -215,9 +215,7 @@ class Policy:
     ) -> Tensor:
         """(member, critic, batch)"""
         inputs = torch.cat([observations, actions], -1)
-        if self.critics > 1:
-            inputs = inputs.unsqueeze(1).expand(-1, self.critics, -1, -1).flatten(0, 1)
-        values = cast(Tensor, critic(inputs, frozen=frozen))
+        values = cast(Tensor, critic(inputs, frozen=frozen, repeats=self.critics))
         return values.view(self.members, self.critics, -1)
 
     @torch.no_grad()

@@ -16,7 +16,7 @@ from grd_offline.decompose.functions import NetworkFunction
 from grd_offline.losses import rrd_loss, rrd_unbiased_loss
 from grd_offline.nn import RewardNet
 from grd_offline.online.generative import copy_member
-from grd_offline.online.optimiser import Adam, Flat
+from grd_offline.online.optimiser import Adam
 from grd_offline.online.policy import build_members
 from grd_offline.online.replay import Replay, Steps
 from grd_offline.online.sources import Draws, Source
@@ -49,7 +49,7 @@ class Rrd(Source):
             return RewardNet(1, 2 * states + actions, hidden=hidden, generator=generator)
 
         self.net = build_members(build, [seed * 4 + 2 for seed in seeds]).to(device)
-        self.adam = Adam(Flat([self.net]), rates)
+        self.adam = Adam([self.net], rates)
         self._draws = Draws(seeds, device, (episodes,), (episodes, replay.limit))
         self._unbiased = torch.tensor(list(unbiased), device=device)
         self._mask = torch.ones((self.size, 1, 2 * states + actions), device=device)
