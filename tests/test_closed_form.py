@@ -390,3 +390,21 @@ def test_settings_and_progress() -> None:
     )
     assert stages[0] == "sample"
     assert stages[-1] == "uncertainty"
+
+
+def test_an_averaged_reward_depends_on_its_mask_alone() -> None:
+    """Also where an input was in a third of the models, and so not in the mask."""
+    rng, noise = np.random.default_rng(14), np.random.default_rng(15)
+
+    def reward(states: np.ndarray, actions: np.ndarray) -> np.ndarray:
+        return states[:, 0] + np.tanh(states[:, 1]) * actions[:, 0] + noise.normal(size=len(states))
+
+    found = fit(draw_episodes(rng, reward, episodes=40))
+    states, others = rng.normal(size=(2, 50, len(found.state_to_reward)))
+    actions, other_actions = rng.uniform(-1, 1, (2, 50, 2))
+    assert 0 < found.state_to_reward.sum() < len(found.state_to_reward)
+    same = found.model.predict(
+        np.where(found.state_to_reward == 1, states, others),
+        np.where(found.action_to_reward == 1, actions, other_actions),
+    )
+    np.testing.assert_array_equal(same, found.model.predict(states, actions))

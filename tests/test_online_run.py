@@ -68,7 +68,8 @@ RANDOM, GOOD = -35.0, -12.0
 
 def test_every_method_and_fit_learns_to_act_from_returns():
     settings = make_settings(
-        methods=METHODS, fits=("closed-form", "neural", "paper"), steps=1600, eval_every=1600,
+        methods=tuple(m for m in METHODS if m != "grd-no-compact"), steps=1300, eval_every=1300,
+        fits=("closed-form", "neural", "paper"),
         hidden=(16, 16),
     )  # fmt: skip
     run, evaluations = train(settings)
@@ -84,7 +85,7 @@ def test_every_method_and_fit_learns_to_act_from_returns():
 @pytest.mark.parametrize("backbone", ["td3", "ddpg"])
 def test_every_backbone_learns_to_act_from_returns(backbone):
     settings = make_settings(
-        backbone=backbone, methods=("grd", "oracle"), exploration=0.3, steps=2000
+        backbone=backbone, methods=("grd", "grd-no-compact", "oracle"), exploration=0.3, steps=2000
     )
     run, evaluations = train(settings)
     final = evaluations[-1].returns.mean(1)
@@ -251,7 +252,7 @@ def test_the_command_leaves_what_it_says(tmp_path):
 
 
 def test_a_killed_run_goes_on_exactly(tmp_path):
-    arguments = [*SMALL, "--steps", "900", "--method", "grd,ircr"]
+    arguments = [*SMALL, "--steps", "800", "--method", "grd,ircr"]
     run_command(tmp_path, *arguments, "--out", "whole")
     script = (
         "import sys\n"

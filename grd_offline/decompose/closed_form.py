@@ -299,11 +299,12 @@ class _Fitter:
         average = self._average(bank, candidates)
         bank, rough = self._build_final(list(average.variances))
         average = self._average(bank, [*average.variances, *rough])
+        # Effects of other inputs are left out: the reward may not depend on what the mask denies.
+        likely = set(average.likely())
+        effects = [e for e in average.variances if {self.data.column(i) for i in e} <= likely]
         rules = replace(self.rules, noise_floor=self.settings.noise_floor)
-        last = bank.fit(
-            list(average.variances), average.variances, average.noise, rules, iterations=0
-        )
-        scores = {column: average.score(column) for column in average.likely()}
+        last = bank.fit(effects, average.variances, average.noise, rules, iterations=0)
+        scores = {column: average.score(column) for column in likely}
         self.progress("uncertainty", 0.0)
         model = self._model(last, bank, climb=0)
         return self._report(last, bank, model, scores, null_evidence)
