@@ -1,5 +1,9 @@
 """One update of everything that learns: members do not see each other, models fit their data."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -113,6 +117,35 @@ def test_saved_and_loaded_goes_on_the_same():
         one.run_updates(4)
     np.testing.assert_array_equal(learner.export_actors(), other.export_actors())
     assert torch.equal(learner.policy.losses, other.policy.losses)
+
+
+TRACED = """
+import numpy as np
+from test_online_learner import make_learner, make_settings
+
+settings = make_settings(seeds=1, methods=("grd", "rrd", "oracle"))
+plain, traced = make_learner(settings), make_learner(settings)
+traced.compile("aot_eager")
+for learner in (plain, traced):
+    learner.run_updates(3)
+np.testing.assert_allclose(plain.export_actors(), traced.export_actors(), rtol=1e-4, atol=1e-6)
+print("equal")
+"""
+
+
+def test_traced_updates_equal_plain_ones():
+    """What is recorded on an accelerator, traced here without making kernels of it.
+
+    In a process of its own: tracing cannot see through the checks of shapes of the test run.
+    """
+    result = subprocess.run(
+        [sys.executable, "-c", TRACED],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "PYTHONPATH": os.path.dirname(__file__), "OMP_NUM_THREADS": "1"},
+    )
+    assert result.stdout == "equal\n", result.stderr[-3000:]
 
 
 def test_a_member_whose_rewards_are_not_finite_is_skipped_alone():

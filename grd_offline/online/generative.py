@@ -159,9 +159,9 @@ class Generative(Source):
         self.adam.step(terms.sum(0))
         self._terms.copy_(terms.detach())
 
-    def compile(self) -> None:
-        self._terms_of = torch.compile(self._compute_terms, dynamic=False)
-        self.adam.compile()
+    def compile(self, backend: str) -> None:
+        self._terms_of = torch.compile(self._compute_terms, dynamic=False, backend=backend)
+        self.adam.compile(backend)
 
     def _compute_terms(self, steps: Steps, counter: Tensor, rows: int | None) -> Tensor:
         """(term, member)"""

@@ -74,7 +74,8 @@ class Learner:
         self._draw = self._draw_steps
         self._rewards = [source.compute_rewards for source in self.sources]
         if self._capture:
-            self._compile()
+            torch.set_float32_matmul_precision("high")
+            self.compile()
         self._graphs: dict[tuple[bool, int], Callable[[], None]] = {}
 
     def _tensor(self, values: Any) -> Tensor:
@@ -184,14 +185,15 @@ class Learner:
         noise = uniform[:, batch:].view(len(self.members), batch, -1)
         return self.replay.draw_steps(uniform[:, :batch]), noise
 
-    def _compile(self) -> None:
-        torch.set_float32_matmul_precision("high")
-        self._draw = torch.compile(self._draw_steps, dynamic=False)
-        self.policy.compile()
+    def compile(self, backend: str = "inductor") -> None:
+        """Fuse what lies between matrix products; `backend` is one of torch.compile's."""
+        self._draw = torch.compile(self._draw_steps, dynamic=False, backend=backend)
+        self.policy.compile(backend)
         for source in self.sources:
-            source.compile()
+            source.compile(backend)
         self._rewards = [
-            torch.compile(source.compute_rewards, dynamic=False) for source in self.sources
+            torch.compile(source.compute_rewards, dynamic=False, backend=backend)
+            for source in self.sources
         ]
 
     def _find_graph(self, with_actor: bool) -> Callable[[], None]:

@@ -175,9 +175,9 @@ class Adam:
             if own and self._own_rate is not None:
                 _run_kernel(own, [parts[id(p)] for p in own], step, self._own_rate)
 
-    def compile(self) -> None:
+    def compile(self, backend: str) -> None:
         """Make one kernel of a step; for devices where that pays."""
-        self._apply = torch.compile(adam_step, dynamic=False)
+        self._apply = torch.compile(adam_step, dynamic=False, backend=backend)
 
     def state(self) -> dict[str, Tensor]:
         """Everything that a resumed run needs."""

@@ -150,12 +150,12 @@ class Policy:
             if self.backbone != "sac" and with_actor:
                 self.actor_targets.values.lerp_(self.actor_adam.flat.values, self._target_rates)
 
-    def compile(self) -> None:
+    def compile(self, backend: str) -> None:
         """Fuse what lies between the matrix products; for devices where that pays."""
-        self._value_critics = torch.compile(self._critic_losses, dynamic=False)
-        self._value_actors = torch.compile(self._actor_losses, dynamic=False)
+        self._value_critics = torch.compile(self._critic_losses, dynamic=False, backend=backend)
+        self._value_actors = torch.compile(self._actor_losses, dynamic=False, backend=backend)
         for adam in (self.critic_adam, self.actor_adam):
-            adam.compile()
+            adam.compile(backend)
 
     def stop_centring(self, member: int) -> None:
         """Where an end is worth 0, what is taken off each step would change what is best."""

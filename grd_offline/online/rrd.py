@@ -63,9 +63,9 @@ class Rrd(Source):
         self.adam.step(losses)
         self._term[0] = losses.detach()
 
-    def compile(self) -> None:
-        self._losses_of = torch.compile(self._compute_losses, dynamic=False)
-        self.adam.compile()
+    def compile(self, backend: str) -> None:
+        self._losses_of = torch.compile(self._compute_losses, dynamic=False, backend=backend)
+        self.adam.compile(backend)
 
     def _compute_losses(self, counter: Tensor) -> Tensor:
         picks, order = self._draws.draw(counter)

@@ -42,7 +42,7 @@ class Source:
     def update(self, steps: Steps, counter: Tensor) -> None:
         """Learn from the replay, if there is anything to learn."""
 
-    def compile(self) -> None:
+    def compile(self, backend: str) -> None:
         """Fuse what lies between matrix products; for devices where that pays."""
 
     def compute_rewards(self, steps: Steps) -> Tensor:
