@@ -29,6 +29,7 @@ from grd_offline.episodes import EpisodeSet
 Progress = Callable[[str, float], None]
 _REGRESSION_WORK = 4e10
 _PAIR_ROWS = 8_000
+_COMPARED_TRANSITIONS = 20_000
 _RESIDUAL_ROWS = 4_000
 _MAX_ENTRIES = 20_000_000
 
@@ -63,9 +64,10 @@ def compare_masks(
     """Held-out log-likelihood per transition within the masks, and without any.
 
     Both are fitted to and judged by the same transitions. Masks that leave nothing out that
-    matters lose nothing, or gain, since less is left to overfit.
+    matters lose nothing, or gain, since less is left to overfit. The difference shows with fewer
+    transitions than the model itself is fitted to.
     """
-    settings = settings or DynamicsModelSettings()
+    settings = settings or DynamicsModelSettings(max_transitions=_COMPARED_TRANSITIONS)
     seed = int((rng if rng is not None else np.random.default_rng(0)).integers(2**63))
     candidates = {
         "masked": (state_to_state, action_to_state),
