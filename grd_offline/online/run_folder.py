@@ -81,6 +81,8 @@ class RunFolder:
             "version": VERSION,
             "command": list(command),
             "environment": run.fleet.environment,
+            "observation_names": list(run.dimension_names[0]),
+            "action_names": list(run.dimension_names[1]),
             "settings": run.settings.to_json(),
             "members": [_describe(member) for member in run.members],
             "device": device,
