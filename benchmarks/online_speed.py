@@ -1,5 +1,6 @@
 """Updates per second of online training, as ratios in one run.
 
+    pip install stable-baselines3==2.9.2
     python benchmarks/online_speed.py cpu                 # against Stable-Baselines3's SAC
     python benchmarks/online_speed.py cuda                # captured against eager, one against many
     python benchmarks/online_speed.py run --env HalfCheetah-v5 --device cuda --members 5

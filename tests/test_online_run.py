@@ -14,6 +14,7 @@ import numpy as np
 import point_mass
 import pytest
 import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from grd_offline import RewardModel
 from grd_offline.errors import DataError
@@ -246,6 +247,11 @@ def test_the_command_leaves_what_it_says(tmp_path):
     episode = read(folder / "members/grd-closed-form-seed0/episodes/step-000000400.csv")
     assert len(episode) == 100
     assert (folder / "members/oracle-seed0/policies/best/config.json").is_file()
+    board = EventAccumulator(str(folder / "tensorboard")).Reload()
+    shown = board.Scalars("mean_return/oracle-seed0")
+    assert [event.step for event in shown] == [400, 600]
+    written = [float(row["mean_return"]) for row in rows if row["member"] == "oracle-seed0"]
+    np.testing.assert_allclose([event.value for event in shown], written, rtol=1e-5)
     again = run_command(tmp_path, *SMALL, "--out", "run", code=2)
     assert "exists already; to go on with it: --resume" in again.stderr
     assert again.stderr.count("\n") == 1
