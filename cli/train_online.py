@@ -178,7 +178,7 @@ def _resume(folder: Path, options: dict[str, Any]) -> None:
     from grd_offline.online.run_folder import RunFolder, read_settings
 
     settings, rest = read_settings(folder)
-    device = choose_device(options["device"]) if options["device"] != "auto" else rest["device"]
+    device = choose_device(rest["device"] if options["device"] == "auto" else options["device"])
     workers = _count_workers(options["workers"] or rest["workers"])
     files = RunFolder(folder)
     with Run(settings, workers=workers, device=device, observers=[files]) as run:

@@ -93,6 +93,15 @@ def test_every_backbone_learns_to_act_from_returns(backbone):
     assert (final > GOOD).all(), dict(zip([m.name for m in run.members], final, strict=True))
 
 
+def test_evaluations_come_at_every_multiple_and_at_the_end():
+    settings = make_settings(
+        steps=750, round_steps=40, round_updates=1, warmup=100, eval_every=150, eval_episodes=1
+    )
+    run, evaluations = train(settings)
+    assert run.step == 760
+    assert [evaluation.step for evaluation in evaluations] == [160, 320, 480, 600, 760]
+
+
 def weights_of(run):
     return run.learner.export_actors()
 

@@ -170,10 +170,19 @@ class Run:
         """Environment steps of each member so far."""
         return self.rounds * self.settings.round_steps
 
+    @property
+    def total_rounds(self) -> int:
+        """Rounds of the whole run."""
+        return -(-self.settings.steps // self.settings.round_steps)
+
+    def has_passed(self, every: int) -> bool:
+        """Whether the last round reached or passed a multiple of so many steps."""
+        return self.step // every > (self.step - self.settings.round_steps) // every
+
     def train(self, should_stop: Callable[[], bool] = lambda: False) -> None:
         """Go on until `steps`, or until `should_stop` after some round."""
         settings = self.settings
-        total = -(-settings.steps // settings.round_steps)
+        total = self.total_rounds
         while self.rounds < total and not should_stop():
             if not self._is_collecting:
                 self._start_round()
@@ -245,11 +254,11 @@ class Run:
         done = self.fleet.poll_evaluation() if self._evaluating is not None else None
         if done is not None:
             self._tell_evaluation(done)
-        if self.step % self.settings.eval_every == 0 and self._is_learning():
+        is_last = self.rounds == self.total_rounds
+        if (is_last or self.has_passed(self.settings.eval_every)) and self._is_learning():
             self.finish_evaluation()
             weights = self.learner.export_actors()
-            number = self.step // self.settings.eval_every
-            self.fleet.start_evaluation(number, weights, self.settings.eval_episodes)
+            self.fleet.start_evaluation(self.step, weights, self.settings.eval_episodes)
             self._evaluating = (self.step, weights)
             for observer in self.observers:
                 observer.on_evaluation_start(self)

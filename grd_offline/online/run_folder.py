@@ -121,7 +121,7 @@ class RunFolder:
 
     def on_round(self, run: Run) -> None:
         """Log now and then; save a checkpoint when it is time."""
-        if run.step % LOG_EVERY == 0:
+        if run.has_passed(LOG_EVERY):
             self._log(run)
         if time.monotonic() - self._last_checkpoint > self._checkpoint_seconds:
             self.save(run)
