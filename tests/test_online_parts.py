@@ -21,6 +21,11 @@ from grd_offline.online.replay import FinishedEpisode, Replay
 CPU = torch.device("cpu")
 
 
+def draw(*shape):
+    """Uniform numbers, the same in every run."""
+    return torch.rand(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
 def split_mix(value):
     """SplitMix64's finaliser, in Python's own numbers."""
     mask = 2**64 - 1
@@ -85,7 +90,7 @@ def test_replay_gives_back_the_newest_episodes(count, longest):
     replay, kept = Replay(2, 100, 3, 2, 10, CPU), [[], []]
     fill(replay, kept, rng, count, longest)
     fill(replay, kept, rng, 3, longest, member=1)
-    steps = replay.draw_steps(torch.rand(2, 4000))
+    steps = replay.draw_steps(draw(2, 4000))
     for member in (0, 1):
         seen = set()
         for row in range(4000):
@@ -112,7 +117,7 @@ def test_replay_gives_back_the_newest_episodes(count, longest):
 def test_replay_draws_steps_evenly():
     rng, replay, kept = np.random.default_rng(0), Replay(1, 100, 3, 2, 30, CPU), [[]]
     fill(replay, kept, rng, 20, 30)
-    steps = replay.draw_steps(torch.rand(1, 50_000))
+    steps = replay.draw_steps(draw(1, 50_000))
     pairs = steps.observations[0, :, :2].int()
     counts = torch.unique(pairs, dim=0, return_counts=True)[1]
     assert len(counts) == replay.books[0].steps
@@ -124,7 +129,7 @@ def test_replay_lays_whole_episodes_end_to_end(rows):
     rng, replay, kept = np.random.default_rng(1), Replay(2, 100, 3, 2, 20, CPU), [[], []]
     for member in (0, 1):
         fill(replay, kept, rng, 15, 20, member)
-    stretch = replay.draw_episodes(torch.rand(2, 3), slice(0, 2), rows)
+    stretch = replay.draw_episodes(draw(2, 3), slice(0, 2), rows)
     for member in (0, 1):
         for place in range(3):
             inside = stretch.valid[member, place]
@@ -138,7 +143,7 @@ def test_replay_lays_whole_episodes_end_to_end(rows):
                 stretch.returns[member, place], episode.rewards.sum(), rtol=1e-6
             )
     assert stretch.valid.sum(1).max() == 1
-    one = replay.draw_episodes(torch.rand(1, 3), slice(1, 2), rows)
+    one = replay.draw_episodes(draw(1, 3), slice(1, 2), rows)
     number = int(one.actions[0, one.valid[0, 0]][0, 0])
     np.testing.assert_array_equal(
         one.observations[0, one.valid[0, 0]], kept[1][number].observations[:-1]
@@ -148,7 +153,7 @@ def test_replay_lays_whole_episodes_end_to_end(rows):
 def test_replay_draws_distinct_steps_of_episodes():
     rng, replay, kept = np.random.default_rng(2), Replay(1, 100, 3, 2, 20, CPU), [[]]
     fill(replay, kept, rng, 10, 20)
-    drawn = replay.draw_from_episodes(torch.rand(1, 6), torch.rand(1, 6, 20), 8, slice(0, 1))
+    drawn = replay.draw_from_episodes(draw(1, 6), draw(1, 6, 20), 8, slice(0, 1))
     for place in range(6):
         valid = drawn.valid[0, place]
         times = drawn.observations[0, place, valid, 1].int().tolist()
@@ -175,7 +180,7 @@ def test_replay_is_the_same_after_saving():
     for one in (replay, other):
         one.add(0, extra)
         one.add(1, extra)
-    uniform = torch.rand(2, 500)
+    uniform = draw(2, 500)
     for ours, theirs in zip(replay.draw_steps(uniform), other.draw_steps(uniform), strict=True):
         assert torch.equal(ours, theirs)
 
