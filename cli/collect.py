@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .options import make_settings_option
 from .progress import Advance, format_bytes, show_progress
 
 if TYPE_CHECKING:
@@ -25,15 +26,13 @@ if TYPE_CHECKING:
     from grd_offline.formats import Record
 
 
-class SettingsOption(click.Option):
-    """An option whose default is that of the `CollectSettings` field of the same name."""
+def _load_settings() -> CollectSettings:
+    from grd_offline.collect import CollectSettings
 
-    def get_default(self, ctx: click.Context, call: bool = True) -> Any:
-        """Looked up only when needed: the field's module takes a while to import."""
-        from grd_offline.collect import CollectSettings
+    return CollectSettings("any")
 
-        self.default = getattr(CollectSettings("any"), str(self.name))
-        return super().get_default(ctx, call)
+
+SettingsOption = make_settings_option(_load_settings)
 
 
 def parse_delay(value: Any) -> int | str:

@@ -45,3 +45,15 @@ def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
         help="Trust the file to unpack to so much, for example 8GB. Without it, a file that "
         "claims far more than it stores is refused.",
     )(command)
+
+
+def make_settings_option(load: Callable[[], Any]) -> type[click.Option]:
+    """Options whose default is that of the settings' field of the same name."""
+
+    class SettingsOption(click.Option):
+        def get_default(self, ctx: click.Context, call: bool = True) -> Any:
+            # Looked up only when needed: the settings' module takes a while to import.
+            self.default = getattr(load(), str(self.name))
+            return super().get_default(ctx, call)
+
+    return SettingsOption

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .collect import catch_signals, parse_argument
+from .options import make_settings_option
 
 if TYPE_CHECKING:
     from grd_offline.online.run import Run
@@ -20,15 +21,13 @@ _METHODS = ("grd", "grd-no-compact", "rrd", "rrd-unbiased", "ircr", "none", "ora
 _FITS = ("closed-form", "neural", "paper")
 
 
-class SettingsOption(click.Option):
-    """An option whose default is that of the `OnlineSettings` field of the same name."""
+def _load_settings() -> OnlineSettings:
+    from grd_offline.online.settings import OnlineSettings
 
-    def get_default(self, ctx: click.Context, call: bool = True) -> Any:
-        """Looked up only when needed: the field's module takes a while to import."""
-        from grd_offline.online.settings import OnlineSettings
+    return OnlineSettings("any")
 
-        self.default = getattr(OnlineSettings("any"), str(self.name))
-        return super().get_default(ctx, call)
+
+SettingsOption = make_settings_option(_load_settings)
 
 
 class NamesType(click.ParamType[tuple[str, ...]]):

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from grd_offline.actors import LOG_STD_RANGE
+
 if TYPE_CHECKING:
     from jaxtyping import Float
-
-LOG_STD_RANGE = (-20.0, 2.0)
 
 
 def squash(

@@ -10,10 +10,10 @@ from typing import Any
 from grd_offline.decompose.paper import find_lambdas
 from grd_offline.errors import DataError
 from grd_offline.losses import SparsityWeights
+from grd_offline.online.policy import BACKBONES
 
 METHODS = ("grd", "grd-no-compact", "rrd", "rrd-unbiased", "ircr", "none", "oracle")
 FITS = ("closed-form", "neural", "paper")
-BACKBONES = ("sac", "td3", "ddpg")
 COMPACT = ("closure", "one_hop")
 LAMBDAS = {
     "lambda_state_reward": "state_to_reward",
