@@ -239,6 +239,8 @@ def test_closed_form_finds_the_quadratic_and_its_inputs():
     function = source.export(0)
     same = function.predict(episode.observations[:-1], episode.actions)
     np.testing.assert_allclose(same, found, atol=1e-4)
+    moved = episode.observations[:-1] + np.float32([0, 0, 7])
+    np.testing.assert_array_equal(function.predict(moved, episode.actions), same)
     again = type(function).from_parts(function.config(), function.tensors())
     module = again.torch()(torch.tensor(episode.observations[:-1]), torch.tensor(episode.actions))
     np.testing.assert_allclose(module, found, atol=1e-4)

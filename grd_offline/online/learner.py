@@ -141,18 +141,20 @@ class Learner:
         wanted = self.compute_compact()
         self._absent = np.where(wanted, 0, self._absent + self.settings.round_steps)
         seen = self._absent <= self.settings.compact_patience
-        self.mask.copy_(torch.from_numpy(seen.astype(np.float32)))
+        self.mask.copy_(torch.from_numpy(seen.astype(np.float32)), non_blocking=True)
 
     def compute_compact(self) -> NDArray[np.bool_]:
         """(member, state) the compact state as the masks now have it."""
         find = compact_closure if self.settings.compact == "closure" else compact_one_hop
         wanted = np.ones(self._absent.shape, np.bool_)
-        for index, member in enumerate(self.members):
-            source, place = self.find_source(index)
-            if source.masks is not None and member.method == "grd":
-                to_reward = source.masks.state_to_reward[place].numpy(force=True)
-                to_state = source.masks.state_to_state[place].numpy(force=True)
-                wanted[index] = find(to_reward, to_state)
+        for source in self.sources:
+            if source.masks is None:
+                continue
+            to_reward = source.masks.state_to_reward.numpy(force=True)
+            to_state = source.masks.state_to_state.numpy(force=True)
+            for place, member in enumerate(self.members[source.members]):
+                if member.method == "grd":
+                    wanted[source.members.start + place] = find(to_reward[place], to_state[place])
         return wanted
 
     def run_updates(self, count: int) -> None:

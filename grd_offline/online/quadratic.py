@@ -13,7 +13,9 @@ squares, and an input stays a cause if leaving it out costs more than BIC allows
 
 from __future__ import annotations
 
+import os
 from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,23 +65,29 @@ class Quadratic(Source):
         """Solve again for every member that has finished an episode."""
         if not any(self._changed):
             return
-        for member, solver in enumerate(self.solvers):
-            if self._changed[member]:
-                self._changed[member] = False
-                self._take(member, solver.solve())
+        changed = [member for member in range(self.size) if self._changed[member]]
+        self._changed = [False] * self.size
+        for member, solution in zip(changed, self._solve(changed), strict=True):
+            self._take(member, solution)
         self._set_masks()
+
+    def _solve(self, members: list[int]) -> list[Solution]:
+        """Side by side where an accelerator trains meanwhile; on a CPU the cores are busy."""
+        if self.replay.device.type == "cpu" or len(members) == 1:
+            return [self.solvers[member].solve() for member in members]
+        with ThreadPoolExecutor(min(len(members), os.cpu_count() or 1)) as pool:
+            return list(pool.map(lambda member: self.solvers[member].solve(), members))
 
     def _take(self, member: int, solution: Solution) -> None:
         targets = (self._mean, self._std, self._constant, self._linear, self._products)
         for target, value in zip(targets, solution, strict=True):
-            sent = torch.from_numpy(np.asarray(value, np.float32)).to(target.device)
-            target[member] = sent.view(target[member].shape)
+            sent = torch.from_numpy(np.asarray(value, np.float32))
+            target[member].copy_(sent.view(target[member].shape), non_blocking=True)
 
     def _set_masks(self) -> None:
         parts = [solver.masks for solver in self.solvers]
-        device = self._mean.device
         stacked = [np.stack(edges).astype(np.float32) for edges in zip(*parts, strict=True)]
-        self.masks = Masks(*(torch.from_numpy(edges).to(device) for edges in stacked))
+        self.masks = Masks(*(torch.from_numpy(edges) for edges in stacked))  # for the host alone
 
     def compute_rewards(self, steps: Steps) -> Tensor:
         inputs = torch.cat([steps.observations, steps.actions], -1)
@@ -177,12 +185,14 @@ class Solver:
         design[:, ~np.concatenate([moving, (moving[self._first] & moving[self._second])])] = 0
         target = (returns - constant * lengths) / root
         weights = self._maximise_evidence(design, target)
+        kept = self._choose_inputs(weights)
+        weights[~np.concatenate([kept, kept[self._first] & kept[self._second]])] = 0
         linear, products = weights[: self.inputs], np.zeros((self.inputs, self.inputs))
         products[self._first, self._second] = weights[self.inputs :]
         self.solution = Solution(
             mean, std, np.array([constant - centres @ weights]), linear, products
         )
-        self._set_masks(weights)
+        self._set_masks(kept)
         return self.solution
 
     def _standardise(self, moments: Array, mean: Array, std: Array) -> Array:
@@ -224,14 +234,17 @@ class Solver:
             self._noise = max(float(gap @ gap) / free, floor)
         return weights
 
-    def _set_masks(self, weights: Array) -> None:
+    def _choose_inputs(self, weights: Array) -> NDArray[np.bool_]:
+        """Those that carry more than a trace of the reward; it is kept to them."""
         carried = np.zeros(self.inputs)
         # z has variance 1 over steps; z_i z_j about 1, z_i^2 about 2
         power = weights**2
         carried += power[: self.inputs]
         np.add.at(carried, self._first, power[self.inputs :])
         np.add.at(carried, self._second, power[self.inputs :])
-        kept = carried > SHARE * max(float(power.sum()), 1e-300)
+        return np.asarray(carried > SHARE * max(float(power.sum()), 1e-300))
+
+    def _set_masks(self, kept: NDArray[np.bool_]) -> None:
         to_state = self._dynamics.find_edges()
         states = self.states
         self.masks = (

@@ -144,7 +144,9 @@ class Replay:
         self.step_rings[:, member], self.episode_rings[:, member] = sent[0], sent[1]
 
     def _send(self, array: NDArray[np.float32]) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(array, np.float32)).to(self.device)
+        # The numbers are copied before this returns; updates under way are not waited for.
+        sent = torch.from_numpy(np.ascontiguousarray(array, np.float32))
+        return sent.to(self.device, non_blocking=True)
 
     def draw_steps(self, uniform: Tensor) -> Steps:
         """A step for each number (member, batch), all of a member's steps equally likely."""

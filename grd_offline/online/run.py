@@ -29,6 +29,8 @@ from grd_offline.online.workers import Fleet, Round
 
 MOST_SKIPPED = 100
 """Updates of one member that may be left out because they were not finite."""
+CHECK_EVERY = 1000
+"""Steps between looks at how many were: each look waits for the device."""
 
 
 @dataclass
@@ -191,7 +193,8 @@ class Run:
                 self._start_round()
             if self._is_learning():
                 self.learner.run_updates(settings.round_updates)
-                self._check_skipped()
+                if self.has_passed(CHECK_EVERY):
+                    self._check_skipped()
             self._evaluate_if_due()
             for observer in self.observers:
                 observer.on_round(self)
