@@ -103,7 +103,7 @@ class NamesType(click.ParamType[tuple[str, ...]]):
     metavar="NAME=V1,V2,...",
     help="Values of a setting, each with every method and seed: lambda_state_reward, "
     "lambda_action_reward, lambda_state_state, lambda_self, lambda_action_state, learning_rate, "
-    "model_rate, policy_discount, target_rate. Repeatable.",
+    "model_rate, policy_discount, target_rate, centre_rate, critic_norm. Repeatable.",
 )
 @click.option(
     "--policy-discount", cls=SettingsOption, type=float, show_default=True, help="Of the policy."

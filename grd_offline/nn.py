@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import relu, silu
+from torch.nn.functional import layer_norm, relu, silu
 
 if TYPE_CHECKING:
     # Only for reading and for the test run, which checks them: no dependency in use.
@@ -73,12 +73,20 @@ class Stack(nn.Module):
         self.activation = activation
         self.leaves: list[list[tuple[Tensor, Tensor]]] | None = None
         """Weight and bias of each layer of each network as tensors of their own, where set."""
+        self._normed: tuple[bool, ...] = ()
+        self._is_normed: Tensor | None = None
         self.weights = nn.ParameterList()
         self.biases = nn.ParameterList()
         for fan_in, fan_out in itertools.pairwise(sizes):
             bound = fan_in**-0.5
             self.weights.append(_uniform((members, fan_in, fan_out), bound, generator))
             self.biases.append(_uniform((members, 1, fan_out), bound, generator))
+
+    def normalise(self, networks: Sequence[bool]) -> None:
+        """Give hidden layers of these networks mean 0 and variance 1 before the activation."""
+        device = self.weights[0].device
+        self._normed = tuple(networks) if any(networks) else ()
+        self._is_normed = torch.tensor(networks, device=device).view(-1, 1, 1)
 
     def forward(
         self,
@@ -107,6 +115,10 @@ class Stack(nn.Module):
             else:
                 hidden = torch.bmm(hidden, weight).add_(bias)
             if layer < last:
+                if self._normed:
+                    normed = layer_norm(hidden, hidden.shape[-1:])
+                    assert self._is_normed is not None
+                    hidden = torch.where(self._is_normed, normed, hidden)
                 hidden = _ACTIVATIONS[self.activation](hidden)
         return hidden.reshape(len(hidden), *inputs.shape[1:-1], -1)
 
@@ -120,6 +132,8 @@ class Stack(nn.Module):
                 if frozen:
                     weight, bias = weight.detach(), bias.detach()
                 if layer:
+                    if self._normed and self._normed[network]:
+                        hidden = layer_norm(hidden, hidden.shape[-1:])
                     hidden = _ACTIVATIONS[self.activation](hidden)
                 hidden = torch.addmm(bias, hidden, weight)
             outputs.append(hidden)

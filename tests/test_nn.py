@@ -209,3 +209,23 @@ def test_log_std_is_clamped() -> None:
 def test_dynamics_net_refuses_a_mask_of_other_outputs() -> None:
     with pytest.raises(TypeCheckError):
         make_dynamics(0)(torch.zeros(2, 5, 4), torch.ones(2, 1, 3, 3), torch.arange(3))
+
+
+def test_some_networks_of_a_stack_are_normalised():
+    stack = Stack(2, (3, 8, 8, 1), generator=generator(0))
+    inputs = torch.randn((2, 5, 3), generator=generator(1))
+    plain = stack(inputs)
+    stack.normalise([False, True])
+    mixed = stack(inputs)
+    assert torch.equal(mixed[0], plain[0])
+    hidden = inputs[1]
+    for weight, bias in zip(stack.weights[:-1], stack.biases[:-1], strict=True):
+        hidden = hidden @ weight[1] + bias[1]
+        centred = hidden - hidden.mean(1, keepdim=True)
+        hidden = torch.relu(centred / (centred.square().mean(1, keepdim=True) + 1e-5).sqrt())
+    expected = hidden @ stack.weights[-1][1] + stack.biases[-1][1]
+    torch.testing.assert_close(mixed[1], expected)
+    stack.leaves = [
+        [(w[k], b[k]) for w, b in zip(stack.weights, stack.biases, strict=True)] for k in range(2)
+    ]
+    torch.testing.assert_close(stack(inputs), mixed)

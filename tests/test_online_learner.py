@@ -10,7 +10,7 @@ import torch
 
 from grd_offline.errors import DataError
 from grd_offline.online.learner import Learner
-from grd_offline.online.quadratic import Quadratic, Solver
+from grd_offline.online.quadratic import Quadratic, Solver, _solve_by_columns, _solve_by_rows
 from grd_offline.online.replay import FinishedEpisode
 from grd_offline.online.settings import LAMBDAS, METHODS, OnlineSettings, parse_sets
 
@@ -68,7 +68,7 @@ def make_settings(**changes):
 @pytest.mark.parametrize("backbone", ["sac", "td3", "ddpg"])
 def test_a_member_in_a_group_equals_it_alone(backbone):
     settings = make_settings(
-        backbone=backbone, sets={"lambda_state_reward": (0.0, 1e-3), "policy_discount": (0.9,)}
+        backbone=backbone, sets={"lambda_state_reward": (0.0,), "policy_discount": (0.9, 1.0)}
     )
     members = settings.make_members()
     group = make_learner(settings)
@@ -339,3 +339,26 @@ def test_sets_that_are_not_numbers_are_refused(text):
     with pytest.raises(DataError, match="expected NAME=VALUE"):
         parse_sets((text,))
     assert "lambda_self" in LAMBDAS
+
+
+def test_ridge_is_the_same_through_rows_and_columns():
+    rng = np.random.default_rng(0)
+    design, target = rng.normal(size=(5, 7)), rng.normal(size=5)
+    precision = design.T @ design + np.eye(7)
+    for weights, known in (
+        _solve_by_rows(design, target),
+        _solve_by_columns(design.T @ design, design.T @ target),
+    ):
+        solved = np.linalg.solve(precision, design.T @ target)
+        np.testing.assert_allclose(weights, solved, atol=1e-12)
+        np.testing.assert_allclose(known, 1 - np.diag(np.linalg.inv(precision)), atol=1e-12)
+
+
+def test_critics_are_normalised_where_the_discount_is_one():
+    settings = make_settings(sets=parse_sets(("policy_discount=0.9,1",)))
+    found = {(m.policy_discount, m.critic_norm) for m in settings.make_members()}
+    assert found == {(0.9, 0.0), (1.0, 1.0)}
+    settings = make_settings(policy_discount=1.0, sets=parse_sets(("critic_norm=0,1",)))
+    assert {m.critic_norm for m in settings.make_members()} == {0.0, 1.0}
+    with pytest.raises(DataError, match=r"critic_norm: expected 0 or 1, got 0\.5"):
+        make_settings(sets=parse_sets(("critic_norm=0.5",)))

@@ -61,6 +61,7 @@ class Learner:
             centre_rates=self._tensor(
                 member.centre_rate if member.policy_discount == 1 else 0.0 for member in members
             ),
+            normed=[bool(member.critic_norm) for member in members],
         )
         self.sources = self._make_sources()
         self.counter = torch.zeros((), dtype=torch.int64, device=device)

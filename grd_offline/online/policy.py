@@ -73,6 +73,7 @@ class Policy:
         discounts: Float[Tensor, "member"],
         target_rates: Float[Tensor, "member"],
         centre_rates: Float[Tensor, "member"],
+        normed: Sequence[bool],
     ) -> None:
         if backbone not in BACKBONES:
             raise ValueError(f"backbone: expected one of {', '.join(BACKBONES)}, got {backbone!r}")
@@ -108,6 +109,8 @@ class Policy:
         self.actor_targets = Flat([self.target_actor.to(device)])
         for target in (self.target_critic, self.target_actor):
             target.requires_grad_(False)
+        for critic in (self.critic, self.target_critic):
+            critic.normalise([is_normed for is_normed in normed for _ in range(self.critics)])
         self._value_critics, self._value_actors = self._critic_losses, self._actor_losses
         self._target_rates = target_rates.unsqueeze(1)
         self._centre_rates = centre_rates

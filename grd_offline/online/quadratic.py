@@ -211,17 +211,17 @@ class Solver:
         if len(target) <= 20 or not np.isfinite(self._noise):
             self._variances[:] = power / max(1, design.shape[1])
             self._noise = 0.1 * power
-        gram, cross = design.T @ design, design.T @ target
+        gram = design.T @ design if len(design) >= design.shape[1] else None
+        cross = design.T @ target
         weights = np.zeros(design.shape[1])
         sizes = np.bincount(self._effects)
         for _ in range(ITERATIONS if len(target) <= FEW else FURTHER_ITERATIONS):
-            scale = np.sqrt(self._variances[self._effects])
-            inner = gram * np.outer(scale, scale) / self._noise
-            inner[np.diag_indices_from(inner)] += 1.0
-            inverse = np.linalg.inv(inner)
-            weights = scale * (inverse @ (scale * cross)) / self._noise
-            # how well the data determine each weight, from 0 to 1
-            known = np.clip(1.0 - np.diag(inverse), 0.0, 1.0)
+            scale = np.sqrt(self._variances[self._effects] / self._noise)
+            if gram is None:
+                weights, known = _solve_by_rows(design * scale, target)
+            else:
+                weights, known = _solve_by_columns(gram * np.outer(scale, scale), scale * cross)
+            weights, known = scale * weights, np.clip(known, 0.0, 1.0)
             effect_known = np.bincount(self._effects, known)
             power_of = np.bincount(self._effects, weights**2)
             # a weak pull towards what all effects share keeps few data from deciding too early
@@ -276,6 +276,18 @@ class Solver:
         self._dynamics.gram = np.array(state["gram"])
         self._dynamics.cross = np.array(state["cross"])
         self._dynamics.squares = np.array(state["squares"])
+
+
+def _solve_by_rows(design: Array, target: Array) -> tuple[Array, Array]:
+    """Weights w that minimise |y - X w|^2 + |w|^2, and how well each is known, from 0 to 1."""
+    half = np.linalg.inv(design @ design.T + np.eye(len(design))) @ design
+    return half.T @ target, np.einsum("ij,ij->j", design, half)
+
+
+def _solve_by_columns(gram: Array, cross: Array) -> tuple[Array, Array]:
+    """The same from X'X and X'y, which is less work once there are more rows than columns."""
+    inverse = np.linalg.inv(gram + np.eye(len(gram)))
+    return inverse @ cross, 1.0 - np.diag(inverse)
 
 
 class _Regression:

@@ -215,9 +215,14 @@ class Replay:
 
     @property
     def longest(self) -> int:
-        """A number of steps that no episode so far exceeds; it rarely changes."""
-        longest = max(book.longest for book in self.books)
-        return min(self.limit, 1 << max(longest - 1, 0).bit_length())
+        """A number of steps that no episode so far exceeds: the limit, a quarter of it, ...
+
+        It rarely changes: what is compiled for it has to be compiled anew when it does.
+        """
+        longest, number = max(book.longest for book in self.books), self.limit
+        while -(-number // 4) >= max(longest, 2):
+            number = -(-number // 4)
+        return number
 
     def state(self) -> dict[str, Any]:
         """Tensors cut to what is used, and the books."""

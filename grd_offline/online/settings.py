@@ -39,6 +39,8 @@ class Member:
     policy_discount: float
     target_rate: float
     centre_rate: float
+    critic_norm: float = 0.0
+    """1: hidden layers of the critics are normalised. Unless `--set`: where the discount is 1."""
     varied: Mapping[str, float] = field(default_factory=dict)
     """What `--set` gave several values, and this member's."""
 
@@ -101,7 +103,7 @@ class OnlineSettings:
     """Of the policy's own future; the return that is decomposed is not discounted (paper)."""
     target_rate: float = 0.005
     """How fast target networks follow. The paper prints 0.0005, its authors' code has this."""
-    centre_rate: float = 1e-3
+    centre_rate: float = 0.01
     """How fast the mean reward is learned that is taken off where the policy's discount is 1."""
     exploration: float = 0.1
     """Noise of TD3's and DDPG's actions while collecting."""
@@ -146,6 +148,8 @@ class OnlineSettings:
                 raise DataError("expected at least one value", field=name)
             for value in values:
                 _check_range(name, value, -1e-300, 1.0)
+                if name == "critic_norm" and value not in (0, 1):
+                    raise DataError(f"expected 0 or 1, got {value!r}", field=name)
 
     def make_members(self) -> list[Member]:
         """Every method, fit, value and seed once; those of a kind stand together."""
@@ -189,10 +193,13 @@ SETTABLE = (
     "policy_discount",
     "target_rate",
     "centre_rate",
+    "critic_norm",
 )
 
 
 def _change(member: Member, changes: Mapping[str, float]) -> Member:
+    discount = changes.get("policy_discount", member.policy_discount)
+    member = replace(member, critic_norm=float(discount == 1))
     for name, value in changes.items():
         if name in LAMBDAS:
             member = replace(member, lambdas=member.lambdas._replace(**{LAMBDAS[name]: value}))
