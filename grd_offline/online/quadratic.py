@@ -33,8 +33,9 @@ MOST_PAIRED = 32
 """With more inputs than this only their squares enter, no products of two."""
 WINDOW = 2000
 """Episodes that are remembered: the newest."""
-SHARE = 1e-3
-"""An input belongs to the mask if it carries this share of the reward's variance."""
+SIGMAS, SHARE = 5.0, 0.02
+"""An input belongs to the mask if one of its coefficients is so many standard deviations from 0, or
+if it carries such a share of the reward's variance: while episodes are few nothing is certain."""
 ITERATIONS, FURTHER_ITERATIONS, FEW = 8, 3, 50
 """Fixed-point steps per solve while a member has few episodes, and later."""
 NOISE_FLOOR = 1e-4
@@ -184,8 +185,8 @@ class Solver:
         design = (columns - np.outer(lengths, centres)) / root[:, None]
         design[:, ~np.concatenate([moving, (moving[self._first] & moving[self._second])])] = 0
         target = (returns - constant * lengths) / root
-        weights = self._maximise_evidence(design, target)
-        kept = self._choose_inputs(weights)
+        weights, certainty = self._maximise_evidence(design, target)
+        kept = self._choose_inputs(weights, certainty)
         weights[~np.concatenate([kept, kept[self._first] & kept[self._second]])] = 0
         linear, products = weights[: self.inputs], np.zeros((self.inputs, self.inputs))
         products[self._first, self._second] = weights[self.inputs :]
@@ -204,8 +205,11 @@ class Solver:
         mixed = (mixed + lengths * (mean[first] * mean[second])) / (std[first] * std[second])
         return np.hstack([(sums - lengths * mean) / std, mixed])
 
-    def _maximise_evidence(self, design: Array, target: Array) -> Array:
-        """Posterior mean of the weights; variances by a few fixed-point steps from the last."""
+    def _maximise_evidence(self, design: Array, target: Array) -> tuple[Array, Array]:
+        """Posterior mean of the weights, and how many standard deviations each is from 0.
+
+        Their prior variances are found by a few fixed-point steps from the last.
+        """
         power = max(float((target**2).mean()), 1e-12)
         floor = NOISE_FLOOR * power
         if len(target) <= 20 or not np.isfinite(self._noise):
@@ -213,7 +217,7 @@ class Solver:
             self._noise = 0.1 * power
         gram = design.T @ design if len(design) >= design.shape[1] else None
         cross = design.T @ target
-        weights = np.zeros(design.shape[1])
+        weights = certainty = np.zeros(design.shape[1])
         sizes = np.bincount(self._effects)
         for _ in range(ITERATIONS if len(target) <= FEW else FURTHER_ITERATIONS):
             scale = np.sqrt(self._variances[self._effects] / self._noise)
@@ -222,6 +226,8 @@ class Solver:
             else:
                 weights, known = _solve_by_columns(gram * np.outer(scale, scale), scale * cross)
             weights, known = scale * weights, np.clip(known, 0.0, 1.0)
+            spread = scale * np.sqrt(self._noise * np.maximum(1.0 - known, 1e-12))
+            certainty = np.abs(weights) / spread
             effect_known = np.bincount(self._effects, known)
             power_of = np.bincount(self._effects, weights**2)
             # a weak pull towards what all effects share keeps few data from deciding too early
@@ -232,17 +238,18 @@ class Solver:
             gap = target - design @ weights
             free = max(len(target) - float(known.sum()), 0.1 * len(target), 1.0)
             self._noise = max(float(gap @ gap) / free, floor)
-        return weights
+        return weights, certainty
 
-    def _choose_inputs(self, weights: Array) -> NDArray[np.bool_]:
-        """Those that carry more than a trace of the reward; it is kept to them."""
-        carried = np.zeros(self.inputs)
+    def _choose_inputs(self, weights: Array, certainty: Array) -> NDArray[np.bool_]:
+        """Those that the reward is kept to."""
         # z has variance 1 over steps; z_i z_j about 1, z_i^2 about 2
-        power = weights**2
-        carried += power[: self.inputs]
-        np.add.at(carried, self._first, power[self.inputs :])
-        np.add.at(carried, self._second, power[self.inputs :])
-        return np.asarray(carried > SHARE * max(float(power.sum()), 1e-300))
+        power, singles = weights**2, self.inputs
+        carried, surest = power[:singles].copy(), certainty[:singles].copy()
+        for inputs in (self._first, self._second):
+            np.add.at(carried, inputs, power[singles:])
+            np.maximum.at(surest, inputs, certainty[singles:])
+        is_large = carried > SHARE * max(float(power.sum()), 1e-300)
+        return np.asarray(is_large | (surest > SIGMAS))
 
     def _set_masks(self, kept: NDArray[np.bool_]) -> None:
         to_state = self._dynamics.find_edges()
