@@ -7,7 +7,7 @@ and for the delayed ones are trained side by side, and evaluated by the true ret
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from grd_offline.errors import DataError
 from grd_offline.evaluate import compare_rewards
 from grd_offline.offline.data import Array, OfflineData
 from grd_offline.offline.run import Checkpoint, OfflineRun
+from grd_offline.offline.settings import OfflineSettings
 
 NEXT_STATE = "grd-next-state"
 METHODS = (*DECOMPOSITIONS, NEXT_STATE)
@@ -113,7 +114,8 @@ class Scores:
 
     def compute(self) -> NDArray[np.float64]:
         """(member,) mean of the last few evaluations."""
-        return np.mean(self.means[-LAST:], axis=0)
+        mean: NDArray[np.float64] = np.stack(self.means[-LAST:]).mean(0)
+        return mean
 
 
 @dataclass(frozen=True)
@@ -154,12 +156,16 @@ class Verdict:
 
 
 def judge_sources(
-    run: OfflineRun, scores: NDArray[np.float64], data: OfflineData, found: dict[str, Found]
+    settings: OfflineSettings,
+    scores: NDArray[np.float64],
+    data: OfflineData,
+    found: Mapping[str, Found],
 ) -> list[Verdict]:
     """A verdict on every source, in the order of training."""
+    members = settings.make_members()
     of_source = {
-        source: scores[[member.source == source for member in run.members]]
-        for source in run.settings.rewards
+        source: scores[[member.source == source for member in members]]
+        for source in settings.rewards
     }
     best = float(of_source["true"].mean()) if "true" in of_source else None
     behaviour = data.behaviour_return
