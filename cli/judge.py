@@ -37,7 +37,7 @@ _FITS = ("auto", "closed-form", "masked-net", "neural", "paper")
     Examples:
       grd-offline judge hc.h5 --env HalfCheetah
       grd-offline judge hc.h5 --env HalfCheetah --methods grd,grd-next-state,rrd,uniform \\
-          --algo iql --updates 200000 --seeds 5 --device cuda --out hc-judge
+          --algo td3bc --updates 200000 --seeds 5 --device cuda --out hc-judge
       grd-offline judge factored.h5 --env grd/Factored-v0 --seeds 2 --updates 5000 \\
           --eval-every 1000
       grd-offline plot hc-judge/run
@@ -118,6 +118,7 @@ def judge(
         file=file,
         options=options,
         observers=[scores],
+        is_all=False,
     )
     if scores.means:
         verdicts = judge_sources(settings, scores.compute(), data, found)

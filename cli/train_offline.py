@@ -34,7 +34,7 @@ _OPTIONS: tuple[Callable[..., Any], ...] = (
         "--algo",
         "algorithm",
         cls=SettingsOption,
-        type=click.Choice(("td3bc", "iql")),
+        type=click.Choice(("iql", "td3bc")),
         show_default=True,
         help="What learns the policies.",
     ),
@@ -98,7 +98,7 @@ def training_options(command: Callable[..., Any]) -> Callable[..., Any]:
     \b
     Examples:
       grd-offline train-offline hc-grd/relabelled.h5 --env HalfCheetah
-      grd-offline train-offline hc-grd/relabelled.h5 --env HalfCheetah --algo iql \\
+      grd-offline train-offline hc-grd/relabelled.h5 --env HalfCheetah --algo td3bc \\
           --rewards relabelled,observed,true --seeds 5 --device cuda --out runs/hc
       grd-offline train-offline hc-grd/relabelled.h5 --updates 20000
       grd-offline plot runs/hc
@@ -183,8 +183,9 @@ def train(
     file: str,
     options: dict[str, Any],
     observers: Sequence[Observer] = (),
+    is_all: bool = True,
 ) -> Stop:
-    """Train, show how it goes, and print how it ended."""
+    """Train, show how it goes, and print how it ended; `is_all`: no other table comes after."""
     from grd_offline.offline.run import OfflineRun
 
     from .offline_live import print_offline_closing, show_offline_run
@@ -207,7 +208,8 @@ def train(
         )
         with catch_signals() as stop, show_offline_run(run, files) as standing:
             run.train(stop.is_set)
-    print_offline_closing(standing)
+    if is_all:
+        print_offline_closing(standing)
     if stop.is_set():
         click.echo(f"stopped at update {run.step:,}: {files.path} holds the policies so far")
     else:

@@ -12,7 +12,7 @@ import torch
 from grd_offline.actors import Actor, ActorSpec
 from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.errors import DataError
-from grd_offline.offline.data import find_scale, make_transitions
+from grd_offline.offline.data import find_units, make_transitions
 from grd_offline.offline.learner import OfflineLearner, find_bounds
 from grd_offline.offline.losses import (
     advantage_weights,
@@ -129,12 +129,16 @@ def test_what_cannot_be_learned_from_is_refused():
         find_bounds(np.array([[0.0, 2.0], [1.0, 2.0]], np.float32))
 
 
-def test_scaled_returns_span_the_longest_episode():
-    lengths = np.array([2, 3])
+def test_returns_span_the_longest_episode():
     rewards = np.array([1.0, 1.0, 2.0, 3.0, 3.0])
-    assert find_scale(rewards, lengths) == pytest.approx(3 / 6)
-    assert find_scale(np.array([1.0, 3.0, 4.0, 0.0, 0.0]), lengths) == pytest.approx(1 / 1.6248076)
-    assert find_scale(np.zeros(5), lengths) == 1.0
+    for terminated, shift in ((False, 2.0), (True, 0.0)):
+        last = make_episode(3, terminated=terminated, truncated=not terminated)
+        episodes = EpisodeSet.from_episodes([make_episode(2), last])
+        # Returns of 2 and 8. The mean goes only where nothing but the clock ends episodes.
+        assert find_units(rewards, episodes) == (shift, 3 / 6)
+    _, scale = find_units(np.array([1.0, 3.0, 4.0, 0.0, 0.0]), episodes)
+    assert scale == pytest.approx(1 / 1.6248076)
+    assert find_units(np.zeros(5), episodes) == (0.0, 1.0)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -267,7 +271,7 @@ def test_traced_updates_equal_plain_ones():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"algorithm": "bc"}, "algorithm: expected td3bc or iql, got 'bc'"),
+        ({"algorithm": "bc"}, "algorithm: expected iql or td3bc, got 'bc'"),
         ({"rewards": ()}, "rewards: expected at least one reward source"),
         ({"rewards": ("true", "true")}, "rewards: the same source twice"),
         ({"rewards": ("../true",)}, "rewards: expected letters"),

@@ -218,13 +218,13 @@ def factored(tmp_path_factory):
 def test_the_command_leaves_a_run_that_other_commands_use(factored, tmp_path):
     result = run_command(
         tmp_path, "train-offline", factored, *SMALL, *FEW, "--rewards", "observed,true",
-        "--algo", "iql", "--eval-episodes", 2, "--out", "run",
+        "--algo", "td3bc", "--eval-episodes", 2, "--out", "run",
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     assert "wrote run: 40 updates of 2 members" in result.stdout
     assert "update 40  true (1 seed): return" in result.stderr
     settings = json.loads((tmp_path / "run/settings.json").read_text())
-    assert settings["settings"]["algorithm"] == "iql"
+    assert settings["settings"]["algorithm"] == "td3bc"
     assert settings["environment"] == "grd/Factored-v0"
     assert settings["command"][:2] == ["grd-offline", "train-offline"]
     assert settings["versions"]["torch"]
@@ -262,7 +262,7 @@ def test_without_an_environment_nothing_is_evaluated(relabelled, tmp_path):
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     assert "note: no --env: policies are trained and saved, not evaluated" in result.stderr
-    run = tmp_path / "runs" / "data-grd-td3bc"
+    run = tmp_path / "runs" / "data-grd-iql"
     assert result.stdout == f"wrote {run.relative_to(tmp_path)}: 20 updates of 1 members\n"
     assert read_rows(run / "evaluations.csv") == []
     assert (run / "members/relabelled-seed0/policies/step-000000020/model.safetensors").is_file()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -171,15 +172,27 @@ def make_transitions(episodes: EpisodeSet) -> Transitions:
     )
 
 
-def find_scale(rewards: Array, lengths: NDArray[np.int64]) -> float:
-    """What a source's rewards are multiplied by: their returns then span the longest episode.
+class Units(NamedTuple):
+    """How a source's rewards are brought to common units: (r - shift) * scale."""
 
-    With episodes of 1,000 steps that is the convention of IQL for MuJoCo. Sources that sum to the
-    same returns keep their proportion to each other: only units are taken out.
+    shift: float
+    scale: float
+
+
+def find_units(rewards: Array, episodes: EpisodeSet) -> Units:
+    """Units in which sources compare: returns span as much as the longest episode has steps.
+
+    With episodes of 1,000 steps that is IQL's convention for MuJoCo. Sources that sum to the same
+    returns keep their proportion to each other. Where no episode terminates the mean reward is
+    taken off as well: it changes no preference there, and TD3+BC divides values by their size, so
+    that a large mean would drown the differences. Where some do, it would change what is best.
     """
-    starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
-    width = float(np.ptp(np.add.reduceat(rewards, starts)))
+    starts = np.concatenate([[0], np.cumsum(episodes.lengths)[:-1]])
+    width, spread = float(np.ptp(np.add.reduceat(rewards, starts))), float(rewards.std())
+    scale = 1.0
     if width > 0:
-        return float(lengths.max()) / width
-    spread = float(rewards.std())
-    return 1 / spread if spread > 0 else 1.0
+        scale = float(episodes.lengths.max()) / width
+    elif spread > 0:
+        scale = 1 / spread
+    terminates = any(bool(episode.terminations[-1]) for episode in episodes)
+    return Units(0.0 if terminates else float(rewards.mean()), scale)

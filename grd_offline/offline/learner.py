@@ -42,7 +42,7 @@ class OfflineLearner:
         device: torch.device,
         capture: bool = True,
     ) -> None:
-        """`rewards` of each source, one for every step of the data, scaled already."""
+        """`rewards` of each source, one for every step of the data, in common units."""
         self.settings, self.members, self.device = settings, list(members), device
         self._put_data(transitions, np.asarray(low, np.float64), np.asarray(high, np.float64))
         names = list(dict.fromkeys(member.source for member in members))
@@ -54,8 +54,9 @@ class OfflineLearner:
         sizes = transitions.observations.shape[1], transitions.actions.shape[1]
         self.agent = AGENTS[settings.algorithm](settings, *sizes, seeds=seeds, device=device)
         self._sizes = torch.full((len(seeds),), len(transitions.rows), device=device)
-        numbers = settings.batch * (2 + self.agent.numbers * sizes[1])
-        self._uniform = Uniform(seeds, numbers, stream=STREAM, device=device)
+        self._numbers = self.agent.numbers * sizes[1]
+        count = settings.batch * (2 + self._numbers)
+        self._uniform = Uniform(seeds, count, stream=STREAM, device=device)
         self.counter = torch.zeros((), dtype=torch.int64, device=device)
         self.updates = 0
         self._draw = self._draw_batch
@@ -106,7 +107,7 @@ class OfflineLearner:
             next_observations=self.observations[rows + 1],
             terminated=self.terminated[steps],
             rewards=self.rewards[self._sources, steps],
-            uniform=uniform[:, 2 * size :].reshape(len(self.members), size, -1),
+            uniform=uniform[:, 2 * size :].reshape(len(self.members), size, self._numbers),
         )
 
     def compile(self, backend: str = "inductor") -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from grd_offline.actors import ActorSpec
 from grd_offline.episodes import EpisodeSet
 from grd_offline.errors import DataError
-from grd_offline.offline.data import Array, find_scale, make_transitions
+from grd_offline.offline.data import Array, Units, find_units, make_transitions
 from grd_offline.offline.learner import OfflineLearner, find_bounds
 from grd_offline.offline.settings import OfflineSettings
 from grd_offline.online.run import MOST_SKIPPED, prepare_process
@@ -65,8 +65,8 @@ class OfflineRun:
         """`rewards`: for each of the settings' sources, one for every step of the episodes."""
         self.settings, self.members = settings, settings.make_members()
         self.observers = list(observers)
-        self.scales = _find_scales(settings, episodes, rewards)
-        """What each source's rewards are multiplied by."""
+        self.units = _find_units(settings, episodes, rewards)
+        """Of each source's rewards."""
         transitions = make_transitions(episodes)
         self.states, self.actions = episodes.state_size, episodes.action_size
         prepare_process()
@@ -77,12 +77,13 @@ class OfflineRun:
             else:
                 low, high = find_bounds(transitions.actions)
             sizes = (self.states, *settings.hidden, self.actions)
+            units = self.units.items()
             self.spec = ActorSpec("deterministic", sizes, tuple(low), tuple(high))
             self.learner = OfflineLearner(
                 settings,
                 self.members,
                 transitions,
-                {name: rewards[name] * scale for name, scale in self.scales.items()},
+                {name: (rewards[name] - shift) * scale for name, (shift, scale) in units},
                 low=low,
                 high=high,
                 device=torch.device(device),
@@ -192,10 +193,10 @@ class OfflineRun:
             )
 
 
-def _find_scales(
+def _find_units(
     settings: OfflineSettings, episodes: EpisodeSet, rewards: Mapping[str, Array]
-) -> dict[str, float]:
-    scales = {}
+) -> dict[str, Units]:
+    units = {}
     for name in settings.rewards:
         if name not in rewards:
             known = ", ".join(rewards) or "none"
@@ -209,5 +210,5 @@ def _find_scales(
             )
         if not np.isfinite(given).all():
             raise DataError(f"{name}: nan or infinite", field="rewards")
-        scales[name] = find_scale(given.astype(np.float64), episodes.lengths)
-    return scales
+        units[name] = find_units(given.astype(np.float64), episodes)
+    return units

@@ -1,6 +1,6 @@
 """What an offline run leaves on disk, written as it goes.
 
-settings.json                   settings, members, scales of the rewards, versions, the command
+settings.json                   settings, members, units of the rewards, versions, the command
 log.csv                         every 1,000 updates: losses
 evaluations.csv                 every evaluation of every member, in the columns of online runs
 members/NAME/policies/          step-000010000/, ..., best/: for `collect --policy`
@@ -77,7 +77,7 @@ class OfflineFolder:
                 {"name": member.name, "group": member.group, **asdict(member)}
                 for member in run.members
             ],
-            "reward_scales": run.scales,
+            "reward_units": {name: units._asdict() for name, units in run.units.items()},
             "device": device,
             "workers": workers,
             "versions": find_versions(),

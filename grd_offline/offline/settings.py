@@ -9,7 +9,7 @@ from typing import Any
 
 from grd_offline.errors import DataError
 
-ALGORITHMS = ("td3bc", "iql")
+ALGORITHMS = ("iql", "td3bc")
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class OfflineSettings:
     """Reward sources; each with every seed."""
     environment: str | None = None
     """What policies are evaluated in. None: they are not."""
-    algorithm: str = "td3bc"
-    """td3bc (Fujimoto and Gu, 2021) or iql (Kostrikov et al., 2021)."""
+    algorithm: str = "iql"
+    """iql (Kostrikov et al., 2021) or td3bc (Fujimoto and Gu, 2021)."""
     seeds: int = 5
     """Members of each reward source, seeded from `seed` on."""
     seed: int = 0
