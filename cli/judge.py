@@ -103,18 +103,12 @@ def judge(
     except DataError as error:
         raise error.at(file=file) from None
     settings = OfflineSettings(tuple(found), options["environment"], **common)
-    correlations = {
-        name: one.about["against_truth"]["pearson"]
-        for name, one in found.items()
-        if "against_truth" in one.about
-    }
-    files = OfflineFolder(folder / "run", correlations=correlations)
     scores = Scores()
     stop = train(
         settings,
         data,
         {name: one.rewards for name, one in found.items()},
-        files,
+        folder / "run",
         file=file,
         options=options,
         observers=[scores],

@@ -16,7 +16,6 @@ from .train_online import NamesType, choose_device, count_workers
 if TYPE_CHECKING:
     from grd_offline.offline.data import OfflineData
     from grd_offline.offline.run import Observer
-    from grd_offline.offline.run_folder import OfflineFolder
     from grd_offline.offline.settings import OfflineSettings
 
 _SOURCES = ("relabelled", "observed", "true")
@@ -138,8 +137,8 @@ def train_offline(file: str, out: str | None, **options: Any) -> None:
 
     names = ("rewards", "environment")
     settings = OfflineSettings(**{name: options[name] for name in names}, **pick_settings(options))
-    files = OfflineFolder(Path(out or _default_folder(file, settings.algorithm)))
-    files.check_free()
+    folder = Path(out or _default_folder(file, settings.algorithm))
+    OfflineFolder(folder).check_free()
     check_environment(settings.environment)
     try:
         data = load_data(
@@ -152,7 +151,7 @@ def train_offline(file: str, out: str | None, **options: Any) -> None:
         click.echo(f"note: {warning}", err=True)
     if settings.environment is None:
         click.echo("note: no --env: policies are trained and saved, not evaluated", err=True)
-    stop = train(settings, data, rewards, files, file=file, options=options)
+    stop = train(settings, data, rewards, folder, file=file, options=options)
     if stop.is_set():
         raise SystemExit(128 + stop.signal_number)
 
@@ -178,7 +177,7 @@ def train(
     settings: OfflineSettings,
     data: OfflineData,
     rewards: dict[str, Any],
-    files: OfflineFolder,
+    folder: Path,
     *,
     file: str,
     options: dict[str, Any],
@@ -187,9 +186,12 @@ def train(
 ) -> Stop:
     """Train, show how it goes, and print how it ended; `is_all`: no other table comes after."""
     from grd_offline.offline.run import OfflineRun
+    from grd_offline.offline.run_folder import OfflineFolder
 
     from .offline_live import print_offline_closing, show_offline_run
 
+    correlations = {name: data.correlate(values) for name, values in rewards.items()}
+    files = OfflineFolder(folder, correlations=correlations)
     device, workers = choose_device(options["device"]), count_workers(options["workers"])
     with OfflineRun(
         settings,

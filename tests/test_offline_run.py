@@ -233,6 +233,8 @@ def test_the_command_leaves_a_run_that_other_commands_use(factored, tmp_path):
     assert [(row["step"], row["member"]) for row in rows[-2:]] == [
         ("40", "observed-seed0"), ("40", "true-seed0"),
     ]  # fmt: skip
+    assert float(rows[-1]["correlation"]) == pytest.approx(1.0)
+    assert abs(float(rows[-2]["correlation"])) < 0.5
     best = max(float(row["mean_return"]) for row in rows if row["group"] == "true")
     _, about = load_actor_about(tmp_path / "run/members/true-seed0/policies/best")
     assert about["mean_return"] == pytest.approx(best)
@@ -329,9 +331,15 @@ def test_judging_methods(factored, tmp_path):
     assert [row["source"] for row in table] == names
     assert float(table[3]["pearson"]) == of["uniform"]["pearson"]
 
-    again = run_command(tmp_path, "judge", factored, *SMALL, "--out", "out")
-    assert again.returncode == 2
-    assert "out: exists already" in again.stderr
+    refused = run_command(tmp_path, "judge", factored, *SMALL, "--out", "out")
+    assert refused.returncode == 2
+    assert "out: exists already" in refused.stderr
+    run_command(
+        tmp_path, "judge", factored, *SMALL, *FEW, "--methods", "grd,uniform", "--seeds", 2,
+        "--eval-episodes", 3, "--out", "again",
+    )  # fmt: skip
+    again = json.loads((tmp_path / "again/judge.json").read_text())
+    assert again["verdicts"] == verdict["verdicts"]
 
 
 def test_judging_without_the_truth_tells_returns_alone(tmp_path):

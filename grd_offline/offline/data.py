@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from grd_offline.episodes import Episode, EpisodeSet, check_finite
 from grd_offline.errors import DataError
+from grd_offline.evaluate import pearson
 from grd_offline.formats import Record, as_episode, as_episodes, find_delay, locate, open_recording
 from grd_offline.relabelling import OBSERVED
 
@@ -45,6 +46,10 @@ class OfflineData:
         known = ", ".join(self.rewards)
         reason = reasons.get(name, f"expected one of {', '.join(SOURCES)}, got {name!r}")
         raise DataError(f"{reason}; there are: {known}", field="rewards")
+
+    def correlate(self, rewards: Array) -> float | None:
+        """Pearson's correlation with the true rewards over all steps; None without them."""
+        return pearson(rewards, self.rewards["true"]) if "true" in self.rewards else None
 
     @property
     def behaviour_return(self) -> float:

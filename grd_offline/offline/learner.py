@@ -68,15 +68,16 @@ class OfflineLearner:
 
     def _put_data(self, transitions: Transitions, low: Array, high: Array) -> None:
         acted_upon = transitions.observations[transitions.rows]
-        self.mean = acted_upon.mean(0, dtype=np.float64)
-        self.std = acted_upon.std(0, dtype=np.float64) + _FLOOR
+        # In float32, as the data are: of millions of rows there is no room for a wider copy.
+        self.mean = acted_upon.mean(0, dtype=np.float64).astype(np.float32)
+        self.std = (acted_upon.std(0, dtype=np.float64) + _FLOOR).astype(np.float32)
         self.observations = self._send((transitions.observations - self.mean) / self.std)
         self.actions = self._send((transitions.actions - (high + low) / 2) / ((high - low) / 2))
         self.terminated = self._send(transitions.terminated)
         self.rows = torch.from_numpy(transitions.rows).to(self.device)
 
     def _send(self, array: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(array.astype(np.float32)).to(self.device)
+        return torch.from_numpy(np.asarray(array, np.float32)).to(self.device)
 
     def run_updates(self, count: int) -> None:
         """So many updates of all members."""
@@ -142,8 +143,8 @@ class OfflineLearner:
         for layer, pair in enumerate(zip(actor.weights, actor.biases, strict=True)):
             weight, bias = (part.numpy(force=True).astype(np.float64) for part in pair)
             if layer == 0:
-                weight = weight / self.std[:, None]
-                bias = bias - self.mean @ weight[:, None]
+                weight = weight / self.std.astype(np.float64)[:, None]
+                bias = bias - self.mean.astype(np.float64) @ weight[:, None]
             parts += [part.reshape(len(part), -1) for part in (weight, bias)]
         return np.concatenate(parts, 1).astype(np.float32)
 

@@ -35,7 +35,9 @@ LOG_COLUMNS = (
 class OfflineFolder:
     """Hears of a run and writes its files."""
 
-    def __init__(self, path: Path, *, correlations: Mapping[str, float] | None = None) -> None:
+    def __init__(
+        self, path: Path, *, correlations: Mapping[str, float | None] | None = None
+    ) -> None:
         """`correlations`: of the sources' rewards with the true ones, where those are known."""
         self.path = path
         self.best: dict[str, float] = {}
@@ -109,6 +111,7 @@ class OfflineFolder:
         self, run: OfflineRun, index: int, step: int, returns: np.ndarray, lengths: np.ndarray
     ) -> dict[str, Any]:
         member = run.members[index]
+        correlation = self._correlations.get(member.source)
         return {
             "step": step,
             "seconds": round(self.seconds, 1),
@@ -120,7 +123,7 @@ class OfflineFolder:
             "min_return": float(returns.min()),
             "max_return": float(returns.max()),
             "mean_length": float(lengths.mean()),
-            "correlation": self._correlations.get(member.source, ""),
+            "correlation": "" if correlation is None else correlation,
             "policy_states": run.states,
         }
 
