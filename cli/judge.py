@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,8 @@ from .live import format_share
 from .offline_live import format_share_of
 from .progress import show_stages
 from .train_offline import (
-    check_environment,
     describe_data,
+    find_environment,
     pick_settings,
     train,
     training_options,
@@ -82,19 +83,21 @@ def judge(
     from grd_offline.errors import DataError
     from grd_offline.offline.data import load_data
     from grd_offline.offline.judge import Scores, check_names, find_references, judge_sources
+    from grd_offline.offline.run import check_environment
     from grd_offline.offline.run_folder import OfflineFolder
     from grd_offline.offline.settings import OfflineSettings
 
     check_names(methods, fit)
-    common = pick_settings(options)
-    OfflineSettings(methods, **common)  # refuses what does not fit before any time is spent
-    check_environment(options["environment"])
+    settings = OfflineSettings(methods, options["environment"], **pick_settings(options))
+    find_environment(settings.environment)
     folder = out if out is not None else _default_folder(file)
     OfflineFolder(folder).check_free()
     try:
         data = load_data(
             file, max_episode_steps=options["max_episode_steps"], max_bytes=options["max_size"]
         )
+        # Before any time is spent.
+        check_environment(settings, data.episodes)
         found = find_references(data)
         if not observed:
             found.pop("observed", None)
@@ -102,7 +105,7 @@ def judge(
         found |= _decompose(data, methods, fit, options)
     except DataError as error:
         raise error.at(file=file) from None
-    settings = OfflineSettings(tuple(found), options["environment"], **common)
+    settings = replace(settings, rewards=tuple(found))
     scores = Scores()
     stop = train(
         settings,
@@ -112,7 +115,7 @@ def judge(
         file=file,
         options=options,
         observers=[scores],
-        is_all=False,
+        with_table=False,
     )
     if scores.means:
         verdicts = judge_sources(settings, scores.compute(), data, found)
@@ -175,7 +178,6 @@ def _write(
     from grd_offline.online.run_folder import find_versions
     from grd_offline.storage import replace_file
 
-    behaviour = data.behaviour_return
     rows = [verdict.to_json() for verdict in verdicts]
     write_json(
         folder / "judge.json",
@@ -184,7 +186,7 @@ def _write(
             "version": 1,
             "command": ["grd-offline", *sys.argv[1:]],
             "data": describe_data(file, data),
-            "data_mean_return": behaviour if behaviour == behaviour else None,
+            "data_mean_return": data.behaviour_return,
             "score": f"mean of the last {LAST} evaluations",
             "stopped": stopped,
             "verdicts": rows,
@@ -228,13 +230,15 @@ def _print_table(
         )
     console = Console(highlight=False)
     console.print(table)
-    behaviour = format_point(Point(0, data.behaviour_return, 0.0), 1)
-    console.print(
+    words = (
         f"return: true, mean ± standard deviation over {count(settings.seeds, 'seed')} of the mean "
-        f"of the last {count(min(LAST, evaluations), 'evaluation')}; gain: above {behaviour}, the "
-        "mean return of the data; Pearson: with the true rewards, per step",
-        style="dim",
+        f"of the last {count(min(LAST, evaluations), 'evaluation')}"
     )
+    if data.behaviour_return is not None:
+        words += f"; the data have {format_point(Point(0, data.behaviour_return, 0.0), 1)}"
+    if "true" in data.rewards:
+        words += ", above which gain begins; Pearson: with the true rewards, per step"
+    console.print(words, style="dim")
 
 
 def _default_folder(file: str) -> Path:

@@ -139,7 +139,7 @@ def train_offline(file: str, out: str | None, **options: Any) -> None:
     settings = OfflineSettings(**{name: options[name] for name in names}, **pick_settings(options))
     folder = Path(out or _default_folder(file, settings.algorithm))
     OfflineFolder(folder).check_free()
-    check_environment(settings.environment)
+    find_environment(settings.environment)
     try:
         data = load_data(
             file, max_episode_steps=options["max_episode_steps"], max_bytes=options["max_size"]
@@ -165,7 +165,7 @@ def pick_settings(options: dict[str, Any]) -> dict[str, Any]:
     return {**{name: options[name] for name in names}, "env_args": dict(options["env_arg"])}
 
 
-def check_environment(name: str | None) -> None:
+def find_environment(name: str | None) -> None:
     """Refuse an environment that is not there before any time is spent."""
     from grd_offline.environments import resolve_environment_id
 
@@ -182,9 +182,9 @@ def train(
     file: str,
     options: dict[str, Any],
     observers: Sequence[Observer] = (),
-    is_all: bool = True,
+    with_table: bool = True,
 ) -> Stop:
-    """Train, show how it goes, and print how it ended; `is_all`: no other table comes after."""
+    """Train, show how it goes, and print how it ended, with a table or without."""
     from grd_offline.offline.run import OfflineRun
     from grd_offline.offline.run_folder import OfflineFolder
 
@@ -210,7 +210,7 @@ def train(
         )
         with catch_signals() as stop, show_offline_run(run, files) as standing:
             run.train(stop.is_set)
-    if is_all:
+    if with_table:
         print_offline_closing(standing)
     if stop.is_set():
         click.echo(f"stopped at update {run.step:,}: {files.path} holds the policies so far")

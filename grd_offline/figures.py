@@ -380,7 +380,8 @@ def draw_comparison(runs: Sequence[RunRecord], metric: str) -> Figure:
         raise DataError(reason, file=runs[0].path / "evaluations.csv")
     title = ", ".join(dict.fromkeys(printable(run.environment) for run in runs))
     with rc_context(STYLE):
-        return draw_curves(curves, metric, title, " or ".join({run.unit: 0 for run in runs}))
+        units = " or ".join(dict.fromkeys(run.unit for run in runs))
+        return draw_curves(curves, metric, title, units)
 
 
 def save_figure(figure: Figure, path: Path, form: str) -> None:

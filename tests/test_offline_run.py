@@ -282,6 +282,7 @@ def test_without_an_environment_nothing_is_evaluated(relabelled, tmp_path):
         (("train-offline", "data.h5", "--rewards", "best"), "expected relabelled, observed, true"),
         (("train-offline", "none.h5"), "none.h5"),
         (("judge", "data.h5"), "Missing option '--env'"),
+        (("judge", "data.h5", "--env", "Hopper"), "Hopper-v5: expected 5 numbers, as in the data"),
         (("judge", "data.h5", "--env", "Hopper", "--methods", "magic"), "got 'magic'"),
         (("judge", "data.h5", "--env", "Hopper", "--methods", "grd,grd"), "none twice"),
         (("judge", "data.h5", "--env", "Hopper", "--updates", "0"), "updates: expected a whole"),

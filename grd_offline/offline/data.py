@@ -52,11 +52,11 @@ class OfflineData:
         return pearson(rewards, self.rewards["true"]) if "true" in self.rewards else None
 
     @property
-    def behaviour_return(self) -> float:
-        """Mean return of the episodes: what the policies have to beat. nan where nobody knows."""
+    def behaviour_return(self) -> float | None:
+        """Mean return of the episodes: what policies have to beat. None where nobody knows."""
         name = "true" if "true" in self.rewards else "observed"
         if name == "observed" and self.discount != 1:
-            return float("nan")
+            return None
         return float(self.rewards[name].sum() / len(self.episodes))
 
 

@@ -169,7 +169,9 @@ def judge_sources(
     }
     best = float(of_source["true"].mean()) if "true" in of_source else None
     behaviour = data.behaviour_return
-    gain = None if best is None or not best > behaviour else best - behaviour
+    gain = None
+    if best is not None and behaviour is not None and best > behaviour:
+        gain = best - behaviour
     verdicts = []
     for source, values in of_source.items():
         mean = float(values.mean())
@@ -179,7 +181,7 @@ def judge_sources(
                 source,
                 tuple(values.tolist()),
                 None if best is None or best <= 0 else mean / best,
-                None if gain is None else (mean - behaviour) / gain,
+                None if gain is None or behaviour is None else (mean - behaviour) / gain,
                 None if against is None else float(against["pearson"]),
             )
         )

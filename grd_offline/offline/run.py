@@ -17,6 +17,7 @@ from grd_offline.errors import DataError
 from grd_offline.offline.data import Array, Units, find_units, make_transitions
 from grd_offline.offline.learner import OfflineLearner, find_bounds
 from grd_offline.offline.settings import OfflineSettings
+from grd_offline.online.lanes import Stage
 from grd_offline.online.run import MOST_SKIPPED, prepare_process
 from grd_offline.online.workers import Fleet
 
@@ -68,6 +69,7 @@ class OfflineRun:
         self.units = _find_units(settings, episodes, rewards)
         """Of each source's rewards."""
         transitions = make_transitions(episodes)
+        check_environment(settings, episodes)
         self.states, self.actions = episodes.state_size, episodes.action_size
         prepare_process()
         self.fleet = self._make_fleet(workers)
@@ -97,7 +99,7 @@ class OfflineRun:
         settings = self.settings
         if settings.environment is None:
             return None
-        fleet = Fleet(
+        return Fleet(
             settings.environment,
             [member.seed for member in self.members],
             kind="deterministic",
@@ -107,17 +109,6 @@ class OfflineRun:
             env_args=settings.env_args,
             max_episode_steps=settings.max_episode_steps,
         )
-        for name, expected, got in (
-            ("observations", self.states, fleet.observation_size),
-            ("actions", self.actions, fleet.action_size),
-        ):
-            if expected != got:
-                fleet.close()
-                raise DataError(
-                    f"{fleet.environment}: expected {expected} numbers, as in the data, got {got}",
-                    field=name,
-                )
-        return fleet
 
     def __enter__(self) -> OfflineRun:
         return self
@@ -190,6 +181,22 @@ class OfflineRun:
             raise DataError(
                 f"{self.members[worst].name}: {skipped[worst]} updates were not finite and left "
                 f"out by update {self.step}; look at the data's rewards and observations"
+            )
+
+
+def check_environment(settings: OfflineSettings, episodes: EpisodeSet) -> None:
+    """Refuse an environment whose observations or actions are not those of the data."""
+    if settings.environment is None:
+        return
+    stage = Stage(settings.environment, settings.env_args, settings.max_episode_steps)
+    stage.close()
+    for name, expected, got in (
+        ("observations", episodes.state_size, stage.observation_size),
+        ("actions", episodes.action_size, len(stage.low)),
+    ):
+        if expected != got:
+            raise DataError(
+                f"{stage.id}: expected {expected} numbers, as in the data, got {got}", field=name
             )
 
 
