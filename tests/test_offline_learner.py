@@ -246,7 +246,7 @@ import numpy as np
 from test_offline_learner import ALGORITHMS, make_learner, make_settings
 
 for algorithm in ALGORITHMS:
-    settings = make_settings(algorithm=algorithm)
+    settings = make_settings(algorithm=algorithm, rewards=("true",), seeds=1)
     plain, traced = make_learner(settings), make_learner(settings)
     traced.compile("aot_eager")
     for learner in (plain, traced):

@@ -335,12 +335,15 @@ def test_judging_methods(factored, tmp_path):
     refused = run_command(tmp_path, "judge", factored, *SMALL, "--out", "out")
     assert refused.returncode == 2
     assert "out: exists already" in refused.stderr
+    # Once more, and with fewer beside them: the same again.
     run_command(
-        tmp_path, "judge", factored, *SMALL, *FEW, "--methods", "grd,uniform", "--seeds", 2,
-        "--eval-episodes", 3, "--out", "again",
+        tmp_path, "judge", factored, *SMALL, *FEW, "--methods", "uniform", "--no-observed",
+        "--seeds", 2, "--eval-episodes", 3, "--out", "again",
     )  # fmt: skip
     again = json.loads((tmp_path / "again/judge.json").read_text())
-    assert again["verdicts"] == verdict["verdicts"]
+    assert [one["source"] for one in again["verdicts"]] == ["true", "uniform"]
+    for one in again["verdicts"]:
+        assert one["scores"] == pytest.approx(of[one["source"]]["scores"], rel=1e-3)
 
 
 def test_judging_without_the_truth_tells_returns_alone(tmp_path):
