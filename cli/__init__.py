@@ -13,8 +13,10 @@ from .convert import convert
 from .decompose import decompose
 from .evaluate import evaluate
 from .inspect import inspect
+from .judge import judge
 from .plot import plot
 from .relabel import relabel
+from .train_offline import train_offline
 from .train_online import train_online
 
 
@@ -27,6 +29,7 @@ from .train_online import train_online
       grd-offline inspect hc.h5
       grd-offline decompose hc.h5
       grd-offline convert hc.h5 hc-minari --to minari
+      grd-offline judge hc.h5 --env HalfCheetah
       grd-offline train-online --env Walker2d
       grd-offline plot runs/Walker2d-grd
     """,
@@ -36,7 +39,10 @@ def cli() -> None:
     """Find out, from nothing but how well each episode went, which steps deserve the credit."""
 
 
-for command in (collect, convert, decompose, evaluate, inspect, plot, relabel, train_online):
+for command in (
+    *(collect, convert, decompose, evaluate, inspect, judge, plot, relabel),
+    *(train_offline, train_online),
+):
     cli.add_command(command)
 
 

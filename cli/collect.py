@@ -140,6 +140,13 @@ def _understand(ctx: click.Context, option: click.Parameter, value: Any) -> Any:
     help="Whether the policies of RUN act with noise, as they explored.",
 )
 @click.option(
+    "--random-share",
+    cls=SettingsOption,
+    type=click.FloatRange(0, 1),
+    show_default=True,
+    help="With RUN: so many of the episodes act at random instead, 0.25 for a quarter.",
+)
+@click.option(
     "--seed",
     cls=SettingsOption,
     type=click.IntRange(min=0),
@@ -207,7 +214,8 @@ def collect(
       grd-offline collect --env HalfCheetah --episodes 500 --out hc.h5
       grd-offline collect --env Hopper --delay 20 --policy random --out hopper.h5
       grd-offline collect --env HalfCheetah --policy runs/hc --out expert.h5
-      grd-offline collect --env HalfCheetah --policy runs/hc --checkpoints 0:300000 --out mixed.h5
+      grd-offline collect --env HalfCheetah --policy runs/hc --checkpoints 0:300000 \\
+          --random-share 0.25 --out mixed.h5
       grd-offline collect --env grd/Factored-v0 --keep-true-rewards --out factored.h5
       grd-offline collect --recipe datasets/recipes/halfcheetah-explore.toml --seed 1
     """

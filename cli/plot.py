@@ -1,4 +1,4 @@
-"""`grd-offline plot`: figures of online runs."""
+"""`grd-offline plot`: figures of training runs."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _FORMATS = ("png", "svg", "pdf")
     "goes with the true one within an episode.",
 )
 def plot(runs: tuple[Path, ...], out: Path | None, form: str | None, metric: str) -> None:
-    """Draw learning curves, masks and rewards of runs of train-online.
+    """Draw learning curves, masks and rewards of runs of train-online and train-offline.
 
     Every RUN gets its figures in RUN/plots: learning curves (mean and standard deviation over
     seeds), the share of edges on over time, the four masks of one member at its first, middle and
-    last evaluation, and the reward found beside the true one in its last episode. Of several runs,
-    the first also gets their learning curves in one figure.
+    last evaluation, and the reward found beside the true one in its last episode; of an offline
+    run, learning curves. Of several runs, the first also gets their learning curves in one figure.
     """
     form = form or _find_format(out)
 

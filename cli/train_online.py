@@ -162,7 +162,7 @@ def _begin(options: dict[str, Any]) -> None:
 
     settings = _make_settings(options)
     folder = Path(options["out"] or _default_folder(settings))
-    device, workers = choose_device(options["device"]), _count_workers(options["workers"])
+    device, workers = choose_device(options["device"]), count_workers(options["workers"])
     resolve_environment_id(settings.environment)
     files = RunFolder(folder)
     files.check_free()
@@ -178,7 +178,7 @@ def _resume(folder: Path, options: dict[str, Any]) -> None:
 
     settings, rest = read_settings(folder)
     device = choose_device(rest["device"] if options["device"] == "auto" else options["device"])
-    workers = _count_workers(options["workers"] or rest["workers"])
+    workers = count_workers(options["workers"] or rest["workers"])
     files = RunFolder(folder)
     with Run(settings, workers=workers, device=device, observers=[files]) as run:
         for warning in files.resume(run):
@@ -238,7 +238,8 @@ def choose_device(name: str) -> str:
     return name
 
 
-def _count_workers(asked: int | None) -> int:
+def count_workers(asked: int | None) -> int:
+    """As many as were asked for; by default one for each core."""
     from grd_offline.collect.settings import count_cores
 
     return count_cores() if asked is None else asked

@@ -1,4 +1,4 @@
-"""Figures of online runs, read from what they left on disk: curves, masks, one episode's rewards.
+"""Figures of runs, read from what they left on disk: curves, masks, one episode's rewards.
 
 Sizes are those of a column of a paper (3.5 inches) or of two; colours are Okabe and Ito's, which
 people with any colour vision can tell apart. Nothing here opens a window.
@@ -20,7 +20,9 @@ from numpy.typing import NDArray
 
 from grd_offline.errors import DataError, printable
 from grd_offline.evaluate import pearson
-from grd_offline.online.run_folder import read_rows, read_settings
+from grd_offline.offline.run_folder import FORMAT as OFFLINE
+from grd_offline.offline.run_folder import read_description
+from grd_offline.online.run_folder import read_rows
 from grd_offline.storage import replace_file
 
 if TYPE_CHECKING:
@@ -79,6 +81,8 @@ class RunRecord:
     """Of `evaluations.csv`."""
     members: tuple[str, ...]
     """Names, in the order of training."""
+    unit: str = "environment steps"
+    """What its steps count."""
 
     @property
     def name(self) -> str:
@@ -110,7 +114,7 @@ class EpisodeRewards:
 
 def read_run(path: Path) -> RunRecord:
     """A run with at least one evaluation."""
-    _, contents = read_settings(path)
+    contents = read_description(path)
     table = path / "evaluations.csv"
     try:
         rows = read_rows(table)
@@ -122,7 +126,8 @@ def read_run(path: Path) -> RunRecord:
     if missing:
         raise DataError(f"expected a column {min(missing)}", file=table)
     members = tuple(dict.fromkeys(row["member"] for row in rows))
-    return RunRecord(path, str(contents.get("environment", "")), rows, members)
+    unit = "updates" if contents["format"] == OFFLINE else RunRecord.unit
+    return RunRecord(path, str(contents.get("environment", "")), rows, members, unit)
 
 
 def make_curves(runs: Sequence[RunRecord], metric: str) -> list[Curve]:
@@ -150,7 +155,7 @@ def _make_curve(
     steps = sorted(values)
     return Curve(
         printable(label),
-        rows[0]["group"].split("-")[0] == "oracle",
+        rows[0]["group"].split("-")[0] in ("oracle", "true"),
         np.array(steps, np.float64),
         np.array([np.mean(values[step]) for step in steps]),
         np.array([np.std(values[step]) for step in steps]),
@@ -213,14 +218,16 @@ def choose_member(run: RunRecord, kind: str) -> str | None:
     return None
 
 
-def draw_curves(curves: Sequence[Curve], metric: str, title: str) -> Figure:
+def draw_curves(
+    curves: Sequence[Curve], metric: str, title: str, unit: str = RunRecord.unit
+) -> Figure:
     """Mean over seeds as a line, one standard deviation to both sides as a band."""
     columns = 2 if max(len(curve.label) for curve in curves) <= SHORT_LABEL else 1
     rows = -(-len(curves) // columns)
     figure = _make_figure(COLUMN, 2.3 + 0.15 * rows)
     axes = figure.subplots()
     _plot_curves(axes, curves)
-    axes.set(xlabel="environment steps", ylabel=METRICS[metric][1], title=title)
+    axes.set(xlabel=unit, ylabel=METRICS[metric][1], title=title)
     if metric == "correlation":
         axes.axhline(0, color="0.8", linewidth=0.6, zorder=0)
         axes.set_ylim(top=1.02)
@@ -373,7 +380,8 @@ def draw_comparison(runs: Sequence[RunRecord], metric: str) -> Figure:
         raise DataError(reason, file=runs[0].path / "evaluations.csv")
     title = ", ".join(dict.fromkeys(printable(run.environment) for run in runs))
     with rc_context(STYLE):
-        return draw_curves(curves, metric, title)
+        units = " or ".join(dict.fromkeys(run.unit for run in runs))
+        return draw_curves(curves, metric, title, units)
 
 
 def save_figure(figure: Figure, path: Path, form: str) -> None:

@@ -16,6 +16,7 @@ import torch
 
 from grd_offline import losses
 from grd_offline import nn as networks
+from grd_offline.offline import losses as offline_losses
 from grd_offline.online import draws, policy_losses
 
 
@@ -41,3 +42,4 @@ check_shapes(networks)
 check_shapes(losses)
 check_shapes(policy_losses)
 check_shapes(draws)
+check_shapes(offline_losses)

@@ -187,3 +187,22 @@ def run_command(run_folder: Path, *arguments: str) -> subprocess.CompletedProces
         text=True,
         timeout=60,
     )
+
+
+def test_some_episodes_act_at_random(run_folder: Path) -> None:
+    header, records = collect_with(run_folder, episodes=60, random_share=0.25)
+    names = [str(record.attributes["policy"]) for record in records]
+    assert header.settings["random_share"] == 0.25
+    assert 5 <= names.count("random") <= 25
+    assert {name for name in names if name != "random"} == {
+        f"members/grd-{member}/policies/best" for member in range(2)
+    }
+    drawn = np.concatenate([r.actions[""] for r in records if r.attributes["policy"] == "random"])
+    assert abs(float(drawn.mean())) < 0.1
+    assert float(drawn.var()) == pytest.approx(1 / 3, abs=0.05)
+    _, everything = collect_with(run_folder, random_share=1.0)
+    assert {record.attributes["policy"] for record in everything} == {"random"}
+    with pytest.raises(DataError, match="random_share: expected a trained policy to go with it"):
+        CollectSettings("Factored", policy="explore", random_share=0.5)
+    with pytest.raises(DataError, match="random_share: expected a share from 0 to 1, got 2"):
+        CollectSettings("Factored", policy=str(run_folder), random_share=2.0)

@@ -40,6 +40,7 @@ ROOMS = (
     "relabelling",
     "decomposition",
     "online",
+    "offline",
     "figures",
     "cli",
 )

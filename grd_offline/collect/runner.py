@@ -80,21 +80,26 @@ class EpisodeRunner:
         generator = np.random.default_rng(seeds.spawn(1)[0])
         attributes: dict[str, int | float | str] = {"seed": reset_seed}
         try:
-            if self._policies:
+            share = self.settings.random_share
+            if share and generator.random() < share:
+                attributes["policy"] = "random"
+                actions = self._draw_actions("random", generator)
+                played = self._play(actions.astype(self._action_type), reset_seed)
+            elif self._policies:
                 policy = self._policies[generator.integers(len(self._policies))]
                 attributes["policy"] = policy.name
                 actions = np.empty((self.step_limit, *self._action_leaf.shape), np.float32)
                 played = self._play(self._act(policy, actions, generator), reset_seed)
             else:
-                actions = self._draw_actions(generator)
+                actions = self._draw_actions(self.settings.policy, generator)
                 # A copy, in the type the environment expects: it may change what it is handed.
                 played = self._play(actions.astype(self._action_type), reset_seed)
             return self._make_record(actions, *played, attributes)
         except DataError as error:
             raise error.at(episode=index) from error.__cause__
 
-    def _draw_actions(self, generator: np.random.Generator) -> Array:
-        policy, space, leaf = self.settings.policy, self.environment.action_space, self._action_leaf
+    def _draw_actions(self, policy: str, generator: np.random.Generator) -> Array:
+        space, leaf = self.environment.action_space, self._action_leaf
         if leaf.categories is None:
             box: Any = space
             return draw_box_actions(policy, box.low, box.high, self.step_limit, generator)
@@ -224,6 +229,7 @@ class EpisodeRunner:
             "policy": Path(self.settings.policy).resolve().name,
             "checkpoints": self.settings.checkpoints,
             "policy_noise": self.settings.policy_noise,
+            "random_share": self.settings.random_share,
             "policies": [policy.describe() for policy in self._policies],
         }
 

@@ -42,6 +42,8 @@ class CollectSettings:
     """Which policies of a run: best, last, all, or FIRST:LAST in steps. Each episode draws one."""
     policy_noise: str = "sampled"
     """Whether a trained policy acts with the noise that it explored with."""
+    random_share: float = 0.0
+    """With trained policies: the share of episodes whose actions are random instead."""
     seed: int = 0
     """Same seed, same data."""
     workers: int = field(default_factory=count_cores)
@@ -77,7 +79,15 @@ class CollectSettings:
                 f"expected {' or '.join(POLICY_NOISES)}, got {self.policy_noise!r}",
                 field="policy_noise",
             )
-        for name, default in (("checkpoints", "best"), ("policy_noise", "sampled")):
+        if not 0.0 <= self.random_share <= 1.0:
+            raise DataError(
+                f"expected a share from 0 to 1, got {self.random_share}", field="random_share"
+            )
+        for name, default in (
+            ("checkpoints", "best"),
+            ("policy_noise", "sampled"),
+            ("random_share", 0.0),
+        ):
             if self.policy in POLICIES and getattr(self, name) != default:
                 raise DataError(
                     f"expected a trained policy to go with it, got {self.policy}", field=name

@@ -1,0 +1,247 @@
+"""`grd-offline judge`: which method's rewards teach a policy the most."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .live import format_share
+from .offline_live import format_share_of
+from .progress import show_stages
+from .train_offline import (
+    describe_data,
+    find_environment,
+    pick_settings,
+    train,
+    training_options,
+)
+from .train_online import NamesType, choose_device
+
+if TYPE_CHECKING:
+    from grd_offline.offline.data import OfflineData
+    from grd_offline.offline.judge import Found, Verdict
+    from grd_offline.offline.settings import OfflineSettings
+
+_METHODS = ("grd", "rrd", "rrd-unbiased", "ircr", "uniform", "grd-next-state")
+_FITS = ("auto", "closed-form", "masked-net", "neural", "paper")
+
+
+@click.command(
+    epilog="""
+    \b
+    Examples:
+      grd-offline judge hc.h5 --env HalfCheetah
+      grd-offline judge hc.h5 --env HalfCheetah --methods grd,grd-next-state,rrd,uniform \\
+          --algo td3bc --updates 200000 --seeds 5 --device cuda --out hc-judge
+      grd-offline judge factored.h5 --env grd/Factored-v0 --seeds 2 --updates 5000 \\
+          --eval-every 1000
+      grd-offline plot hc-judge/run
+
+    A score is the mean of the last three evaluations, not the best one: to choose that, one would
+    have to know the truth.
+    """
+)
+@click.argument("file")
+@click.option(
+    "--env", "environment", required=True, help="Gymnasium id, or the name alone, to evaluate in."
+)
+@click.option(
+    "--methods",
+    type=NamesType(_METHODS),
+    default="grd,uniform,ircr,rrd",
+    show_default=True,
+    help="What is judged. grd-next-state: grd with the next state as a further input.",
+)
+@click.option("--fit", type=click.Choice(_FITS), default="auto", show_default=True, help="Of grd.")
+@click.option(
+    "--observed/--no-observed",
+    default=True,
+    show_default=True,
+    help="Also train on the delayed rewards as they are.",
+)
+@training_options
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Folder for the results.  [default: FILE without its ending, plus -judge]",
+)
+def judge(
+    file: str, out: Path | None, methods: tuple[str, ...], fit: str, observed: bool, **options: Any
+) -> None:
+    """Decompose with several methods, train policies on each method's rewards, and compare.
+
+    FILE holds episodes with late rewards, as `grd-offline collect` writes them. With
+    --keep-true-rewards in there, policies are also trained on the true rewards, and every method is
+    told as a share of what those reach. All policies of all methods are trained at once.
+    """
+    from grd_offline.errors import DataError
+    from grd_offline.offline.data import load_data
+    from grd_offline.offline.judge import Scores, check_names, find_references, judge_sources
+    from grd_offline.offline.run import check_environment
+    from grd_offline.offline.run_folder import OfflineFolder
+    from grd_offline.offline.settings import OfflineSettings
+
+    check_names(methods, fit)
+    settings = OfflineSettings(methods, options["environment"], **pick_settings(options))
+    find_environment(settings.environment)
+    folder = out if out is not None else _default_folder(file)
+    OfflineFolder(folder).check_free()
+    try:
+        data = load_data(
+            file, max_episode_steps=options["max_episode_steps"], max_bytes=options["max_size"]
+        )
+        # Before any time is spent.
+        check_environment(settings, data.episodes)
+        found = find_references(data)
+        if not observed:
+            found.pop("observed", None)
+        _tell_notes(data)
+        found |= _decompose(data, methods, fit, options)
+    except DataError as error:
+        raise error.at(file=file) from None
+    settings = replace(settings, rewards=tuple(found))
+    scores = Scores()
+    stop = train(
+        settings,
+        data,
+        {name: one.rewards for name, one in found.items()},
+        folder / "run",
+        file=file,
+        options=options,
+        observers=[scores],
+        with_table=False,
+    )
+    if scores.means:
+        verdicts = judge_sources(settings, scores.compute(), data, found)
+        _write(folder, file, data, settings, found, verdicts, fit=fit, stopped=stop.is_set())
+        _print_table(verdicts, data, settings, evaluations=len(scores.means))
+        click.echo(f"wrote {folder}: judge.json, judge.csv, run/")
+    else:
+        click.echo("stopped before the first evaluation: there is nothing to compare")
+    if stop.is_set():
+        raise SystemExit(128 + stop.signal_number)
+
+
+def _tell_notes(data: OfflineData) -> None:
+    for warning in data.warnings:
+        click.echo(f"note: {warning}", err=True)
+    if "true" not in data.rewards:
+        click.echo(
+            "note: the data hold no true rewards (collect --keep-true-rewards stores them): "
+            "returns are told, shares of what the true rewards reach are not",
+            err=True,
+        )
+
+
+def _decompose(
+    data: OfflineData, methods: tuple[str, ...], fit: str, options: dict[str, Any]
+) -> dict[str, Found]:
+    from grd_offline.offline.judge import find_rewards
+
+    device, found = choose_device(options["device"]), {}
+    for method in methods:
+        with show_stages() as report:
+
+            def progress(stage: str, share: float, name: str = method, tell: Any = report) -> None:
+                tell(f"decomposing: {name}", share)
+
+            one = find_rewards(
+                data, method, fit=fit, seed=options["seed"], device=device, progress=progress
+            )
+        found[method] = one
+        line = f"{method}: {one.about['fit']} in {one.about['seconds']:.1f} s"
+        if "against_truth" in one.about:
+            line += f", Pearson {one.about['against_truth']['pearson']:.3f} with the true rewards"
+        click.echo(line, err=True)
+    return found
+
+
+def _write(
+    folder: Path,
+    file: str,
+    data: OfflineData,
+    settings: OfflineSettings,
+    found: dict[str, Found],
+    verdicts: list[Verdict],
+    *,
+    fit: str,
+    stopped: bool,
+) -> None:
+    from grd_offline.offline.judge import LAST
+    from grd_offline.offline.run_folder import write_json
+    from grd_offline.online.run_folder import find_versions
+    from grd_offline.storage import replace_file
+
+    rows = [verdict.to_json() for verdict in verdicts]
+    write_json(
+        folder / "judge.json",
+        {
+            "format": "grd-offline judge",
+            "version": 1,
+            "command": ["grd-offline", *sys.argv[1:]],
+            "data": describe_data(file, data),
+            "data_mean_return": data.behaviour_return,
+            "score": f"mean of the last {LAST} evaluations",
+            "stopped": stopped,
+            "verdicts": rows,
+            "sources": {name: one.about for name, one in found.items()},
+            "fit": fit,
+            "settings": settings.to_json(),
+            "versions": find_versions(),
+        },
+    )
+    table = io.StringIO()
+    columns = [name for name in rows[0] if name != "scores"]
+    writer = csv.DictWriter(table, columns, restval="", extrasaction="ignore")
+    writer.writeheader()
+    writer.writerows(rows)
+    with replace_file(folder / "judge.csv") as output:
+        output.write(table.getvalue().encode())
+
+
+def _print_table(
+    verdicts: list[Verdict], data: OfflineData, settings: OfflineSettings, *, evaluations: int
+) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from grd_offline.offline.judge import LAST
+
+    from .live import count, format_point
+    from .standing import Point
+
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    table.add_column("rewards", overflow="fold")
+    for title in ("return", "of true", "of true's gain", "Pearson"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for verdict in verdicts:
+        table.add_row(
+            verdict.source,
+            format_point(Point(0, verdict.mean, verdict.spread), len(verdict.scores)),
+            format_share_of(verdict.share_of_true),
+            format_share_of(verdict.share_of_gain),
+            "-" if verdict.pearson is None else format_share(verdict.pearson),
+        )
+    console = Console(highlight=False)
+    console.print(table)
+    words = (
+        f"return: true, mean ± standard deviation over {count(settings.seeds, 'seed')} of the mean "
+        f"of the last {count(min(LAST, evaluations), 'evaluation')}"
+    )
+    if data.behaviour_return is not None:
+        words += f"; the data have {format_point(Point(0, data.behaviour_return, 0.0), 1)}"
+    if "true" in data.rewards:
+        words += ", above which gain begins; Pearson: with the true rewards, per step"
+    console.print(words, style="dim")
+
+
+def _default_folder(file: str) -> Path:
+    path = Path(file.removeprefix("minari:").rstrip("/"))
+    name = f"{path.stem if path.suffix else path.name}-judge"
+    return Path(name) if file.startswith("minari:") else path.with_name(name)

@@ -1,0 +1,236 @@
+"""`grd-offline train-offline`: policies from a dataset alone, by the rewards of one's choice."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .collect import Stop, catch_signals, parse_argument
+from .options import Size, make_settings_option
+from .train_online import NamesType, choose_device, count_workers
+
+if TYPE_CHECKING:
+    from grd_offline.offline.data import OfflineData
+    from grd_offline.offline.run import Observer
+    from grd_offline.offline.settings import OfflineSettings
+
+_SOURCES = ("relabelled", "observed", "true")
+
+
+def _load_settings() -> OfflineSettings:
+    from grd_offline.offline.settings import OfflineSettings
+
+    return OfflineSettings()
+
+
+SettingsOption = make_settings_option(_load_settings)
+_OPTIONS: tuple[Callable[..., Any], ...] = (
+    click.option(
+        "--algo",
+        "algorithm",
+        cls=SettingsOption,
+        type=click.Choice(("iql", "td3bc")),
+        show_default=True,
+        help="What learns the policies.",
+    ),
+    click.option("--seeds", cls=SettingsOption, type=int, show_default=True, help="How many."),
+    click.option("--seed", cls=SettingsOption, type=int, show_default=True, help="The first."),
+    click.option(
+        "--updates", cls=SettingsOption, type=int, show_default=True, help="Of each policy."
+    ),
+    click.option(
+        "--batch", cls=SettingsOption, type=int, show_default=True, help="Steps per update."
+    ),
+    click.option(
+        "--discount", cls=SettingsOption, type=float, show_default=True, help="Of the policy."
+    ),
+    click.option(
+        "--eval-every", cls=SettingsOption, type=int, show_default=True, help="Updates in between."
+    ),
+    click.option(
+        "--eval-episodes", cls=SettingsOption, type=int, show_default=True, help="Per evaluation."
+    ),
+    click.option(
+        "--env-arg",
+        type=parse_argument,
+        metavar="KEY=VALUE",
+        multiple=True,
+        help="Argument for the environment; JSON or text. Repeatable.",
+    ),
+    click.option(
+        "--max-episode-steps",
+        type=click.IntRange(min=1),
+        help="Cut episodes here, those of flat files without timeouts and those of evaluations.",
+    ),
+    click.option(
+        "--max-size",
+        type=Size(),
+        metavar="SIZE",
+        help="Trust the file to unpack to so much, for example 8GB.",
+    ),
+    click.option(
+        "--device",
+        type=click.Choice(("auto", "cpu", "cuda")),
+        default="auto",
+        show_default=True,
+        help="Where networks are trained; auto: cuda where there is one.",
+    ),
+    click.option(
+        "--workers", type=int, help="Processes that evaluate. 0: this one.  [default: the cores]"
+    ),
+)
+
+
+def training_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What `train-offline` and `judge` share."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@click.command(
+    epilog="""
+    \b
+    Examples:
+      grd-offline train-offline hc-grd/relabelled.h5 --env HalfCheetah
+      grd-offline train-offline hc-grd/relabelled.h5 --env HalfCheetah --algo td3bc \\
+          --rewards relabelled,observed,true --seeds 5 --device cuda --out runs/hc
+      grd-offline train-offline hc-grd/relabelled.h5 --updates 20000
+      grd-offline plot runs/hc
+      grd-offline collect --env HalfCheetah --policy runs/hc --out better.h5
+
+    All reward sources and seeds are members of one run: they are trained side by side and cost
+    little more than one on an accelerator.
+    """
+)
+@click.argument("file")
+@click.option(
+    "--rewards",
+    cls=SettingsOption,
+    type=NamesType(_SOURCES),
+    show_default=True,
+    help="What the policies learn from. relabelled: the rewards of a decomposition; observed: the "
+    "delayed ones; true: those kept by collect --keep-true-rewards.",
+)
+@click.option(
+    "--env",
+    "environment",
+    help="Gymnasium id, or the name alone, to evaluate in. Without it nothing is evaluated: no "
+    "environment is ever built from what a file says.",
+)
+@training_options
+@click.option("--out", type=click.Path(), help="Folder of the run.  [default: runs/FILE-ALGO]")
+def train_offline(file: str, out: str | None, **options: Any) -> None:
+    """Train policies on a dataset alone.
+
+    FILE is what `grd-offline decompose` wrote, or whatever `grd-offline inspect` reads. Evaluation
+    is by the true return, while training goes on. Ctrl-C ends the run and keeps what there is.
+    """
+    from grd_offline.errors import DataError
+    from grd_offline.offline.data import load_data
+    from grd_offline.offline.run_folder import OfflineFolder
+    from grd_offline.offline.settings import OfflineSettings
+
+    names = ("rewards", "environment")
+    settings = OfflineSettings(**{name: options[name] for name in names}, **pick_settings(options))
+    folder = Path(out or _default_folder(file, settings.algorithm))
+    OfflineFolder(folder).check_free()
+    find_environment(settings.environment)
+    try:
+        data = load_data(
+            file, max_episode_steps=options["max_episode_steps"], max_bytes=options["max_size"]
+        )
+        rewards = {name: data.find(name) for name in settings.rewards}
+    except DataError as error:
+        raise error.at(file=file) from None
+    for warning in data.warnings:
+        click.echo(f"note: {warning}", err=True)
+    if settings.environment is None:
+        click.echo("note: no --env: policies are trained and saved, not evaluated", err=True)
+    stop = train(settings, data, rewards, folder, file=file, options=options)
+    if stop.is_set():
+        raise SystemExit(128 + stop.signal_number)
+
+
+def pick_settings(options: dict[str, Any]) -> dict[str, Any]:
+    """The settings among the options that `train-offline` and `judge` share."""
+    names = (
+        "algorithm", "seeds", "seed", "updates", "batch", "discount", "eval_every",
+        "eval_episodes", "max_episode_steps",
+    )  # fmt: skip
+    return {**{name: options[name] for name in names}, "env_args": dict(options["env_arg"])}
+
+
+def find_environment(name: str | None) -> None:
+    """Refuse an environment that is not there before any time is spent."""
+    from grd_offline.environments import resolve_environment_id
+
+    if name is not None:
+        resolve_environment_id(name)
+
+
+def train(
+    settings: OfflineSettings,
+    data: OfflineData,
+    rewards: dict[str, Any],
+    folder: Path,
+    *,
+    file: str,
+    options: dict[str, Any],
+    observers: Sequence[Observer] = (),
+    with_table: bool = True,
+) -> Stop:
+    """Train, show how it goes, and print how it ended, with a table or without."""
+    from grd_offline.offline.run import OfflineRun
+    from grd_offline.offline.run_folder import OfflineFolder
+
+    from .offline_live import print_offline_closing, show_offline_run
+
+    correlations = {name: data.correlate(values) for name, values in rewards.items()}
+    files = OfflineFolder(folder, correlations=correlations)
+    device, workers = choose_device(options["device"]), count_workers(options["workers"])
+    with OfflineRun(
+        settings,
+        data.episodes,
+        rewards,
+        workers=workers,
+        device=device,
+        observers=[files, *observers],
+    ) as run:
+        files.create(
+            run,
+            data=describe_data(file, data),
+            command=["grd-offline", *sys.argv[1:]],
+            workers=workers,
+            device=device,
+        )
+        with catch_signals() as stop, show_offline_run(run, files) as standing:
+            run.train(stop.is_set)
+    if with_table:
+        print_offline_closing(standing)
+    if stop.is_set():
+        click.echo(f"stopped at update {run.step:,}: {files.path} holds the policies so far")
+    else:
+        click.echo(f"wrote {files.path}: {run.step:,} updates of {len(run.members)} members")
+    return stop
+
+
+def describe_data(file: str, data: OfflineData) -> dict[str, Any]:
+    """What was learned from, in plain values."""
+    return {
+        "file": Path(file).name,
+        "episodes": len(data.episodes),
+        "steps": data.episodes.total_steps,
+        "environment": data.episodes.environment,
+    }
+
+
+def _default_folder(file: str, algorithm: str) -> str:
+    path = Path(file.removeprefix("minari:").rstrip("/"))
+    # Every decomposition calls its data the same; its folder has the name.
+    name = path.parent.name if path.stem == "relabelled" and path.parent.name else path.stem
+    return f"runs/{name}-{algorithm}"

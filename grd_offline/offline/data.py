@@ -1,0 +1,203 @@
+"""A dataset in memory: its episodes, every reward that it holds for them, and its transitions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grd_offline.episodes import Episode, EpisodeSet, check_finite
+from grd_offline.errors import DataError
+from grd_offline.evaluate import pearson
+from grd_offline.formats import Record, as_episode, as_episodes, find_delay, locate, open_recording
+from grd_offline.relabelling import OBSERVED
+
+Array = NDArray[np.float64]
+TRUE = "true_rewards"
+SOURCES = ("relabelled", "observed", "true")
+"""Rewards that a file may hold: those of a decomposition, the delayed ones, the hidden ones."""
+
+
+@dataclass(frozen=True, eq=False)
+class OfflineData:
+    """Episodes with the rewards as they were delivered, and the sources that the file holds."""
+
+    episodes: EpisodeSet
+    """In memory. Rewards are what a decomposition may see: where the file has one at every step,
+    their sum at the last."""
+    rewards: Mapping[str, Array]
+    """(steps,) of all episodes one after the other, by name of the source."""
+    discount: float
+    """Inside the delivered sums."""
+    warnings: list[str] = field(default_factory=list)
+
+    def find(self, name: str) -> Array:
+        """The rewards of one source; says how to get them where they are missing."""
+        if name in self.rewards:
+            return self.rewards[name]
+        reasons = {
+            "relabelled": "the data are not relabelled: decompose them first",
+            "true": "the data hold no true rewards: collect them with --keep-true-rewards",
+        }
+        known = ", ".join(self.rewards)
+        reason = reasons.get(name, f"expected one of {', '.join(SOURCES)}, got {name!r}")
+        raise DataError(f"{reason}; there are: {known}", field="rewards")
+
+    def correlate(self, rewards: Array) -> float | None:
+        """Pearson's correlation with the true rewards over all steps; None without them."""
+        return pearson(rewards, self.rewards["true"]) if "true" in self.rewards else None
+
+    @property
+    def behaviour_return(self) -> float | None:
+        """Mean return of the episodes: what policies have to beat. None where nobody knows."""
+        name = "true" if "true" in self.rewards else "observed"
+        if name == "observed" and self.discount != 1:
+            return None
+        return float(self.rewards[name].sum() / len(self.episodes))
+
+
+def load_data(
+    source: str | os.PathLike[str],
+    *,
+    max_episode_steps: int | None = None,
+    max_bytes: int | None = None,
+) -> OfflineData:
+    """Read a dataset, relabelled or not, in whatever layout it is."""
+    with open_recording(source, max_episode_steps=max_episode_steps, max_bytes=max_bytes) as opened:
+        header, delay = opened.header, find_delay(opened)
+        episodes, parts, warnings = [], [], []
+        for index, record in enumerate(opened):
+            with locate(source, index):
+                episode = as_episode(record, header, delay)
+                found = _find_rewards(record, episode, delay)
+                if delay == "step" and OBSERVED not in record.extras:
+                    episode = episode.delivered_at_end(header.discount)
+            episodes.append(episode)
+            parts.append(found)
+        names = [name for name in SOURCES if all(name in part for part in parts)]
+        if delay == "step" and "relabelled" not in names:
+            warnings.append(
+                "rewards come with every step: they are the true ones here, and the observed ones "
+                "their sum at the end of each episode"
+            )
+        shape = as_episodes(opened, source, delay=delay)
+        return OfflineData(
+            episodes=EpisodeSet.from_episodes(
+                episodes,
+                observation_names=shape.observation_names,
+                action_names=shape.action_names,
+                discrete_actions=shape.discrete_actions,
+                environment=header.environment,
+            ),
+            rewards={name: np.concatenate([part[name] for part in parts]) for name in names},
+            discount=header.discount,
+            warnings=warnings,
+        )
+
+
+def _find_rewards(record: Record, episode: Episode, delay: int | str) -> dict[str, Array]:
+    """Those of one episode, by name of the source."""
+    given = record.rewards.astype(np.float64)
+    found = {}
+    if OBSERVED in record.extras:
+        found = {"relabelled": given, "observed": record.extras[OBSERVED].astype(np.float64)}
+    elif delay == "step":
+        found = {"observed": _at_end(given), "true": given}
+    else:
+        found = {"observed": given}
+    if TRUE in record.extras:
+        found["true"] = record.extras[TRUE].astype(np.float64)
+    for name, rewards in found.items():
+        if rewards.shape != (len(episode),):
+            raise DataError(f"expected shape ({len(episode)},), got {rewards.shape}", field=name)
+        check_finite(rewards, name, rewards)
+    return found
+
+
+def _at_end(rewards: Array) -> Array:
+    delayed = np.zeros_like(rewards)
+    delayed[-1] = rewards.sum()
+    return delayed
+
+
+@dataclass(frozen=True, eq=False)
+class Transitions:
+    """The steps that a policy can learn from, without storing an observation twice."""
+
+    observations: NDArray[np.float32]
+    """(row, state): T + 1 rows of each episode, so that what follows is one row further."""
+    actions: NDArray[np.float32]
+    """(step, action) in the units of the environment."""
+    terminated: NDArray[np.float32]
+    """(step,) 1 where the task ended: nothing follows. A time limit is not an end."""
+    rows: NDArray[np.int64]
+    """(step,) row of the observation that was acted upon."""
+    kept: NDArray[np.int64]
+    """(step,) its place among all steps of the data, for rewards."""
+
+
+def make_transitions(episodes: EpisodeSet) -> Transitions:
+    """All steps of the episodes but those of which nobody knows what followed.
+
+    That is the last step of an episode that did not terminate, in layouts that do not hold the
+    last observation.
+    """
+    if episodes.discrete_actions:
+        raise DataError("expected continuous ones, the data hold discrete choices", field="actions")
+    observations, actions, terminated, rows, kept = [], [], [], [], []
+    row = step = 0
+    for episode in episodes:
+        length = len(episode)
+        observations.append(episode.observations)
+        if not episode.has_final_observation:
+            # Never looked at: either nothing follows, or the step is left out.
+            observations.append(episode.observations[-1:])
+        ends = bool(episode.terminations[-1])
+        usable = length if episode.has_final_observation or ends else length - 1
+        actions.append(episode.actions[:usable])
+        flags = np.zeros(usable, np.float32)
+        if ends:
+            flags[-1] = 1.0
+        terminated.append(flags)
+        rows.append(np.arange(row, row + usable))
+        kept.append(np.arange(step, step + usable))
+        row, step = row + length + 1, step + length
+    if not sum(map(len, rows)):
+        raise DataError("no step of which it is known what followed", field="observations")
+    return Transitions(
+        observations=np.concatenate(observations),
+        actions=np.concatenate(actions),
+        terminated=np.concatenate(terminated),
+        rows=np.concatenate(rows),
+        kept=np.concatenate(kept),
+    )
+
+
+class Units(NamedTuple):
+    """How a source's rewards are brought to common units: (r - shift) * scale."""
+
+    shift: float
+    scale: float
+
+
+def find_units(rewards: Array, episodes: EpisodeSet) -> Units:
+    """Units in which sources compare: returns span as much as the longest episode has steps.
+
+    With episodes of 1,000 steps that is IQL's convention for MuJoCo. Sources that sum to the same
+    returns keep their proportion to each other. Where no episode terminates the mean reward is
+    taken off as well: it changes no preference there, and TD3+BC divides values by their size, so
+    that a large mean would drown the differences. Where some do, it would change what is best.
+    """
+    starts = np.concatenate([[0], np.cumsum(episodes.lengths)[:-1]])
+    width, spread = float(np.ptp(np.add.reduceat(rewards, starts))), float(rewards.std())
+    scale = 1.0
+    if width > 0:
+        scale = float(episodes.lengths.max()) / width
+    elif spread > 0:
+        scale = 1 / spread
+    terminates = any(bool(episode.terminations[-1]) for episode in episodes)
+    return Units(0.0 if terminates else float(rewards.mean()), scale)

@@ -1,0 +1,188 @@
+"""Methods of decomposition, judged by what policies reach that are trained on their rewards.
+
+Every method sees the returns of the same dataset; policies for all of them, for the true rewards
+and for the delayed ones are trained side by side, and evaluated by the true return.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grd_offline.decompose import FITS
+from grd_offline.decompose import METHODS as DECOMPOSITIONS
+from grd_offline.decompose.choose import choose
+from grd_offline.errors import DataError
+from grd_offline.evaluate import compare_rewards
+from grd_offline.offline.data import Array, OfflineData
+from grd_offline.offline.run import Checkpoint, OfflineRun
+from grd_offline.offline.settings import OfflineSettings
+
+NEXT_STATE = "grd-next-state"
+METHODS = (*DECOMPOSITIONS, NEXT_STATE)
+"""Those of `decompose`, and grd with the next state as a further input."""
+REFERENCES = ("true", "observed")
+LAST = 3
+"""A score is the mean of so many last evaluations: choosing the best would need the truth."""
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """The rewards of one source, and what is known of them."""
+
+    rewards: Array
+    """(steps,)"""
+    about: dict[str, Any]
+    """Plain values for `judge.json`."""
+
+
+def check_names(methods: Sequence[str], fit: str) -> None:
+    """Refuse what is no method, and none at all."""
+    for method in methods:
+        if method not in METHODS:
+            known = ", ".join(METHODS)
+            raise DataError(f"expected one of {known}, got {method!r}", field="methods")
+    if not methods or len(set(methods)) < len(methods):
+        raise DataError("expected at least one, and none twice", field="methods")
+    if fit not in FITS:
+        raise DataError(f"expected one of {', '.join(FITS)}, got {fit!r}", field="fit")
+
+
+def find_references(data: OfflineData) -> dict[str, Found]:
+    """The true rewards, where they are known, and the delayed ones."""
+    return {
+        name: Found(data.rewards[name], _compare(data, data.rewards[name]))
+        for name in REFERENCES
+        if name in data.rewards
+    }
+
+
+def find_rewards(
+    data: OfflineData,
+    method: str,
+    *,
+    fit: str = "auto",
+    seed: int = 0,
+    device: str = "cpu",
+    progress: Progress = lambda stage, share: None,
+) -> Found:
+    """The rewards that `grd-offline decompose` would write with the same seed."""
+    if "relabelled" in data.rewards:
+        raise DataError("are relabelled already: judge the original", field="data")
+    start = time.perf_counter()
+    with_next = method == NEXT_STATE
+    settings = {"discount": data.discount, "next_state": with_next, "device": device}
+    rng = np.random.default_rng(seed)
+    name = "grd" if with_next else method
+    choice = choose(data.episodes, name, fit, settings, rng, progress)
+    rewards = np.concatenate(list(choice.decomposer.relabel(data.episodes)))
+    judged = next((j.describe() for j in choice.judged if j.fit == choice.fit), {})
+    about = {"reason": choice.reason, "fit": choice.fit, **judged}
+    seconds = round(time.perf_counter() - start, 2)
+    return Found(rewards, {**about, "seconds": seconds, **_compare(data, rewards)})
+
+
+def _compare(data: OfflineData, rewards: Array) -> dict[str, Any]:
+    """Against the truth, on all steps of the data; nothing where it is not known."""
+    if "true" not in data.rewards:
+        return {}
+    stops = np.cumsum(data.episodes.lengths)[:-1]
+    both = (np.split(values, stops) for values in (rewards, data.rewards["true"]))
+    return {"against_truth": compare_rewards(*both)}
+
+
+class Scores:
+    """Hears of a run and keeps the mean return of every evaluation."""
+
+    def __init__(self) -> None:
+        self.means: list[NDArray[np.float64]] = []
+        """(member,) each."""
+
+    def on_progress(self, run: OfflineRun) -> None:
+        """Nothing to keep."""
+
+    def on_checkpoint(self, run: OfflineRun, checkpoint: Checkpoint) -> None:
+        """Keep the means."""
+        if checkpoint.returns is not None:
+            self.means.append(checkpoint.returns.mean(1))
+
+    def compute(self) -> NDArray[np.float64]:
+        """(member,) mean of the last few evaluations."""
+        mean: NDArray[np.float64] = np.stack(self.means[-LAST:]).mean(0)
+        return mean
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How well policies did that were trained on one source of rewards."""
+
+    source: str
+    scores: tuple[float, ...]
+    """Of each seed."""
+    share_of_true: float | None
+    """Mean score as a share of that with the true rewards; None where that is not above 0."""
+    share_of_gain: float | None
+    """The same of what is above the mean return of the data; None where there is no gain."""
+    pearson: float | None
+    """Of the rewards with the true ones, per step, on all data."""
+
+    @property
+    def mean(self) -> float:
+        """Over seeds."""
+        return float(np.mean(self.scores))
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation over seeds."""
+        return float(np.std(self.scores))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "source": self.source,
+            "mean_return": self.mean,
+            "std_return": self.spread,
+            "share_of_true": self.share_of_true,
+            "share_of_gain": self.share_of_gain,
+            "pearson": self.pearson,
+            "scores": list(self.scores),
+        }
+
+
+def judge_sources(
+    settings: OfflineSettings,
+    scores: NDArray[np.float64],
+    data: OfflineData,
+    found: Mapping[str, Found],
+) -> list[Verdict]:
+    """A verdict on every source, in the order of training."""
+    members = settings.make_members()
+    of_source = {
+        source: scores[[member.source == source for member in members]]
+        for source in settings.rewards
+    }
+    best = float(of_source["true"].mean()) if "true" in of_source else None
+    behaviour = data.behaviour_return
+    gain = None
+    if best is not None and behaviour is not None and best > behaviour:
+        gain = best - behaviour
+    verdicts = []
+    for source, values in of_source.items():
+        mean = float(values.mean())
+        against = found[source].about.get("against_truth")
+        verdicts.append(
+            Verdict(
+                source,
+                tuple(values.tolist()),
+                None if best is None or best <= 0 else mean / best,
+                None if gain is None or behaviour is None else (mean - behaviour) / gain,
+                None if against is None else float(against["pearson"]),
+            )
+        )
+    return verdicts

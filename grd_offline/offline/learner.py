@@ -1,0 +1,168 @@
+"""The data on the device, the agents of all members, and one update of them.
+
+Transitions are held once and shared by all members; rewards are held once per source. On CUDA an
+update is recorded as a graph and replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from grd_offline.errors import DataError
+from grd_offline.offline.agents import AGENTS, Batch
+from grd_offline.offline.data import Array, Transitions
+from grd_offline.offline.settings import OfflineMember, OfflineSettings
+from grd_offline.online.draws import Uniform, to_index
+
+STREAM = 1
+WARM_UPS = 3
+"""Updates before one is recorded: kernels are chosen and memory is reserved in them."""
+_FLOOR = 1e-3
+"""Added to the standard deviation of each observation (TD3+BC)."""
+
+
+class OfflineLearner:
+    """All that learns in a run."""
+
+    def __init__(
+        self,
+        settings: OfflineSettings,
+        members: Sequence[OfflineMember],
+        transitions: Transitions,
+        rewards: Mapping[str, Array],
+        *,
+        low: ArrayLike,
+        high: ArrayLike,
+        device: torch.device,
+        capture: bool = True,
+    ) -> None:
+        """`rewards` of each source, one for every step of the data, in common units."""
+        self.settings, self.members, self.device = settings, list(members), device
+        self._put_data(transitions, np.asarray(low, np.float64), np.asarray(high, np.float64))
+        names = list(dict.fromkeys(member.source for member in members))
+        table = np.stack([rewards[name][transitions.kept] for name in names])
+        self.rewards = self._send(table)
+        places = [names.index(member.source) for member in members]
+        self._sources = torch.tensor(places, device=device).unsqueeze(1)
+        seeds = [member.seed for member in members]
+        sizes = transitions.observations.shape[1], transitions.actions.shape[1]
+        self.agent = AGENTS[settings.algorithm](settings, *sizes, seeds=seeds, device=device)
+        self._sizes = torch.full((len(seeds),), len(transitions.rows), device=device)
+        self._numbers = self.agent.numbers * sizes[1]
+        count = settings.batch * (2 + self._numbers)
+        self._uniform = Uniform(seeds, count, stream=STREAM, device=device)
+        self.counter = torch.zeros((), dtype=torch.int64, device=device)
+        self.updates = 0
+        self._draw = self._draw_batch
+        self._capture = capture and device.type == "cuda"
+        if self._capture:
+            torch.set_float32_matmul_precision("high")
+            self.compile()
+        self._graphs: dict[bool, Callable[[], None]] = {}
+
+    def _put_data(self, transitions: Transitions, low: Array, high: Array) -> None:
+        acted_upon = transitions.observations[transitions.rows]
+        # In float32, as the data are: of millions of rows there is no room for a wider copy.
+        self.mean = acted_upon.mean(0, dtype=np.float64).astype(np.float32)
+        self.std = (acted_upon.std(0, dtype=np.float64) + _FLOOR).astype(np.float32)
+        self.observations = self._send((transitions.observations - self.mean) / self.std)
+        self.actions = self._send((transitions.actions - (high + low) / 2) / ((high - low) / 2))
+        self.terminated = self._send(transitions.terminated)
+        self.rows = torch.from_numpy(transitions.rows).to(self.device)
+
+    def _send(self, array: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(np.asarray(array, np.float32)).to(self.device)
+
+    def run_updates(self, count: int) -> None:
+        """So many updates of all members."""
+        for _ in range(count):
+            with_actor = self.agent.moves_actor(self.updates)
+            if self._capture:
+                if with_actor not in self._graphs:
+                    self._graphs[with_actor] = self._record(with_actor)
+                self._graphs[with_actor]()
+            else:
+                self._update(with_actor)
+            self.updates += 1
+
+    def _update(self, with_actor: bool) -> None:
+        self.counter += 1
+        self.agent.update(self._draw(self.counter), with_actor=with_actor)
+
+    def _draw_batch(self, counter: Tensor) -> Batch:
+        size = self.settings.batch
+        uniform = self._uniform.draw(counter)
+        # One number has 23 bits: too coarse to reach each of millions of steps equally often.
+        coarse, fine = uniform[:, :size].double(), uniform[:, size : 2 * size].double()
+        steps = to_index(coarse + (fine - 0.5) * 2.0**-23, self._sizes)
+        rows = self.rows[steps]
+        return Batch(
+            observations=self.observations[rows],
+            actions=self.actions[steps],
+            next_observations=self.observations[rows + 1],
+            terminated=self.terminated[steps],
+            rewards=self.rewards[self._sources, steps],
+            uniform=uniform[:, 2 * size :].reshape(len(self.members), size, self._numbers),
+        )
+
+    def compile(self, backend: str = "inductor") -> None:
+        """Fuse what lies between matrix products; `backend` is one of torch.compile's."""
+        self._draw = torch.compile(self._draw_batch, dynamic=False, backend=backend)
+        self.agent.compile(backend)
+
+    def _record(self, with_actor: bool) -> Callable[[], None]:
+        """Record an update; what is done on the way is undone."""
+        tensors = [self.counter, *self.agent.tensors()]
+        kept = [tensor.clone() for tensor in tensors]
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UPS):
+                self._update(with_actor)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._update(with_actor)
+        for tensor, copy in zip(tensors, kept, strict=True):
+            tensor.copy_(copy)
+        return graph.replay
+
+    @torch.no_grad()
+    def export_actors(self) -> NDArray[np.float32]:
+        """(member, number) weights for `grd_offline.actors`, which take observations as they are.
+
+        The normalisation goes into the first layer: (s - m) / d W + b = s (W / d) + (b - m / d W).
+        """
+        actor, parts = self.agent.actor, []
+        for layer, pair in enumerate(zip(actor.weights, actor.biases, strict=True)):
+            weight, bias = (part.numpy(force=True).astype(np.float64) for part in pair)
+            if layer == 0:
+                weight = weight / self.std.astype(np.float64)[:, None]
+                bias = bias - self.mean.astype(np.float64) @ weight[:, None]
+            parts += [part.reshape(len(part), -1) for part in (weight, bias)]
+        return np.concatenate(parts, 1).astype(np.float32)
+
+    def count_skipped(self) -> NDArray[np.int64]:
+        """(member,) updates left out because they were not finite."""
+        counts = [adam.skipped.view(len(self.members), -1) for adam in self.agent.adams()]
+        worst = torch.cat(counts, 1).amax(1)
+        return worst.numpy(force=True).astype(np.int64)
+
+
+def find_bounds(actions: NDArray[np.float32]) -> tuple[Array, Array]:
+    """The smallest and largest action of the data, where no environment says what they may be."""
+    low, high = actions.min(0).astype(np.float64), actions.max(0).astype(np.float64)
+    flat = np.flatnonzero(low == high)
+    if len(flat):
+        raise DataError(
+            f"dimension {flat[0]} is always {low[flat[0]]:g}: name the environment, which knows "
+            "the range of actions",
+            field="actions",
+        )
+    return low, high

@@ -1,0 +1,285 @@
+"""One update of offline policies: equations, data, members that do not see each other."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import offline_data
+import pytest
+import torch
+
+from grd_offline.actors import Actor, ActorSpec
+from grd_offline.episodes import Episode, EpisodeSet
+from grd_offline.errors import DataError
+from grd_offline.offline.data import find_units, make_transitions
+from grd_offline.offline.learner import OfflineLearner, find_bounds
+from grd_offline.offline.losses import (
+    advantage_weights,
+    expectile_loss,
+    td3bc_actor_loss,
+    weighted_imitation_loss,
+)
+from grd_offline.offline.settings import ALGORITHMS, OfflineSettings
+
+EPISODES, TRUE = offline_data.make_data(20)
+
+
+def make_settings(**changes):
+    given = {"rewards": ("true", "flipped"), "seeds": 2, "batch": 16, "hidden": (8, 8),
+             "learning_rate": 3e-3}  # fmt: skip
+    return OfflineSettings(**{**given, **changes})
+
+
+def make_learner(settings, members=None, **changes):
+    given = {"true": TRUE, "flipped": -TRUE}
+    return OfflineLearner(
+        settings,
+        members or settings.make_members(),
+        make_transitions(EPISODES),
+        given,
+        **{"low": [-1.0], "high": [1.0], "device": torch.device("cpu"), **changes},
+    )
+
+
+def test_the_loss_of_td3bc():
+    values = torch.tensor([[1.0, -3.0]])
+    chosen, actions = torch.tensor([[[0.5], [0.0]]]), torch.tensor([[[0.0], [1.0]]])
+    # mean |Q| = 2 and mean Q = -1, so the value's part is 2.5 / 2; imitation is (.25 + 1) / 2
+    loss = td3bc_actor_loss(values, chosen, actions, alpha=2.5)
+    torch.testing.assert_close(loss, torch.tensor([0.625 + 1.25]))
+
+
+def test_the_loss_of_td3bc_is_the_same_for_values_of_any_scale():
+    values = torch.randn((2, 5), generator=torch.Generator().manual_seed(0), requires_grad=True)
+    chosen = torch.zeros((2, 5, 3))
+    small = td3bc_actor_loss(values, chosen, chosen, alpha=2.5)
+    large = td3bc_actor_loss(1000 * values, chosen, chosen, alpha=2.5)
+    torch.testing.assert_close(small, large)
+    (gradient,) = torch.autograd.grad(small.sum(), values)
+    # Every value counts alike: the scale lets no gradient through.
+    torch.testing.assert_close(gradient, gradient[:, :1].expand(2, 5))
+
+
+def test_the_losses_of_iql():
+    advantages = torch.tensor([[2.0, -1.0]])
+    torch.testing.assert_close(
+        expectile_loss(advantages, expectile=0.7), torch.tensor([(0.7 * 4 + 0.3 * 1) / 2])
+    )
+    weights = advantage_weights(torch.tensor([[0.5, -1.0, 100.0]]), temperature=3.0)
+    np.testing.assert_allclose(weights.numpy()[0], [np.exp(1.5), np.exp(-3.0), 100.0], rtol=1e-6)
+    chosen, actions = torch.zeros((1, 2, 2)), torch.tensor([[[1.0, 2.0], [3.0, 0.0]]])
+    loss = weighted_imitation_loss(chosen, actions, torch.tensor([[2.0, 1.0]]))
+    torch.testing.assert_close(loss, torch.tensor([(2 * 5.0 + 9.0) / 2]))
+
+
+def test_the_expectile_lies_where_it_should():
+    """The minimum over one number for all: the expectile of the sample, by its definition."""
+    sample = np.random.default_rng(0).normal(size=200)
+    grid = np.linspace(-2, 2, 801)
+    advantages = torch.tensor(sample[None] - grid[:, None])
+    losses = expectile_loss(advantages, expectile=0.7)
+    found = grid[int(losses.argmin())]
+    above, below = sample[sample > found] - found, found - sample[sample <= found]
+    assert 0.7 * above.sum() == pytest.approx(0.3 * below.sum(), rel=0.05)
+
+
+def make_episode(length, *, states=2, final=True, terminated=False, truncated=True):
+    flags = np.zeros((2, length), bool)
+    flags[:, -1] = terminated, truncated
+    observations = np.arange((length + final) * states, dtype=np.float32).reshape(-1, states)
+    actions = np.linspace(-1, 1, length, dtype=np.float32)[:, None]
+    return Episode(
+        observations, actions, np.zeros(length), flags[0], flags[1], np.ones(length, bool)
+    )
+
+
+def test_transitions_know_what_follows_and_what_ends():
+    episodes = EpisodeSet.from_episodes(
+        [
+            make_episode(3),
+            make_episode(2, terminated=True, truncated=False),
+            make_episode(2, final=False),
+            make_episode(2, final=False, terminated=True, truncated=False),
+        ]
+    )
+    transitions = make_transitions(episodes)
+    # The last step of the third episode is left out: nobody knows what followed.
+    assert transitions.kept.tolist() == [0, 1, 2, 3, 4, 5, 7, 8]
+    assert transitions.terminated.tolist() == [0, 0, 0, 0, 1, 0, 0, 1]
+    np.testing.assert_array_equal(
+        transitions.actions, np.concatenate([e.actions for e in episodes])[transitions.kept]
+    )
+    here, after = (
+        transitions.observations[rows] for rows in (transitions.rows, transitions.rows + 1)
+    )
+    np.testing.assert_array_equal(here[:3], episodes[0].observations[:-1])
+    np.testing.assert_array_equal(after[:3], episodes[0].observations[1:])
+    np.testing.assert_array_equal(after[5], episodes[2].observations[1])
+
+
+def test_what_cannot_be_learned_from_is_refused():
+    one = EpisodeSet.from_episodes([make_episode(1, final=False)])
+    with pytest.raises(DataError, match="no step of which it is known what followed"):
+        make_transitions(one)
+    choices = EpisodeSet.from_episodes([make_episode(3)], discrete_actions=True)
+    with pytest.raises(DataError, match="actions: expected continuous ones"):
+        make_transitions(choices)
+    with pytest.raises(DataError, match="actions: dimension 1 is always 2"):
+        find_bounds(np.array([[0.0, 2.0], [1.0, 2.0]], np.float32))
+
+
+def test_returns_span_the_longest_episode():
+    rewards = np.array([1.0, 1.0, 2.0, 3.0, 3.0])
+    for terminated, shift in ((False, 2.0), (True, 0.0)):
+        last = make_episode(3, terminated=terminated, truncated=not terminated)
+        episodes = EpisodeSet.from_episodes([make_episode(2), last])
+        # Returns of 2 and 8. The mean goes only where nothing but the clock ends episodes.
+        assert find_units(rewards, episodes) == (shift, 3 / 6)
+    _, scale = find_units(np.array([1.0, 3.0, 4.0, 0.0, 0.0]), episodes)
+    assert scale == pytest.approx(1 / 1.6248076)
+    assert find_units(np.zeros(5), episodes) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_member_in_a_group_equals_it_alone(algorithm):
+    settings = make_settings(algorithm=algorithm)
+    members = settings.make_members()
+    group = make_learner(settings)
+    group.run_updates(20)
+    weights = group.export_actors()
+    assert not np.allclose(weights[0], weights[1], atol=1e-3)
+    assert not np.allclose(weights[0], weights[2], atol=1e-4)
+    for index, member in enumerate(members):
+        alone = make_learner(settings, [member])
+        alone.run_updates(20)
+        np.testing.assert_allclose(
+            alone.export_actors()[0], weights[index], rtol=1e-4, atol=1e-5, err_msg=member.name
+        )
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_the_same_seed_gives_the_same_weights(algorithm):
+    settings = make_settings(algorithm=algorithm)
+    first, second = make_learner(settings), make_learner(settings)
+    for one in (first, second):
+        one.run_updates(5)
+    np.testing.assert_array_equal(first.export_actors(), second.export_actors())
+
+
+def test_members_of_a_seed_start_alike_and_see_the_same_batches():
+    learner = make_learner(make_settings())
+    weights = learner.export_actors()
+    np.testing.assert_array_equal(weights[0], weights[2])
+    batch = learner._draw_batch(learner.counter)
+    assert torch.equal(batch.observations[1], batch.observations[3])
+    assert torch.equal(batch.rewards[1], -batch.rewards[3])
+    assert not torch.equal(batch.observations[0], batch.observations[1])
+
+
+def test_batches_hold_steps_that_belong_together_all_equally_often():
+    settings = make_settings(rewards=("true",), seeds=1, batch=4000)
+    learner = make_learner(settings)
+    batch = learner._draw_batch(learner.counter)
+    place, following = (
+        part[0, :, 0] * learner.std[0] + learner.mean[0]
+        for part in (batch.observations.double(), batch.next_observations.double())
+    )
+    torch.testing.assert_close(batch.rewards[0].double(), -(place**2), rtol=1e-4, atol=1e-4)
+    moved = (place + 0.5 * batch.actions[0, :, 0].double()).clamp(-3, 3)
+    torch.testing.assert_close(following, moved, rtol=1e-4, atol=1e-4)
+    counts = np.unique(batch.observations[0, :, 1].numpy(), return_counts=True)[1]
+    assert len(counts) == 400
+    assert counts.mean() == 10
+    assert counts.var() == pytest.approx(10, rel=0.4)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(("terminated", "value"), [(True, 1.0), (False, 2.0)])
+def test_values_go_on_after_a_time_limit_and_not_after_an_end(algorithm, terminated, value):
+    """A reward of 1 at every step, discount 1/2: worth 2 if it goes on for ever, 1 if it ends."""
+    episode = make_episode(1, terminated=terminated, truncated=not terminated)
+    constant = Episode(
+        np.zeros((2, 2)), episode.actions, episode.rewards, episode.terminations,
+        episode.truncations, episode.delivered,
+    )  # fmt: skip
+    settings = make_settings(
+        algorithm=algorithm, rewards=("one",), seeds=1, discount=0.5, learning_rate=2e-2,
+        target_rate=0.5,
+    )  # fmt: skip
+    learner = OfflineLearner(
+        settings, settings.make_members(), make_transitions(EpisodeSet.from_episodes([constant])),
+        {"one": np.ones(1)}, low=[-1.0], high=[1.0], device=torch.device("cpu"),
+    )  # fmt: skip
+    learner.run_updates(150)
+    agent = learner.agent
+    with torch.no_grad():
+        values = agent._value(agent.critic, torch.zeros(1, 1, 2), torch.full((1, 1, 1), -1.0))
+    np.testing.assert_allclose(values.flatten(), value, atol=0.1)
+
+
+def test_a_policy_takes_observations_as_they_are():
+    settings = make_settings(rewards=("true",))
+    learner = make_learner(settings, low=[-4.0], high=[2.0])
+    learner.run_updates(10)
+    raw = np.random.default_rng(0).normal(3.0, 5.0, (7, 2)).astype(np.float32)
+    normalised = torch.from_numpy(((raw - learner.mean) / learner.std).astype(np.float32))
+    with torch.no_grad():
+        expected = learner.agent.act(normalised.expand(2, 7, 2)).numpy() * 3.0 - 1.0
+    spec = ActorSpec("deterministic", (2, 8, 8, 1), (-4.0,), (2.0,))
+    for weights, actions in zip(learner.export_actors(), expected, strict=True):
+        np.testing.assert_allclose(Actor(spec, weights).act_many(raw), actions, atol=1e-5)
+
+
+def test_a_member_whose_rewards_are_not_finite_is_skipped_alone():
+    settings = make_settings(seeds=1)
+    learner, healthy = make_learner(settings), make_learner(settings)
+    learner.rewards[0] = torch.nan
+    for one in (learner, healthy):
+        one.run_updates(6)
+    assert learner.count_skipped().tolist() == [6, 0]
+    np.testing.assert_array_equal(learner.export_actors()[1], healthy.export_actors()[1])
+
+
+TRACED = """
+import numpy as np
+from test_offline_learner import ALGORITHMS, make_learner, make_settings
+
+for algorithm in ALGORITHMS:
+    settings = make_settings(algorithm=algorithm, rewards=("true",), seeds=1)
+    plain, traced = make_learner(settings), make_learner(settings)
+    traced.compile("aot_eager")
+    for learner in (plain, traced):
+        learner.run_updates(4)
+    np.testing.assert_allclose(plain.export_actors(), traced.export_actors(), rtol=1e-4, atol=1e-6)
+print("equal")
+"""
+
+
+def test_traced_updates_equal_plain_ones():
+    """What is recorded on an accelerator, traced here without making kernels of it."""
+    result = subprocess.run(
+        [sys.executable, "-c", TRACED],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        env={**os.environ, "PYTHONPATH": os.path.dirname(__file__), "OMP_NUM_THREADS": "1"},
+    )
+    assert result.stdout == "equal\n", result.stderr[-3000:]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"algorithm": "bc"}, "algorithm: expected iql or td3bc, got 'bc'"),
+        ({"rewards": ()}, "rewards: expected at least one reward source"),
+        ({"rewards": ("true", "true")}, "rewards: the same source twice"),
+        ({"rewards": ("../true",)}, "rewards: expected letters"),
+        ({"seeds": 0}, "seeds: expected a whole number of at least 1, got 0"),
+        ({"discount": 1.5}, "discount: expected more than 0 and at most 1, got 1.5"),
+        ({"alpha": 0.0}, "alpha: expected more than 0"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(changes, words):
+    with pytest.raises(DataError, match=words):
+        make_settings(**changes)

@@ -1,0 +1,429 @@
+"""Offline runs from start to end: policies that beat their data, files, commands, judgement."""
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import offline_data
+import point_mass
+import pytest
+
+from grd_offline import DecomposeSettings, decompose_file, open_recording, read_truth
+from grd_offline.actors import load_actor_about
+from grd_offline.cli import main, offline_live
+from grd_offline.errors import DataError
+from grd_offline.figures import draw_run, read_run
+from grd_offline.formats import Header, Leaf, Record, write_dataset
+from grd_offline.offline.data import load_data
+from grd_offline.offline.judge import Found, Scores, find_rewards, judge_sources
+from grd_offline.offline.run import Checkpoint, OfflineRun
+from grd_offline.offline.run_folder import OfflineFolder
+from grd_offline.offline.settings import ALGORITHMS, OfflineSettings
+from grd_offline.online.run_folder import EVALUATION_COLUMNS, read_rows
+
+COMMAND = str(Path(sys.executable).with_name("grd-offline"))
+EPISODES, TRUE = offline_data.make_data(100)
+
+
+@pytest.fixture(autouse=True)
+def _register():
+    point_mass.register()
+
+
+class Done(NamedTuple):
+    """How a command ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def run_command(folder, *arguments):
+    """In this process, which has everything loaded already."""
+    given, before = [str(argument) for argument in arguments], (sys.argv, os.getcwd())
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        try:
+            sys.argv = ["grd-offline", *given]
+            os.chdir(folder)
+            with pytest.raises(SystemExit) as stopped:
+                main(given)
+        finally:
+            sys.argv = before[0]
+            os.chdir(before[1])
+    return Done(stopped.value.code, out.getvalue(), err.getvalue())
+
+
+def make_settings(**changes):
+    given = {
+        "rewards": ("true",), "environment": point_mass.ID, "seeds": 2, "updates": 600,
+        "batch": 64, "discount": 0.9, "hidden": (32, 32), "learning_rate": 3e-3,
+        "eval_every": 300, "eval_episodes": 20,
+    }  # fmt: skip
+    return OfflineSettings(**{**given, **changes})
+
+
+class Keeper:
+    """Keeps the checkpoints of a run."""
+
+    def __init__(self):
+        self.checkpoints = []
+
+    def on_progress(self, run):
+        pass
+
+    def on_checkpoint(self, run, checkpoint):
+        self.checkpoints.append(checkpoint)
+
+
+BEHAVIOUR, BETTER_HALF = -23.7, -8.6
+"""Mean return of the data, and of the half that acts with some sense."""
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_policies_beat_the_better_half_of_their_data(algorithm):
+    returns = [float(r.sum()) for r in np.split(TRUE, np.cumsum(EPISODES.lengths)[:-1])]
+    assert np.mean(returns) == pytest.approx(BEHAVIOUR, abs=0.1)
+    assert np.mean(returns[1::2]) == pytest.approx(BETTER_HALF, abs=0.1)
+    keeper = Keeper()
+    settings = make_settings(algorithm=algorithm)
+    with OfflineRun(settings, EPISODES, {"true": TRUE}, workers=0, observers=[keeper]) as run:
+        run.train()
+    assert [checkpoint.step for checkpoint in keeper.checkpoints] == [300, 600]
+    assert keeper.checkpoints[-1].returns.shape == (2, 20)
+    assert keeper.checkpoints[-1].returns.mean(1).max() < 0
+    assert keeper.checkpoints[-1].returns.mean(1).min() > -7.0
+
+
+def test_rewards_that_do_not_fit_the_data_are_refused():
+    for rewards, words in (
+        ({}, "no rewards called 'true'; there are: none"),
+        ({"true": TRUE[1:]}, r"true: expected shape \(2000,\), one for every step"),
+        ({"true": np.full(len(TRUE), np.nan)}, "true: nan or infinite"),
+    ):
+        with pytest.raises(DataError, match=words):
+            OfflineRun(make_settings(), EPISODES, rewards, workers=0)
+    with pytest.raises(DataError, match="Pendulum-v1: expected 2 numbers, as in the data, got 3"):
+        OfflineRun(make_settings(environment="Pendulum-v1"), EPISODES, {"true": TRUE}, workers=0)
+
+
+def test_a_run_that_is_stopped_keeps_its_policies(tmp_path):
+    files, keeper = OfflineFolder(tmp_path / "run"), Keeper()
+    settings = make_settings(seeds=1, environment=None)
+    with OfflineRun(settings, EPISODES, {"true": TRUE}, observers=[files, keeper]) as run:
+        files.create(run, data={}, command=["x"], workers=0, device="cpu")
+        run.train(lambda: run.step >= 340)
+    assert [checkpoint.step for checkpoint in keeper.checkpoints] == [300, 340]
+    folder = tmp_path / "run" / "members" / "true-seed0" / "policies"
+    assert sorted(path.name for path in folder.iterdir()) == ["step-000000300", "step-000000340"]
+    actor, about = load_actor_about(folder / "step-000000340")
+    np.testing.assert_array_equal(actor.weights, keeper.checkpoints[-1].weights[0])
+    assert about["mean_return"] is None
+    # Without an environment actions reach as far as those of the data.
+    actions = np.concatenate([episode.actions for episode in EPISODES])
+    assert actor.spec.low == tuple(actions.min(0).tolist())
+    with pytest.raises(DataError, match="exists already"):
+        files.check_free()
+
+
+def write_file(path, *, truth=True, delay="end", episodes=None, true=None, final=True):
+    """The point mass as a file of ours."""
+    episodes, true = (EPISODES, TRUE) if episodes is None else (episodes, true)
+    parts = np.split(true, np.cumsum(episodes.lengths)[:-1])
+    records = [
+        Record(
+            {"": episode.observations if final else episode.observations[:-1]},
+            {"": episode.actions},
+            rewards if delay == "step" else episode.rewards,
+            episode.terminations,
+            episode.truncations,
+            extras={"true_rewards": rewards} if truth else {},
+        )
+        for episode, rewards in zip(episodes, parts, strict=True)
+    ]
+    leaf = Leaf("", (2,), "float32"), Leaf("", (1,), "float32")
+    write_dataset(path, Header((leaf[0],), (leaf[1],), delay=delay), records)
+
+
+def test_the_sources_that_a_file_holds(tmp_path):
+    write_file(tmp_path / "data.h5")
+    data = load_data(tmp_path / "data.h5")
+    np.testing.assert_allclose(data.rewards["true"], TRUE)
+    observed = np.concatenate([episode.rewards for episode in EPISODES])
+    np.testing.assert_allclose(data.rewards["observed"], observed)
+    assert data.behaviour_return == pytest.approx(BEHAVIOUR, abs=0.1)
+    with pytest.raises(DataError, match="not relabelled: decompose them first; there are: observ"):
+        data.find("relabelled")
+    write_file(tmp_path / "untrue.h5", truth=False)
+    with pytest.raises(DataError, match="no true rewards: collect them with --keep-true-rewards"):
+        load_data(tmp_path / "untrue.h5").find("true")
+
+
+def test_rewards_at_every_step_are_the_truth(tmp_path):
+    write_file(tmp_path / "steps.h5", truth=False, delay="step")
+    data = load_data(tmp_path / "steps.h5")
+    np.testing.assert_allclose(data.find("true"), TRUE, rtol=1e-6)
+    np.testing.assert_allclose(
+        data.find("observed"), np.concatenate([e.rewards for e in EPISODES]), rtol=1e-5
+    )
+    assert not data.episodes[0].delivered[:-1].any()
+    assert "the true ones here" in data.warnings[0]
+
+
+@pytest.fixture(scope="module")
+def relabelled(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    write_file(folder / "data.h5")
+    decompose_file(folder / "data.h5", folder / "data-grd", DecomposeSettings(seed=3))
+    return folder / "data-grd" / "relabelled.h5"
+
+
+def test_a_decomposition_is_judged_by_what_it_writes(relabelled):
+    data = load_data(relabelled)
+    assert set(data.rewards) == {"relabelled", "observed", "true"}
+    original = load_data(relabelled.parent.parent / "data.h5")
+    np.testing.assert_array_equal(data.rewards["observed"], original.rewards["observed"])
+    found = find_rewards(original, "grd", seed=3)
+    np.testing.assert_allclose(found.rewards, data.rewards["relabelled"], rtol=1e-4, atol=1e-4)
+    assert found.about["against_truth"]["pearson"] > 0.95
+    with pytest.raises(DataError, match="are relabelled already: judge the original"):
+        find_rewards(data, "grd")
+
+
+SMALL = (
+    *("--env", "Factored", "--env-arg", "length=12", "--env-arg", "states=5"),
+    *("--env-arg", "actions=2"),
+)
+FEW = ("--seeds", 1, "--updates", 40, "--batch", 16, "--eval-every", 10, "--workers", 0)
+
+
+@pytest.fixture(scope="module")
+def factored(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("factored")
+    done = run_command(
+        folder, "collect", *SMALL, "--episodes", 40, "--keep-true-rewards", "--out", "data.h5"
+    )
+    assert done.returncode == 0, done.stderr
+    return folder / "data.h5"
+
+
+def test_the_command_leaves_a_run_that_other_commands_use(factored, tmp_path):
+    result = run_command(
+        tmp_path, "train-offline", factored, *SMALL, *FEW, "--rewards", "observed,true",
+        "--algo", "td3bc", "--eval-episodes", 2, "--out", "run",
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert "wrote run: 40 updates of 2 members" in result.stdout
+    assert "update 40  true (1 seed): return" in result.stderr
+    settings = json.loads((tmp_path / "run/settings.json").read_text())
+    assert settings["settings"]["algorithm"] == "td3bc"
+    assert settings["environment"] == "grd/Factored-v0"
+    assert settings["command"][:2] == ["grd-offline", "train-offline"]
+    assert settings["versions"]["torch"]
+    rows = read_rows(tmp_path / "run/evaluations.csv")
+    assert list(rows[0]) == list(EVALUATION_COLUMNS)
+    assert [(row["step"], row["member"]) for row in rows[-2:]] == [
+        ("40", "observed-seed0"), ("40", "true-seed0"),
+    ]  # fmt: skip
+    assert float(rows[-1]["correlation"]) == pytest.approx(1.0)
+    assert abs(float(rows[-2]["correlation"])) < 0.5
+    best = max(float(row["mean_return"]) for row in rows if row["group"] == "true")
+    _, about = load_actor_about(tmp_path / "run/members/true-seed0/policies/best")
+    assert about["mean_return"] == pytest.approx(best)
+
+    record = read_run(tmp_path / "run")
+    (axes,) = draw_run(record, "return")["return"].axes
+    assert axes.get_xlabel() == "updates"
+    assert run_command(tmp_path, "plot", "run").stdout == "wrote run/plots/return.png\n"
+
+    collected = run_command(
+        tmp_path, "collect", *SMALL, "--policy", "run/members/true-seed0", "--checkpoints", "last",
+        "--episodes", 2, "--out", "more.h5",
+    )  # fmt: skip
+    assert collected.returncode == 0, collected.stderr
+    with open_recording(tmp_path / "more.h5") as recording:
+        episode = recording.load(1)
+    actor, _ = load_actor_about(tmp_path / "run/members/true-seed0/policies/step-000000040")
+    np.testing.assert_allclose(
+        episode.actions[""], actor.act_many(episode.observations[""][:-1]), atol=1e-5
+    )
+
+
+def test_without_an_environment_nothing_is_evaluated(relabelled, tmp_path):
+    result = run_command(
+        tmp_path, "train-offline", relabelled, "--seeds", 1, "--updates", 20, "--eval-every", 20,
+        "--batch", 8,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert "note: no --env: policies are trained and saved, not evaluated" in result.stderr
+    run = tmp_path / "runs" / "data-grd-iql"
+    assert result.stdout == f"wrote {run.relative_to(tmp_path)}: 20 updates of 1 members\n"
+    assert read_rows(run / "evaluations.csv") == []
+    assert (run / "members/relabelled-seed0/policies/step-000000020/model.safetensors").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("train-offline", "data.h5"), "data.h5: rewards: the data are not relabelled"),
+        (("train-offline", "data.h5", "--env", "Hoper"), "did you mean Hopper-v5"),
+        (
+            ("train-offline", "data.h5", "--rewards", "true", "--env", "CartPole-v1"),
+            "expected a bounded one-dimensional Box of floats, got Discrete(2)",
+        ),
+        (("train-offline", "data.h5", "--rewards", "best"), "expected relabelled, observed, true"),
+        (("train-offline", "none.h5"), "none.h5"),
+        (("judge", "data.h5"), "Missing option '--env'"),
+        (("judge", "data.h5", "--env", "Hopper"), "Hopper-v5: expected 5 numbers, as in the data"),
+        (("judge", "data.h5", "--env", "Hopper", "--methods", "magic"), "got 'magic'"),
+        (("judge", "data.h5", "--env", "Hopper", "--methods", "grd,grd"), "none twice"),
+        (("judge", "data.h5", "--env", "Hopper", "--updates", "0"), "updates: expected a whole"),
+    ],
+)
+def test_mistakes_end_in_one_line(factored, arguments, words):
+    result = run_command(factored.parent, *arguments)
+    assert result.returncode == 2
+    assert words in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert not (factored.parent / "runs").exists()
+
+
+def test_judging_methods(factored, tmp_path):
+    result = run_command(
+        tmp_path, "judge", factored, *SMALL, *FEW, "--methods", "grd,uniform", "--seeds", 2,
+        "--eval-episodes", 3, "--out", "out",
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    verdict = json.loads((tmp_path / "out/judge.json").read_text())
+    names = ["true", "observed", "grd", "uniform"]
+    assert [one["source"] for one in verdict["verdicts"]] == names
+    rows = read_rows(tmp_path / "out/run/evaluations.csv")
+    for one in verdict["verdicts"]:
+        for seed, score in enumerate(one["scores"]):
+            means = [
+                float(row["mean_return"])
+                for row in rows
+                if row["member"] == f"{one['source']}-seed{seed}"
+            ]
+            assert len(means) == 4
+            assert score == pytest.approx(np.mean(means[-3:]))
+        assert one["mean_return"] == pytest.approx(np.mean(one["scores"]))
+        assert one["std_return"] == pytest.approx(np.std(one["scores"]))
+        assert one["source"] in result.stdout
+    true = np.concatenate(read_truth(factored))
+    uniform = np.repeat(true.reshape(40, 12).mean(1), 12)
+    of = {one["source"]: one for one in verdict["verdicts"]}
+    assert of["uniform"]["pearson"] == pytest.approx(np.corrcoef(uniform, true)[0, 1], abs=1e-4)
+    assert of["true"]["pearson"] == pytest.approx(1.0)
+    assert verdict["data_mean_return"] == pytest.approx(true.sum() / 40)
+    assert verdict["command"][1] == "judge"
+    assert verdict["settings"]["updates"] == 40
+    assert verdict["sources"]["grd"]["fit"]
+    with (tmp_path / "out/judge.csv").open(newline="") as file:
+        table = list(csv.DictReader(file))
+    assert [row["source"] for row in table] == names
+    assert float(table[3]["pearson"]) == of["uniform"]["pearson"]
+
+    refused = run_command(tmp_path, "judge", factored, *SMALL, "--out", "out")
+    assert refused.returncode == 2
+    assert "out: exists already" in refused.stderr
+    # Once more, and with fewer beside them: the same again.
+    run_command(
+        tmp_path, "judge", factored, *SMALL, *FEW, "--methods", "uniform", "--no-observed",
+        "--seeds", 2, "--eval-episodes", 3, "--out", "again",
+    )  # fmt: skip
+    again = json.loads((tmp_path / "again/judge.json").read_text())
+    assert [one["source"] for one in again["verdicts"]] == ["true", "uniform"]
+    for one in again["verdicts"]:
+        assert one["scores"] == pytest.approx(of[one["source"]]["scores"], rel=1e-3)
+
+
+def test_judging_without_the_truth_tells_returns_alone(tmp_path):
+    episodes, true = offline_data.make_data(12)
+    write_file(tmp_path / "data.h5", truth=False, episodes=episodes, true=true)
+    result = run_command(
+        tmp_path, "judge", "data.h5", "--env", point_mass.ID, "--methods", "uniform",
+        "--no-observed", "--out", "out", *FEW,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert "the data hold no true rewards (collect --keep-true-rewards" in result.stderr
+    (verdict,) = json.loads((tmp_path / "out/judge.json").read_text())["verdicts"]
+    assert verdict["source"] == "uniform"
+    assert verdict["pearson"] is verdict["share_of_true"] is verdict["share_of_gain"] is None
+
+
+def test_shares_of_what_the_truth_reaches(tmp_path):
+    write_file(tmp_path / "data.h5")
+    data = load_data(tmp_path / "data.h5")
+    settings = make_settings(rewards=("true", "other"))
+    found = {
+        "true": Found(TRUE, {"against_truth": {"pearson": 1.0}}),
+        "other": Found(TRUE, {"against_truth": {"pearson": 0.5}}),
+    }
+    scores = Scores()
+    for low in (100.0, -4.0, -6.0, -5.0):  # the first is not among the last three
+        returns = np.array([[low], [low], [2 * low], [2 * low + 2]])
+        scores.on_checkpoint(None, Checkpoint(1, np.zeros(1), returns, np.ones((4, 1), int)))
+    scores.on_checkpoint(None, Checkpoint(2, np.zeros(1)))
+    true, other = judge_sources(settings, scores.compute(), data, found)
+    assert true.scores == (-5.0, -5.0)
+    assert other.scores == (-10.0, -8.0)
+    assert (other.mean, other.spread, other.pearson) == (-9.0, 1.0, 0.5)
+    # A share of a negative return would say nothing; one of the gain over the data does.
+    assert other.share_of_true is None
+    base = data.behaviour_return
+    assert other.share_of_gain == pytest.approx((-9 - base) / (-5 - base))
+    assert true.share_of_gain == 1.0
+    good = judge_sources(settings, np.array([10.0, 10.0, 4.0, 6.0]), data, found)
+    assert good[1].share_of_true == 0.5
+
+
+def test_ctrl_c_keeps_what_there_is(factored, tmp_path):
+    process = subprocess.Popen(
+        [
+            *(COMMAND, "train-offline", factored, *SMALL, "--rewards", "true", "--seeds", "1"),
+            *("--updates", "1000000", "--batch", "16", "--eval-every", "10", "--workers", "0"),
+            *("--eval-episodes", "1", "--out", "run"),
+        ],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    table, deadline = tmp_path / "run/evaluations.csv", time.monotonic() + 100
+    while time.monotonic() < deadline and (not table.exists() or not read_rows(table)):
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=100)
+    assert process.returncode == 130
+    assert "stopped at update" in output
+    step = int(output.split("stopped at update ")[1].split(":")[0].replace(",", ""))
+    folder = tmp_path / "run/members/true-seed0/policies"
+    assert (folder / f"step-{step:09d}").is_dir()
+    assert (folder / "best").is_dir()
+
+
+def test_the_panel_shows_every_source():
+    from rich.console import Console
+
+    settings = make_settings(rewards=("true", "other"), seeds=1, updates=40, eval_every=20)
+    with OfflineRun(settings, EPISODES, {"true": TRUE, "other": -TRUE}, workers=0) as run:
+        standing = offline_live.OfflineStanding(run, OfflineFolder(Path("runs/x")))
+        run.observers.append(standing)
+        run.train()
+        console = Console(width=80, file=open(os.devnull, "w"), record=True)  # noqa: SIM115
+        with console.file:
+            console.print(offline_live.draw_panel(standing, 80))
+    text = console.export_text()
+    assert "update 40 of 40" in text
+    for group in standing.groups:
+        (line,) = [line for line in text.splitlines() if f"│ {group.name} " in line]
+        assert f"{group.last.mean:.2f}"[:4] in line
+        assert len(group.curve) == 2
