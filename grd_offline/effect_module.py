@@ -17,6 +17,7 @@ class EffectModule(torch.nn.Module):
     tables: torch.Tensor
     weights: torch.Tensor
     offset: torch.Tensor
+    columns: torch.Tensor
 
     def __init__(
         self,
@@ -29,7 +30,8 @@ class EffectModule(torch.nn.Module):
         """`effects`: inputs and size of each; `arrays`: low, high, tables and weights."""
         super().__init__()
         kind = dtype if dtype is not None else torch.get_default_dtype()
-        self.columns = list(columns)
+        chosen = torch.tensor(list(columns), dtype=torch.int64)
+        self.register_buffer("columns", chosen, persistent=False)
         self.effects = list(effects)
         for name, array in arrays.items():
             # Where a value lies on its grid is found in float64: the rest may be less exact.
@@ -48,7 +50,8 @@ class EffectModule(torch.nn.Module):
             given.append(next_observations)
         inputs = torch.cat(given, -1).to(self.low.dtype)[..., self.columns]
         features = self.place(inputs)  # (..., input, feature)
-        rewards = self.offset.expand(inputs.shape[:-1])
+        # A sum over no columns is zero, and keeps a way for gradients where no effect is left.
+        rewards = self.offset + inputs[..., :0].sum(-1).to(self.offset.dtype)
         start = 0
         for effect, size in self.effects:
             value = self.weights[start : start + size ** len(effect)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self, cast
 
@@ -79,8 +80,15 @@ class ConstantFunction:
         read = _ConfigReader(config, cls.kind)
         states, actions = read.whole("states"), read.whole("actions")
         read.done()
-        check_tensors({"value": ((1,), "float64")}, tensors)
+        check_tensors(cls.expected_tensors(config), tensors)
         return cls(float(tensors["value"][0]), states=states, actions=actions)
+
+    @classmethod
+    def expected_tensors(
+        cls, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]] | None = None
+    ) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Type and shape of every tensor."""
+        return {"value": ("float64", (1,))}
 
 
 class _ConstantReward(nn.Module):
@@ -93,7 +101,8 @@ class _ConstantReward(nn.Module):
     def forward(
         self, observations: Tensor, actions: Tensor, next_observations: Tensor | None = None
     ) -> Tensor:
-        return self.value.expand(observations.shape[:-1])
+        # A sum over no columns is zero, and gives gradients a way: they are zero, not missing.
+        return self.value + observations[..., :0].sum(-1).to(self.value.dtype)
 
 
 class NetworkReward(nn.Module):
@@ -138,7 +147,7 @@ class NetworkReward(nn.Module):
             if next_observations is None:
                 raise ValueError("next_observations: expected them, this reward depends on them")
             columns.append(next_observations - observations)
-        inputs = torch.cat(columns, -1)[..., self.columns]
+        inputs = torch.cat(columns, -1)[..., self.columns].to(self.mean.dtype)
         rows = ((inputs - self.mean) / self.std).flatten(0, -2)
         members = rows.expand(len(self.mask), *rows.shape)
         rewards = cast(Tensor, self.net(members, self.mask.unsqueeze(1))).mean(0)
@@ -179,8 +188,8 @@ class NetworkFunction:
         return rewards
 
     def torch(self) -> nn.Module:
-        """The module, frozen; gradients flow to its inputs."""
-        return self.module
+        """A frozen copy of the module; gradients flow to its inputs."""
+        return copy.deepcopy(self.module)
 
     def config(self) -> dict[str, Any]:
         """Plain JSON: kind and sizes of the net."""
@@ -212,16 +221,28 @@ class NetworkFunction:
 
         Sizes are compared with the tensors before any memory is taken for them.
         """
+        check_tensors(cls.expected_tensors(config), tensors)
+        if (tensors["std"] <= 0).any():
+            raise ValueError("tensors: std: expected numbers above 0")
         build, states, actions = _read_network(config, cls.kind)
-        try:
-            with torch.device("meta"):
-                expected = {k: (tuple(v.shape), "float32") for k, v in build().state_dict().items()}
-        except RuntimeError as error:
-            raise ValueError(f"config: sizes: {str(error).splitlines()[0]}") from error
-        check_tensors(expected, tensors)
-        module = build()
+        # A new net draws its first weights; whoever loads one must not lose random numbers to it.
+        with torch.random.fork_rng(devices=[]):
+            module = build()
         module.load_state_dict({name: torch.tensor(value) for name, value in tensors.items()})
         return cls(module, states=states, actions=actions)
+
+    @classmethod
+    def expected_tensors(
+        cls, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]] | None = None
+    ) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Type and shape of every tensor, without taking memory for them."""
+        build, _, _ = _read_network(config, cls.kind)
+        try:
+            with torch.device("meta"):
+                state = build().state_dict()
+        except RuntimeError as error:
+            raise ValueError(f"config: sizes: {str(error).splitlines()[0]}") from error
+        return {name: ("float32", tuple(value.shape)) for name, value in state.items()}
 
 
 def export_network(
@@ -296,7 +317,9 @@ class _ConfigReader:
     def choice(self, name: str, known: tuple[str, ...]) -> str:
         value = self._take(name)
         if value not in known:
-            raise ValueError(f"config: {name}: expected one of {', '.join(known)}, got {value!r}")
+            raise ValueError(
+                f"config: {name}: expected one of {', '.join(known)}, got {value!r:.40}"
+            )
         return str(value)
 
     def whole(self, name: str) -> int:
@@ -305,7 +328,9 @@ class _ConfigReader:
     def wholes(self, name: str) -> tuple[int, ...]:
         values = self._take(name)
         if not isinstance(values, list | tuple) or len(values) > 16:
-            raise ValueError(f"config: {name}: expected at most 16 whole numbers, got {values!r}")
+            raise ValueError(
+                f"config: {name}: expected at most 16 whole numbers, got {values!r:.40}"
+            )
         return tuple(self._check_whole(name, value) for value in values)
 
     def indices(self, name: str, below: int) -> tuple[int, ...]:
@@ -320,7 +345,7 @@ class _ConfigReader:
     def flag(self, name: str) -> bool:
         value = self._take(name)
         if not isinstance(value, bool):
-            raise ValueError(f"config: {name}: expected true or false, got {value!r}")
+            raise ValueError(f"config: {name}: expected true or false, got {value!r:.40}")
         return value
 
     def done(self) -> None:
@@ -330,15 +355,15 @@ class _ConfigReader:
     @staticmethod
     def _check_whole(name: str, value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 2**20:
-            raise ValueError(f"config: {name}: expected a whole number from 1, got {value!r}")
+            raise ValueError(f"config: {name}: expected a whole number from 1, got {value!r:.40}")
         return value
 
 
 def check_tensors(
-    expected: Mapping[str, tuple[tuple[int, ...], str]], tensors: Mapping[str, NDArray[Any]]
+    expected: Mapping[str, tuple[str, tuple[int, ...]]], tensors: Mapping[str, NDArray[Any]]
 ) -> None:
     """ValueError naming the first tensor that is missing, unknown, misshapen or not finite."""
-    for name, (shape, dtype) in expected.items():
+    for name, (dtype, shape) in expected.items():
         if name not in tensors:
             raise ValueError(f"tensors: {name}: missing")
         value = tensors[name]
