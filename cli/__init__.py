@@ -12,6 +12,7 @@ from .collect import collect
 from .convert import convert
 from .decompose import decompose
 from .evaluate import evaluate
+from .export import export
 from .inspect import inspect
 from .plot import plot
 from .relabel import relabel
@@ -27,6 +28,7 @@ from .train_online import train_online
       grd-offline inspect hc.h5
       grd-offline decompose hc.h5
       grd-offline convert hc.h5 hc-minari --to minari
+      grd-offline export hc-grd --to onnx
       grd-offline train-online --env Walker2d
       grd-offline plot runs/Walker2d-grd
     """,
@@ -36,7 +38,17 @@ def cli() -> None:
     """Find out, from nothing but how well each episode went, which steps deserve the credit."""
 
 
-for command in (collect, convert, decompose, evaluate, inspect, plot, relabel, train_online):
+for command in (
+    collect,
+    convert,
+    decompose,
+    evaluate,
+    export,
+    inspect,
+    plot,
+    relabel,
+    train_online,
+):
     cli.add_command(command)
 
 

@@ -50,8 +50,9 @@ class EffectModule(torch.nn.Module):
             given.append(next_observations)
         inputs = torch.cat(given, -1).to(self.low.dtype)[..., self.columns]
         features = self.place(inputs)  # (..., input, feature)
-        # A sum over no columns is zero, and keeps a way for gradients where no effect is left.
-        rewards = self.offset + inputs[..., :0].sum(-1).to(self.offset.dtype)
+        rewards = self.offset.expand(inputs.shape[:-1])
+        if not self.effects:  # gradients are zero then, not missing
+            rewards = rewards + 0 * observations[..., 0].to(rewards.dtype)
         start = 0
         for effect, size in self.effects:
             value = self.weights[start : start + size ** len(effect)]

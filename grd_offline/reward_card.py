@@ -51,6 +51,7 @@ def write_card(
         *_chosen(action_names, masks["action_mask"]),
     ]
     compact = _chosen(observation_names, masks["compact_mask"])
+    states, actions = len(observation_names), len(action_names)
     known = {*_DATA, *_FIT, *_QUALITY}
     other = {name: name for name in about if name not in known}
     following = ", next_observations" if needs_next else ""
@@ -77,8 +78,7 @@ from grd_offline import RewardModel
 {code}
 ```
 
-Observations are (N, {len(observation_names)}), actions (N, {len(action_names)}), both in the units \
-of the data; discrete
+Observations are (N, {states}), actions (N, {actions}), both in the units of the data; discrete
 actions are one-hot. `model.compact_mask` says which dimensions a policy needs.
 
 | | |

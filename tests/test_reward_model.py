@@ -162,7 +162,7 @@ def test_what_is_not_known_of_the_spread_is_not_made_up(tmp_path):
 
 
 @kinds
-def test_the_card_tells_and_names_cannot_break_it(kind, tmp_path):
+def test_the_card_tells_and_names_cannot_break_it(kind, tmp_path, monkeypatch):
     make_model(kind).save(tmp_path / "model")
     card = (tmp_path / "model" / "README.md").read_text()
     assert "<b>" not in card
@@ -171,11 +171,13 @@ def test_the_card_tells_and_names_cannot_break_it(kind, tmp_path):
     assert f"| fit | {kind} |" in card
     assert "| R² on the returns of episodes held out | 0.9877 |" in card
     code = card.split("```python\n")[1].split("```")[0].replace("this folder", "model")
-    steps = "import numpy as np\nobservations = next_observations = np.zeros((3, 5))\n"
-    run(
-        f"{steps}actions = np.zeros((3, 2))\n{code}\nassert len(rewards) == len(spread) == 3",
-        tmp_path,
-    )
+    monkeypatch.chdir(tmp_path)
+    observations, actions, following = make_steps(3)
+    names = {"observations": observations, "actions": actions, "next_observations": following}
+    exec(code, names)
+    expected = make_model(kind).predict(observations, actions, following)
+    np.testing.assert_array_equal(names["rewards"], expected)
+    assert names["spread"].shape == (3,)
 
 
 def run(code, folder):
