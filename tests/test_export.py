@@ -18,7 +18,6 @@ from grd_offline import DataError
 from grd_offline.cli import cli
 from grd_offline.export import draw_steps, export_model
 
-
 kinds = pytest.mark.parametrize("kind", reward_models.FUNCTIONS)
 NAMES = ("observations", "actions", "next_observations")
 

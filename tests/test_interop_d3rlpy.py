@@ -1,5 +1,9 @@
 """d3rlpy pins another Gymnasium: `make test-d3rlpy` runs this in an environment of its own."""
 
+import runpy
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import worlds
@@ -94,3 +98,12 @@ def test_iql_trains_on_relabelled_data(tmp_path):
     assert after.shape == episode.actions.shape
     assert np.isfinite(after).all()
     assert (after != before).any()
+
+
+def test_the_example_runs(tmp_path, monkeypatch, capfd):
+    root = Path(__file__).parent.parent
+    decompose_file(root / "datasets" / "sample.h5", tmp_path / "sample-grd", DecomposeSettings())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["d3rlpy_iql", "sample-grd"])
+    runpy.run_path(str(root / "examples" / "d3rlpy_iql.py"), run_name="__main__")
+    assert "an action for each of" in capfd.readouterr().out
