@@ -7,13 +7,9 @@ import gymnasium
 from grd_offline import CompactObservation, LearnedReward, VectorLearnedReward
 
 folder = sys.argv[1] if len(sys.argv) > 1 else "sample-grd"
-WORLD = {
-    "states": 6,
-    "actions": 2,
-    "reward_states": 2,
-    "reward_actions": 1,
-    "indirect": 1,
-}  # that of datasets/sample.h5
+# The world of datasets/sample.h5.
+SIZES = {"states": 6, "actions": 2, "reward_states": 2, "reward_actions": 1, "indirect": 1}
+WORLD = {**SIZES, "min_length": 30, "length": 40}
 
 
 def main() -> None:

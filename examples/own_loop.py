@@ -1,4 +1,4 @@
-"""The reward inside a loop of one's own: batches of data in numpy, gradients to actions in torch."""
+"""The reward inside a loop of one's own: batches in numpy, gradients to actions in torch."""
 
 import sys
 
@@ -22,10 +22,11 @@ def main() -> None:
     # A policy that climbs the reward of the next step: gradients flow through the model.
     reward = model.torch()
     observations, _, following = (torch.from_numpy(part) for part in steps)
+    scaled = (observations - observations.mean(0)) / observations.std(0)
     policy = torch.nn.Linear(observations.shape[1], steps[1].shape[1])
     optimiser = torch.optim.Adam(policy.parameters(), 0.03)
     for step in range(61):
-        gain = reward(observations, torch.tanh(policy(observations)), following).mean()
+        gain = reward(observations, torch.tanh(policy(scaled)), following).mean()
         optimiser.zero_grad()
         (-gain).backward()
         optimiser.step()
