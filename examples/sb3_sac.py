@@ -17,7 +17,7 @@ WORLD = {**SIZES, "min_length": 30, "length": 40}
 def main() -> None:
     venv = make_vec_env(lambda: gymnasium.make("grd/Factored-v0", **WORLD), n_envs=2, seed=0)
     agent = SAC("MlpPolicy", LearnedRewardVecEnv(venv, folder), learning_starts=100, seed=0)
-    agent.learn(400)
+    agent.learn(260)
     returns = [float(episode["r"]) for episode in agent.ep_info_buffer or ()]
     print(f"{len(returns)} episodes, mean true return {sum(returns) / len(returns):.2f}")
 

@@ -1,5 +1,6 @@
 """d3rlpy pins another Gymnasium: `make test-d3rlpy` runs this in an environment of its own."""
 
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -107,3 +108,14 @@ def test_the_example_runs(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(sys, "argv", ["d3rlpy_iql", "sample-grd"])
     runpy.run_path(str(root / "examples" / "d3rlpy_iql.py"), run_name="__main__")
     assert "an action for each of" in capfd.readouterr().out
+
+
+def test_the_snippet_on_the_page_runs(tmp_path, monkeypatch):
+    root = Path(__file__).parent.parent
+    decompose_file(root / "datasets" / "sample.h5", tmp_path / "sample-grd", DecomposeSettings())
+    monkeypatch.chdir(tmp_path)
+    page = (root / "docs" / "interop.md").read_text()
+    (snippet,) = (s for s in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "d3rlpy" in s)
+    names = {}
+    exec(snippet, names)
+    assert len(names["dataset"].episodes) == 20

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Self, cast
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import numpy as np
 import torch
@@ -224,25 +225,21 @@ class NetworkFunction:
         check_tensors(cls.expected_tensors(config), tensors)
         if (tensors["std"] <= 0).any():
             raise ValueError("tensors: std: expected numbers above 0")
-        build, states, actions = _read_network(config, cls.kind)
+        plan = _read_network(config, cls.kind)
         # A new net draws its first weights; whoever loads one must not lose random numbers to it.
-        with torch.random.fork_rng(devices=[]):
-            module = build()
+        before = torch.get_rng_state()
+        module = plan.build()
+        torch.set_rng_state(before)
         module.load_state_dict({name: torch.tensor(value) for name, value in tensors.items()})
-        return cls(module, states=states, actions=actions)
+        return cls(module, states=plan.states, actions=plan.actions)
 
     @classmethod
     def expected_tensors(
         cls, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]] | None = None
     ) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Type and shape of every tensor, without taking memory for them."""
-        build, _, _ = _read_network(config, cls.kind)
-        try:
-            with torch.device("meta"):
-                state = build().state_dict()
-        except RuntimeError as error:
-            raise ValueError(f"config: sizes: {str(error).splitlines()[0]}") from error
-        return {name: ("float32", tuple(value.shape)) for name, value in state.items()}
+        shapes_of = _read_network(config, cls.kind).shapes
+        return {name: ("float32", shape) for name, shape in shapes_of.items()}
 
 
 def export_network(
@@ -272,9 +269,17 @@ def _cut_block(part: NDArray[np.float32], start: int) -> Tensor:
     return torch.from_numpy(block)
 
 
-def _read_network(
-    config: Mapping[str, Any], kind: str
-) -> tuple[Callable[[], NetworkReward], int, int]:
+class _NetworkPlan(NamedTuple):
+    """What a config asks for: checked, and nothing of it made yet."""
+
+    build: Callable[[], NetworkReward]
+    shapes: dict[str, tuple[int, ...]]
+    """Of every tensor that the module will have."""
+    states: int
+    actions: int
+
+
+def _read_network(config: Mapping[str, Any], kind: str) -> _NetworkPlan:
     read = _ConfigReader(config, kind)
     states, actions, members = read.whole("states"), read.whole("actions"), read.whole("members")
     uses_next = read.flag("uses_next")
@@ -282,14 +287,29 @@ def _read_network(
     inputs = len(columns)
     net = read.choice("net", ("pair", "dense"))
     make: Callable[[], RewardNet | PairRewardNet]
+    shapes: dict[str, tuple[int, ...]] = {
+        "mask": (members, inputs),
+        "mean": (inputs,),
+        "std": (inputs,),
+        "offset": (1,),
+        "scale": (1,),
+    }
     if net == "pair":
         features = read.whole("features")
+        total = inputs * features
+        each = (members, 1, inputs, features)
+        shapes |= dict.fromkeys(("net.rates", "net.shifts", "net.centre"), each)
+        shapes |= {"net.main": (members, 1, total), "net.pairs": (members, total, total)}
+        shapes["net.constant"] = (members, 1)
 
         def make() -> PairRewardNet:
             return PairRewardNet(members, inputs, features=features)
     else:
         hidden = read.wholes("hidden")
         activation = read.choice("activation", ("relu", "silu", "tanh"))
+        for layer, (rows, columns_out) in enumerate(pairwise((inputs, *hidden, 1))):
+            shapes[f"net.stack.weights.{layer}"] = (members, rows, columns_out)
+            shapes[f"net.stack.biases.{layer}"] = (members, 1, columns_out)
 
         def make() -> RewardNet:
             return RewardNet(members, inputs, hidden=hidden, activation=activation)
@@ -299,7 +319,7 @@ def _read_network(
     def build() -> NetworkReward:
         return NetworkReward(make(), members=members, columns=columns, uses_next=uses_next)
 
-    return build, states, actions
+    return _NetworkPlan(build, shapes, states, actions)
 
 
 class _ConfigReader:
