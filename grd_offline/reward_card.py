@@ -68,7 +68,8 @@ def write_card(
     code = "\n".join(f"{line:{width}}  # {what}" if what else line for line, what in usage)
     return f"""# Reward model
 
-The reward of a step, learned from returns of whole episodes: {_KINDS[kind]}. Made by grd-offline.
+The reward of a step, learned from returns of whole episodes by grd-offline:
+{_KINDS[kind]}.
 
 ## Use
 
@@ -94,7 +95,7 @@ actions are one-hot. `model.compact_mask` says which dimensions a policy needs.
 
 ## How it was fitted
 
-{_table(about, _FIT | other)}
+{_ONLINE if "member" in about else ""}{_table(about, _FIT | other)}
 
 ## How good it is
 
@@ -106,6 +107,10 @@ episode. Adding h(next state) - h(state) changes every step and no return. Far f
 """
 
 
+_ONLINE = """By `grd-offline train-online`, from the returns of the policy's own episodes while it was
+trained. Every setting is in `settings.json` of the run, three folders up.
+
+"""
 _FAR = {
     "effects": "the\nreward is that of the nearest data",
     "network": "the\nreward is whatever the networks make of it",
@@ -128,7 +133,7 @@ def _table(about: Mapping[str, Any], labels: Mapping[str, str]) -> str:
         for name, label in labels.items()
         if about.get(name) is not None
     ]
-    return "\n".join(["| | |", "|---|---|", *rows]) if rows else "Not known."
+    return "\n".join(["| | |", "|---|---|", *rows]) if rows else "Nothing more is known."
 
 
 def _told(value: Any) -> str:

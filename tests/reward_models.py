@@ -104,6 +104,28 @@ def make_model(kind, **changes):
     )
 
 
+def make_sized(states, actions, mask=None):
+    """A quadratic of an environment's sizes."""
+    rng = np.random.default_rng(0)
+    size = states + actions
+    function = QuadraticFunction(
+        states=states,
+        mean=np.zeros(size),
+        std=np.ones(size),
+        constant=0.1,
+        linear=rng.normal(size=size),
+        products=rng.normal(size=(size, size)),
+    )
+    return RewardModel(
+        function=function,
+        observation_names=tuple(f"s{i}" for i in range(states)),
+        action_names=tuple(f"a{i}" for i in range(actions)),
+        state_mask=np.ones(states, np.int64),
+        action_mask=np.ones(actions, np.int64),
+        compact_mask=np.ones(states, np.int64) if mask is None else np.array(mask),
+    )
+
+
 def make_steps(count=50, seed=0):
     """Observations, actions and next observations, float32; some beyond the effects' grids."""
     rng = np.random.default_rng(seed)

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 import torch
 import worlds
+from reward_models import make_sized
 from stable_baselines3 import SAC
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv
-from test_interop_gymnasium import make_model
 from torchrl.data import LazyTensorStorage, ReplayBuffer, SliceSampler
 from torchrl.envs import GymEnv, TransformedEnv
 from torchrl.envs.utils import check_env_specs
@@ -165,11 +165,11 @@ def test_the_transform_relabels_what_a_buffer_gives(decomposed):
 
 
 def test_the_transform_pays_in_an_environment():
-    env = TransformedEnv(GymEnv("Pendulum-v1"), LearnedRewardTransform(make_model(3, 1)))
+    env = TransformedEnv(GymEnv("Pendulum-v1"), LearnedRewardTransform(make_sized(3, 1)))
     check_env_specs(env)
     env.set_seed(0)
     rollout = env.rollout(10)
-    expected = make_model(3, 1).predict(rollout["observation"], rollout["action"])
+    expected = make_sized(3, 1).predict(rollout["observation"], rollout["action"])
     np.testing.assert_allclose(rollout["next", "reward"][:, 0], expected, rtol=1e-4)
     plain = GymEnv("Pendulum-v1")
     plain.set_seed(0)
@@ -205,7 +205,7 @@ def test_sb3_pairs_are_those_of_the_step():
 
 def test_sb3_trains_on_the_learned_reward():
     """A short SAC run on HalfCheetah: what it stores is the model's reward of its own steps."""
-    model = make_model(17, 6)
+    model = make_sized(17, 6)
     venv = make_vec_env(
         "HalfCheetah-v5", wrapper_class=LearnedReward, wrapper_kwargs={"model": model}
     )

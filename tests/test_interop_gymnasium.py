@@ -13,6 +13,7 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import FlattenObservation
+from reward_models import make_sized
 
 from grd_offline import (
     CompactObservation,
@@ -24,36 +25,14 @@ from grd_offline import (
     write_dataset,
 )
 from grd_offline.collect import CollectSettings, collect
-from grd_offline.decompose.quadratic import QuadraticFunction
 
 point_mass.register()
 counting.register()
 
 
-def make_model(states, actions, mask=None):
-    rng = np.random.default_rng(0)
-    size = states + actions
-    function = QuadraticFunction(
-        states=states,
-        mean=np.zeros(size),
-        std=np.ones(size),
-        constant=0.1,
-        linear=rng.normal(size=size),
-        products=rng.normal(size=(size, size)),
-    )
-    return RewardModel(
-        function=function,
-        observation_names=tuple(f"s{i}" for i in range(states)),
-        action_names=tuple(f"a{i}" for i in range(actions)),
-        state_mask=np.ones(states, np.int64),
-        action_mask=np.ones(actions, np.int64),
-        compact_mask=np.ones(states, np.int64) if mask is None else np.array(mask),
-    )
-
-
 @pytest.fixture
 def folder(tmp_path):
-    make_model(2, 1, mask=[1, 0]).save(tmp_path / "reward_model")
+    make_sized(2, 1, mask=[1, 0]).save(tmp_path / "reward_model")
     return tmp_path
 
 
@@ -93,7 +72,7 @@ def test_it_passes_gymnasiums_check(folder):
     for make in (
         lambda: LearnedReward(gymnasium.make(point_mass.ID), str(folder)),
         lambda: CompactObservation(gymnasium.make(point_mass.ID), str(folder)),
-        lambda: LearnedReward(gymnasium.make("HalfCheetah-v5"), make_model(17, 6)),
+        lambda: LearnedReward(gymnasium.make("HalfCheetah-v5"), make_sized(17, 6)),
     ):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -178,7 +157,7 @@ def test_nested_observations_and_discrete_actions_are_laid_out_as_in_datasets(tm
     with open_recording(tmp_path / "nested.h5") as recording:
         record = recording.load(0)
 
-    model = make_model(10, 2)
+    model = make_sized(10, 2)
     envs = VectorLearnedReward(SyncVectorEnv([Nested] * 3), model)
     batch = envs._reward.flatten_observations(record.observations, 6)
     np.testing.assert_array_equal(batch, episode.observations)

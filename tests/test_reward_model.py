@@ -180,6 +180,23 @@ def test_the_card_tells_and_names_cannot_break_it(kind, tmp_path, monkeypatch):
     assert names["spread"].shape == (3,)
 
 
+def test_the_card_of_an_online_run_says_so(tmp_path):
+    about = {"environment": "Hopper-v5", "member": "grd-seed0", "step": 20000}
+    make_model("quadratic", about=about, step_std=None).save(tmp_path / "model")
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert "| member of an online training run | grd-seed0 |" in card
+    assert "| environment steps of training until then | 20,000 |" in card
+    assert "By `grd-offline train-online`" in card
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@kinds
+def test_the_module_moves_to_a_device(kind):
+    model, steps = make_model(kind), make_steps()
+    rewards = model.torch().to("cuda")(*(torch.tensor(part, device="cuda") for part in steps))
+    np.testing.assert_allclose(rewards.cpu(), model.predict(*steps), atol=2e-5, rtol=1e-5)
+
+
 def run(code, folder):
     done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
