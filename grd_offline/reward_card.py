@@ -107,8 +107,8 @@ episode. Adding h(next state) - h(state) changes every step and no return. Far f
 """
 
 
-_ONLINE = """By `grd-offline train-online`, from the returns of the policy's own episodes while it was
-trained. Every setting is in `settings.json` of the run, three folders up.
+_ONLINE = """By `grd-offline train-online`, from the returns of the policy's own episodes, while that
+was trained. Every setting is in `settings.json` of the run, three folders up.
 
 """
 _FAR = {
