@@ -107,7 +107,7 @@ episode. Adding h(next state) - h(state) changes every step and no return. Far f
 """
 
 
-_ONLINE = """By `grd-offline train-online`, from the returns of the policy's own episodes, while that
+_ONLINE = """By `grd-offline train-online`, from the returns of a policy's own episodes while it
 was trained. Every setting is in `settings.json` of the run, three folders up.
 
 """
