@@ -13,7 +13,7 @@ import click
     Examples:
       grd-offline export hc-grd --to onnx
       grd-offline export hc-grd --to torch-export --out reward.pt2
-      grd-offline export runs/walker/members/grd-closed-form-s0 --to onnx
+      grd-offline export runs/walker/members/grd-closed-form-seed0 --to onnx
     """
 )
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
@@ -28,7 +28,7 @@ import click
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
-    help="What to write.  [default: reward.onnx or reward.pt2 in DIR]",
+    help="What to write.  [default: DIR plus .onnx or .pt2, beside DIR]",
 )
 def export(folder: Path, layout: str, out: Path | None) -> None:
     """Write the reward model in DIR as one file that needs no grd-offline to run.
@@ -41,7 +41,10 @@ def export(folder: Path, layout: str, out: Path | None) -> None:
     from grd_offline.reward_model import RewardModel
 
     model = RewardModel.load(folder)
-    done = export_model(model, out or folder / f"reward{FORMATS[layout]}", layout)
+    # Beside it, not in it: a folder of results is replaced as a whole when it is made again.
+    place = folder if folder.name not in ("", "..") else folder.resolve()
+    target = out or place.with_name(f"{place.name}{FORMATS[layout]}")
+    done = export_model(model, target, layout)
     shapes = ", ".join(f"{name} (N, {columns})" for name, columns in done.inputs.items())
     click.echo(f"wrote {done.path}: {shapes} -> rewards (N,)")
     if done.difference is None:

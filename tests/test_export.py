@@ -105,11 +105,12 @@ def test_the_command_says_what_it_wrote(tmp_path):
     assert done.exit_code == 0, done.output
     first, second = done.output.splitlines()
     assert first == (
-        f"wrote {tmp_path}/grd/reward.pt2: observations (N, 5), actions (N, 2), "
+        f"wrote {tmp_path}/grd.pt2: observations (N, 5), actions (N, 2), "
         "next_observations (N, 5) -> rewards (N,)"
     )
     assert second.startswith("checked on 512 steps: it differs from the model by at most")
-    assert (tmp_path / "grd" / "reward.pt2").stat().st_size > 0
+    assert (tmp_path / "grd.pt2").stat().st_size > 0
+    assert [path.name for path in (tmp_path / "grd").iterdir()] == ["reward_model"]
 
 
 def test_what_is_missing_for_onnx_is_named(tmp_path):
