@@ -38,3 +38,11 @@ test-lowest:
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/python -m pip install --quiet -c constraints-lowest.txt -e ".[dev]"
 	.venv-lowest/bin/python -m pytest -n 2
+
+# d3rlpy pins a Gymnasium of its own, so its tests run in an environment of their own.
+.PHONY: test-d3rlpy
+test-d3rlpy:
+	$(PYTHON) -m venv --clear .venv-d3rlpy
+	.venv-d3rlpy/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-d3rlpy.txt
+	.venv-d3rlpy/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	OMP_NUM_THREADS=1 .venv-d3rlpy/bin/python -m pytest tests/test_interop_d3rlpy.py

@@ -12,6 +12,7 @@ from .collect import collect
 from .convert import convert
 from .decompose import decompose
 from .evaluate import evaluate
+from .export import export
 from .inspect import inspect
 from .judge import judge
 from .plot import plot
@@ -29,6 +30,7 @@ from .train_online import train_online
       grd-offline inspect hc.h5
       grd-offline decompose hc.h5
       grd-offline convert hc.h5 hc-minari --to minari
+      grd-offline export hc-grd --to onnx
       grd-offline judge hc.h5 --env HalfCheetah
       grd-offline train-online --env Walker2d
       grd-offline plot runs/Walker2d-grd
@@ -40,8 +42,17 @@ def cli() -> None:
 
 
 for command in (
-    *(collect, convert, decompose, evaluate, inspect, judge, plot, relabel),
-    *(train_offline, train_online),
+    collect,
+    convert,
+    decompose,
+    evaluate,
+    export,
+    inspect,
+    judge,
+    plot,
+    relabel,
+    train_offline,
+    train_online,
 ):
     cli.add_command(command)
 

@@ -16,36 +16,50 @@ if TYPE_CHECKING:
     from grd_offline.episodes import Episode, EpisodeSet
     from grd_offline.errors import DataError, StorageError
     from grd_offline.formats import open_recording, read, read_truth, write_dataset
+    from grd_offline.interop import (
+        CompactObservation,
+        LearnedReward,
+        VectorLearnedReward,
+        to_d4rl,
+    )
     from grd_offline.reward_model import RewardModel
 
 __all__ = [
+    "CompactObservation",
     "DataError",
     "DecomposeSettings",
     "DynamicsModel",
     "Episode",
     "EpisodeSet",
+    "LearnedReward",
     "RewardModel",
     "StorageError",
+    "VectorLearnedReward",
     "decompose_file",
     "open_recording",
     "read",
     "read_truth",
+    "to_d4rl",
     "write_dataset",
 ]
 __version__ = "0.1.0"
 
 _HOMES = {
+    "CompactObservation": "interop",
     "DataError": "errors",
     "DecomposeSettings": "decomposition",
     "DynamicsModel": "dynamics_model",
     "Episode": "episodes",
     "EpisodeSet": "episodes",
+    "LearnedReward": "interop",
     "RewardModel": "reward_model",
     "StorageError": "errors",
+    "VectorLearnedReward": "interop",
     "decompose_file": "decomposition",
     "open_recording": "formats",
     "read": "formats",
     "read_truth": "formats",
+    "to_d4rl": "interop",
     "write_dataset": "formats",
 }
 

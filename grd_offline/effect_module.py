@@ -17,6 +17,7 @@ class EffectModule(torch.nn.Module):
     tables: torch.Tensor
     weights: torch.Tensor
     offset: torch.Tensor
+    columns: torch.Tensor
 
     def __init__(
         self,
@@ -29,7 +30,8 @@ class EffectModule(torch.nn.Module):
         """`effects`: inputs and size of each; `arrays`: low, high, tables and weights."""
         super().__init__()
         kind = dtype if dtype is not None else torch.get_default_dtype()
-        self.columns = list(columns)
+        chosen = torch.tensor(list(columns), dtype=torch.int64)
+        self.register_buffer("columns", chosen, persistent=False)
         self.effects = list(effects)
         for name, array in arrays.items():
             # Where a value lies on its grid is found in float64: the rest may be less exact.
@@ -49,6 +51,8 @@ class EffectModule(torch.nn.Module):
         inputs = torch.cat(given, -1).to(self.low.dtype)[..., self.columns]
         features = self.place(inputs)  # (..., input, feature)
         rewards = self.offset.expand(inputs.shape[:-1])
+        if not self.effects:  # gradients are zero then, not missing
+            rewards = rewards + 0 * observations[..., 0].to(rewards.dtype)
         start = 0
         for effect, size in self.effects:
             value = self.weights[start : start + size ** len(effect)]

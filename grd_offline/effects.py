@@ -13,11 +13,12 @@ Needs numpy, and torch only in `EffectModel.torch`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, reduce
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -54,6 +55,8 @@ class EffectCurve(NamedTuple):
 class EffectModel:
     """A reward function as a sum of effects; arrays in float64, checked when made."""
 
+    kind: ClassVar[str] = "effects"
+
     observation_names: tuple[str, ...]
     action_names: tuple[str, ...]
     columns: NDArray[np.int64]
@@ -89,11 +92,11 @@ class EffectModel:
 
     def __post_init__(self) -> None:
         self._check_effects()
-        for name, kinds in _shapes(self).items():
-            dtype: Any = np.int64 if name == "columns" else np.float64
-            value = np.ascontiguousarray(getattr(self, name), dtype)
-            if value.shape != kinds:
-                raise ValueError(f"{name}: expected shape {kinds}, got {value.shape}")
+        free = {name: np.shape(getattr(self, name)) for name in _FREE}
+        for name, shape in _shapes(self.effects, self.sizes, free).items():
+            value = np.ascontiguousarray(getattr(self, name), _DTYPES.get(name, np.float64))
+            if value.shape != shape:
+                raise ValueError(f"{name}: expected shape {shape}, got {value.shape}")
             if not np.isfinite(value).all():
                 raise ValueError(f"{name}: not finite")
             value.flags.writeable = False
@@ -110,13 +113,21 @@ class EffectModel:
             raise ValueError(f"columns: expected 0 to {width - 1}, got {self.columns.tolist()}")
         if (self.high <= self.low).any():
             raise ValueError("high: expected more than low")
+        with np.errstate(over="ignore"):
+            cells = self.tables.shape[1] / (self.high - self.low)
+        if not (np.isfinite(cells) & (cells > 0)).all():
+            raise ValueError("low, high: expected a range that can be cut into cells")
 
     def _check_effects(self) -> None:
         for effect in self.effects:
             known = effect and effect[0] >= 0 and effect[-1] < len(self.columns)
             rising = all(a < b for a, b in pairwise(effect))
             if not known or not rising or len(effect) > MAX_ORDER:
-                raise ValueError(f"effects: {effect} is not 1 to {MAX_ORDER} increasing inputs")
+                raise ValueError(
+                    f"effects: {effect!s:.80} is not 1 to {MAX_ORDER} increasing inputs"
+                )
+        if len(set(self.effects)) < len(self.effects):
+            raise ValueError("effects: expected each of them once")
 
     @property
     def needs_next(self) -> bool:
@@ -239,7 +250,7 @@ class EffectModel:
         for name in (*_ARRAYS, *tensors):
             if (name in _ARRAYS) != (name in tensors):
                 raise ValueError(f"{name}: {'missing' if name in _ARRAYS else 'unknown'} tensor")
-            dtype = np.dtype(np.int64 if name == "columns" else np.float64)
+            dtype = np.dtype(_DTYPES.get(name, np.float64))
             if tensors[name].dtype != dtype:
                 raise ValueError(f"{name}: expected {dtype}, got {tensors[name].dtype}")
         parts: dict[str, Any] = {name: float(config[name]) for name in _SCALARS} | dict(tensors)
@@ -250,6 +261,21 @@ class EffectModel:
             sizes=tuple(config["sizes"]),
             **parts,
         )
+
+    @classmethod
+    def expected_tensors(
+        cls, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
+    ) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Type and shape of every tensor: grid, features and rank are those of `shapes`."""
+        _check_config(config)
+        for name in _FREE:
+            if name not in shapes:
+                raise ValueError(f"{name}: missing tensor")
+        expected = _shapes(config["effects"], config["sizes"], shapes)
+        return {
+            name: (np.dtype(_DTYPES.get(name, np.float64)).name, shape)
+            for name, shape in expected.items()
+        }
 
     def effect_slices(self) -> Iterator[tuple[tuple[int, ...], slice]]:
         """Each effect with its place among the weights."""
@@ -362,6 +388,13 @@ class EffectModel:
         return EffectCurve(names, grids, mean.reshape(shape), std.reshape(shape), share)
 
 
+_FREE = ("columns", "tables", "factor")
+"""Arrays whose shapes say how many inputs, grid points, features and columns of F there are."""
+_DTYPES = {"columns": np.int64}
+_MAX_FEATURES = 4096
+_MAX_SPREAD = 2**28
+"""Of one input, and of all inputs times the rank of F: far beyond what a fit makes. A prediction
+takes memory for so much, which a small file must not be able to ask for."""
 _ARRAYS = ("columns", "low", "high", "tables", "weights", "centres", "factor", "shares")
 _SCALARS = (
     "constant",
@@ -384,18 +417,27 @@ def multiply_features(features: Iterable[Array]) -> Array:
     )
 
 
-def _shapes(model: EffectModel) -> dict[str, tuple[int, ...]]:
-    """What each array's shape has to be, given the number of inputs and the effects."""
-    if np.ndim(model.columns) != 1 or np.ndim(model.tables) != 3 or np.ndim(model.factor) != 2:
+def _shapes(
+    effects: Sequence[Sequence[int]], sizes: Sequence[int], free: Mapping[str, tuple[int, ...]]
+) -> dict[str, tuple[int, ...]]:
+    """What each array's shape has to be, given the effects and the shapes that are free."""
+    if [len(free[name]) for name in _FREE] != [1, 3, 2]:
         raise ValueError("columns, tables, factor: expected 1, 3 and 2 dimensions")
-    count, (grid, features) = len(model.columns), np.shape(model.tables)[1:]
+    (count,), (_, grid, features), (_, rank) = (free[name] for name in _FREE)
     if grid < 2:
         raise ValueError(f"tables: expected at least 2 grid points, got {grid}")
-    if len(model.sizes) != len(model.effects):
-        raise ValueError(f"sizes: expected {len(model.effects)}, got {len(model.sizes)}")
-    if not all(1 <= size <= features for size in model.sizes):
-        raise ValueError(f"sizes: expected 1 to {features} each, got {list(model.sizes)}")
-    weights = sum(s ** len(effect) for s, effect in zip(model.sizes, model.effects, strict=True))
+    if features > _MAX_FEATURES:
+        raise ValueError(f"tables: expected at most {_MAX_FEATURES} features, got {features}")
+    if len(sizes) != len(effects):
+        raise ValueError(f"sizes: expected {len(effects)}, got {len(sizes)}")
+    for size in sizes:
+        if not 1 <= size <= features:
+            raise ValueError(f"sizes: expected 1 to {features} each, got {size!r:.40}")
+    weights = sum(size ** len(effect) for size, effect in zip(sizes, effects, strict=True))
+    if count * features * min(rank, weights) > _MAX_SPREAD:
+        raise ValueError(
+            f"factor: {count} inputs of {features} features with rank {rank} are too many"
+        )
     return {
         "columns": (count,),
         "low": (count,),
@@ -403,31 +445,36 @@ def _shapes(model: EffectModel) -> dict[str, tuple[int, ...]]:
         "tables": (count, grid, features),
         "weights": (weights,),
         "centres": (weights,),
-        "factor": (weights, np.shape(model.factor)[1]),
-        "shares": (len(model.effects),),
+        "factor": (weights, rank),
+        "shares": (len(effects),),
     }
 
 
 def _check_config(config: Mapping[str, Any]) -> None:
     """Refuse what `config()` could not have written."""
     wanted = {"format_version", "observation_names", "action_names", "effects", "sizes", *_SCALARS}
-    for name in sorted(wanted ^ set(config)):
-        raise ValueError(f"{name}: {'missing' if name in wanted else 'unknown'} in config")
+    for name in sorted(wanted ^ (set(config) - {"kind"})):
+        reason = "missing" if name in wanted else "unknown"
+        raise ValueError(f"{name:.40}: {reason} in config")
     if config["format_version"] != FORMAT_VERSION:
         raise ValueError(
-            f"format_version: expected {FORMAT_VERSION}, got {config['format_version']!r}"
+            f"format_version: expected {FORMAT_VERSION}, got {config['format_version']!r:.40}"
         )
     for name in ("observation_names", "action_names"):
         value = config[name]
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise ValueError(f"{name}: expected a list of strings")
     if not isinstance(config["effects"], list) or not all(
-        isinstance(effect, list) and all(type(i) is int for i in effect)
+        isinstance(effect, list)
+        and 1 <= len(effect) <= MAX_ORDER
+        and all(type(i) is int for i in effect)
         for effect in config["effects"]
     ):
-        raise ValueError("effects: expected lists of whole numbers")
+        raise ValueError(f"effects: expected lists of 1 to {MAX_ORDER} whole numbers")
     if not isinstance(config["sizes"], list) or not all(type(i) is int for i in config["sizes"]):
         raise ValueError("sizes: expected a list of whole numbers")
     for name in _SCALARS:
-        if isinstance(config[name], bool) or not isinstance(config[name], int | float):
-            raise ValueError(f"{name}: expected a number, got {config[name]!r}")
+        number = config[name]
+        right = type(number) in (int, float) and abs(number) <= sys.float_info.max
+        if not right:
+            raise ValueError(f"{name}: expected a finite number, got {number!r:.40}")

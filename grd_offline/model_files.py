@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,15 @@ from grd_offline.storage import create_file, replace_folder
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 CARD = "README.md"
-_MAX_CONFIG_BYTES = 64 * 2**20
+_MAX_CONFIG_BYTES = 8 * 2**20
 _MAX_WEIGHTS_BYTES = 2**31
-_SAFETENSORS_TYPES = {"float32": "F32", "float64": "F64", "int32": "I32", "uint8": "U8"}
+_SAFETENSORS_TYPES = {
+    "float32": "F32",
+    "float64": "F64",
+    "int32": "I32",
+    "int64": "I64",
+    "uint8": "U8",
+}
 
 
 def save_model(
@@ -96,30 +104,46 @@ def read_config(path: Path, kind: str, version: int | None) -> dict[str, Any]:
 
 
 def check_size(path: Path, limit: int = _MAX_WEIGHTS_BYTES) -> None:
-    """Refuse a file that is larger than any model's."""
-    if path.stat().st_size > limit:
+    """Refuse what is no file, or larger than any model's."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise DataError("is not a regular file", file=path)
+    if status.st_size > limit:
         raise DataError(f"larger than {limit} bytes", file=path)
+
+
+def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """The shape of each tensor as the file's head has it; none of them is read."""
+    with _open_tensors(folder / WEIGHTS) as file:
+        return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
 
 
 def read_tensors(
     folder: Path, expected: Mapping[str, tuple[str, tuple[int, ...]]]
 ) -> dict[str, NDArray[Any]]:
     """The tensors, when the file holds exactly those that are expected, and finite numbers."""
-    from safetensors import SafetensorError, safe_open
-
     path = folder / WEIGHTS
-    try:
-        with safe_open(path, framework="numpy") as file:
-            _compare(file, expected, path)
-            tensors = {name: file.get_tensor(name) for name in expected}
-    except OSError as failure:
-        raise DataError(f"cannot be read: {failure.strerror or failure}", file=path) from failure
-    except SafetensorError as failure:
-        raise DataError(f"is not a safetensors file: {failure}", file=path) from failure
+    with _open_tensors(path) as file:
+        _compare(file, expected, path)
+        tensors = {name: file.get_tensor(name) for name in expected}
     for name, tensor in tensors.items():
         if not np.isfinite(tensor).all():
             raise DataError("nan or infinite", file=path, field=name)
     return tensors
+
+
+@contextmanager
+def _open_tensors(path: Path) -> Iterator[Any]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        check_size(path)
+        with safe_open(path, framework="numpy") as file:
+            yield file
+    except OSError as failure:
+        raise DataError(f"cannot be read: {failure.strerror or failure}", file=path) from failure
+    except SafetensorError as failure:
+        raise DataError(f"is not a safetensors file: {failure}", file=path) from failure
 
 
 def _compare(file: Any, expected: Mapping[str, tuple[str, tuple[int, ...]]], path: Path) -> None:

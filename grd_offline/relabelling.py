@@ -147,7 +147,7 @@ def judge(
     """A decomposition against the true rewards, on its own data or on others."""
     place = Path(folder)
     model = RewardModel.load(place)
-    source = data if data is not None else _relabelled(place)
+    source = data if data is not None else find_relabelled(place)
     tally = Tally()
     with open_recording(source) as recording:
         delay = find_delay(recording)
@@ -172,7 +172,8 @@ def judge(
     return result
 
 
-def _relabelled(folder: Path) -> Path:
+def find_relabelled(folder: Path) -> Path:
+    """The relabelled data in the folder of a decomposition."""
     for name in ("relabelled.h5", "relabelled"):
         if (folder / name).exists():
             return folder / name

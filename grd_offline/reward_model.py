@@ -10,6 +10,7 @@ names, shapes, types, finiteness and sizes are checked, and the first mismatch i
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,17 +20,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from grd_offline.effects import EffectModel
+from grd_offline.episodes import check_finite
 from grd_offline.errors import DataError
 from grd_offline.model_files import (
     CONFIG,
-    WEIGHTS,
-    as_plain,
-    check_size,
     find_model,
     holds_only_model,
     read_config,
+    read_shapes,
+    read_tensors,
     save_model,
 )
+from grd_offline.reward_card import write_card
 
 if TYPE_CHECKING:
     import torch
@@ -45,7 +47,11 @@ _MASKS = ("state_mask", "action_mask", "compact_mask")
 
 @dataclass(frozen=True, eq=False)
 class RewardModel:
-    """A reward per step as a function of the step, with its masks and its uncertainty."""
+    """A reward per step as a function of the step, with its masks and its uncertainty.
+
+    Can be called as `reward(state, action, next_state, done)`, the signature of reward functions
+    in the imitation library.
+    """
 
     function: RewardFunction
     observation_names: tuple[str, ...]
@@ -56,8 +62,9 @@ class RewardModel:
     """(action,)"""
     compact_mask: NDArray[np.int64]
     """(state,) 1 where a policy needs that dimension."""
-    step_std: float = 0.0
-    """Standard deviation of a step's reward about its prediction, where the function has none."""
+    step_std: float | None = None
+    """Standard deviation of a step's reward about its prediction, where the function has none of
+    its own; None where it is not known."""
     about: Mapping[str, Any] | None = None
     """What data, what fit, how good: plain JSON, for the card."""
 
@@ -74,11 +81,20 @@ class RewardModel:
         next_observations: ArrayLike | None = None,
         done: ArrayLike | None = None,
     ) -> Array:
-        """(N,) the reward of each step. `done` is taken for compatibility and not used."""
-        following = next_observations if self.needs_next_observations else None
-        if self.needs_next_observations and following is None:
-            raise ValueError("next_observations: expected them, this reward depends on them")
-        return self.function.predict(observations, actions, following)
+        """(N,) the reward of each step. `done` is taken for compatibility and not used.
+
+        Observations are (N, state), actions (N, action), one-hot where they are discrete choices.
+        Next observations may always be given; they are used where the reward depends on them.
+        """
+        return self.function.predict(
+            *self._check_steps(observations, actions, next_observations, done)
+        )
+
+    def __call__(
+        self, state: ArrayLike, action: ArrayLike, next_state: ArrayLike, done: ArrayLike
+    ) -> Array:
+        """`predict`, with the signature that the imitation library asks of a reward function."""
+        return self.predict(state, action, next_state, done)
 
     def uncertainty(
         self,
@@ -86,11 +102,11 @@ class RewardModel:
         actions: ArrayLike,
         next_observations: ArrayLike | None = None,
     ) -> Array:
-        """(N,) standard deviation of the true reward of each step about the prediction."""
-        following = next_observations if self.needs_next_observations else None
+        """(N,) standard deviation of the true reward about the prediction; nan if not known."""
+        steps = self._check_steps(observations, actions, next_observations)
         if isinstance(self.function, EffectModel):
-            return self.function.predict_std(observations, actions, following)
-        return np.full(len(np.asarray(observations)), self.step_std)
+            return self.function.predict_std(*steps)
+        return self._step_std(len(steps[0]))
 
     def predict_both(
         self,
@@ -99,15 +115,47 @@ class RewardModel:
         next_observations: ArrayLike | None = None,
     ) -> tuple[Array, Array]:
         """`predict` and `uncertainty` of the same steps, in less time than one after the other."""
+        steps = self._check_steps(observations, actions, next_observations)
         if isinstance(self.function, EffectModel):
-            following = next_observations if self.needs_next_observations else None
-            return self.function.predict_both(observations, actions, following)
-        rewards = self.predict(observations, actions, next_observations)
-        return rewards, np.full(len(rewards), self.step_std)
+            return self.function.predict_both(*steps)
+        return self.function.predict(*steps), self._step_std(len(steps[0]))
+
+    def _step_std(self, count: int) -> Array:
+        return np.full(count, np.nan if self.step_std is None else self.step_std)
+
+    def _check_steps(
+        self,
+        observations: ArrayLike,
+        actions: ArrayLike,
+        next_observations: ArrayLike | None,
+        done: ArrayLike | None = None,
+    ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]:
+        """The steps as arrays; without the next observations where they are not used."""
+        states, choices = len(self.observation_names), len(self.action_names)
+        first = _as_matrix("observations", observations, states, None)
+        second = _as_matrix("actions", actions, choices, len(first))
+        following = None
+        if next_observations is not None:
+            following = _as_matrix("next_observations", next_observations, states, len(first))
+        elif self.needs_next_observations:
+            raise ValueError("next_observations: expected them, this reward depends on them")
+        if done is not None and np.shape(done) != (len(first),):
+            raise ValueError(f"done: expected shape ({len(first)},), got {np.shape(done)}")
+        return first, second, following if self.needs_next_observations else None
 
     def torch(self) -> torch.nn.Module:
-        """The same as a module with gradients: (..., state), (..., action) -> (...)."""
-        return self.function.torch()
+        """The same as a module with gradients: (..., state), (..., action) -> (...).
+
+        A copy: it may be moved to any device and compiled, and the model stays as it is.
+        """
+        from grd_offline.reward_module import RewardModule
+
+        return RewardModule(
+            self.function.torch(),
+            states=len(self.observation_names),
+            actions=len(self.action_names),
+            needs_next=self.needs_next_observations,
+        )
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the folder, all or nothing."""
@@ -118,21 +166,22 @@ class RewardModel:
         """Read a saved model: its folder, or the decomposition that contains `reward_model/`."""
         path = find_model(folder, FOLDER)
         config = _read_config(path)
-        tensors = _read_tensors(path / WEIGHTS)
         try:
-            function = _build_function(config["function"], tensors)
+            kind = _find_kind(config["function"])
+            expected = kind.expected_tensors(config["function"], read_shapes(path))
+            function = kind.from_parts(config["function"], read_tensors(path, expected))
             return cls._from_config(config, function)
+        except DataError:
+            raise
         except (KeyError, TypeError, ValueError) as error:
             reason = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
             raise DataError(reason, file=path) from error
 
     @classmethod
     def _from_config(cls, config: Mapping[str, Any], function: RewardFunction) -> RewardModel:
-        observation_names = tuple(str(name) for name in config["observation_names"])
-        action_names = tuple(str(name) for name in config["action_names"])
-        step_std = float(config["step_std"])
-        if not 0 <= step_std < np.inf:
-            raise ValueError(f"step_std: expected a number of at least 0, got {step_std!r}")
+        observation_names = _read_names(config, "observation_names")
+        action_names = _read_names(config, "action_names")
+        _check_sizes(config["function"], len(observation_names), len(action_names))
         return cls(
             function=function,
             observation_names=observation_names,
@@ -140,7 +189,7 @@ class RewardModel:
             state_mask=_read_mask(config, "state_mask", len(observation_names)),
             action_mask=_read_mask(config, "action_mask", len(action_names)),
             compact_mask=_read_mask(config, "compact_mask", len(observation_names)),
-            step_std=step_std,
+            step_std=_read_std(config["step_std"]),
             about=dict(config["about"]),
         )
 
@@ -153,74 +202,78 @@ class RewardModel:
             **{field: getattr(self, field).tolist() for field in _MASKS},
             "step_std": self.step_std,
             "about": dict(self.about or {}),
-            "function": {"kind": _kind(self.function), **self.function.config()},
+            "function": {"kind": self.function.kind, **self.function.config()},
         }
 
     def _card(self) -> str:
-        inputs = [
-            *(n for n, on in zip(self.observation_names, self.state_mask, strict=True) if on),
-            *(n for n, on in zip(self.action_names, self.action_mask, strict=True) if on),
-        ]
-        listed = (
-            ", ".join(as_plain(name) for name in inputs) or "nothing: it is the same everywhere"
+        return write_card(
+            self.about or {},
+            kind=self.function.kind,
+            observation_names=self.observation_names,
+            action_names=self.action_names,
+            masks={field: getattr(self, field).tolist() for field in _MASKS},
+            needs_next=self.needs_next_observations,
+            knows_std=isinstance(self.function, EffectModel) or self.step_std is not None,
         )
-        facts = "\n".join(
-            f"| {as_plain(str(k))} | {as_plain(str(v))} |" for k, v in (self.about or {}).items()
-        )
-        following = ", next_observations" if self.needs_next_observations else ""
-        return f"""# Reward model
 
-The reward of a step, learned from returns of whole episodes. Made by grd-offline.
 
-```python
-from grd_offline import RewardModel
+def _as_matrix(name: str, values: ArrayLike, columns: int, rows: int | None) -> NDArray[Any]:
+    array = np.asarray(values)
+    if array.ndim != 2 or array.shape[1] != columns or rows not in (None, len(array)):
+        wanted = f"({'N' if rows is None else rows}, {columns})"
+        raise ValueError(f"{name}: expected shape {wanted}, got {array.shape}")
+    check_finite(array, name, array)
+    return array
 
-model = RewardModel.load("this folder")
-rewards = model.predict(observations, actions{following})      # (N,)
-spread = model.uncertainty(observations, actions{following})   # (N,) standard deviation
-module = model.torch()                                 # a module with gradients
-```
 
-Observations have {len(self.observation_names)} dimensions, actions {len(self.action_names)}.
-The reward depends on: {listed}.
-
-| | |
-|---|---|
-{facts}
-
-Rewards are known only up to what cancels over an episode: adding h(next state) - h(state) changes
-every step and no return. Far from the data, the reward is that of the nearest data.
-"""
+def _read_names(config: Mapping[str, Any], field: str) -> tuple[str, ...]:
+    names = config[field]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{field}: expected a list of strings")
+    return tuple(names)
 
 
 def _read_mask(config: Mapping[str, Any], field: str, size: int) -> NDArray[np.int64]:
-    mask = np.asarray(config[field])
-    if mask.shape != (size,) or not np.isin(mask, (0, 1)).all():
+    mask = config[field]
+    right = isinstance(mask, list) and all(type(entry) is int and entry in (0, 1) for entry in mask)
+    if not right or len(mask) != size:
         raise ValueError(f"{field}: expected {size} times 0 or 1")
-    return mask.astype(np.int64)
+    return np.array(mask, np.int64)
 
 
-def _kind(function: RewardFunction) -> str:
-    return "effects" if isinstance(function, EffectModel) else function.kind
+def _read_std(value: Any) -> float | None:
+    if value is None:
+        return None
+    if type(value) not in (int, float) or not 0 <= value <= sys.float_info.max:
+        raise ValueError(f"step_std: expected a number of at least 0 or null, got {value!r:.40}")
+    return float(value)
 
 
-def _build_function(
-    config: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]
-) -> RewardFunction:
+def _check_sizes(function: Mapping[str, Any], states: int, actions: int) -> None:
+    """The function has to be one of as many dimensions as there are names."""
+    found = (
+        (len(function["observation_names"]), len(function["action_names"]))
+        if function["kind"] == EffectModel.kind
+        else (function["states"], function["actions"])
+    )
+    if found != (states, actions):
+        raise ValueError(
+            f"function: {found[0]} state and {found[1]} action dimensions, but {states} and "
+            f"{actions} names"
+        )
+
+
+def _find_kind(config: Mapping[str, Any]) -> type[RewardFunction]:
+    """The class whose `config` this is; torch is imported only where it is needed."""
     kind = config["kind"]
-    if kind == "effects":
-        rest = {name: value for name, value in config.items() if name != "kind"}
-        return EffectModel.from_parts(rest, tensors)  # type: ignore[return-value]
-    from grd_offline.decompose.functions import ConstantFunction, NetworkFunction
-
-    if kind == "network":
-        return NetworkFunction.from_parts(config, tensors)
-    if kind == "constant":
-        return ConstantFunction.from_parts(config, tensors)
-    if kind == "quadratic":
+    if kind == EffectModel.kind:
+        return EffectModel
+    if kind in ("network", "constant", "quadratic"):
+        from grd_offline.decompose.functions import ConstantFunction, NetworkFunction
         from grd_offline.decompose.quadratic import QuadraticFunction
 
-        return QuadraticFunction.from_parts(config, tensors)
+        functions = (NetworkFunction, ConstantFunction, QuadraticFunction)
+        return next(function for function in functions if function.kind == kind)
     raise ValueError(f"kind: expected effects, network, quadratic or constant, got {kind!r:.40}")
 
 
@@ -239,18 +292,3 @@ def _read_config(folder: Path) -> dict[str, Any]:
         if not isinstance(config.get(field), dict):
             raise DataError("expected an object", file=path, field=field)
     return config
-
-
-def _read_tensors(path: Path) -> dict[str, NDArray[Any]]:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    try:
-        check_size(path)
-        return dict(load_file(path))
-    except OSError as error:
-        raise DataError(f"cannot be read: {error.strerror or error}", file=path) from error
-    except (SafetensorError, KeyError, ValueError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"is not a safetensors file: {error}", file=path) from error

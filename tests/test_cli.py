@@ -14,7 +14,10 @@ from grd_offline.formats import open_recording, write_dataset
 
 ROOT = Path(__file__).parent.parent
 SAMPLE = ROOT / "datasets" / "sample.h5"
-COMMANDS = ("collect", "convert", "decompose", "evaluate", "inspect", "judge", "plot", "relabel")
+COMMANDS = (
+    *("collect", "convert", "decompose", "evaluate", "export", "inspect", "judge", "plot"),
+    "relabel",
+)
 
 
 def run(*arguments, cwd=None, **options):

@@ -278,7 +278,7 @@ def test_prediction_refuses_other_shapes() -> None:
         ({"kind": "other"}, "kind: expected one of network, got 'other'"),
         ({"members": 3}, r"tensors: mask: expected shape \(3, "),
         ({"members": True}, "members: expected a whole number"),
-        ({"members": 2**20, "features": 2**20}, "config: sizes: "),
+        ({"members": 2**20, "features": 2**20}, "tensors: mask: expected shape"),
         ({"columns": [2, 1]}, "columns: expected ascending whole numbers from 0 to 5"),
         ({"columns": [0, 99]}, "columns: expected ascending whole numbers"),
         ({"net": "big"}, "net: expected one of pair, dense, got 'big'"),

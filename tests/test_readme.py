@@ -1,5 +1,6 @@
-"""Every snippet of the README and of the page on training online runs, in order."""
+"""Every snippet of the README and of the pages under docs runs, in order."""
 
+import importlib.util
 import os
 import re
 import shutil
@@ -7,12 +8,23 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from grd_offline.decompose.choose import GOOD_ENOUGH
 from grd_offline.decompose.paper import LAMBDAS
 from grd_offline.online.settings import BACKBONES, FITS, METHODS, OnlineSettings
 from grd_offline.online.settings import LAMBDAS as LAMBDA_NAMES
 
 ROOT = Path(__file__).parent.parent
 ONLINE = (ROOT / "docs" / "online.md").read_text()
+
+
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+
+
+def find_snippets(page):
+    """Language and text of each fence that is a program."""
+    return re.findall(r"```(sh|python)\n(.*?)```", page.read_text(), re.DOTALL)
 
 
 def run_snippet(language, snippet, folder):
@@ -26,24 +38,43 @@ def run_snippet(language, snippet, folder):
     assert done.returncode == 0, f"{snippet}\n{done.stderr}"
 
 
-def test_snippets_run(tmp_path):
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_snippets_run(page, tmp_path):
+    """In order, in a folder that holds the sample."""
     (tmp_path / "datasets").mkdir()
     shutil.copy(ROOT / "datasets" / "sample.h5", tmp_path / "datasets")
-    text = (ROOT / "README.md").read_text()
-    (command,) = re.findall(r"`(grd-offline decompose datasets/sample.h5 .*?)`", text)
-    run_snippet("sh", command, tmp_path)
-    snippets = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert len(snippets) >= 3
-    for snippet in snippets:
-        run_snippet("python", snippet, tmp_path)
+    for language, snippet in find_snippets(page):
+        # d3rlpy has an environment of its own; the tests there run this snippet.
+        if "d3rlpy" not in snippet or importlib.util.find_spec("d3rlpy"):
+            run_snippet(language, snippet, tmp_path)
+    if page.name == "online.md":
+        assert len(list(tmp_path.glob("runs/small/plots/*.png"))) == 4
 
 
-def test_snippets_on_training_online_run(tmp_path):
-    snippets = re.findall(r"```(sh|python)\n(.*?)```", ONLINE, re.DOTALL)
-    assert len(snippets) >= 5
-    for language, snippet in snippets:
-        run_snippet(language, snippet, tmp_path)
-    assert len(list(tmp_path.glob("runs/small/plots/*.png"))) == 4
+@pytest.mark.parametrize(
+    ("name", "least"), [("README.md", 4), ("online.md", 5), ("interop.md", 9), ("choosing.md", 3)]
+)
+def test_pages_have_snippets(name, least):
+    (page,) = (page for page in PAGES if page.name == name)
+    assert len(find_snippets(page)) >= least
+
+
+def test_links_between_pages_lead_somewhere():
+    for page in PAGES:
+        for target in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_figures_on_choosing_stand_in_the_benchmarks():
+    """Every figure of two digits or more after the point, as it is printed there."""
+    sources = [*(ROOT / "benchmarks").rglob("*.md"), ROOT / "benchmarks/results/quality.txt"]
+    known = "\n".join(path.read_text() for path in sources)
+    known += str(GOOD_ENOUGH)
+    figures = set(re.findall(r"(?<![\w.])\.\d{2,4}\b", (ROOT / "docs/choosing.md").read_text()))
+    assert len(figures) > 30
+    assert [
+        figure for figure in sorted(figures) if not re.search(rf"{re.escape(figure)}\b", known)
+    ] == []
 
 
 def rows(text):

@@ -1,153 +1,225 @@
-"""The reward model on disk: a round trip, gradients, and tampering refused."""
+"""The reward model: every kind of function in numpy and torch, on disk, and its card."""
 
-import json
+import inspect
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+import reward_models
 import torch
-import worlds
-from safetensors.numpy import load_file, save_file
+from reward_models import make_model, make_steps
 
 from grd_offline import DataError, RewardModel
-from grd_offline.decompose import make_decomposer
+
+kinds = pytest.mark.parametrize("kind", reward_models.FUNCTIONS)
 
 
-@pytest.fixture(scope="module")
-def episodes():
-    return worlds.make_episodes(worlds.make_world(), 40)[0]
-
-
-def make_model(episodes, fit="closed-form", **settings):
-    decomposer = make_decomposer("grd", fit, **settings)
-    decomposer.fit(episodes, rng=np.random.default_rng(0))
-    return RewardModel(
-        function=decomposer.function_,
-        observation_names=episodes.observation_names,
-        action_names=episodes.action_names,
-        state_mask=decomposer.masks_["state_to_reward"],
-        action_mask=decomposer.masks_["action_to_reward"],
-        compact_mask=np.ones(episodes.state_size, np.int64),
-        step_std=0.5,
-        about={"data": "<b>x|y</b>", "fit": fit},
-    )
-
-
-@pytest.fixture(scope="module")
-def model(episodes):
-    return make_model(episodes)
-
-
-@pytest.fixture
-def saved(model, tmp_path):
+@kinds
+def test_saved_and_loaded_is_the_same(kind, tmp_path):
+    model = make_model(kind)
     model.save(tmp_path / "model")
-    return tmp_path / "model"
-
-
-def steps(episodes):
-    return episodes[0].observations[:-1], episodes[0].actions
-
-
-def test_saved_and_loaded_is_the_same(model, saved, episodes):
-    again = RewardModel.load(saved)
-    np.testing.assert_array_equal(again.predict(*steps(episodes)), model.predict(*steps(episodes)))
-    np.testing.assert_array_equal(
-        again.uncertainty(*steps(episodes)), model.uncertainty(*steps(episodes))
-    )
-    np.testing.assert_array_equal(again.state_mask, model.state_mask)
-    assert again.about == model.about
-
-
-def test_a_network_too(episodes, tmp_path):
-    model = make_model(
-        episodes, "neural", members=2, mask_updates=5, reward_updates=5, dynamics_updates=0
-    )
-    model.save(tmp_path / "model")
+    before = torch.get_rng_state()
     again = RewardModel.load(tmp_path / "model")
-    np.testing.assert_array_equal(again.predict(*steps(episodes)), model.predict(*steps(episodes)))
-    assert (again.uncertainty(*steps(episodes)) == 0.5).all()
+    assert torch.equal(torch.get_rng_state(), before)
+    steps = make_steps()
+    np.testing.assert_array_equal(again.predict(*steps), model.predict(*steps))
+    np.testing.assert_array_equal(again.uncertainty(*steps), model.uncertainty(*steps))
+    for mask in ("state_mask", "action_mask", "compact_mask"):
+        np.testing.assert_array_equal(getattr(again, mask), getattr(model, mask))
+    assert again.about == model.about
+    assert again.needs_next_observations == kind.endswith("next")
 
 
-def test_the_folder_of_a_decomposition_will_do(model, tmp_path, episodes):
-    model.save(tmp_path / "reward_model")
-    RewardModel.load(tmp_path).predict(*steps(episodes))
+@kinds
+def test_the_folder_of_a_decomposition_will_do(kind, tmp_path):
+    make_model(kind).save(tmp_path / "reward_model")
+    assert RewardModel.load(tmp_path).predict(*make_steps()).shape == (50,)
 
 
-def test_the_module_gives_the_same_numbers_and_gradients(model, episodes):
-    observations, actions = (torch.tensor(part) for part in steps(episodes))
+@kinds
+def test_the_module_gives_the_same_numbers(kind):
+    model, steps = make_model(kind), make_steps()
+    expected = model.predict(*steps)
+    tensors = [torch.tensor(part) for part in steps]
+    rewards = model.torch()(*tensors)
+    assert rewards.dtype == torch.float32
+    np.testing.assert_allclose(rewards, expected, atol=2e-5, rtol=1e-5)
+    np.testing.assert_allclose(model.torch().float()(*tensors), expected, atol=2e-4)
+    wide = model.torch()(*(tensor.double() for tensor in tensors))
+    np.testing.assert_allclose(wide, expected, atol=2e-5, rtol=1e-5)
+    folded = model.torch()(*(tensor.reshape(5, 10, -1) for tensor in tensors))
+    np.testing.assert_array_equal(folded.flatten(), rewards)
+
+
+def test_a_quadratic_is_what_it_says():
+    function = reward_models.make_quadratic()
+    observations, actions, _ = make_steps(3)
+    z = (np.hstack([observations, actions]) - function.mean) / function.std
+    expected = [0.3 + function.linear @ row + row @ function.products @ row for row in z]
+    np.testing.assert_allclose(make_model("quadratic").predict(observations, actions), expected)
+
+
+@kinds
+def test_gradients_agree_with_finite_differences(kind):
+    """Away from the corners of the tables, at which a slope is not defined."""
+    module = make_model(kind).torch().double()
+    steps = [torch.tensor(part, dtype=torch.float64).requires_grad_() for part in make_steps(4)]
+    if not kind.endswith("next"):
+        steps = steps[:2]
+    assert torch.autograd.gradcheck(module, steps)
+    observations = steps[0]
+    (gradient,) = torch.autograd.grad(module(*steps).sum(), observations)
+    assert bool(gradient.abs().sum() > 0) == (kind != "constant")
+
+
+def test_no_gradient_where_the_reward_does_not_depend():
+    observations, actions = (torch.tensor(part) for part in make_steps()[:2])
     observations.requires_grad_()
-    rewards = model.torch()(observations, actions)
-    np.testing.assert_allclose(
-        rewards.detach(), model.predict(*steps(episodes)), atol=1e-4, rtol=1e-4
+    make_model("effects").torch()(observations, actions).sum().backward()
+    assert (observations.grad.abs().sum(0) > 0).tolist() == [True, False, False, True, False]
+
+
+def test_modules_compile():
+    """In a process of its own: the checks of shapes that tests switch on cannot be compiled."""
+    code = (
+        "import numpy as np, torch\nimport reward_models as made\n"
+        "steps = [torch.tensor(part) for part in made.make_steps()]\n"
+        "for kind in made.FUNCTIONS:\n"
+        "    module = made.make_model(kind).torch()\n"
+        "    compiled = torch.compile(module, fullgraph=True, backend='eager')\n"
+        "    np.testing.assert_allclose(compiled(*steps), module(*steps), atol=1e-6)\n"
+        "    print(kind)\n"
     )
-    rewards.sum().backward()
-    used = observations.grad.abs().sum(0) > 0
-    assert (used.numpy() <= model.state_mask.astype(np.bool_)).all()
-    assert used.any()
+    assert run(code, Path(__file__).parent).split() == list(reward_models.FUNCTIONS)
 
 
-def test_the_card_says_how_to_use_it_and_names_cannot_break_it(saved):
-    card = (saved / "README.md").read_text()
-    assert "RewardModel.load" in card
+@kinds
+def test_the_module_is_a_copy(kind):
+    model, steps = make_model(kind), make_steps()
+    before = model.predict(*steps)
+    module = model.torch()
+    for tensor in (*module.buffers(), *module.parameters()):
+        if tensor.is_floating_point():
+            assert not tensor.requires_grad
+            tensor.data.fill_(7)
+    module.to("meta")
+    np.testing.assert_array_equal(model.predict(*steps), before)
+
+
+@kinds
+def test_wrong_shapes_are_refused_with_both_counts(kind):
+    model = make_model(kind)
+    observations, actions, following = make_steps()
+    for call in (model.predict, model.uncertainty, model.predict_both):
+        with pytest.raises(
+            ValueError, match=r"observations: expected shape \(N, 5\), got \(50, 2\)"
+        ):
+            call(actions, actions, following)
+        with pytest.raises(ValueError, match=r"observations: expected shape \(N, 5\), got \(5,\)"):
+            call(observations[0], actions[0], following[0])
+        with pytest.raises(ValueError, match=r"actions: expected shape \(50, 2\), got \(49, 2\)"):
+            call(observations, actions[1:], following)
+        with pytest.raises(ValueError, match=r"next_.*: expected shape \(50, 5\), got \(49, 5\)"):
+            call(observations, actions, following[1:])
+    with pytest.raises(ValueError, match=r"done: expected shape \(50,\), got \(50, 1\)"):
+        model.predict(observations, actions, following, np.zeros((50, 1)))
+    with pytest.raises(DataError, match="observations: nan at step 3, dimension 1"):
+        model.predict(
+            np.where(np.indices((50, 5))[0] * 5 + np.indices((50, 5))[1] == 16, np.nan, 0),
+            actions,
+            following,
+        )
+    module, tensors = model.torch(), [torch.tensor(part) for part in make_steps()]
+    both = torch.cat(tensors[:2], -1)
+    # As many columns as expected, but not the right ones.
+    with pytest.raises(ValueError, match=r"observations: expected shape \(50, 5\), got \(50, 6\)"):
+        module(both[:, :6], both[:, 6:], tensors[2])
+    with pytest.raises(ValueError, match=r"actions: expected shape \(50, 2\), got \(1, 2\)"):
+        module(tensors[0], tensors[1][:1], tensors[2])
+    if kind.endswith("next"):
+        for call, steps in ((model.predict, make_steps()), (module, tensors)):
+            with pytest.raises(ValueError, match="next_observations: expected them"):
+                call(*steps[:2])
+
+
+def test_it_is_a_reward_function_of_imitation():
+    """reward(state, action, next_state, done) -> (batch,), by position or by name."""
+    model, (states, actions, following) = make_model("effects-next"), make_steps()
+    assert list(inspect.signature(model).parameters) == ["state", "action", "next_state", "done"]
+    expected = model.predict(states, actions, following)
+    done = np.zeros(50, np.bool_)
+    np.testing.assert_array_equal(model(states, actions, following, done), expected)
+    np.testing.assert_array_equal(model.predict(states, actions, following, done), expected)
+
+
+def test_what_is_not_known_of_the_spread_is_not_made_up(tmp_path):
+    model = make_model("quadratic", step_std=None)
+    model.save(tmp_path / "model")
+    assert np.isnan(RewardModel.load(tmp_path / "model").uncertainty(*make_steps())).all()
+    assert "nan: not known of this model" in (tmp_path / "model" / "README.md").read_text()
+
+
+@kinds
+def test_the_card_tells_and_names_cannot_break_it(kind, tmp_path, monkeypatch):
+    make_model(kind).save(tmp_path / "model")
+    card = (tmp_path / "model" / "README.md").read_text()
     assert "<b>" not in card
+    assert "| the reward depends on | s0, s3, a0 |" in card
+    assert "| the compact state | s0, s2, s3 |" in card
+    assert f"| fit | {kind} |" in card
+    assert "| R² on the returns of episodes held out | 0.9877 |" in card
+    code = card.split("```python\n")[1].split("```")[0].replace("this folder", "model")
+    monkeypatch.chdir(tmp_path)
+    observations, actions, following = make_steps(3)
+    names = {"observations": observations, "actions": actions, "next_observations": following}
+    exec(code, names)
+    expected = make_model(kind).predict(observations, actions, following)
+    np.testing.assert_array_equal(names["rewards"], expected)
+    assert names["spread"].shape == (3,)
 
 
-def test_needs_torch_numpy_and_safetensors_only(saved):
+def test_the_card_of_an_online_run_says_so(tmp_path):
+    about = {"environment": "Hopper-v5", "member": "grd-seed0", "step": 20000}
+    make_model("quadratic", about=about, step_std=None).save(tmp_path / "model")
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert "| member of an online training run | grd-seed0 |" in card
+    assert "| environment steps of training until then | 20,000 |" in card
+    assert "By `grd-offline train-online`" in card
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@kinds
+def test_the_module_moves_to_a_device(kind):
+    model, steps = make_model(kind), make_steps()
+    rewards = model.torch().to("cuda")(*(torch.tensor(part, device="cuda") for part in steps))
+    np.testing.assert_allclose(rewards.cpu(), model.predict(*steps), atol=2e-5, rtol=1e-5)
+
+
+def run(code, folder):
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_needs_torch_numpy_and_safetensors_only(tmp_path):
+    """In a process in which nothing else can be imported; for effects, not even torch."""
+    for kind in reward_models.FUNCTIONS:
+        make_model(kind).save(tmp_path / kind)
     code = (
         "import sys\n"
         "for name in ('gymnasium', 'mujoco', 'minari', 'h5py', 'sklearn', 'scipy', 'click', 'rich',"
-        " 'jaxtyping'):\n    sys.modules[name] = None\n"
+        " 'jaxtyping', 'matplotlib'):\n    sys.modules[name] = None\n"
         "import numpy as np\nfrom grd_offline import RewardModel\n"
-        f"model = RewardModel.load({str(saved)!r})\n"
-        "n, m = len(model.observation_names), len(model.action_names)\n"
-        "print(model.predict(np.zeros((3, n)), np.zeros((3, m))).shape)\n"
-        "model.torch()\n"
+        "observations, actions = np.zeros((3, 5)), np.zeros((3, 2))\n"
+        f"for kind in {list(reward_models.FUNCTIONS)}:\n"
+        "    model = RewardModel.load(kind)\n"
+        "    assert model.predict(observations, actions, observations).shape == (3,)\n"
+        "    assert model.uncertainty(observations, actions, observations).shape == (3,)\n"
+        "    print(kind, 'torch' in sys.modules)\n"
+        "for kind in ('effects', 'network'):\n    RewardModel.load(kind).torch()\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout == "(3,)\n", done.stderr
-
-
-def tamper_config(folder, **changes):
-    config = json.loads((folder / "config.json").read_text())
-    config.update(changes)
-    (folder / "config.json").write_text(json.dumps(config))
-
-
-def tamper_tensors(folder, change):
-    tensors = load_file(folder / "model.safetensors")
-    change(tensors)
-    save_file(tensors, folder / "model.safetensors")
-
-
-def nan_weight(tensors):
-    tensors["weights"][0] = np.nan
-
-
-def one_weight_more(tensors):
-    tensors["weights"] = np.append(tensors["weights"], 0.0)
-
-
-@pytest.mark.parametrize(
-    ("tamper", "message"),
-    [
-        (lambda f: tamper_config(f, version=99), "version: expected 1, got 99"),
-        (lambda f: tamper_config(f, format="other"), "is not a grd-offline reward model"),
-        (lambda f: tamper_config(f, function={"kind": "pickle"}), "kind: expected effects"),
-        (lambda f: tamper_config(f, function=[]), "function: expected an object"),
-        (lambda f: tamper_config(f, state_mask=[1]), "state_mask: expected 5 times 0 or 1"),
-        (lambda f: tamper_config(f, step_std=-1), "step_std: expected a number of at least 0"),
-        (lambda f: tamper_tensors(f, nan_weight), "weights: not finite"),
-        (lambda f: tamper_tensors(f, one_weight_more), "weights: expected shape"),
-        (lambda f: tamper_tensors(f, lambda t: t.pop("weights")), "weights: missing"),
-        (lambda f: tamper_tensors(f, lambda t: t.update(x=np.zeros(1))), "x: unknown"),
-        (lambda f: (f / "config.json").write_text("{"), "is not JSON"),
-        (lambda f: (f / "config.json").unlink(), "cannot be read"),
-        (lambda f: (f / "model.safetensors").write_bytes(b"x" * 99), "is not a safetensors file"),
-        (lambda f: (f / "model.safetensors").unlink(), "cannot be read"),
-    ],
-)
-def test_what_does_not_fit_is_refused_by_name(tamper, message, saved):
-    tamper(saved)
-    with pytest.raises(DataError, match=message):
-        RewardModel.load(saved)
+    lines = run(code, tmp_path).splitlines()
+    assert len(lines) == len(reward_models.FUNCTIONS)
+    assert "effects False" in lines

@@ -47,6 +47,16 @@ class RewardFunction(Protocol):
         ...
 
     @classmethod
+    def expected_tensors(
+        cls, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
+    ) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Type and shape of every tensor, by name; sizes that are free are those of `shapes`.
+
+        So that a file can be refused before any of its tensors is read.
+        """
+        ...
+
+    @classmethod
     def from_parts(cls, config: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> Self:
         """Rebuild; ValueError names the first thing that does not fit."""
         ...

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Self, cast
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import numpy as np
 import torch
@@ -79,8 +81,15 @@ class ConstantFunction:
         read = _ConfigReader(config, cls.kind)
         states, actions = read.whole("states"), read.whole("actions")
         read.done()
-        check_tensors({"value": ((1,), "float64")}, tensors)
+        check_tensors(cls.expected_tensors(config), tensors)
         return cls(float(tensors["value"][0]), states=states, actions=actions)
+
+    @classmethod
+    def expected_tensors(
+        cls, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]] | None = None
+    ) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Type and shape of every tensor."""
+        return {"value": ("float64", (1,))}
 
 
 class _ConstantReward(nn.Module):
@@ -93,7 +102,8 @@ class _ConstantReward(nn.Module):
     def forward(
         self, observations: Tensor, actions: Tensor, next_observations: Tensor | None = None
     ) -> Tensor:
-        return self.value.expand(observations.shape[:-1])
+        # So that gradients are zero, not missing.
+        return self.value + 0 * observations[..., 0].to(self.value.dtype)
 
 
 class NetworkReward(nn.Module):
@@ -138,7 +148,7 @@ class NetworkReward(nn.Module):
             if next_observations is None:
                 raise ValueError("next_observations: expected them, this reward depends on them")
             columns.append(next_observations - observations)
-        inputs = torch.cat(columns, -1)[..., self.columns]
+        inputs = torch.cat(columns, -1)[..., self.columns].to(self.mean.dtype)
         rows = ((inputs - self.mean) / self.std).flatten(0, -2)
         members = rows.expand(len(self.mask), *rows.shape)
         rewards = cast(Tensor, self.net(members, self.mask.unsqueeze(1))).mean(0)
@@ -179,8 +189,8 @@ class NetworkFunction:
         return rewards
 
     def torch(self) -> nn.Module:
-        """The module, frozen; gradients flow to its inputs."""
-        return self.module
+        """A frozen copy of the module; gradients flow to its inputs."""
+        return copy.deepcopy(self.module)
 
     def config(self) -> dict[str, Any]:
         """Plain JSON: kind and sizes of the net."""
@@ -212,16 +222,24 @@ class NetworkFunction:
 
         Sizes are compared with the tensors before any memory is taken for them.
         """
-        build, states, actions = _read_network(config, cls.kind)
-        try:
-            with torch.device("meta"):
-                expected = {k: (tuple(v.shape), "float32") for k, v in build().state_dict().items()}
-        except RuntimeError as error:
-            raise ValueError(f"config: sizes: {str(error).splitlines()[0]}") from error
-        check_tensors(expected, tensors)
-        module = build()
+        check_tensors(cls.expected_tensors(config), tensors)
+        if (tensors["std"] <= 0).any():
+            raise ValueError("tensors: std: expected numbers above 0")
+        plan = _read_network(config, cls.kind)
+        # A new net draws its first weights; whoever loads one must not lose random numbers to it.
+        before = torch.get_rng_state()
+        module = plan.build()
+        torch.set_rng_state(before)
         module.load_state_dict({name: torch.tensor(value) for name, value in tensors.items()})
-        return cls(module, states=states, actions=actions)
+        return cls(module, states=plan.states, actions=plan.actions)
+
+    @classmethod
+    def expected_tensors(
+        cls, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]] | None = None
+    ) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Type and shape of every tensor, without taking memory for them."""
+        shapes_of = _read_network(config, cls.kind).shapes
+        return {name: ("float32", shape) for name, shape in shapes_of.items()}
 
 
 def export_network(
@@ -251,9 +269,17 @@ def _cut_block(part: NDArray[np.float32], start: int) -> Tensor:
     return torch.from_numpy(block)
 
 
-def _read_network(
-    config: Mapping[str, Any], kind: str
-) -> tuple[Callable[[], NetworkReward], int, int]:
+class _NetworkPlan(NamedTuple):
+    """What a config asks for: checked, and nothing of it made yet."""
+
+    build: Callable[[], NetworkReward]
+    shapes: dict[str, tuple[int, ...]]
+    """Of every tensor that the module will have."""
+    states: int
+    actions: int
+
+
+def _read_network(config: Mapping[str, Any], kind: str) -> _NetworkPlan:
     read = _ConfigReader(config, kind)
     states, actions, members = read.whole("states"), read.whole("actions"), read.whole("members")
     uses_next = read.flag("uses_next")
@@ -261,14 +287,29 @@ def _read_network(
     inputs = len(columns)
     net = read.choice("net", ("pair", "dense"))
     make: Callable[[], RewardNet | PairRewardNet]
+    shapes: dict[str, tuple[int, ...]] = {
+        "mask": (members, inputs),
+        "mean": (inputs,),
+        "std": (inputs,),
+        "offset": (1,),
+        "scale": (1,),
+    }
     if net == "pair":
         features = read.whole("features")
+        total = inputs * features
+        each = (members, 1, inputs, features)
+        shapes |= dict.fromkeys(("net.rates", "net.shifts", "net.centre"), each)
+        shapes |= {"net.main": (members, 1, total), "net.pairs": (members, total, total)}
+        shapes["net.constant"] = (members, 1)
 
         def make() -> PairRewardNet:
             return PairRewardNet(members, inputs, features=features)
     else:
         hidden = read.wholes("hidden")
         activation = read.choice("activation", ("relu", "silu", "tanh"))
+        for layer, (rows, columns_out) in enumerate(pairwise((inputs, *hidden, 1))):
+            shapes[f"net.stack.weights.{layer}"] = (members, rows, columns_out)
+            shapes[f"net.stack.biases.{layer}"] = (members, 1, columns_out)
 
         def make() -> RewardNet:
             return RewardNet(members, inputs, hidden=hidden, activation=activation)
@@ -278,7 +319,7 @@ def _read_network(
     def build() -> NetworkReward:
         return NetworkReward(make(), members=members, columns=columns, uses_next=uses_next)
 
-    return build, states, actions
+    return _NetworkPlan(build, shapes, states, actions)
 
 
 class _ConfigReader:
@@ -296,7 +337,9 @@ class _ConfigReader:
     def choice(self, name: str, known: tuple[str, ...]) -> str:
         value = self._take(name)
         if value not in known:
-            raise ValueError(f"config: {name}: expected one of {', '.join(known)}, got {value!r}")
+            raise ValueError(
+                f"config: {name}: expected one of {', '.join(known)}, got {value!r:.40}"
+            )
         return str(value)
 
     def whole(self, name: str) -> int:
@@ -305,7 +348,9 @@ class _ConfigReader:
     def wholes(self, name: str) -> tuple[int, ...]:
         values = self._take(name)
         if not isinstance(values, list | tuple) or len(values) > 16:
-            raise ValueError(f"config: {name}: expected at most 16 whole numbers, got {values!r}")
+            raise ValueError(
+                f"config: {name}: expected at most 16 whole numbers, got {values!r:.40}"
+            )
         return tuple(self._check_whole(name, value) for value in values)
 
     def indices(self, name: str, below: int) -> tuple[int, ...]:
@@ -320,7 +365,7 @@ class _ConfigReader:
     def flag(self, name: str) -> bool:
         value = self._take(name)
         if not isinstance(value, bool):
-            raise ValueError(f"config: {name}: expected true or false, got {value!r}")
+            raise ValueError(f"config: {name}: expected true or false, got {value!r:.40}")
         return value
 
     def done(self) -> None:
@@ -330,15 +375,15 @@ class _ConfigReader:
     @staticmethod
     def _check_whole(name: str, value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 2**20:
-            raise ValueError(f"config: {name}: expected a whole number from 1, got {value!r}")
+            raise ValueError(f"config: {name}: expected a whole number from 1, got {value!r:.40}")
         return value
 
 
 def check_tensors(
-    expected: Mapping[str, tuple[tuple[int, ...], str]], tensors: Mapping[str, NDArray[Any]]
+    expected: Mapping[str, tuple[str, tuple[int, ...]]], tensors: Mapping[str, NDArray[Any]]
 ) -> None:
     """ValueError naming the first tensor that is missing, unknown, misshapen or not finite."""
-    for name, (shape, dtype) in expected.items():
+    for name, (dtype, shape) in expected.items():
         if name not in tensors:
             raise ValueError(f"tensors: {name}: missing")
         value = tensors[name]

@@ -64,6 +64,16 @@ class QuadraticFunction:
     @classmethod
     def from_parts(cls, config: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> Self:
         """Rebuild; ValueError names the first thing that does not fit."""
+        check_tensors(cls.expected_tensors(config), tensors)
+        if (tensors["std"] <= 0).any():
+            raise ValueError("tensors: std: expected numbers above 0")
+        return cls(states=config["states"], **tensors)
+
+    @classmethod
+    def expected_tensors(
+        cls, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]] | None = None
+    ) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Type and shape of every tensor."""
         for name in config:
             if name not in ("kind", "states", "actions"):
                 raise ValueError(f"config: {name}: not known")
@@ -72,13 +82,11 @@ class QuadraticFunction:
         for name in ("states", "actions"):
             value = config.get(name)
             if type(value) is not int or not 1 <= value <= _LARGEST:
-                raise ValueError(f"config: {name}: expected a whole number from 1, got {value!r}")
+                raise ValueError(
+                    f"config: {name}: expected a whole number from 1, got {value!r:.40}"
+                )
         inputs = config["states"] + config["actions"]
-        expected = {name: (shape, "float64") for name, shape in _shapes(inputs).items()}
-        check_tensors(expected, tensors)
-        if (tensors["std"] <= 0).any():
-            raise ValueError("tensors: std: expected numbers above 0")
-        return cls(states=config["states"], **tensors)
+        return {name: ("float64", shape) for name, shape in _shapes(inputs).items()}
 
 
 def _shapes(inputs: int) -> dict[str, tuple[int, ...]]:
@@ -107,5 +115,6 @@ class _Module(nn.Module):
         self, observations: Tensor, actions: Tensor, next_observations: Tensor | None = None
     ) -> Tensor:
         """(..., state), (..., action) -> (...,)"""
-        scaled = (torch.cat([observations, actions], -1) - self.mean) / self.std
+        inputs = torch.cat([observations, actions], -1).to(self.mean.dtype)
+        scaled = (inputs - self.mean) / self.std
         return ((scaled @ self.products + self.linear) * scaled).sum(-1) + self.constant[0]

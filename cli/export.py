@@ -1,0 +1,56 @@
+"""`grd-offline export`: a reward model as one file for other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command(
+    epilog="""
+    \b
+    Examples:
+      grd-offline export hc-grd --to onnx
+      grd-offline export hc-grd --to torch-export --out reward.pt2
+      grd-offline export runs/walker/members/grd-closed-form-seed0 --to onnx
+    """
+)
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--to",
+    "layout",
+    type=click.Choice(["onnx", "torch-export"]),
+    required=True,
+    help="onnx: for any runtime, needs pip install 'grd-offline[export]'. torch-export: for "
+    "torch.export.load, which runs code from the file, so load only files of your own.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="What to write.  [default: DIR plus .onnx or .pt2, beside DIR]",
+)
+def export(folder: Path, layout: str, out: Path | None) -> None:
+    """Write the reward model in DIR as one file that needs no grd-offline to run.
+
+    Inputs: observations (N, state), actions (N, action) and, where the reward depends on them,
+    next_observations (N, state). Output: rewards (N,). All float32, with any N. The file is run
+    before it is kept: it has to give the model's numbers on steps within the range of its data.
+    """
+    from grd_offline.export import FORMATS, export_model
+    from grd_offline.reward_model import RewardModel
+
+    model = RewardModel.load(folder)
+    # Beside it, not in it: a folder of results is replaced as a whole when it is made again.
+    place = folder if folder.name not in ("", "..") else folder.resolve()
+    target = out or place.with_name(f"{place.name}{FORMATS[layout]}")
+    done = export_model(model, target, layout)
+    shapes = ", ".join(f"{name} (N, {columns})" for name, columns in done.inputs.items())
+    click.echo(f"wrote {done.path}: {shapes} -> rewards (N,)")
+    if done.difference is None:
+        click.echo("not checked: onnxruntime is not installed", err=True)
+    else:
+        click.echo(
+            f"checked on {done.steps} steps: it differs from the model by at most "
+            f"{done.difference:.2g}; rewards there have a standard deviation of {done.scale:.2g}"
+        )

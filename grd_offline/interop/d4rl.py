@@ -1,0 +1,35 @@
+"""D4RL's dictionary of flat arrays, which CORL and many other libraries train on."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from numpy.typing import NDArray
+
+from grd_offline.interop.steps import read_steps
+
+
+def to_d4rl(path: str | os.PathLike[str], *, rewards: str = "rewards") -> dict[str, NDArray[Any]]:
+    """A dataset, or the relabelled data of a decomposition, as `d4rl.qlearning_dataset` gives it.
+
+        dataset = to_d4rl("hc-grd")
+
+    `observations` (N, state), `actions` (N, action), `next_observations` (N, state) and `rewards`
+    (N,) are float32; `terminals` and `timeouts` (N,) are bool, never both. Row i holds one step:
+    `next_observations[i]` is what followed in its own episode, also at the end of an episode.
+
+    `rewards` names the field they come from: "rewards" (the learned ones after a decomposition),
+    "observed_rewards" (as the data had them), "true_rewards" or any other with a number per step.
+    The last step of an episode that was cut off is left out where its next observation is not
+    in the data.
+    """
+    steps = read_steps(path, rewards).drop_unknown()
+    return {
+        "observations": steps.observations,
+        "actions": steps.actions,
+        "next_observations": steps.next_observations,
+        "rewards": steps.rewards,
+        "terminals": steps.terminals,
+        "timeouts": steps.timeouts,
+    }

@@ -1,0 +1,170 @@
+"""Gymnasium environments that pay the learned reward, or show the compact state only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.utils import RecordConstructorArgs
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+from grd_offline.interop.loading import ModelOrPath
+from grd_offline.interop.rewards import EnvironmentReward
+from grd_offline.reward_model import RewardModel
+
+if TYPE_CHECKING:
+    _VectorWrapper = gym.vector.VectorWrapper[Any, Any, Any, Any, Any]
+else:  # not generic in every version
+    _VectorWrapper = gym.vector.VectorWrapper
+
+
+class LearnedReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Pays the reward of a model; the environment's own is in `info["true_reward"]`.
+
+        env = LearnedReward(gymnasium.make("HalfCheetah-v5"), "hc-grd")
+
+    `model` is a `RewardModel` or the folder of one. With a folder, `env.spec` can be turned into
+    JSON and made again. The model has to see observations and actions as its data had them: put
+    wrappers that change them, `CompactObservation` among them, outside of this one.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], model: ModelOrPath) -> None:
+        plain = model if isinstance(model, RewardModel) else os.fspath(model)
+        RecordConstructorArgs.__init__(self, model=plain)
+        gym.Wrapper.__init__(self, env)
+        self._reward = EnvironmentReward(model, env.observation_space, env.action_space)
+        self._observation: NDArray[np.float32] | None = None
+
+    @property
+    def model(self) -> RewardModel:
+        """The model that pays."""
+        return self._reward.model
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._observation = self._reward.flatten_observation(observation)
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Take a step; the reward is the model's."""
+        if self._observation is None:
+            raise gym.error.ResetNeeded("call reset before step")
+        observation, true, terminated, truncated, info = self.env.step(action)
+        following = self._reward.flatten_observation(observation)
+        flat = self._reward.flatten_action(action)
+        (reward,) = self._reward.compute(self._observation, flat, following).tolist()
+        self._observation = following
+        return observation, reward, terminated, truncated, {**info, "true_reward": float(true)}
+
+
+class VectorLearnedReward(_VectorWrapper):
+    """The same for a vector of environments; their own rewards are in `infos["true_reward"]`.
+
+        envs = VectorLearnedReward(gymnasium.make_vec("HalfCheetah-v5", num_envs=8), "hc-grd")
+
+    Where an episode ended and its environment is reset in the next step, that step leads from one
+    episode into another: it is no step of the model's, and pays 0 as the environment does. Where
+    the reset comes in the same step, the step leads to the final observation, not to the new one.
+    """
+
+    def __init__(self, env: gym.vector.VectorEnv[Any, Any, Any], model: ModelOrPath) -> None:
+        super().__init__(env)
+        self._reward = EnvironmentReward(
+            model, env.single_observation_space, env.single_action_space
+        )
+        self._mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
+        self._observations: NDArray[np.float32] | None = None
+        self._is_reset_due = np.zeros(self.num_envs, np.bool_)
+
+    @property
+    def model(self) -> RewardModel:
+        """The model that pays."""
+        return self._reward.model
+
+    def reset(
+        self, *, seed: Any = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin episodes, in all environments or in those of `options["reset_mask"]`."""
+        observations, infos = self.env.reset(seed=seed, options=options)
+        self._observations = self._reward.flatten_observations(observations, self.num_envs)
+        mask = (options or {}).get("reset_mask")
+        self._is_reset_due[slice(None) if mask is None else np.asarray(mask)] = False
+        return observations, infos
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Take a step in each environment; the rewards are the model's."""
+        if self._observations is None:
+            raise gym.error.ResetNeeded("call reset before step")
+        observations, true, terminations, truncations, infos = self.env.step(actions)
+        following = self._reward.flatten_observations(observations, self.num_envs)
+        ended = np.logical_or(terminations, truncations)
+        reached = following
+        if self._mode is AutoresetMode.SAME_STEP and ended.any():
+            reached = following.copy()
+            for index in np.flatnonzero(ended):
+                final = self._reward.flatten_observation(infos["final_obs"][index])
+                reached[index] = final[0]
+        real = ~self._is_reset_due
+        rewards = np.zeros(self.num_envs, np.float64)
+        if real.any():
+            flat = self._reward.flatten_actions(actions, self.num_envs)
+            rewards[real] = self._reward.compute(
+                self._observations[real], flat[real], reached[real]
+            )
+        self._observations = following
+        self._is_reset_due = ended & (self._mode is AutoresetMode.NEXT_STEP)
+        infos = {**infos, "true_reward": np.array(true), "_true_reward": real}
+        return observations, rewards, terminations, truncations, infos
+
+
+class CompactObservation(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
+    """Shows the dimensions of the compact state only: those from which a path leads to the reward.
+
+        env = CompactObservation(LearnedReward(env, "hc-grd"), "hc-grd")
+
+    `masks` is a `RewardModel`, the folder of one, or an array of 0 and 1 per dimension.
+    """
+
+    def __init__(
+        self, env: gym.Env[Any, Any], masks: ModelOrPath | Sequence[int] | NDArray[Any]
+    ) -> None:
+        named = isinstance(masks, str | os.PathLike)
+        mask = _find_mask(masks)
+        plain: Any = os.fspath(masks) if named else mask.astype(int).tolist()  # type: ignore[arg-type]
+        RecordConstructorArgs.__init__(self, masks=plain)
+        gym.ObservationWrapper.__init__(self, env)
+        space = env.observation_space
+        if not isinstance(space, spaces.Box) or space.shape != mask.shape:
+            raise ValueError(
+                f"masks: {len(mask)} dimensions, expected an environment with a Box of shape "
+                f"({len(mask)},), got {space} (gymnasium.wrappers.FlattenObservation makes it flat)"
+            )
+        self._chosen = np.flatnonzero(mask)
+        self.observation_space = spaces.Box(
+            space.low[self._chosen],
+            space.high[self._chosen],
+            dtype=space.dtype.type,
+        )
+
+    def observation(self, observation: Any) -> Any:
+        """The chosen dimensions."""
+        return observation[self._chosen]
+
+
+def _find_mask(masks: ModelOrPath | Sequence[int] | NDArray[Any]) -> NDArray[np.bool_]:
+    if isinstance(masks, str | os.PathLike):
+        masks = RewardModel.load(masks)
+    mask = masks.compact_mask if isinstance(masks, RewardModel) else np.asarray(masks)
+    if mask.ndim != 1 or not np.isin(mask, (0, 1)).all():
+        raise ValueError(f"masks: expected a 0 or 1 per dimension, got {mask!r:.80}")
+    if not mask.any():
+        raise ValueError("masks: no dimension is left")
+    return mask.astype(np.bool_)

@@ -1,0 +1,15 @@
+"""A reward model, given as itself or as its folder."""
+
+from __future__ import annotations
+
+import os
+from typing import TypeAlias
+
+from grd_offline.reward_model import RewardModel
+
+ModelOrPath: TypeAlias = "RewardModel | str | os.PathLike[str]"
+
+
+def load_model(model: ModelOrPath) -> RewardModel:
+    """The model itself, or the one in a folder."""
+    return model if isinstance(model, RewardModel) else RewardModel.load(model)

@@ -1,0 +1,77 @@
+"""Rewards of steps as environments have them: nested, discrete or flat, one or a batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from grd_offline.interop.loading import ModelOrPath, load_model
+
+
+class EnvironmentReward:
+    """A reward model for the observations and actions of an environment's spaces."""
+
+    def __init__(
+        self,
+        model: ModelOrPath,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+    ) -> None:
+        self.model = load_model(model)
+        self._observation_space, self._action_space = observation_space, action_space
+        names = len(self.model.observation_names), len(self.model.action_names)
+        sizes = spaces.flatdim(observation_space), spaces.flatdim(action_space)
+        if sizes != names:
+            raise ValueError(
+                f"the reward model expects {names[0]} state and {names[1]} action dimensions, the "
+                f"environment has {sizes[0]} and {sizes[1]}"
+            )
+
+    def flatten_observations(self, observations: Any, count: int) -> NDArray[np.float32]:
+        """(count, state), a copy: environments may use their arrays again."""
+        return flatten_batch(self._observation_space, observations, count)
+
+    def flatten_observation(self, observation: Any) -> NDArray[np.float32]:
+        """(1, state) of one observation, without a leading axis."""
+        return flatten_one(self._observation_space, observation)
+
+    def flatten_actions(self, actions: Any, count: int) -> NDArray[np.float32]:
+        """(count, action); choices become one-hot."""
+        return flatten_batch(self._action_space, actions, count)
+
+    def flatten_action(self, action: Any) -> NDArray[np.float32]:
+        """(1, action) of one action."""
+        return flatten_one(self._action_space, action)
+
+    def compute(
+        self,
+        observations: NDArray[np.float32],
+        actions: NDArray[np.float32],
+        next_observations: NDArray[np.float32],
+    ) -> NDArray[np.float64]:
+        """(N,) the reward of each step, from flat arrays."""
+        return self.model.predict(observations, actions, next_observations)
+
+
+def flatten_one(space: spaces.Space[Any], value: Any) -> NDArray[np.float32]:
+    """(1, column) one sample of a space as a row."""
+    return np.asarray(spaces.flatten(space, value), np.float32).reshape(1, -1).copy()
+
+
+def flatten_batch(space: spaces.Space[Any], values: Any, count: int) -> NDArray[np.float32]:
+    """(count, column) a batch of a space's samples, in the order in which datasets have them."""
+    if isinstance(space, spaces.Dict):
+        parts = [flatten_batch(space[key], values[key], count) for key in space]
+        return np.concatenate(parts, 1)
+    if isinstance(space, spaces.Tuple):
+        inner = zip(space, values, strict=True)
+        return np.concatenate([flatten_batch(part, value, count) for part, value in inner], 1)
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        counts = np.ravel(space.nvec if isinstance(space, spaces.MultiDiscrete) else space.n)
+        chosen = np.asarray(values, np.int64).reshape(count, len(counts)) - np.ravel(space.start)
+        codes = [np.eye(size, dtype=np.float32)[chosen[:, i]] for i, size in enumerate(counts)]
+        return np.concatenate(codes, 1)
+    return np.array(values, np.float32).reshape(count, -1)

@@ -1,0 +1,135 @@
+"""The steps of a dataset below one another, each with the observation that followed it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grd_offline.episodes import BoolArray, Episode, FloatArray
+from grd_offline.formats import as_episode, as_episodes, locate, open_recording
+from grd_offline.relabelling import find_relabelled, find_truth
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """N steps of all episodes, in their order; float32."""
+
+    observations: FloatArray
+    """(N, state)"""
+    actions: FloatArray
+    """(N, action); one-hot where actions are discrete."""
+    next_observations: FloatArray
+    """(N, state); the same observation again where the one after an episode is not known."""
+    rewards: FloatArray
+    """(N,)"""
+    terminals: BoolArray
+    """(N,) the task ended here."""
+    timeouts: BoolArray
+    """(N,) the episode ends here though the task did not."""
+    episodes: NDArray[np.int64]
+    """(N,) number of the episode."""
+    is_known: BoolArray
+    """(N,) False where learning would need a next observation that the data do not hold."""
+    discrete_actions: bool
+    """Whether an action is a single discrete choice."""
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+    def drop_unknown(self) -> Steps:
+        """Without steps of unknown outcome; the step before one is then its episode's last.
+
+        These are the last steps of episodes that were cut off in a file that does not hold the
+        observation after them. D4RL's own loader leaves them out as well.
+        """
+        if self.is_known.all():
+            return self
+        timeouts = self.timeouts.copy()
+        before = np.flatnonzero(~self.is_known[1:])
+        timeouts[before] |= self.episodes[before] == self.episodes[before + 1]
+        kept = self.is_known
+        return Steps(
+            observations=self.observations[kept],
+            actions=self.actions[kept],
+            next_observations=self.next_observations[kept],
+            rewards=self.rewards[kept],
+            terminals=self.terminals[kept],
+            timeouts=timeouts[kept],
+            episodes=self.episodes[kept],
+            is_known=self.is_known[kept],
+            discrete_actions=self.discrete_actions,
+        )
+
+
+def read_steps(path: str | os.PathLike[str], rewards: str = "rewards") -> Steps:
+    """All steps of a dataset, or of the relabelled data in the folder of a decomposition.
+
+    `rewards` names the field that rewards come from: "rewards" is what the file calls so, which
+    after a decomposition are the learned ones; "observed_rewards" are those that it had before,
+    "true_rewards" the true ones where they were kept. An end that is both a termination and a
+    truncation counts as a termination; an episode that just stops counts as truncated.
+    """
+    source = _find_dataset(path)
+    with open_recording(source) as recording:
+        episodes = as_episodes(recording, source)
+        leaves = recording.header.action_leaves
+        single = len(leaves) == 1 and leaves[0].categories is not None
+        steps = _allocate(
+            episodes.total_steps,
+            episodes.state_size,
+            episodes.action_size,
+            single and len(leaves[0].categories or ()) == 1,
+        )
+
+        def load() -> Iterator[Episode]:
+            for index in range(len(recording)):
+                record = recording.load(index)
+                with locate(source, index):
+                    values = find_truth(record, rewards, source)
+                    # Whatever the field, every step has its reward: none is still to come.
+                    complete = replace(record, rewards=values, extras={})
+                    yield as_episode(complete, recording.header, "step")
+
+        start = 0
+        for index, episode in enumerate(load()):
+            _fill(steps, slice(start, start + len(episode)), index, episode)
+            start += len(episode)
+    return steps
+
+
+def _allocate(count: int, states: int, actions: int, discrete: bool) -> Steps:
+    return Steps(
+        observations=np.empty((count, states), np.float32),
+        actions=np.empty((count, actions), np.float32),
+        next_observations=np.empty((count, states), np.float32),
+        rewards=np.empty(count, np.float32),
+        terminals=np.zeros(count, np.bool_),
+        timeouts=np.zeros(count, np.bool_),
+        episodes=np.empty(count, np.int64),
+        is_known=np.ones(count, np.bool_),
+        discrete_actions=discrete,
+    )
+
+
+def _fill(steps: Steps, rows: slice, index: int, episode: Episode) -> None:
+    last = rows.stop - 1
+    steps.observations[rows] = episode.observations[: len(episode)]
+    steps.next_observations[rows.start : last] = episode.observations[1 : len(episode)]
+    steps.next_observations[last] = episode.observations[-1]
+    steps.actions[rows] = episode.actions
+    steps.rewards[rows] = episode.rewards
+    steps.terminals[last] = episode.terminations[-1]
+    steps.timeouts[last] = not episode.terminations[-1]
+    steps.episodes[rows] = index
+    steps.is_known[last] = episode.has_final_observation or bool(episode.terminations[-1])
+
+
+def _find_dataset(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
+    """The dataset itself, or the one inside the folder of a decomposition."""
+    folder = Path(path)
+    return find_relabelled(folder) if (folder / "reward_model").is_dir() else path

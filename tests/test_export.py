@@ -1,0 +1,129 @@
+"""Exported reward models give the model's numbers, whatever the kind and the size of the batch."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import reward_models
+import torch
+from click.testing import CliRunner
+from reward_models import make_model, make_steps
+
+from grd_offline import DataError
+from grd_offline.cli import cli
+from grd_offline.export import draw_steps, export_model
+
+kinds = pytest.mark.parametrize("kind", reward_models.FUNCTIONS)
+NAMES = ("observations", "actions", "next_observations")
+
+
+def test_exported_files_give_the_models_numbers(tmp_path):
+    """Every kind in both formats, written in a process without the tests' checks of shapes."""
+    code = (
+        "import sys, reward_models as made\nfrom grd_offline.export import export_model\n"
+        "for kind in made.FUNCTIONS:\n"
+        "    for to in ('onnx', 'torch-export'):\n"
+        "        done = export_model(made.make_model(kind), f'{sys.argv[1]}/{kind}.{to}', to)\n"
+        "        assert done.difference <= 1e-5 * done.scale\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, tmp_path],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    for kind in reward_models.FUNCTIONS:
+        names = NAMES if kind.endswith("next") else NAMES[:2]
+        for run in (
+            load_onnx(tmp_path / f"{kind}.onnx", names),
+            load_program(tmp_path / f"{kind}.torch-export"),
+        ):
+            for count in (1, 2, 700):
+                steps = make_steps(count)
+                expected = make_model(kind).predict(*steps)
+                rewards = run({name: steps[NAMES.index(name)] for name in names})
+                assert rewards.dtype == np.float32
+                assert rewards.shape == (count,)
+                assert np.abs(rewards - expected).max() <= 2e-5 * max(expected.std(), 1)
+
+
+def load_onnx(path, names):
+    onnx.checker.check_model(proto := onnx.load(path))
+    (about,) = (entry.value for entry in proto.metadata_props if entry.key == "grd_offline")
+    assert json.loads(about)["observation_names"] == list(reward_models.STATE_NAMES)
+    assert json.loads(about)["compact_mask"] == [1, 0, 1, 1, 0]
+    session = onnxruntime.InferenceSession(path)
+    assert [entry.name for entry in session.get_inputs()] == list(names)
+    assert [entry.name for entry in session.get_outputs()] == ["rewards"]
+    return lambda inputs: session.run(None, inputs)[0]
+
+
+def load_program(path):
+    module = torch.export.load(path).module()
+    return lambda inputs: module(**{n: torch.from_numpy(v) for n, v in inputs.items()}).numpy()
+
+
+@kinds
+def test_checks_are_made_within_the_range_of_the_data(kind):
+    model = make_model(kind)
+    steps = draw_steps(model, np.random.default_rng(0), 2000)
+    assert [rows.shape[1] for rows in steps.values()] == [5, 2, 5][: len(steps)]
+    rows = np.concatenate(list(steps.values()), 1)
+    if kind.startswith("effects"):
+        used = rows[:, model.function.columns]
+        assert (used >= model.function.low).all()
+        assert (used <= model.function.high).all()
+    if kind == "quadratic":
+        np.testing.assert_allclose(rows.mean(0), model.function.mean, atol=0.2)
+    if kind == "network-next":
+        module = model.function.module
+        inputs = np.concatenate([rows[:, :7], rows[:, 7:] - rows[:, :5]], 1)[:, module.columns]
+        np.testing.assert_allclose(inputs.mean(0), module.mean, atol=0.2)
+        np.testing.assert_allclose(inputs.std(0), module.std, rtol=0.1)
+
+
+def test_a_file_that_differs_is_not_written(tmp_path, monkeypatch):
+    monkeypatch.setattr("grd_offline.export.TOLERANCE", 0.0)
+    (tmp_path / "reward.pt2").write_text("as before")
+    with pytest.raises(DataError, match=r"differs from the model by .*: not written"):
+        export_model(make_model("effects"), tmp_path / "reward.pt2", "torch-export")
+    assert (tmp_path / "reward.pt2").read_text() == "as before"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_the_command_says_what_it_wrote(tmp_path):
+    (tmp_path / "grd").mkdir()
+    make_model("effects-next").save(tmp_path / "grd" / "reward_model")
+    done = CliRunner().invoke(cli, ["export", str(tmp_path / "grd"), "--to", "torch-export"])
+    assert done.exit_code == 0, done.output
+    first, second = done.output.splitlines()
+    assert first == (
+        f"wrote {tmp_path}/grd.pt2: observations (N, 5), actions (N, 2), "
+        "next_observations (N, 5) -> rewards (N,)"
+    )
+    assert second.startswith("checked on 512 steps: it differs from the model by at most")
+    assert (tmp_path / "grd.pt2").stat().st_size > 0
+    assert [path.name for path in (tmp_path / "grd").iterdir()] == ["reward_model"]
+
+
+def test_what_is_missing_for_onnx_is_named(tmp_path):
+    make_model("quadratic").save(tmp_path / "model")
+    code = (
+        "import importlib.util as util\nfind = util.find_spec\n"
+        "util.find_spec = lambda name, *rest: None if 'onnx' in name else find(name, *rest)\n"
+        "from grd_offline.cli import main\nmain(['export', 'model', '--to', 'onnx'])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    expected = "onnx: needs onnx and onnxscript: pip install 'grd-offline[export]'"
+    assert done.stderr == f"grd-offline: error: {expected}\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
