@@ -25,7 +25,8 @@ _QUALITY = {
     "held_out_return_r2": "R² on the returns of episodes held out",
     "held_out_return_coverage_90": "share of those returns inside their 90 % interval",
     "held_out_returns": "returns held out",
-    "correlation_last_episode": "correlation with the true reward over one episode of evaluation",
+    "mean_return": "true return of the policy trained with it, mean of an evaluation",
+    "correlation_last_episode": "correlation with the true reward over the last training episode",
 }
 _KINDS = {
     "effects": "a sum of smooth effects of one, two or three inputs, kept as tables",

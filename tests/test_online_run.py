@@ -248,6 +248,7 @@ def test_the_command_leaves_what_it_says(tmp_path):
     assert [row["step"] for row in rows if row["member"] == "oracle-seed0"] == ["400", "600"]
     assert all(np.isfinite(float(row["mean_return"])) for row in rows)
     model = RewardModel.load(folder / "members" / "grd-closed-form-seed0")
+    assert (model.about["method"], model.about["fit"]) == ("grd", "closed-form")
     assert model.predict(np.zeros((4, 10)), np.zeros((4, 3))).shape == (4,)
     masks = json.loads(
         (folder / "members/grd-closed-form-seed0/masks/step-000000400.json").read_text()

@@ -266,6 +266,9 @@ class RunFolder:
                 "environment": run.fleet.environment,
                 "member": member.name,
                 "step": evaluation.step,
+                "method": member.method,
+                "fit": member.fit,
+                "mean_return": float(evaluation.returns[index].mean()),
                 "correlation_last_episode": _number(kept["correlations"][index]),
             },
         )
