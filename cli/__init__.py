@@ -15,6 +15,7 @@ from .evaluate import evaluate
 from .inspect import inspect
 from .plot import plot
 from .relabel import relabel
+from .report import report
 from .train_online import train_online
 
 
@@ -29,6 +30,7 @@ from .train_online import train_online
       grd-offline convert hc.h5 hc-minari --to minari
       grd-offline train-online --env Walker2d
       grd-offline plot runs/Walker2d-grd
+      grd-offline report runs/Walker2d-grd
     """,
 )
 @click.version_option(package_name="grd-offline", prog_name="grd-offline")
@@ -36,7 +38,9 @@ def cli() -> None:
     """Find out, from nothing but how well each episode went, which steps deserve the credit."""
 
 
-for command in (collect, convert, decompose, evaluate, inspect, plot, relabel, train_online):
+for command in (
+    collect, convert, decompose, evaluate, inspect, plot, relabel, report, train_online,
+):  # fmt: skip
     cli.add_command(command)
 
 

@@ -47,7 +47,8 @@ def plot(runs: tuple[Path, ...], out: Path | None, form: str | None, metric: str
     """
     form = form or _find_format(out)
 
-    from grd_offline.figures import draw_comparison, draw_run, read_run, save_figure
+    from grd_offline.figures import draw_comparison, draw_run, save_figure
+    from grd_offline.run_records import read_run
 
     records = [read_run(run) for run in runs]
     if out is not None:

@@ -6,11 +6,8 @@ people with any colour vision can tell apart. Nothing here opens a window.
 
 from __future__ import annotations
 
-import csv
 import itertools
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +17,18 @@ from numpy.typing import NDArray
 
 from grd_offline.errors import DataError, printable
 from grd_offline.evaluate import pearson
-from grd_offline.online.run_folder import read_rows, read_settings
+from grd_offline.run_records import (
+    MASKS,
+    METRICS,
+    Curve,
+    EpisodeRewards,
+    RunRecord,
+    choose_member,
+    make_curves,
+    read_episode,
+    read_masks,
+    scales_differ,
+)
 from grd_offline.storage import replace_file
 
 if TYPE_CHECKING:
@@ -54,163 +62,6 @@ STYLE: dict[Any, Any] = {
 }
 MOST_TICKS = 18
 """Beside a mask, so that their labels do not touch."""
-METRICS = {
-    "return": ("mean_return", "true return"),
-    "correlation": ("correlation", "correlation with the true reward"),
-    "edges": ("edges_on", "share of edges on"),
-}
-"""Column of `evaluations.csv`, and what the axis says."""
-MASKS = (
-    ("state_to_reward", "state → reward"),
-    ("action_to_reward", "action → reward"),
-    ("state_to_state", "state → state"),
-    ("action_to_state", "action → state"),
-)
-"""In a run's files, and in words."""
-
-
-@dataclass(frozen=True)
-class RunRecord:
-    """What a run left on disk."""
-
-    path: Path
-    environment: str
-    rows: Sequence[Mapping[str, str]]
-    """Of `evaluations.csv`."""
-    members: tuple[str, ...]
-    """Names, in the order of training."""
-
-    @property
-    def name(self) -> str:
-        """The folder's."""
-        return self.path.resolve().name
-
-
-@dataclass(frozen=True, eq=False)
-class Curve:
-    """A metric of a group of members over time: mean and standard deviation over seeds."""
-
-    label: str
-    is_oracle: bool
-    steps: Array
-    means: Array
-    spreads: Array
-    seeds: int
-
-
-@dataclass(frozen=True, eq=False)
-class EpisodeRewards:
-    """Reward found and true reward, along one episode."""
-
-    member: str
-    step: int
-    found: Array
-    true: Array
-
-
-def read_run(path: Path) -> RunRecord:
-    """A run with at least one evaluation."""
-    _, contents = read_settings(path)
-    table = path / "evaluations.csv"
-    try:
-        rows = read_rows(table)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"cannot be read: {error}", file=table) from error
-    if not rows:
-        raise DataError("no evaluation yet", file=path)
-    missing = {"group", "seed", "member", "mean_return"} - rows[0].keys()
-    if missing:
-        raise DataError(f"expected a column {min(missing)}", file=table)
-    members = tuple(dict.fromkeys(row["member"] for row in rows))
-    return RunRecord(path, str(contents.get("environment", "")), rows, members)
-
-
-def make_curves(runs: Sequence[RunRecord], metric: str) -> list[Curve]:
-    """One for each group of each run; those without any value of the metric are left out."""
-    curves = []
-    for run in runs:
-        for group in dict.fromkeys(row["group"] for row in run.rows):
-            rows = [row for row in run.rows if row["group"] == group]
-            label = group if len(runs) == 1 else f"{run.name}: {group}"
-            curve = _make_curve(run, rows, label, METRICS[metric][0])
-            if curve is not None:
-                curves.append(curve)
-    return curves
-
-
-def _make_curve(
-    run: RunRecord, rows: Sequence[Mapping[str, str]], label: str, column: str
-) -> Curve | None:
-    values: dict[int, list[float]] = {}
-    for row in rows:
-        if row.get(column, "") != "":
-            values.setdefault(int(row["step"]), []).append(_number(run, row[column], column))
-    if not values:
-        return None
-    steps = sorted(values)
-    return Curve(
-        printable(label),
-        rows[0]["group"].split("-")[0] == "oracle",
-        np.array(steps, np.float64),
-        np.array([np.mean(values[step]) for step in steps]),
-        np.array([np.std(values[step]) for step in steps]),
-        len({row["seed"] for row in rows}),
-    )
-
-
-def _number(run: RunRecord, text: str, column: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        reason = f"expected a number, got {text[:40]!r}"
-        raise DataError(reason, file=run.path / "evaluations.csv", field=column) from None
-
-
-def read_masks(run: RunRecord, member: str) -> list[dict[str, Any]]:
-    """The member's masks at its first, middle and last evaluation; fewer if there were fewer."""
-    files = sorted((run.path / "members" / member / "masks").glob("step-*.json"))
-    places = dict.fromkeys([0, (len(files) - 1) // 2, len(files) - 1]) if files else {}
-    return [_read_mask(files[place]) for place in places]
-
-
-def _read_mask(file: Path) -> dict[str, Any]:
-    try:
-        contents = json.loads(file.read_text())
-        masks: dict[str, Any] = {"step": int(contents["step"])}
-        for (name, _), dimensions in zip(MASKS, (1, 1, 2, 2), strict=True):
-            mask = np.array(contents[name], np.float64)
-            if mask.ndim != dimensions or not mask.size:
-                raise ValueError(f"{name}: expected {dimensions} dimensions, got {mask.shape}")
-            masks[name] = np.atleast_2d(mask)
-        return masks
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"cannot be read as masks: {error}", file=file) from error
-
-
-def read_episode(run: RunRecord, member: str) -> EpisodeRewards | None:
-    """The last episode that the member left; None if it left none."""
-    files = sorted((run.path / "members" / member / "episodes").glob("step-*.csv"))
-    if not files:
-        return None
-    try:
-        with files[-1].open(newline="") as file:
-            rows = list(csv.DictReader(file))
-        found = np.array([float(row["reward"]) for row in rows])
-        true = np.array([float(row["true_reward"]) for row in rows])
-        step = int(files[-1].stem.removeprefix("step-"))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"cannot be read as rewards: {error}", file=files[-1]) from error
-    return EpisodeRewards(member, step, found, true) if rows else None
-
-
-def choose_member(run: RunRecord, kind: str) -> str | None:
-    """The first member that left files of this kind, if possible one with masks."""
-    for needed in (("masks", kind), (kind,)):
-        for member in run.members:
-            folders = [run.path / "members" / member / name for name in needed]
-            if all(any(folder.glob("step-*")) for folder in folders):
-                return member
-    return None
 
 
 def draw_curves(curves: Sequence[Curve], metric: str, title: str) -> Figure:
@@ -330,12 +181,6 @@ def _describe_match(found: Array, true: Array) -> str:
         if np.ptp(values) == 0:
             return f"the {name} is constant"
     return f"correlation {pearson(found, true):.2f}"
-
-
-def scales_differ(first: Array, second: Array) -> bool:
-    """Whether one curve would look flat, or far away, beside the other."""
-    narrow, wide = sorted((float(first.std()), float(second.std())))
-    return wide > 2 * narrow or abs(float(first.mean() - second.mean())) > 2 * wide
 
 
 def _make_figure(width: float, height: float) -> Figure:

@@ -10,19 +10,18 @@ import pytest
 
 from grd_offline.cli import main
 from grd_offline.errors import DataError
-from grd_offline.figures import (
-    GREYS,
-    draw_comparison,
-    draw_run,
+from grd_offline.figures import GREYS, draw_comparison, draw_run, save_figure
+from grd_offline.online.run_folder import EVALUATION_COLUMNS
+from grd_offline.online.settings import OnlineSettings
+from grd_offline.run_records import (
+    FORMAT,
+    VERSION,
     make_curves,
     read_episode,
     read_masks,
     read_run,
-    save_figure,
     scales_differ,
 )
-from grd_offline.online.run_folder import EVALUATION_COLUMNS, FORMAT, VERSION
-from grd_offline.online.settings import OnlineSettings
 
 STARTS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 

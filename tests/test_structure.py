@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 ROOMS = (
     "errors",
+    "versions",
     "registration",
     "episodes",
     "storage",
@@ -36,6 +37,7 @@ ROOMS = (
     "decompose",
     "reward_model",
     "identifiability",
+    "run_records",
     "report",
     "relabelling",
     "decomposition",
