@@ -39,7 +39,6 @@ from grd_offline.formats import (
 from grd_offline.graph import compact_closure, compact_one_hop
 from grd_offline.identifiability import Finding, examine
 from grd_offline.relabelling import (
-    OBSERVED,
     Tally,
     find_truth,
     judge,
@@ -47,6 +46,7 @@ from grd_offline.relabelling import (
     relabelled_header,
 )
 from grd_offline.report import REPORT_FILE, report_decomposition
+from grd_offline.report.viewer import OBSERVED
 from grd_offline.reward_model import FOLDER as REWARD_FOLDER
 from grd_offline.reward_model import RewardModel
 from grd_offline.storage import check_folder, create_file, replace_folder

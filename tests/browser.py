@@ -32,7 +32,11 @@ class Browser:
         command = [
             *(find_chromium(), "--headless=new", "--no-sandbox", "--disable-gpu"),
             *("--remote-debugging-pipe", "--no-first-run", "--disable-background-networking"),
-            *("--disable-dev-shm-usage", "--hide-scrollbars", f"--user-data-dir={self.profile.name}"),
+            *(
+                "--disable-dev-shm-usage",
+                "--hide-scrollbars",
+                f"--user-data-dir={self.profile.name}",
+            ),
             "about:blank",
         ]
         # The shell hands the pipes over under the numbers that Chromium expects.

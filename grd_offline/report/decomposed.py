@@ -37,6 +37,8 @@ MOST_EFFECTS = 24
 MOST_NODES = 24
 """States in the drawing of the graph, and actions; the heat maps have all."""
 MOST_POINTS = 2000
+CLEARLY = 0.95
+"""Effects that are all pinned down so far need no drawing that says so."""
 MASKS = ("state_to_reward", "action_to_reward", "state_to_state", "action_to_state")
 Contents = Mapping[str, Any]
 
@@ -121,12 +123,8 @@ class Decomposed:
         if top["share"] >= 0.6 or len(self.effects) == 1:
             name = _mark([name_together(top["inputs"])])
             verb = "drives" if len(top["inputs"]) == 1 else "drive"
-            share = (
-                "the reward"
-                if top["share"] > 0.995
-                else f"{show_share(top['share'])} of the reward"
-            )
-            return f"{name} {verb} {share}."  # fmt: skip
+            part = "" if top["share"] > 0.995 else f"{show_share(top['share'])} of "
+            return f"{name} {verb} {part}the reward's variation."
         names = [name_together(effect["inputs"]) for effect in self.effects[:3]]
         return f"Most of the reward comes from {_mark(names)}."
 
@@ -230,10 +228,9 @@ class Decomposed:
             "The reward is a sum of these. Each says what its input adds to the reward, over the "
             "range that the data have; the band is where 90 % of its posterior lies."
         )
-        cards = [
-            self._make_card(index, effect) for index, effect in enumerate(self.effects[:MOST_EFFECTS])
-        ]  # fmt: skip
-        rows = [(" × ".join(e["inputs"]), f"{e['share']:.1%}") for e in self.effects]
+        drawn = self.effects[:MOST_EFFECTS]
+        cards = [self._make_card(index, effect) for index, effect in enumerate(drawn)]
+        rows = [(" x ".join(e["inputs"]), f"{e['share']:.1%}") for e in self.effects]
         table = make_table(
             ("effect", "share of the reward's variance"), rows, "Shares of the effects", (1,)
         )
@@ -252,7 +249,7 @@ class Decomposed:
         )
 
     def _make_card(self, index: int, effect: Contents) -> str:
-        name = " × ".join(effect["inputs"])
+        name = " x ".join(effect["inputs"])
         mean = np.asarray(effect["mean"], np.float64)
         kind = {1: "curve", 2: "surface", 3: "cube"}[len(effect["inputs"])]
         label = (
@@ -291,7 +288,8 @@ class Decomposed:
             f"is driven by {said}; the compact state has {len(compact)} dimensions"
         )
         names = ("state to reward", "action to reward", "state to state", "action to state")
-        shares = [f"{name} {np.mean(masks[mask]):.0%}" for name, mask in zip(names, MASKS, strict=True)]  # fmt: skip
+        parts = zip(names, MASKS, strict=True)
+        shares = [f"{name} {np.mean(masks[mask]):.0%}" for name, mask in parts]
         maps = f"The four masks as heat maps, edges on: {join_names(shares)}"
         tabs = make_tabs(
             "drawing",
@@ -321,7 +319,10 @@ class Decomposed:
             f"Predicted against observed returns: observed from {show_number(observed.min())} to "
             f"{show_number(observed.max())}, typical gap {show_number(gap)}"
         )
-        parts = [f"<figure><figcaption>Predicted against observed</figcaption>{make_chart('returns', scatter)}</figure>"]  # fmt: skip
+        parts = [
+            "<figure><figcaption>Predicted against observed</figcaption>"
+            f"{make_chart('returns', scatter)}</figure>"
+        ]
         calibration = self.metrics.get("calibration")
         if calibration:
             pairs = calibration.get("held_out_returns") or []
@@ -358,17 +359,21 @@ class Decomposed:
         pinned = found.get("pinned_down") or {}
         if pinned:
             worst = min(pinned, key=lambda name: pinned[name])
-            label = (
-                f"How far the data pin down each of {len(pinned)} effects; the least, {worst}, "
-                f"to {show_share(pinned[worst])}"
-            )
-            parts.append(
-                "<figure><figcaption>How far the data, rather than the prior, pin down each effect"
-                f"</figcaption>{make_chart('pinned', label)}</figure>"
-            )
+            if pinned[worst] > CLEARLY:
+                text = f"Every effect is pinned down to {show_share(pinned[worst])} or more."
+                parts.append(f"<p class='note'>{escape(text)}</p>")
+            else:
+                label = (
+                    f"How far the data pin down each of {len(pinned)} effects; the least, {worst}, "
+                    f"to {show_share(pinned[worst])}"
+                )
+                parts.append(
+                    "<figure><figcaption>How far the data, rather than the prior, pin down each "
+                    f"effect</figcaption>{make_chart('pinned', label)}</figure>"
+                )
         hidden = found.get("telescoping") or {}
         if hidden:
-            noise = hidden.get("return_noise")
+            noise = float(hidden["return_noise"])
             rows = [
                 (name, show_number(value), "hidden" if value < noise else "would show")
                 for name, value in sorted(hidden.items(), key=lambda item: item[1])
@@ -377,7 +382,7 @@ class Decomposed:
             parts.append(
                 "<details><summary>Could a term that cancels between steps hide in an input?"
                 "</summary><p class='note'>By how much a term of a tenth of the reward's spread, "
-                f"h(next state) − h(state), would change returns; their noise is "
+                f"h(next state) - h(state), would change returns; their noise is "
                 f"{escape(show_number(noise))}.</p>"
                 + make_table(("input", "change of the return", ""), rows, "Hidden terms", (1,))
                 + "</details>"
@@ -386,6 +391,7 @@ class Decomposed:
 
     def _tell_settings(self) -> str:
         metrics = self.metrics
+        versions = metrics.get("versions")
         command = metrics.get("command")
         if command is None:
             command = shlex.join(["grd-offline", "decompose", str(metrics["data"])])
@@ -407,8 +413,8 @@ class Decomposed:
             "".join(f"<p class='note'>Warning: {escape(w)}</p>" for w in metrics["warnings"]),
             "<div class='pair'>",
             f"<div><h3>Settings</h3>{make_settings(metrics['settings'], 'Settings')}</div>",
-            f"<div><h3>Versions</h3>{make_settings(metrics.get('versions') or {}, 'Versions')}</div>"
-            if metrics.get("versions")
+            f"<div><h3>Versions</h3>{make_settings(versions, 'Versions')}</div>"
+            if versions
             else "",
             "</div>",
         ]

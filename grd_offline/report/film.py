@@ -92,12 +92,10 @@ def _gather(source: Path, episodes: Sequence[int]) -> dict[str, Any]:
 def _run_child(renderer: str, name: str, given: Path, made: Path) -> str | None:
     """Why it failed, or None."""
     command = [sys.executable, "-m", "grd_offline.report.film", name, str(given), str(made)]
-    variables = {**os.environ, "MUJOCO_GL": renderer, "PYOPENGL_PLATFORM": renderer,
-                 "SDL_VIDEODRIVER": "dummy"}  # fmt: skip
+    drivers = {"MUJOCO_GL": renderer, "PYOPENGL_PLATFORM": renderer, "SDL_VIDEODRIVER": "dummy"}
+    options: dict[str, Any] = {"env": os.environ | drivers, "cwd": given.parent, "timeout": SECONDS}
     try:
-        done = subprocess.run(
-            command, env=variables, capture_output=True, text=True, timeout=SECONDS, cwd=given.parent
-        )  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, **options)
     except subprocess.TimeoutExpired:
         return f"took more than {SECONDS} s"
     if done.returncode == 0:

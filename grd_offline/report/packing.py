@@ -67,7 +67,9 @@ def pack_series(spiky: list[Array], smooth: list[Array], width: int) -> dict[str
     The data are all 16-bit levels, series after series, then for each spiky one a byte per stretch:
     where its two values stand, in sixteenths of the stretch.
     """
-    numbers, places, ranges = [], [], []
+    numbers: list[NDArray[np.uint16]] = []
+    places: list[NDArray[np.uint8]] = []
+    ranges = []
     for index, values in enumerate([*spiky, *smooth]):
         if width == 1:
             kept = values
@@ -81,7 +83,7 @@ def pack_series(spiky: list[Array], smooth: list[Array], width: int) -> dict[str
         levels, low, high = quantise(kept)
         numbers.append(levels)
         ranges.append([_shorten(low), _shorten(high)])
-    data = b"".join(part.tobytes() for part in [*numbers, *places])
+    data = b"".join([part.tobytes() for part in numbers] + [part.tobytes() for part in places])
     return {"width": width, "ranges": ranges, "data": b64encode(data).decode("ascii")}
 
 

@@ -28,7 +28,12 @@
   /** Text as Plotly shows it letter by letter: it reads a little HTML. */
   const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 
-  const clip = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
+  /** Long text without its middle: names often differ at their ends. */
+  function clip(text, most) {
+    if (text.length <= most) return text;
+    const tail = Math.floor((most - 1) / 2);
+    return `${text.slice(0, most - 1 - tail)}…${text.slice(text.length - tail)}`;
+  }
 
   function tell(value) {
     if (Math.abs(value) >= 1000) return Math.round(value).toLocaleString("en");
@@ -94,7 +99,7 @@
 
   // ---------------------------------------------------------------- the episode viewer
 
-  const viewer = payload.viewer && { step: 0, order: "index", tracks: new Map(), play: 0 };
+  const viewer = payload.viewer && { step: 0, order: "index", play: 0 };
 
   /** The series of one episode; see pack_series in packing.py. */
   function decode(episode) {
@@ -138,8 +143,8 @@
     const spread = track.reward.x.map((x) => Z90 * track.std.y[Math.min(Math.floor(x / episode.width), track.std.y.length - 1)]);
     const rewards = [
       ...band(track.reward.x, track.reward.y.map((y, i) => y - spread[i]), track.reward.y.map((y, i) => y + spread[i]), found),
-      ...(series.true ? [line(track.true.x, track.true.y, truth, { name: "true reward", line: { color: truth, width: 1.1 }, hovertemplate: "%{y:.4g}" })] : []),
       line(track.reward.x, track.reward.y, found, { name: "reward found", customdata: spread, hovertemplate: "%{y:.4g} ± %{customdata:.2g}" }),
+      ...(series.true ? [line(track.true.x, track.true.y, truth, { name: "true reward", line: { color: truth, width: 0.9 }, hovertemplate: "%{y:.4g}" })] : []),
     ];
     rows.push({ height: 200, traces: rewards, title: `Reward per step: ${word("found, with 90 % band", found)}${series.true ? `, ${word("true", truth)}` : ""}` });
     const stems = { x: [], y: [] };
@@ -154,7 +159,7 @@
           mode: "markers", marker: { color: given, size: 7, symbol: "diamond" }, name: "observed", hovertemplate: "%{y:.5g}" }];
     rows.push({ height: 54, traces: delivered, title: word("Observed reward", given), ticks: 2 });
     const sums = [line(track.sum.x, track.sum.y, found, { name: "sum found", hovertemplate: "%{y:.5g}" })];
-    if (series.true) sums.unshift(line(track.trueSum.x, track.trueSum.y, truth, { name: "true sum", line: { color: truth, width: 1.1 }, hovertemplate: "%{y:.5g}" }));
+    if (series.true) sums.push(line(track.trueSum.x, track.trueSum.y, truth, { name: "true sum", line: { color: truth, width: 1, dash: "dash" }, hovertemplate: "%{y:.5g}" }));
     sums.push({ x: [episode.length - 1], y: [episode.return], type: "scatter", mode: "markers", cliponaxis: false,
       marker: { color: given, size: 10, symbol: "diamond" }, name: "observed return", hovertemplate: "%{y:.5g}" });
     rows.push({ height: 130, traces: sums, title: `Sum so far: ${word("found", found)}${series.true ? `, ${word("true", truth)}` : ""}, ${word("observed return ◆", given)}` });
@@ -203,7 +208,7 @@
   const fullRange = () => [-0.01 * viewer.episode.length, 1.01 * viewer.episode.length];
 
   const cursor = () => ({ type: "line", xref: "x", yref: "paper", x0: viewer.step, x1: viewer.step, y0: 0, y1: 1,
-    line: { color: colour("faint"), width: 1, dash: "dot" } });
+    line: { color: colour("muted"), width: 1.2, dash: "dot" } });
 
   function setStep(step) {
     const { episode, track } = viewer;
@@ -395,7 +400,7 @@
   function drawGraph(element) {
     const graph = payload.graph, wide = element.clientWidth || 800, row = wide < 560 ? 21 : 24;
     const states = graph.shown_states, actions = graph.shown_actions;
-    const side = Math.min(wide * 0.3, 190), left = side, right = wide - side, letters = Math.floor(side / 6.7) - 3;
+    const side = Math.min(wide * 0.34, 190), left = side, right = wide - side, letters = Math.floor((side - 18) / (wide < 560 ? 5.9 : 6.7));
     const place = {}, top = 34;
     states.forEach((i, k) => { place[`s${i}`] = [left, top + k * row]; place[`n${i}`] = [right, top + k * row]; });
     const below = top + states.length * row + row * 1.1;
@@ -455,7 +460,7 @@
     const names = [...graph.states, ...graph.actions].map((name) => name.length), left = Math.min(170, 26 + 6.2 * Math.max(...names));
     const room = (element.closest(".scroll") ?? element).clientWidth || 700;
     const units = states + 2.6, cell = Math.max(states > 60 ? 4 : 13, Math.min(30, (room - left - 16) / units));
-    const bottom = Math.min(150, 22 + 6.2 * Math.max(...graph.states.map((name) => name.length), 6)), top = 8;
+    const bottom = Math.min(150, 22 + 6.2 * Math.max(...graph.states.map((name) => name.length), 6)), top = 26;
     const width = left + units * cell + 16, down = states + actions + 1, height = down * cell + bottom + top;
     const colours = [[0, fade(colour("accent"), 0.25)], [1, colour("accent")]];
     const block = (rows, causes, effects, x, y) => ({
@@ -476,6 +481,8 @@
       block(masks.actionState, graph.actions, graph.states, "x", "y2"), block(masks.actionReward.map((level) => [level]), graph.actions, reward, "x2", "y2"),
     ], layout({
       width, height, margin: { l: left, r: 16, t: top, b: bottom }, dragmode: false,
+      annotations: [["→ next state", across[0][0], "left"], ["→ reward", across[1][1], "right"]].map(([text, x, xanchor]) => ({
+        text, x, xanchor, y: 1, yanchor: "bottom", yshift: 4, xref: "paper", yref: "paper", showarrow: false, font: { size: 12, color: colour("muted") } })),
       shapes: across.flatMap(([x0, x1]) => downs.map(([y0, y1]) => ({ ...frame, x0, x1, y0, y1 }))),
       xaxis: axis(ticks(graph.states, { domain: across[0], anchor: "y2", range: [-0.5, states - 0.5], tickangle: -90 })),
       xaxis2: axis(ticks(reward, { domain: across[1], anchor: "y2", range: [-0.5, 0.5], tickangle: -90 })),
@@ -491,7 +498,7 @@
     const x = unpack(observed), y = unpack(found), traces = [];
     const every = held ? [...x, ...y, ...unpack(held.observed), ...unpack(held.predicted)] : [...x, ...y];
     const low = Math.min(...every), high = Math.max(...every), pad = 0.04 * (high - low || 1), ends = [low - pad, high + pad];
-    traces.push(line(ends, ends, colour("faint"), { hoverinfo: "skip", line: { color: colour("faint"), width: 1, dash: "dash" } }));
+    traces.push(line(ends, ends, colour("faint"), { hoverinfo: "skip", showlegend: false, line: { color: colour("faint"), width: 1, dash: "dash" } }));
     traces.push({ x, y, type: "scatter", mode: "markers", name: "in the fit", customdata: episodes, marker: { size: 5, color: fade(colour("muted"), 0.4) },
       hovertemplate: "episode %{customdata}: observed %{x:.5g}, found %{y:.5g}<extra></extra>" });
     if (held) {
@@ -502,8 +509,6 @@
     }
     show(element, traces, { xaxis: axis({ title: "observed return", range: ends, zeroline: false }), yaxis: axis({ title: "predicted return", range: ends, zeroline: false }), margin: { l: 60, r: 10, t: 30, b: 44 },
       showlegend: Boolean(held), legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: 12, color: colour("muted") } } });
-    for (const trace of traces) if (!trace.name) trace.showlegend = false;
-    if (held) Plotly.restyle(element, { showlegend: false }, [0]);
   }
 
   function drawCalibration(element) {

@@ -129,11 +129,11 @@ def show_value(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if value is None:
-        return "–"
+        return "-"
     if isinstance(value, list | tuple):
         return ", ".join(show_value(item) for item in value)
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}={show_value(item)}" for name, item in value.items()) or "–"
+        return ", ".join(f"{name}={show_value(item)}" for name, item in value.items()) or "-"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -24,7 +24,6 @@ from grd_offline.report.page import (
     make_settings,
     make_table,
     show_number,
-    show_share,
 )
 from grd_offline.run_records import (
     MASKS,
@@ -82,7 +81,8 @@ def _list_environments(runs: Sequence[RunRecord]) -> str:
 def _tell_headline(runs: Sequence[RunRecord], curves: Sequence[Curve]) -> str:
     own = [curve for curve in curves if not curve.is_oracle] or list(curves)
     best = max(own, key=lambda curve: float(curve.means[-1]))
-    spread = f" ± {show_number(best.spreads[-1])}" if best.seeds > 1 else ""
+    spread = f"\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{show_number(best.spreads[-1])}"
+    spread = spread if best.seeds > 1 else ""
     reached = f"{show_number(best.means[-1])}{spread}"
     title = (
         f"<em>{escape(best.label)}</em> reaches {escape(reached)} on "
@@ -92,9 +92,11 @@ def _tell_headline(runs: Sequence[RunRecord], curves: Sequence[Curve]) -> str:
         f"The true return at the last evaluation, after {best.steps[-1]:,.0f} steps"
         + (f", mean and standard deviation over {best.seeds} seeds." if best.seeds > 1 else ".")
     ]
-    for oracle in (curve for curve in curves if curve.is_oracle and best.label != curve.label):
-        said.append(f"Trained on the true reward, {oracle.label} reaches {show_number(oracle.means[-1])}.")  # fmt: skip
-        break
+    oracle = next((curve for curve in curves if curve.is_oracle and curve is not best), None)
+    if oracle is not None:
+        said.append(
+            f"Trained on the true reward, {oracle.label} reaches {show_number(oracle.means[-1])}."
+        )
     others = [c for c in own if c is not best]
     if others:
         named = [f"{c.label} {show_number(c.means[-1])}" for c in others[:4]]
@@ -140,8 +142,8 @@ def _tell_learning(
                 curve.label,
                 curve.seeds,
                 f"{show_number(curve.means[-1])} ± {show_number(curve.spreads[-1])}",
-                f"{show_number(np.mean(peaks))} ± {show_number(np.std(peaks))}",
-                f"{match.means[-1]:.2f}" if match else "–",
+                f"{show_number(float(np.mean(peaks)))} ± {show_number(float(np.std(peaks)))}",
+                f"{match.means[-1]:.2f}" if match else "-",
             )
         )
     head = ("group", "seeds", "last evaluation", "best evaluation", "correlation with true reward")
@@ -192,7 +194,7 @@ def _tell_speed(runs: Sequence[RunRecord]) -> str:
                 f"{steps:,}",
                 _show_minutes(seconds),
                 show_number(rate),
-                str(run.about.get("device", "–")),
+                str(run.about.get("device", "-")),
             )
         )
     head = ("run", "members", "steps of each", "time", "member-steps per second", "device")
