@@ -4,6 +4,7 @@ Messages are JSON, ended by a zero byte, over two pipes that Chromium finds as f
 """
 
 import base64
+import fcntl
 import json
 import os
 import select
@@ -39,16 +40,23 @@ class Browser:
             ),
             "about:blank",
         ]
-        # The shell hands the pipes over under the numbers that Chromium expects.
+        # Above 4, so that neither is overwritten when they are put where Chromium expects them.
+        pipes = [fcntl.fcntl(pipe, fcntl.F_DUPFD_CLOEXEC, 10) for pipe in (theirs_in, theirs_out)]
+
+        def put():
+            os.dup2(pipes[0], 3)
+            os.dup2(pipes[1], 4)
+
         self.process = subprocess.Popen(
-            ["sh", "-c", f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}', "sh", *command],
-            pass_fds=(theirs_in, theirs_out),
+            command,
+            close_fds=False,
+            preexec_fn=put,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        os.close(theirs_in)
-        os.close(theirs_out)
+        for pipe in (theirs_in, theirs_out, *pipes):
+            os.close(pipe)
         self.number, self.buffer, self.events, self.session = 0, b"", [], None
         targets = self.call("Target.getTargets")["targetInfos"]
         target = next(t["targetId"] for t in targets if t["type"] == "page")

@@ -255,8 +255,10 @@ def test_names_from_the_data_are_escaped_in_the_report(world, tmp_path):
         write_dataset(tmp_path / "evil.h5", header, recording)
     decompose_file(tmp_path / "evil.h5", tmp_path / "out", CLOSED)
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "<script" not in page
-    assert "&lt;script&gt;" in page
+    assert "<script>alert" not in page
+    assert "alert(0)</script>" not in page
+    assert "&lt;script&gt;alert(" in page
+    assert "\\u003cscript\\u003ealert(" in page
 
 
 def test_a_failure_leaves_the_old_result(world, tmp_path, monkeypatch):
@@ -264,10 +266,10 @@ def test_a_failure_leaves_the_old_result(world, tmp_path, monkeypatch):
     decompose_file(source, tmp_path / "out", CLOSED)
     before = (tmp_path / "out" / "metrics.json").read_bytes()
 
-    def fail(*_):
+    def fail(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("grd_offline.decomposition.write_report", fail)
+    monkeypatch.setattr("grd_offline.decomposition.report_decomposition", fail)
     with pytest.raises(OSError, match="No space left"):
         decompose_file(source, tmp_path / "out", CLOSED)
     assert (tmp_path / "out" / "metrics.json").read_bytes() == before

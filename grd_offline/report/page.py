@@ -146,8 +146,8 @@ def show_number(value: float) -> str:
 
 def show_share(share: float) -> str:
     """Per cent; close to all of it, enough digits to see how close."""
-    if 0.995 <= share < 1:
-        return f"{100 * share:.2f}".rstrip("0").rstrip(".") + " %"
+    if 0.9 <= share < 1:
+        return f"{100 * share:.{2 if share >= 0.995 else 1}f}".rstrip("0").rstrip(".") + " %"
     if 0 < abs(share) < 0.01:
         return f"{100 * share:.1g} %"
     return f"{100 * share:.0f} %"
