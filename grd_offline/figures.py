@@ -1,7 +1,8 @@
-"""Figures of online runs, read from what they left on disk: curves, masks, one episode's rewards.
+"""Figures for papers, of online runs and decompositions, read from what these left on disk.
 
-Sizes are those of a column of a paper (3.5 inches) or of two; colours are Okabe and Ito's, which
-people with any colour vision can tell apart. Nothing here opens a window.
+Widths are those of a column of a paper (3.25 inches) or of two (6.75), text has 8 points, and its
+fonts are embedded as TrueType; colours are Okabe and Ito's, which people with any colour vision can
+tell apart. Nothing here opens a window.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.errors import DataError, printable
-from grd_offline.evaluate import pearson
+from grd_offline.evaluate import NORMAL_90, pearson
+from grd_offline.report.decomposed import Decomposed
+from grd_offline.report.viewer import Track, find_landmarks
 from grd_offline.run_records import (
     MASKS,
     METRICS,
@@ -36,31 +39,35 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Array = NDArray[np.float64]
-COLUMN, PAGE = 3.5, 7.2
+COLUMN, PAGE = 3.25, 6.75
 """Widths in inches: one column, and two."""
+FONT = 8
+"""Points."""
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 GREYS = ("#808080", "#B0B0B0", "#505050")
 """Of the oracle, and those of further runs."""
-SHORT_LABEL = 17
+SHORT_LABEL = 14
 """Letters of a label of which two fit beside each other."""
 ORDER = ("-", "--", "-.", ":")
 """When there are more groups than colours, colours come again with another line."""
 STYLE: dict[Any, Any] = {
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "axes.labelsize": 8,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "legend.fontsize": 7,
+    "font.size": FONT,
+    "axes.titlesize": FONT,
+    "axes.labelsize": FONT,
+    "figure.titlesize": FONT,
+    "xtick.labelsize": FONT,
+    "ytick.labelsize": FONT,
+    "legend.fontsize": FONT,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.linewidth": 0.6,
     "lines.linewidth": 1.2,
     "legend.frameon": False,
     "svg.fonttype": "none",
-    "pdf.fonttype": 42,
+    "pdf.fonttype": 42,  # TrueType: journals refuse the other kind
 }
-MOST_TICKS = 18
+MOST_EFFECTS = 9
+MOST_TICKS = 13
 """Beside a mask, so that their labels do not touch."""
 
 
@@ -104,12 +111,13 @@ def draw_masks(masks: Sequence[Mapping[str, Any]], member: str) -> Figure:
     actions, states = masks[-1]["action_to_state"].shape
     gap, thick = _choose_gap(states)
     share = (states + gap + actions) / (states + gap + thick)
-    width = max(PAGE * len(masks) / 3, COLUMN)
-    figure = _make_figure(width, min(1.3 + 2.0 * share, 8.0))
+    width = PAGE if len(masks) > 1 else COLUMN
+    figure = _make_figure(width, min(1.5 + 2.0 * share, 8.0))
     for axes, at in zip(figure.subplots(1, len(masks), squeeze=False)[0], masks, strict=True):
         _plot_masks(axes, at)
-    title = f"masks of {printable(member)}: rows are causes, columns are effects"
-    figure.suptitle(title, fontsize=STYLE["font.size"])
+    between = ": " if len(masks) > 1 else "\n"
+    title = f"masks of {_shorten(member)}{between}rows are causes, columns are effects"
+    figure.suptitle(title)
     return figure
 
 
@@ -153,8 +161,9 @@ def _plot_masks(axes: Axes, masks: Mapping[str, Any]) -> None:
         [*(f"s{i}" for i in shown_states), *(f"a{i}" for i in shown_actions)],
     )
     shares = [f"{title} {masks[name].mean():.0%}" for name, title in MASKS]
-    axes.set_title(f"step {masks['step']:,}")
-    axes.set_xlabel(f"{', '.join(shares[:2])}\n{', '.join(shares[2:])}", fontsize=6)
+    if "step" in masks:
+        axes.set_title(f"step {masks['step']:,}")
+    axes.set_xlabel("\n".join(shares))
 
 
 def draw_episode(episode: EpisodeRewards) -> Figure:
@@ -221,6 +230,105 @@ def draw_comparison(runs: Sequence[RunRecord], metric: str) -> Figure:
         return draw_curves(curves, metric, title)
 
 
+def draw_decomposition(folder: Path) -> dict[str, Figure]:
+    """All figures of a decomposition, by name of the file."""
+    from matplotlib import rc_context
+
+    read = Decomposed(folder)
+    masks = {name: np.atleast_2d(np.asarray(read.masks[name], np.float64)) for name, _ in MASKS}
+    median = find_landmarks(read.tracks)["median"]
+    with rc_context(STYLE):
+        figures = {"returns": draw_returns(read.tracks.returns, read.metrics.get("held_out"))}
+        if read.effects:
+            figures["effects"] = draw_effects(read.effects[:MOST_EFFECTS])
+        figures["masks"] = draw_masks([masks], str(read.metrics["data"]))
+        figures["rewards"] = draw_track(read.tracks.chosen[median], median)
+    return figures
+
+
+def draw_returns(returns: Array, held_out: Mapping[str, Any] | None) -> Figure:
+    """Predicted against observed, those held out with their intervals."""
+    figure = _make_figure(COLUMN, COLUMN)
+    axes = figure.subplots()
+    axes.axline((0, 0), slope=1, color="0.8", linewidth=0.8, zorder=0)
+    axes.plot(*returns.T, ".", color=GREYS[1], markersize=3, label="in the fit")
+    if held_out is not None:
+        axes.errorbar(
+            held_out["observed"],
+            held_out["predicted"],
+            NORMAL_90 * np.asarray(held_out["std"], np.float64),
+            fmt=".",
+            color=COLOURS[0],
+            markersize=4,
+            elinewidth=0.6,
+            label="held out",
+        )
+    low, high = float(returns.min()), float(returns.max())
+    pad = 0.04 * (high - low or 1.0)
+    limits = (low - pad, high + pad)
+    axes.set(xlabel="observed return", ylabel="predicted return", xlim=limits, ylim=limits)
+    axes.legend(loc="upper left")
+    return figure
+
+
+def draw_effects(effects: Sequence[Mapping[str, Any]]) -> Figure:
+    """Curves with their bands, surfaces in colour; of three inputs, at the middle of the third."""
+    columns = min(len(effects), 3)
+    rows = -(-len(effects) // columns)
+    figure = _make_figure(PAGE if columns > 1 else COLUMN, 0.2 + 1.7 * rows)
+    places = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes, effect in zip(places, effects, strict=False):
+        _plot_effect(axes, effect)
+    for axes in places[len(effects) :]:
+        axes.set_axis_off()
+    return figure
+
+
+def _plot_effect(axes: Axes, effect: Mapping[str, Any]) -> None:
+    names = [_shorten(name) for name in effect["inputs"]]
+    mean, std = (np.asarray(effect[name], np.float64) for name in ("mean", "std"))
+    grids = effect["grids"]
+    axes.set(xlabel=names[0], title=f"{effect['share']:.1%} of the variance")
+    if len(names) == 1:
+        axes.plot(grids[0], mean, color=COLOURS[0])
+        low, high = mean - NORMAL_90 * std, mean + NORMAL_90 * std
+        axes.fill_between(grids[0], low, high, color=COLOURS[0], alpha=0.2, linewidth=0)
+        axes.set_ylabel("effect")
+        return
+    surface = mean if len(names) == 2 else mean[:, :, mean.shape[2] // 2]
+    most = float(np.abs(mean).max()) or 1.0
+    drawn = axes.pcolormesh(
+        grids[0], grids[1], surface.T, cmap="RdBu_r", vmin=-most, vmax=most, shading="gouraud"
+    )
+    drawn.set_rasterized(True)
+    axes.figure.colorbar(drawn, ax=axes)
+    axes.set_ylabel(names[1])
+
+
+def draw_track(track: Track, index: int) -> Figure:
+    """The rewards of one episode with their band, and what they add up to."""
+    figure = _make_figure(PAGE, 2.9)
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
+    steps = np.arange(len(track.rewards))
+    low, high = (track.rewards + sign * NORMAL_90 * track.std for sign in (-1, 1))
+    above.fill_between(steps, low, high, color=COLOURS[0], alpha=0.2, linewidth=0)
+    above.plot(steps, track.rewards, color=COLOURS[0], linewidth=0.8, label="found, 90 % band")
+    below.plot(steps, np.cumsum(track.rewards * track.weights), color=COLOURS[0])
+    if track.true is not None:
+        above.plot(steps, track.true, color=COLOURS[1], linewidth=0.6, label="true")
+        below.plot(steps, np.cumsum(track.true * track.weights), color=COLOURS[1], linewidth=0.8)
+    below.plot(steps[-1], track.delivered, "D", color=COLOURS[2], label="observed return")
+    above.set(ylabel="reward", title=f"episode {index}, of median return")
+    below.set(ylabel="sum so far", xlabel="step")
+    above.margins(x=0.01)
+    figure.legend(loc="outside lower center", ncols=3)
+    return figure
+
+
+def _shorten(name: str) -> str:
+    return printable(name) if len(name) <= 24 else f"{printable(name)[:23]}…"
+
+
 def save_figure(figure: Figure, path: Path, form: str) -> None:
     """Write a figure in full or not at all; the same figure gives the same bytes."""
     from matplotlib import rc_context
@@ -228,6 +336,6 @@ def save_figure(figure: Figure, path: Path, form: str) -> None:
     memory = BytesIO()
     metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(form, {})
     with rc_context({**STYLE, "svg.hashsalt": path.name}):  # else ids in an svg are random
-        figure.savefig(memory, format=form, dpi=200, metadata=metadata)
+        figure.savefig(memory, format=form, dpi=300, metadata=metadata)
     with replace_file(path) as output:
         output.write(memory.getvalue())
