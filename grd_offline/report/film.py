@@ -3,8 +3,8 @@
 Frames must belong to the episode shown. Where the data hold an episode's seed, its actions are
 replayed from it; where that gives other observations, or there is no seed, MuJoCo's state is set
 from each observation, if it holds positions and velocities. Both are checked against what was
-recorded, and an episode that fails has no frames. The environment is the one that the user names;
-a file is never asked for it.
+recorded (states that are set must also move on as they did), and an episode that fails has no
+frames. The environment is the one that the user names; a file is never asked for it.
 
 Rendering runs in a process of its own: a graphics driver can take a process down with it.
 """
@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
@@ -34,6 +34,8 @@ COLUMNS = 8
 WIDTH, HEIGHT = 240, 180
 RENDERERS = ("egl", "osmesa")
 SECONDS = 400
+CHECKED, ALIKE = 10, 0.05
+"""Transitions that are checked, and how far they may be off in spreads of the data."""
 NOTES = {
     "replay": "Rendered by replaying the episode's seed and actions: every observation is the one "
     "that was recorded.",
@@ -171,7 +173,7 @@ def _make_environment(name: str) -> Any:
 def _film(
     env: Any, seed: int | None, observations: Any, actions: Any, steps: NDArray[np.int64]
 ) -> tuple[str, list[Any]]:
-    ways = [("states", _visit(env, observations))]
+    ways = [("states", _visit(env, observations, actions))]
     if seed is not None:
         ways.insert(0, ("replay", _replay(env, seed, observations, actions)))
     wanted = set(steps.tolist())
@@ -193,24 +195,40 @@ def _replay(env: Any, seed: int, observations: Any, actions: Any) -> Iterator[in
         observation, *_ = env.step(action)
 
 
-def _visit(env: Any, observations: Any) -> Iterator[int]:
+def _visit(env: Any, observations: Any, actions: Any) -> Iterator[int]:
     """Each step in turn, in a MuJoCo model whose observation begins with its state."""
     base = env.unwrapped
     structure = getattr(base, "observation_structure", None)
-    if structure is None:
+    if structure is None or observations.shape[1:] != env.observation_space.shape:
         return
     env.reset(seed=0)
     skipped, shown, moving = (structure.get(n, 0) for n in ("skipped_qpos", "qpos", "qvel"))
     if skipped + shown != base.model.nq or moving != base.model.nv:
         return
-    for step, observation in enumerate(observations):
-        if len(observation) < shown + moving:
-            return
+
+    def put(observation: Any) -> None:
         positions = np.concatenate([base.init_qpos[:skipped], observation[:shown]])
         base.set_state(positions, np.asarray(observation[shown : shown + moving], np.float64))
+
+    if not _moves_alike(env, put, observations, actions):
+        return
+    for step, observation in enumerate(observations):
+        put(observation)
         if not _is_same(base._get_obs()[:shown], observation[:shown]):
             return
         yield step
+
+
+def _moves_alike(env: Any, put: Callable[[Any], None], observations: Any, actions: Any) -> bool:
+    """Whether a few recorded states and actions lead to what was recorded after them."""
+    last = min(len(actions), len(observations) - 1)
+    scale = observations.std(0) + 1e-6
+    errors = []
+    for step in np.unique(np.linspace(0, last - 1, CHECKED).round().astype(int)):
+        put(observations[step])
+        following, *_ = env.step(actions[step])
+        errors.append(np.median(np.abs(following - observations[step + 1]) / scale))
+    return bool(errors) and float(np.median(errors)) < ALIKE
 
 
 def _is_same(found: Any, recorded: Any) -> bool:
