@@ -51,8 +51,8 @@ def plot(runs: tuple[Path, ...], out: Path | None, form: str | None, metric: str
     """
     form = form or _find_format(out)
 
-    from grd_offline.decomposition import is_decomposition
     from grd_offline.figures import draw_comparison, draw_decomposition, draw_run, save_figure
+    from grd_offline.report.viewer import is_decomposition
     from grd_offline.run_records import read_run
 
     decomposed = [run for run in runs if is_decomposition(run)]

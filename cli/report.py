@@ -38,8 +38,8 @@ def report(
     compared on one page. The environment of a video is the one that is named here, never one that
     a file names.
     """
-    from grd_offline.decomposition import is_decomposition
     from grd_offline.report import REPORT_FILE, report_decomposition, report_runs
+    from grd_offline.report.viewer import is_decomposition
     from grd_offline.storage import replace_file
 
     filmed = check_video(video, environment)

@@ -46,7 +46,7 @@ from grd_offline.relabelling import (
     relabelled_header,
 )
 from grd_offline.report import REPORT_FILE, report_decomposition
-from grd_offline.report.viewer import OBSERVED
+from grd_offline.report.viewer import METRICS_FILE, OBSERVED, is_decomposition
 from grd_offline.reward_model import FOLDER as REWARD_FOLDER
 from grd_offline.reward_model import RewardModel
 from grd_offline.storage import check_folder, create_file, replace_folder
@@ -54,7 +54,6 @@ from grd_offline.versions import find_versions
 
 Array = NDArray[np.float64]
 Progress = Callable[[str, float], None]
-METRICS_FILE = "metrics.json"
 _MASKS = ("state_to_reward", "action_to_reward", "state_to_state", "action_to_state")
 
 
@@ -138,11 +137,6 @@ def decompose_file(
         run.fit()
         with replace_folder(out, is_replaceable=is_decomposition) as folder:
             return run.write(folder, Path(out), start)
-
-
-def is_decomposition(folder: Path) -> bool:
-    """Whether a folder is an earlier result of ours, which may be replaced."""
-    return (folder / METRICS_FILE).is_file() and (folder / REWARD_FOLDER).is_dir()
 
 
 class _Run:

@@ -261,6 +261,31 @@ def test_names_from_the_data_are_escaped_in_the_report(world, tmp_path):
     assert "\\u003cscript\\u003ealert(" in page
 
 
+def test_metrics_hold_what_the_report_shows(folder):
+    metrics = json.loads((folder / "data-grd" / "metrics.json").read_text())
+    held, calibration = metrics["held_out"], metrics["calibration"]
+    observed, predicted = np.array(held["observed"]), np.array(held["predicted"])
+    assert len(observed) == metrics["held_out_returns"] == 24
+    left = ((observed - predicted) ** 2).sum() / ((observed - observed.mean()) ** 2).sum()
+    assert metrics["held_out_return_r2"] == pytest.approx(1 - left)
+    at = calibration["levels"].index(0.9)
+    assert calibration["held_out_returns"][at] == metrics["held_out_return_coverage_90"]
+    assert calibration["true_rewards"][at] == pytest.approx(metrics["truth"]["coverage_90"])
+    assert sorted(calibration["true_rewards"]) == calibration["true_rewards"]
+    assert metrics["command"] == "grd-offline decompose data.h5 --truth true_rewards"
+    assert metrics["delay"] == "end"
+    assert {"python", "torch", "grd-offline"} <= set(metrics["versions"])
+
+
+def test_the_report_is_the_same_when_made_again_from_the_folder(folder):
+    report = folder / "data-grd" / "report.html"
+    before = report.read_bytes()
+    report.unlink()
+    done = run("report", "data-grd", cwd=folder)
+    assert done.stdout == "wrote data-grd/report.html\n"
+    assert report.read_bytes() == before
+
+
 def test_a_failure_leaves_the_old_result(world, tmp_path, monkeypatch):
     source = worlds.write_world(tmp_path / "data.h5", world, 15)
     decompose_file(source, tmp_path / "out", CLOSED)

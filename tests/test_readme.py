@@ -1,4 +1,4 @@
-"""Every snippet of the README and of the page on training online runs, in order."""
+"""Every snippet of the README and of the pages on training online and reports runs, in order."""
 
 import os
 import re
@@ -13,6 +13,7 @@ from grd_offline.online.settings import LAMBDAS as LAMBDA_NAMES
 
 ROOT = Path(__file__).parent.parent
 ONLINE = (ROOT / "docs" / "online.md").read_text()
+REPORT = (ROOT / "docs" / "report.md").read_text()
 
 
 def run_snippet(language, snippet, folder):
@@ -36,6 +37,11 @@ def test_snippets_run(tmp_path):
     assert len(snippets) >= 3
     for snippet in snippets:
         run_snippet("python", snippet, tmp_path)
+    # The page on reports goes on with the decomposition of the README.
+    snippets = re.findall(r"```(sh|python)\n(.*?)```", REPORT, re.DOTALL)
+    assert len(snippets) >= 2
+    for language, snippet in snippets:
+        run_snippet(language, snippet, tmp_path)
 
 
 def test_snippets_on_training_online_run(tmp_path):

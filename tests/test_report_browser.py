@@ -220,6 +220,18 @@ def test_names_show_as_they_are_and_run_nothing(browser, tmp_path):
     assert browser.list_requests() == []
 
 
+def test_names_of_a_run_run_nothing(browser, tmp_path):
+    run = write_run(tmp_path / "run", groups=(EVIL[0], EVIL[1].replace("/", "")))
+    (tmp_path / "evil.html").write_text(report_runs([run]))
+    browser.open(tmp_path / "evil.html")
+    draw_all(browser)
+    assert browser.run("window.hacked") is None
+    assert "img src=x" in browser.run("document.querySelector('h1').textContent")
+    legend = browser.run("document.querySelector('.learning .legend').textContent")
+    assert "<script>window" in legend
+    assert browser.list_errors() == []
+
+
 def test_dark_mode_and_print_change_the_drawings(browser, pages):
     colours = {}
     for dark in (False, True):

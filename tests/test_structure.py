@@ -137,6 +137,10 @@ def test_the_wheel_holds_every_room_and_nothing_else(wheel):
     }
     assert expected <= set(names)
     assert "grd_offline/py.typed" in names
+    page = ("page.html", "page.css", "page.js", "vendor/plotly-cartesian.min.js")
+    assert {f"grd_offline/report/{name}" for name in (*page, "vendor/plotly-LICENSE.txt")} <= set(
+        names
+    )
 
 
 def test_the_wheel_runs_from_outside_the_repository(wheel, tmp_path):

@@ -37,9 +37,12 @@ MOST_EFFECTS = 24
 MOST_NODES = 24
 """States in the drawing of the graph, and actions; the heat maps have all."""
 MOST_POINTS = 2000
+TOO_NARROW = 0.8
+"""Bands that are meant to hold 90 % and hold less than this are said to be too narrow."""
 CLEARLY = 0.95
 """Effects that are all pinned down so far need no drawing that says so."""
 MASKS = ("state_to_reward", "action_to_reward", "state_to_state", "action_to_state")
+NINETY = show_share(0.9)
 Contents = Mapping[str, Any]
 
 
@@ -149,7 +152,7 @@ class Decomposed:
         if truth is not None:
             said.append(
                 f"Against the true reward of every step the correlation is {truth['pearson']:.2f}, "
-                f"and the 90 % bands hold {show_share(truth['coverage_90'])} of the steps."
+                f"and the {NINETY} bands hold {show_share(truth['coverage_90'])} of the steps."
             )
         careful = [f for f in metrics["identifiability"]["findings"] if f["level"] == "careful"]
         if careful:
@@ -166,7 +169,10 @@ class Decomposed:
                 (show_share(metrics["held_out_return_r2"]), f"of {counted} explained (R²)")
             )
             facts.append(
-                (show_share(metrics["held_out_return_coverage_90"]), "inside their 90 % interval")
+                (
+                    show_share(metrics["held_out_return_coverage_90"]),
+                    f"inside their {NINETY} interval",
+                )
             )
         driving = sum(masks["state_to_reward"]) + sum(masks["action_to_reward"])
         inputs = len(masks["state_names"]) + len(masks["action_names"])
@@ -179,8 +185,12 @@ class Decomposed:
 
     def _tell_episodes(self, film: Film | None) -> str:
         shown, total = len(self.tracks.chosen), len(self.tracks.returns)
-        lead = "The reward found for every step, and what it adds up to. The band is where 90 % of "
-        lead += "rewards are expected."
+        lead = f"""The reward found for every step, and what it adds up to. The band is where
+            {NINETY} of rewards are expected."""
+        truth = self.metrics.get("truth")
+        if truth is not None and truth["coverage_90"] < TOO_NARROW:
+            held = show_share(truth["coverage_90"])
+            lead += f" Here it is too narrow: it holds {held} of the true rewards."
         if shown < total:
             lead += f" {shown} of {total:,} episodes are here, evenly by their return."
         picture = ""
@@ -226,7 +236,7 @@ class Decomposed:
             return make_section("effects", "Effects", lead)
         lead = (
             "The reward is a sum of these. Each says what its input adds to the reward, over the "
-            "range that the data have; the band is where 90 % of its posterior lies."
+            f"range that the data have; the band is where {NINETY} of its posterior lies."
         )
         drawn = self.effects[:MOST_EFFECTS]
         cards = [self._make_card(index, effect) for index, effect in enumerate(drawn)]
@@ -329,7 +339,9 @@ class Decomposed:
             at = [c for level, c in zip(calibration["levels"], pairs, strict=False) if level == 0.9]
             label = "Calibration: how many values lie inside intervals of each level"
             if at:
-                label += f"; the 90 % intervals hold {show_share(at[0])} of the returns held out"
+                label += (
+                    f"; the {NINETY} intervals hold {show_share(at[0])} of the returns held out"
+                )
             parts.append(
                 "<figure><figcaption>Calibration: do intervals hold what they promise?</figcaption>"
                 f"{make_chart('calibration', label)}</figure>"

@@ -128,6 +128,7 @@ def _assemble(made: Path) -> Film:
 
 
 def _make_picture(frames: NDArray[np.uint8]) -> str:
+    # Pillow comes with matplotlib.
     from PIL import Image
 
     height, width = frames.shape[1:3]

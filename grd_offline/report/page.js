@@ -36,6 +36,7 @@
   }
 
   function tell(value) {
+    if (value === null || !Number.isFinite(value)) return "nothing";
     if (Math.abs(value) >= 1000) return Math.round(value).toLocaleString("en");
     return String(Number(value.toPrecision(3)));
   }
@@ -74,6 +75,7 @@
   const layout = (more) => ({
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false,
     font: { family: colour("sans"), size: 12, color: colour("ink") },
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("faint"), activecolor: colour("muted") },
     margin: { l: 46, r: 12, t: 10, b: 38 }, dragmode: touch.matches ? false : "zoom",
     hoverlabel: { bgcolor: colour("card"), bordercolor: colour("line"), font: { color: colour("ink"), size: 12 } },
     ...more,
@@ -81,13 +83,13 @@
 
   const config = {
     responsive: true, displaylogo: false, scrollZoom: false, doubleClick: "reset",
-    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d"],
+    modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
   };
 
   const show = (element, traces, more) => Plotly.react(element, traces, layout(more), config);
 
   const line = (x, y, tint, more = {}) => ({
-    x, y, type: "scatter", mode: "lines", line: { color: tint, width: 1.6 }, ...more,
+    x, y, type: "scatter", mode: "lines", line: { color: tint, width: 1.6 }, hoverlabel: { bordercolor: tint }, ...more,
   });
 
   /** Two edges with the room between them filled. */
@@ -143,8 +145,8 @@
     const spread = track.reward.x.map((x) => Z90 * track.std.y[Math.min(Math.floor(x / episode.width), track.std.y.length - 1)]);
     const rewards = [
       ...band(track.reward.x, track.reward.y.map((y, i) => y - spread[i]), track.reward.y.map((y, i) => y + spread[i]), found),
-      line(track.reward.x, track.reward.y, found, { name: "reward found", customdata: spread, hovertemplate: "%{y:.4g} ± %{customdata:.2g}" }),
-      ...(series.true ? [line(track.true.x, track.true.y, truth, { name: "true reward", line: { color: truth, width: 0.9 }, hovertemplate: "%{y:.4g}" })] : []),
+      line(track.reward.x, track.reward.y, found, { name: "reward found", customdata: spread, hovertemplate: "%{y:.4g} ± %{customdata:.2g}<extra></extra>" }),
+      ...(series.true ? [line(track.true.x, track.true.y, truth, { name: "true reward", line: { color: truth, width: 0.9 }, hovertemplate: "%{y:.4g}<extra></extra>" })] : []),
     ];
     rows.push({ height: 200, traces: rewards, title: `Reward per step: ${word("found, with 90 % band", found)}${series.true ? `, ${word("true", truth)}` : ""}` });
     const stems = { x: [], y: [] };
@@ -153,20 +155,20 @@
       stems.y.push(0, amount, null);
     }
     const delivered = series.observed
-      ? [line(track.observed.x, track.observed.y, given, { name: "observed", hovertemplate: "%{y:.4g}" })]
+      ? [line(track.observed.x, track.observed.y, given, { name: "observed", hovertemplate: "%{y:.4g}<extra></extra>" })]
       : [{ ...line(stems.x, stems.y, given), hoverinfo: "skip" },
         { x: episode.deliveries.map((d) => d[0]), y: episode.deliveries.map((d) => d[1]), type: "scatter",
-          mode: "markers", marker: { color: given, size: 7, symbol: "diamond" }, name: "observed", hovertemplate: "%{y:.5g}" }];
+          mode: "markers", marker: { color: given, size: 7, symbol: "diamond" }, name: "observed", hovertemplate: "%{y:.5g}<extra></extra>" }];
     rows.push({ height: 54, traces: delivered, title: word("Observed reward", given), ticks: 2 });
-    const sums = [line(track.sum.x, track.sum.y, found, { name: "sum found", hovertemplate: "%{y:.5g}" })];
-    if (series.true) sums.push(line(track.trueSum.x, track.trueSum.y, truth, { name: "true sum", line: { color: truth, width: 1, dash: "dash" }, hovertemplate: "%{y:.5g}" }));
+    const sums = [line(track.sum.x, track.sum.y, found, { name: "sum found", hovertemplate: "%{y:.5g}<extra></extra>" })];
+    if (series.true) sums.push(line(track.trueSum.x, track.trueSum.y, truth, { name: "true sum", line: { color: truth, width: 1, dash: "dash" }, hovertemplate: "%{y:.5g}<extra></extra>" }));
     sums.push({ x: [episode.length - 1], y: [episode.return], type: "scatter", mode: "markers", cliponaxis: false,
-      marker: { color: given, size: 10, symbol: "diamond" }, name: "observed return", hovertemplate: "%{y:.5g}" });
+      marker: { color: given, size: 10, symbol: "diamond" }, name: "observed return", hovertemplate: "%{y:.5g}<extra></extra>" });
     rows.push({ height: 130, traces: sums, title: `Sum so far: ${word("found", found)}${series.true ? `, ${word("true", truth)}` : ""}, ${word("observed return ◆", given)}` });
     series.inputs.forEach((name, i) => {
       const { x, y } = track[`input${i}`];
       rows.push({ height: 56, ticks: 3, title: plain(clip(name, 44)),
-        traces: [line(x, y, ink, { name: plain(clip(name, 24)), line: { color: ink, width: 1 }, hovertemplate: "%{y:.4g}" })] });
+        traces: [line(x, y, ink, { name: plain(clip(name, 24)), line: { color: ink, width: 1 }, hovertemplate: "%{y:.4g}<extra></extra>" })] });
     });
     return rows;
   }
@@ -176,7 +178,7 @@
     const rows = rowsOf(episode, track), gap = 34, foot = 42, top = 24;
     const inner = rows.reduce((sum, row) => sum + row.height + gap, -gap);
     const more = { margin: { l: 52, r: 14, t: top, b: foot }, height: inner + top + foot, annotations: [],
-      hovermode: "x unified", hoversubplots: "axis", shapes: [cursor()],
+      hovermode: "x", hoversubplots: "axis", shapes: [cursor()],
       xaxis: axis({ title: "step", range: viewer.range, anchor: `y${rows.length}`, automargin: false, fixedrange: touch.matches, showspikes: false }) };
     const traces = [];
     let used = 0;
@@ -185,7 +187,7 @@
       used += row.height + gap;
       more[`yaxis${id}`] = axis({ domain: [Math.max(low, 0), high], fixedrange: true, nticks: row.ticks ?? 5, automargin: false });
       more.annotations.push({ text: row.title, xref: "paper", yref: "paper", x: 0, y: high, xanchor: "left", yanchor: "bottom",
-        yshift: 3, showarrow: false, font: { size: 12.5, color: colour("ink") } });
+        yshift: 3, showarrow: false, bgcolor: colour("paper"), borderpad: 1, font: { size: 12.5, color: colour("ink") } });
       for (const trace of row.traces) traces.push({ ...trace, xaxis: "x", yaxis: `y${id}` });
     });
     element.style.height = `${more.height}px`;
@@ -400,7 +402,7 @@
   function drawGraph(element) {
     const graph = payload.graph, wide = element.clientWidth || 800, row = wide < 560 ? 21 : 24;
     const states = graph.shown_states, actions = graph.shown_actions;
-    const side = Math.min(wide * 0.34, 190), left = side, right = wide - side, letters = Math.floor((side - 18) / (wide < 560 ? 5.9 : 6.7));
+    const side = Math.min(wide * 0.34, 190), left = side, right = wide - side, letters = Math.floor((side - 18) / (wide < 560 ? 6 : 7.1));
     const place = {}, top = 34;
     states.forEach((i, k) => { place[`s${i}`] = [left, top + k * row]; place[`n${i}`] = [right, top + k * row]; });
     const below = top + states.length * row + row * 1.1;

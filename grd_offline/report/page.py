@@ -147,10 +147,10 @@ def show_number(value: float) -> str:
 def show_share(share: float) -> str:
     """Per cent; close to all of it, enough digits to see how close."""
     if 0.9 <= share < 1:
-        return f"{100 * share:.{2 if share >= 0.995 else 1}f}".rstrip("0").rstrip(".") + " %"
-    if 0 < abs(share) < 0.01:
-        return f"{100 * share:.1g} %"
-    return f"{100 * share:.0f} %"
+        text = f"{100 * share:.{2 if share >= 0.995 else 1}f}".rstrip("0").rstrip(".")
+    else:
+        text = f"{100 * share:.1g}" if 0 < abs(share) < 0.01 else f"{100 * share:.0f}"
+    return f"{text}\N{NO-BREAK SPACE}%"
 
 
 def join_names(names: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from grd_offline.errors import DataError
 from grd_offline.formats import Header, Record, as_episode, locate, open_recording
 from grd_offline.report.packing import count_bytes, pack_series
+from grd_offline.reward_model import FOLDER as REWARD_FOLDER
 
 Array = NDArray[np.float64]
 MOST_EPISODES = 500
@@ -23,6 +24,7 @@ MOST_DELIVERIES = 64
 CLOSE_UP_BYTES = 120_000
 """For each of the worst, the middle and the best episode, which are shown step by step."""
 OBSERVED, STD = "observed_rewards", "reward_std"
+METRICS_FILE = "metrics.json"
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +63,11 @@ class Tracks:
     returns: Array
     """(episode, 2) observed return, and the sum of the rewards found; of all episodes."""
     inputs: Sequence[str]
+
+
+def is_decomposition(folder: Path) -> bool:
+    """Whether a folder is an earlier result of ours, which may be replaced."""
+    return (folder / METRICS_FILE).is_file() and (folder / REWARD_FOLDER).is_dir()
 
 
 def find_relabelled(folder: Path) -> Path:
