@@ -14,7 +14,7 @@ from grd_offline.formats import open_recording, write_dataset
 
 ROOT = Path(__file__).parent.parent
 SAMPLE = ROOT / "datasets" / "sample.h5"
-COMMANDS = ("collect", "convert", "decompose", "evaluate", "inspect", "plot", "relabel")
+COMMANDS = ("collect", "convert", "decompose", "evaluate", "inspect", "plot", "relabel", "report")
 
 
 def run(*arguments, cwd=None, **options):

@@ -81,6 +81,15 @@ def test_a_fit_without_effects_names_its_inputs_and_says_why_there_are_no_curves
     assert "The reward of a fit by rrd is not a sum of effects" in text
 
 
+def test_a_folder_without_returns_held_out_says_so(tmp_path):
+    more = {"held_out": None, "calibration": {"levels": [0.5]}, "held_out_return_r2": None}
+    page = report_decomposition(write_decomposition(tmp_path / "grd", **more))
+    text = find_text(page)
+    assert "none are known that were held out" in text
+    assert "how well it predicts is not known" in text
+    assert "data-draw='calibration'" not in page
+
+
 def test_the_headline_says_how_sure_and_how_much(page):
     text = find_text(page)
     assert "The rewards found explain 98.8 % of how returns differ" in text

@@ -333,8 +333,8 @@ class Decomposed:
             "<figure><figcaption>Predicted against observed</figcaption>"
             f"{make_chart('returns', scatter)}</figure>"
         ]
-        calibration = self.metrics.get("calibration")
-        if calibration:
+        calibration = self.metrics.get("calibration") or {}
+        if calibration.keys() & {"held_out_returns", "true_rewards"}:
             pairs = calibration.get("held_out_returns") or []
             at = [c for level, c in zip(calibration["levels"], pairs, strict=False) if level == 0.9]
             label = "Calibration: how many values lie inside intervals of each level"
@@ -349,8 +349,8 @@ class Decomposed:
         lead = "Points on the line are predicted exactly."
         if held:
             lead += " Those in colour were held out: the fit that predicts them never saw them."
-        elif calibration is None:
-            lead += " Nothing is known of returns held out: the folder was made without them."
+        else:
+            lead += " All were part of the fit: none are known that were held out."
         return make_section("returns", "Returns", lead, f"<div class='pair'>{''.join(parts)}</div>")
 
     def _tell_limits(self) -> str:
