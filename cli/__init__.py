@@ -17,6 +17,7 @@ from .inspect import inspect
 from .judge import judge
 from .plot import plot
 from .relabel import relabel
+from .report import report
 from .train_offline import train_offline
 from .train_online import train_online
 
@@ -34,6 +35,7 @@ from .train_online import train_online
       grd-offline judge hc.h5 --env HalfCheetah
       grd-offline train-online --env Walker2d
       grd-offline plot runs/Walker2d-grd
+      grd-offline report runs/Walker2d-grd
     """,
 )
 @click.version_option(package_name="grd-offline", prog_name="grd-offline")
@@ -51,6 +53,7 @@ for command in (
     judge,
     plot,
     relabel,
+    report,
     train_offline,
     train_online,
 ):

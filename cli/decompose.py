@@ -24,6 +24,7 @@ _FITS = ("auto", "closed-form", "masked-net", "neural", "paper")
       grd-offline decompose hc.h5 --out results --next-state
       grd-offline decompose hc.h5 --truth true_rewards
       grd-offline decompose hc.h5 --method rrd --out hc-rrd
+      grd-offline decompose hc.h5 --video --env HalfCheetah
     """
 )
 @click.argument("file")
@@ -62,6 +63,8 @@ _FITS = ("auto", "closed-form", "masked-net", "neural", "paper")
     help="Which reading of the compact state the model carries.",
 )
 @click.option("--truth", metavar="FIELD", help="Compare with the true step rewards in this field.")
+@click.option("--video", is_flag=True, help="Film three episodes for the report; needs --env.")
+@click.option("--env", "environment", help="Environment to film in: a Gymnasium id or short name.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--device", type=click.Choice(("cpu", "cuda")), default="cpu", show_default=True)
 @reading_options
@@ -70,6 +73,8 @@ def decompose(
     out: Path | None,
     max_episode_steps: int | None,
     max_size: int | None,
+    video: bool,
+    environment: str | None,
     **options: object,
 ) -> None:
     """Find the rewards behind the returns, what drives them, and what a policy needs to see.
@@ -81,7 +86,9 @@ def decompose(
     from grd_offline.errors import DataError
 
     from .progress import show_stages
+    from .report import check_video
 
+    filmed = check_video(video, environment)
     try:
         settings = DecomposeSettings(**options)  # type: ignore[arg-type]
     except ValueError as error:
@@ -95,6 +102,7 @@ def decompose(
                 settings,
                 max_episode_steps=max_episode_steps,
                 max_bytes=max_size,
+                video=filmed,
                 progress=progress,
             )
     except DataError as error:

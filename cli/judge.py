@@ -175,8 +175,8 @@ def _write(
 ) -> None:
     from grd_offline.offline.judge import LAST
     from grd_offline.offline.run_folder import write_json
-    from grd_offline.online.run_folder import find_versions
     from grd_offline.storage import replace_file
+    from grd_offline.versions import find_versions
 
     rows = [verdict.to_json() for verdict in verdicts]
     write_json(

@@ -1,4 +1,4 @@
-"""`grd-offline plot`: figures of training runs."""
+"""`grd-offline plot`: figures for papers, of training runs and of decompositions."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ _FORMATS = ("png", "svg", "pdf")
       grd-offline plot runs/Walker2d-grd
       grd-offline plot runs/Walker2d-grd --metric correlation --format pdf
       grd-offline plot runs/Walker2d-grd runs/Walker2d-rrd -o comparison.svg
+      grd-offline plot hc-grd --format pdf
     """
 )
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -38,22 +39,35 @@ _FORMATS = ("png", "svg", "pdf")
     "goes with the true one within an episode.",
 )
 def plot(runs: tuple[Path, ...], out: Path | None, form: str | None, metric: str) -> None:
-    """Draw learning curves, masks and rewards of runs of train-online and train-offline.
+    """Draw figures that fit a column of a paper, of training runs or of decompositions.
 
     Every RUN gets its figures in RUN/plots: learning curves (mean and standard deviation over
     seeds), the share of edges on over time, the four masks of one member at its first, middle and
     last evaluation, and the reward found beside the true one in its last episode; of an offline
     run, learning curves. Of several runs, the first also gets their learning curves in one figure.
+
+    A RUN may also be what decompose wrote: its effects, masks, returns and the rewards of the
+    episode with the median return go into its plots folder.
     """
     form = form or _find_format(out)
 
-    from grd_offline.figures import draw_comparison, draw_run, read_run, save_figure
+    from grd_offline.figures import draw_comparison, draw_decomposition, draw_run, save_figure
+    from grd_offline.report.viewer import is_decomposition
+    from grd_offline.run_records import read_run
 
-    records = [read_run(run) for run in runs]
+    decomposed = [run for run in runs if is_decomposition(run)]
+    if out is not None and decomposed:
+        raise click.UsageError(f"-o: takes learning curves of runs, {decomposed[0]} is none")
+    records = [read_run(run) for run in runs if run not in decomposed]
     if out is not None:
         figures = {out: draw_comparison(records, metric)}
     else:
         figures = {
+            folder / "plots" / f"{name}.{form}": figure
+            for folder in decomposed
+            for name, figure in draw_decomposition(folder).items()
+        }
+        figures |= {
             record.path / "plots" / f"{name}.{form}": figure
             for record in records
             for name, figure in draw_run(record, metric).items()

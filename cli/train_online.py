@@ -195,10 +195,26 @@ def _train(run: Run, files: RunFolder) -> None:
         files.save(run)
     files.close()
     print_closing(run, standing)
+    leave_report(files.path)
     if stop.is_set():
         click.echo(f"stopped at step {run.step:,}; to go on: {_resume_line(files.path)}")
         raise SystemExit(128 + stop.signal_number)
     click.echo(f"wrote {files.path}: {run.step:,} steps of {len(run.members)} members")
+
+
+def leave_report(folder: Path) -> None:
+    """Write the run's page; what was trained stays as it is if that fails."""
+    try:
+        from grd_offline.report import REPORT_FILE, report_runs
+        from grd_offline.storage import replace_file
+
+        page = report_runs([folder])
+        with replace_file(folder / REPORT_FILE) as output:
+            output.write(page.encode())
+    except Exception as error:
+        click.echo(f"warning: no report: {' '.join(str(error).split())}", err=True)
+    else:
+        click.echo(f"look at {folder / REPORT_FILE}")
 
 
 def _resume_line(folder: Path) -> str:

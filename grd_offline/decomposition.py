@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from grd_offline.dynamics_model import DynamicsModel, fit_dynamics_model
 from grd_offline.dynamics_model import compare_masks as compare_dynamics
 from grd_offline.effects import EffectCurve, EffectModel
 from grd_offline.errors import DataError
-from grd_offline.evaluate import compare_all_masks
+from grd_offline.evaluate import LEVELS, compare_all_masks, compute_calibration
 from grd_offline.formats import (
     Record,
     Recording,
@@ -38,21 +39,21 @@ from grd_offline.formats import (
 from grd_offline.graph import compact_closure, compact_one_hop
 from grd_offline.identifiability import Finding, examine
 from grd_offline.relabelling import (
-    OBSERVED,
     Tally,
     find_truth,
     judge,
     relabel_records,
     relabelled_header,
 )
-from grd_offline.report import write_report
+from grd_offline.report import REPORT_FILE, report_decomposition
+from grd_offline.report.viewer import METRICS_FILE, OBSERVED, is_decomposition
 from grd_offline.reward_model import FOLDER as REWARD_FOLDER
 from grd_offline.reward_model import RewardModel
 from grd_offline.storage import check_folder, create_file, replace_folder
+from grd_offline.versions import find_versions
 
 Array = NDArray[np.float64]
 Progress = Callable[[str, float], None]
-METRICS_FILE = "metrics.json"
 _MASKS = ("state_to_reward", "action_to_reward", "state_to_state", "action_to_state")
 
 
@@ -120,22 +121,22 @@ def decompose_file(
     *,
     max_episode_steps: int | None = None,
     max_bytes: int | None = None,
+    video: str | None = None,
     progress: Progress = lambda stage, share: None,
 ) -> Decomposition:
-    """Decompose the returns of a dataset and write the results into the folder `out`."""
+    """Decompose the returns of a dataset and write the results into the folder `out`.
+
+    `video` names the environment in which the report films a few episodes.
+    """
     settings = settings if settings is not None else DecomposeSettings()
     start = time.perf_counter()
     check_folder(out, is_replaceable=is_decomposition)
     with open_recording(source, max_episode_steps=max_episode_steps, max_bytes=max_bytes) as opened:
         run = _Run(opened, source, settings, progress)
+        run.video = video
         run.fit()
         with replace_folder(out, is_replaceable=is_decomposition) as folder:
             return run.write(folder, Path(out), start)
-
-
-def is_decomposition(folder: Path) -> bool:
-    """Whether a folder is an earlier result of ours, which may be replaced."""
-    return (folder / METRICS_FILE).is_file() and (folder / REWARD_FOLDER).is_dir()
 
 
 class _Run:
@@ -154,6 +155,7 @@ class _Run:
             settings,
             progress,
         )
+        self.video: str | None = None
         self.rng = np.random.default_rng(settings.seed)
         progress("reading", 0.0)
         self.delay = find_delay(recording)
@@ -262,8 +264,9 @@ class _Run:
         write_json(folder / "masks.json", masks)
         write_json(folder / METRICS_FILE, metrics)
         self.progress("report", 0.0)
-        with create_file(folder / "report.html") as output:
-            output.write(write_report(metrics, masks, effects, tally.sample).encode())
+        page = report_decomposition(folder, video=self.video)
+        with create_file(folder / REPORT_FILE) as output:
+            output.write(page.encode())
         shares = [(" x ".join(e["inputs"]), float(e["share"])) for e in effects["effects"]]
         return Decomposition(
             folder=out,
@@ -284,6 +287,16 @@ class _Run:
             "chosen_fit": self.choice.fit,
             "grd_offline": version("grd-offline"),
         }
+
+    def _command(self) -> str:
+        """What to type to make it again."""
+        parts = ["grd-offline", "decompose", Path(self.source).name]
+        for field in fields(DecomposeSettings):
+            value, option = getattr(self.settings, field.name), f"--{field.name.replace('_', '-')}"
+            if value != field.default:
+                parts += [option] if value is True else [option, str(value)]
+        parts += ["--video", "--env", self.video] if self.video is not None else []
+        return shlex.join(parts)
 
     def _relabel(self, tally: Tally) -> Iterator[Record]:
         return relabel_records(
@@ -353,7 +366,20 @@ class _Run:
             "data": Path(self.source).name,
             "warnings": list(self.recording.warnings),
             "settings": self._settings(),
+            "delay": self.delay,
+            "command": self._command(),
+            "versions": find_versions(),
         }
+        calibration: dict[str, Any] = {"levels": list(LEVELS)}
+        winner = next((j for j in self.choice.judged if j.fit == self.choice.fit), None)
+        if winner is not None and len(winner.true):
+            metrics["held_out"] = winner.list_returns()
+            calibration["held_out_returns"] = compute_calibration(
+                winner.predicted, winner.std, winner.true
+            )
+        if tally.true:
+            calibration["true_rewards"] = tally.calibrate()
+        metrics["calibration"] = calibration
         if tally.true:
             metrics["truth"] = tally.compare()
             true_masks = self.recording.header.truth.get("masks")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 Array = NDArray[np.float64]
 NORMAL_90 = 1.6448536269514722
 """A normal variable lies within so many standard deviations of its mean 90 times in 100."""
+LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+"""Of the intervals that calibration looks at."""
 
 
 def pearson(first: ArrayLike, second: ArrayLike) -> float:
@@ -59,6 +62,13 @@ def compute_coverage(predicted: ArrayLike, std: ArrayLike, true: ArrayLike) -> f
     """How often the truth lies within the 90 % interval."""
     error = np.abs(np.asarray(true) - np.asarray(predicted))
     return float((error <= NORMAL_90 * np.asarray(std)).mean())
+
+
+def compute_calibration(predicted: ArrayLike, std: ArrayLike, true: ArrayLike) -> list[float]:
+    """How often the truth lies within the interval of each of `LEVELS`."""
+    error, spread = np.abs(np.asarray(true) - np.asarray(predicted)), np.asarray(std)
+    widths = [NormalDist().inv_cdf((1 + level) / 2) for level in LEVELS]
+    return [float((error <= width * spread).mean()) for width in widths]
 
 
 def compare_masks(found: ArrayLike, true: ArrayLike) -> dict[str, float]:

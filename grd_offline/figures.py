@@ -1,16 +1,14 @@
-"""Figures of runs, read from what they left on disk: curves, masks, one episode's rewards.
+"""Figures for papers, of training runs and decompositions, read from what these left on disk.
 
-Sizes are those of a column of a paper (3.5 inches) or of two; colours are Okabe and Ito's, which
-people with any colour vision can tell apart. Nothing here opens a window.
+Widths are those of a column of a paper (3.25 inches) or of two (6.75), text has 8 points, and its
+fonts are embedded as TrueType; colours are Okabe and Ito's, which people with any colour vision can
+tell apart. Nothing here opens a window.
 """
 
 from __future__ import annotations
 
-import csv
 import itertools
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,10 +17,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.errors import DataError, printable
-from grd_offline.evaluate import pearson
-from grd_offline.offline.run_folder import FORMAT as OFFLINE
-from grd_offline.offline.run_folder import read_description
-from grd_offline.online.run_folder import read_rows
+from grd_offline.evaluate import NORMAL_90, pearson
+from grd_offline.report.decomposed import Decomposed
+from grd_offline.report.viewer import Track, find_landmarks
+from grd_offline.run_records import (
+    MASKS,
+    METRICS,
+    Curve,
+    EpisodeRewards,
+    RunRecord,
+    choose_member,
+    make_curves,
+    read_episode,
+    read_masks,
+    scales_differ,
+)
 from grd_offline.storage import replace_file
 
 if TYPE_CHECKING:
@@ -30,197 +39,39 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Array = NDArray[np.float64]
-COLUMN, PAGE = 3.5, 7.2
+COLUMN, PAGE = 3.25, 6.75
 """Widths in inches: one column, and two."""
+FONT = 8
+"""Points."""
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 GREYS = ("#808080", "#B0B0B0", "#505050")
 """Of the oracle, and those of further runs."""
-SHORT_LABEL = 17
+SHORT_LABEL = 14
 """Letters of a label of which two fit beside each other."""
 ORDER = ("-", "--", "-.", ":")
 """When there are more groups than colours, colours come again with another line."""
 STYLE: dict[Any, Any] = {
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "axes.labelsize": 8,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "legend.fontsize": 7,
+    "font.size": FONT,
+    "axes.titlesize": FONT,
+    "axes.labelsize": FONT,
+    "figure.titlesize": FONT,
+    "xtick.labelsize": FONT,
+    "ytick.labelsize": FONT,
+    "legend.fontsize": FONT,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.linewidth": 0.6,
     "lines.linewidth": 1.2,
     "legend.frameon": False,
     "svg.fonttype": "none",
-    "pdf.fonttype": 42,
+    "pdf.fonttype": 42,  # TrueType: journals refuse the other kind
 }
-MOST_TICKS = 18
+MOST_EFFECTS = 9
+MOST_TICKS = 13
 """Beside a mask, so that their labels do not touch."""
-METRICS = {
-    "return": ("mean_return", "true return"),
-    "correlation": ("correlation", "correlation with the true reward"),
-    "edges": ("edges_on", "share of edges on"),
-}
-"""Column of `evaluations.csv`, and what the axis says."""
-MASKS = (
-    ("state_to_reward", "state → reward"),
-    ("action_to_reward", "action → reward"),
-    ("state_to_state", "state → state"),
-    ("action_to_state", "action → state"),
-)
-"""In a run's files, and in words."""
 
 
-@dataclass(frozen=True)
-class RunRecord:
-    """What a run left on disk."""
-
-    path: Path
-    environment: str
-    rows: Sequence[Mapping[str, str]]
-    """Of `evaluations.csv`."""
-    members: tuple[str, ...]
-    """Names, in the order of training."""
-    unit: str = "environment steps"
-    """What its steps count."""
-
-    @property
-    def name(self) -> str:
-        """The folder's."""
-        return self.path.resolve().name
-
-
-@dataclass(frozen=True, eq=False)
-class Curve:
-    """A metric of a group of members over time: mean and standard deviation over seeds."""
-
-    label: str
-    is_oracle: bool
-    steps: Array
-    means: Array
-    spreads: Array
-    seeds: int
-
-
-@dataclass(frozen=True, eq=False)
-class EpisodeRewards:
-    """Reward found and true reward, along one episode."""
-
-    member: str
-    step: int
-    found: Array
-    true: Array
-
-
-def read_run(path: Path) -> RunRecord:
-    """A run with at least one evaluation."""
-    contents = read_description(path)
-    table = path / "evaluations.csv"
-    try:
-        rows = read_rows(table)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"cannot be read: {error}", file=table) from error
-    if not rows:
-        raise DataError("no evaluation yet", file=path)
-    missing = {"group", "seed", "member", "mean_return"} - rows[0].keys()
-    if missing:
-        raise DataError(f"expected a column {min(missing)}", file=table)
-    members = tuple(dict.fromkeys(row["member"] for row in rows))
-    unit = "updates" if contents["format"] == OFFLINE else RunRecord.unit
-    return RunRecord(path, str(contents.get("environment", "")), rows, members, unit)
-
-
-def make_curves(runs: Sequence[RunRecord], metric: str) -> list[Curve]:
-    """One for each group of each run; those without any value of the metric are left out."""
-    curves = []
-    for run in runs:
-        for group in dict.fromkeys(row["group"] for row in run.rows):
-            rows = [row for row in run.rows if row["group"] == group]
-            label = group if len(runs) == 1 else f"{run.name}: {group}"
-            curve = _make_curve(run, rows, label, METRICS[metric][0])
-            if curve is not None:
-                curves.append(curve)
-    return curves
-
-
-def _make_curve(
-    run: RunRecord, rows: Sequence[Mapping[str, str]], label: str, column: str
-) -> Curve | None:
-    values: dict[int, list[float]] = {}
-    for row in rows:
-        if row.get(column, "") != "":
-            values.setdefault(int(row["step"]), []).append(_number(run, row[column], column))
-    if not values:
-        return None
-    steps = sorted(values)
-    return Curve(
-        printable(label),
-        rows[0]["group"].split("-")[0] in ("oracle", "true"),
-        np.array(steps, np.float64),
-        np.array([np.mean(values[step]) for step in steps]),
-        np.array([np.std(values[step]) for step in steps]),
-        len({row["seed"] for row in rows}),
-    )
-
-
-def _number(run: RunRecord, text: str, column: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        reason = f"expected a number, got {text[:40]!r}"
-        raise DataError(reason, file=run.path / "evaluations.csv", field=column) from None
-
-
-def read_masks(run: RunRecord, member: str) -> list[dict[str, Any]]:
-    """The member's masks at its first, middle and last evaluation; fewer if there were fewer."""
-    files = sorted((run.path / "members" / member / "masks").glob("step-*.json"))
-    places = dict.fromkeys([0, (len(files) - 1) // 2, len(files) - 1]) if files else {}
-    return [_read_mask(files[place]) for place in places]
-
-
-def _read_mask(file: Path) -> dict[str, Any]:
-    try:
-        contents = json.loads(file.read_text())
-        masks: dict[str, Any] = {"step": int(contents["step"])}
-        for (name, _), dimensions in zip(MASKS, (1, 1, 2, 2), strict=True):
-            mask = np.array(contents[name], np.float64)
-            if mask.ndim != dimensions or not mask.size:
-                raise ValueError(f"{name}: expected {dimensions} dimensions, got {mask.shape}")
-            masks[name] = np.atleast_2d(mask)
-        return masks
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"cannot be read as masks: {error}", file=file) from error
-
-
-def read_episode(run: RunRecord, member: str) -> EpisodeRewards | None:
-    """The last episode that the member left; None if it left none."""
-    files = sorted((run.path / "members" / member / "episodes").glob("step-*.csv"))
-    if not files:
-        return None
-    try:
-        with files[-1].open(newline="") as file:
-            rows = list(csv.DictReader(file))
-        found = np.array([float(row["reward"]) for row in rows])
-        true = np.array([float(row["true_reward"]) for row in rows])
-        step = int(files[-1].stem.removeprefix("step-"))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"cannot be read as rewards: {error}", file=files[-1]) from error
-    return EpisodeRewards(member, step, found, true) if rows else None
-
-
-def choose_member(run: RunRecord, kind: str) -> str | None:
-    """The first member that left files of this kind, if possible one with masks."""
-    for needed in (("masks", kind), (kind,)):
-        for member in run.members:
-            folders = [run.path / "members" / member / name for name in needed]
-            if all(any(folder.glob("step-*")) for folder in folders):
-                return member
-    return None
-
-
-def draw_curves(
-    curves: Sequence[Curve], metric: str, title: str, unit: str = RunRecord.unit
-) -> Figure:
+def draw_curves(curves: Sequence[Curve], metric: str, title: str, unit: str) -> Figure:
     """Mean over seeds as a line, one standard deviation to both sides as a band."""
     columns = 2 if max(len(curve.label) for curve in curves) <= SHORT_LABEL else 1
     rows = -(-len(curves) // columns)
@@ -260,12 +111,13 @@ def draw_masks(masks: Sequence[Mapping[str, Any]], member: str) -> Figure:
     actions, states = masks[-1]["action_to_state"].shape
     gap, thick = _choose_gap(states)
     share = (states + gap + actions) / (states + gap + thick)
-    width = max(PAGE * len(masks) / 3, COLUMN)
-    figure = _make_figure(width, min(1.3 + 2.0 * share, 8.0))
+    width = PAGE if len(masks) > 1 else COLUMN
+    figure = _make_figure(width, min(1.5 + 2.0 * share, 8.0))
     for axes, at in zip(figure.subplots(1, len(masks), squeeze=False)[0], masks, strict=True):
         _plot_masks(axes, at)
-    title = f"masks of {printable(member)}: rows are causes, columns are effects"
-    figure.suptitle(title, fontsize=STYLE["font.size"])
+    between = ": " if len(masks) > 1 else "\n"
+    title = f"masks of {_shorten(member)}{between}rows are causes, columns are effects"
+    figure.suptitle(title)
     return figure
 
 
@@ -309,8 +161,9 @@ def _plot_masks(axes: Axes, masks: Mapping[str, Any]) -> None:
         [*(f"s{i}" for i in shown_states), *(f"a{i}" for i in shown_actions)],
     )
     shares = [f"{title} {masks[name].mean():.0%}" for name, title in MASKS]
-    axes.set_title(f"step {masks['step']:,}")
-    axes.set_xlabel(f"{', '.join(shares[:2])}\n{', '.join(shares[2:])}", fontsize=6)
+    if "step" in masks:
+        axes.set_title(f"step {masks['step']:,}")
+    axes.set_xlabel("\n".join(shares))
 
 
 def draw_episode(episode: EpisodeRewards) -> Figure:
@@ -339,12 +192,6 @@ def _describe_match(found: Array, true: Array) -> str:
     return f"correlation {pearson(found, true):.2f}"
 
 
-def scales_differ(first: Array, second: Array) -> bool:
-    """Whether one curve would look flat, or far away, beside the other."""
-    narrow, wide = sorted((float(first.std()), float(second.std())))
-    return wide > 2 * narrow or abs(float(first.mean() - second.mean())) > 2 * wide
-
-
 def _make_figure(width: float, height: float) -> Figure:
     # A figure without pyplot has no window and no backend to choose: saving uses Agg for png.
     from matplotlib.figure import Figure
@@ -362,7 +209,7 @@ def draw_run(run: RunRecord, metric: str) -> dict[str, Figure]:
     episode = None if explained is None else read_episode(run, explained)
     with rc_context(STYLE):
         if edges:
-            figures["edges"] = draw_curves(edges, "edges", printable(run.environment))
+            figures["edges"] = draw_curves(edges, "edges", printable(run.environment), run.unit)
         if masked is not None:
             figures["masks"] = draw_masks(read_masks(run, masked), masked)
         if episode is not None:
@@ -384,6 +231,105 @@ def draw_comparison(runs: Sequence[RunRecord], metric: str) -> Figure:
         return draw_curves(curves, metric, title, units)
 
 
+def draw_decomposition(folder: Path) -> dict[str, Figure]:
+    """All figures of a decomposition, by name of the file."""
+    from matplotlib import rc_context
+
+    read = Decomposed(folder)
+    masks = {name: np.atleast_2d(np.asarray(read.masks[name], np.float64)) for name, _ in MASKS}
+    median = find_landmarks(read.tracks)["median"]
+    with rc_context(STYLE):
+        figures = {"returns": draw_returns(read.tracks.returns, read.metrics.get("held_out"))}
+        if read.effects:
+            figures["effects"] = draw_effects(read.effects[:MOST_EFFECTS])
+        figures["masks"] = draw_masks([masks], str(read.metrics["data"]))
+        figures["rewards"] = draw_track(read.tracks.chosen[median], median)
+    return figures
+
+
+def draw_returns(returns: Array, held_out: Mapping[str, Any] | None) -> Figure:
+    """Predicted against observed, those held out with their intervals."""
+    figure = _make_figure(COLUMN, COLUMN)
+    axes = figure.subplots()
+    axes.axline((0, 0), slope=1, color="0.8", linewidth=0.8, zorder=0)
+    axes.plot(*returns.T, ".", color=GREYS[1], markersize=3, label="in the fit")
+    if held_out is not None:
+        axes.errorbar(
+            held_out["observed"],
+            held_out["predicted"],
+            NORMAL_90 * np.asarray(held_out["std"], np.float64),
+            fmt=".",
+            color=COLOURS[0],
+            markersize=4,
+            elinewidth=0.6,
+            label="held out",
+        )
+    low, high = float(returns.min()), float(returns.max())
+    pad = 0.04 * (high - low or 1.0)
+    limits = (low - pad, high + pad)
+    axes.set(xlabel="observed return", ylabel="predicted return", xlim=limits, ylim=limits)
+    axes.legend(loc="upper left")
+    return figure
+
+
+def draw_effects(effects: Sequence[Mapping[str, Any]]) -> Figure:
+    """Curves with their bands, surfaces in colour; of three inputs, at the middle of the third."""
+    columns = min(len(effects), 3)
+    rows = -(-len(effects) // columns)
+    figure = _make_figure(PAGE if columns > 1 else COLUMN, 0.2 + 1.7 * rows)
+    places = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes, effect in zip(places, effects, strict=False):
+        _plot_effect(axes, effect)
+    for axes in places[len(effects) :]:
+        axes.set_axis_off()
+    return figure
+
+
+def _plot_effect(axes: Axes, effect: Mapping[str, Any]) -> None:
+    names = [_shorten(name) for name in effect["inputs"]]
+    mean, std = (np.asarray(effect[name], np.float64) for name in ("mean", "std"))
+    grids = effect["grids"]
+    axes.set(xlabel=names[0], title=f"{effect['share']:.1%} of the variance")
+    if len(names) == 1:
+        axes.plot(grids[0], mean, color=COLOURS[0])
+        low, high = mean - NORMAL_90 * std, mean + NORMAL_90 * std
+        axes.fill_between(grids[0], low, high, color=COLOURS[0], alpha=0.2, linewidth=0)
+        axes.set_ylabel("effect")
+        return
+    surface = mean if len(names) == 2 else mean[:, :, mean.shape[2] // 2]
+    most = float(np.abs(mean).max()) or 1.0
+    drawn = axes.pcolormesh(
+        grids[0], grids[1], surface.T, cmap="RdBu_r", vmin=-most, vmax=most, shading="gouraud"
+    )
+    drawn.set_rasterized(True)
+    axes.figure.colorbar(drawn, ax=axes)
+    axes.set_ylabel(names[1])
+
+
+def draw_track(track: Track, index: int) -> Figure:
+    """The rewards of one episode with their band, and what they add up to."""
+    figure = _make_figure(PAGE, 2.9)
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
+    steps = np.arange(len(track.rewards))
+    low, high = (track.rewards + sign * NORMAL_90 * track.std for sign in (-1, 1))
+    above.fill_between(steps, low, high, color=COLOURS[0], alpha=0.2, linewidth=0)
+    above.plot(steps, track.rewards, color=COLOURS[0], linewidth=0.8, label="found, 90 % band")
+    below.plot(steps, np.cumsum(track.rewards * track.weights), color=COLOURS[0])
+    if track.true is not None:
+        above.plot(steps, track.true, color=COLOURS[1], linewidth=0.6, label="true")
+        below.plot(steps, np.cumsum(track.true * track.weights), color=COLOURS[1], linewidth=0.8)
+    below.plot(steps[-1], track.delivered, "D", color=COLOURS[2], label="observed return")
+    above.set(ylabel="reward", title=f"episode {index}, of median return")
+    below.set(ylabel="sum so far", xlabel="step")
+    above.margins(x=0.01)
+    figure.legend(loc="outside lower center", ncols=3)
+    return figure
+
+
+def _shorten(name: str) -> str:
+    return printable(name) if len(name) <= 24 else f"{printable(name)[:23]}…"
+
+
 def save_figure(figure: Figure, path: Path, form: str) -> None:
     """Write a figure in full or not at all; the same figure gives the same bytes."""
     from matplotlib import rc_context
@@ -391,6 +337,6 @@ def save_figure(figure: Figure, path: Path, form: str) -> None:
     memory = BytesIO()
     metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(form, {})
     with rc_context({**STYLE, "svg.hashsalt": path.name}):  # else ids in an svg are random
-        figure.savefig(memory, format=form, dpi=200, metadata=metadata)
+        figure.savefig(memory, format=form, dpi=300, metadata=metadata)
     with replace_file(path) as output:
         output.write(memory.getvalue())

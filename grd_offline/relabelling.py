@@ -17,7 +17,13 @@ from grd_offline.decompose.padded import next_observations_of
 from grd_offline.effects import EffectModel
 from grd_offline.episodes import Episode
 from grd_offline.errors import DataError
-from grd_offline.evaluate import compare_all_masks, compare_rewards, compute_coverage, r_squared
+from grd_offline.evaluate import (
+    compare_all_masks,
+    compare_rewards,
+    compute_calibration,
+    compute_coverage,
+    r_squared,
+)
 from grd_offline.formats import (
     Header,
     Record,
@@ -27,18 +33,15 @@ from grd_offline.formats import (
     locate,
     open_recording,
 )
+from grd_offline.report.viewer import OBSERVED, STD, find_relabelled
 from grd_offline.reward_model import RewardModel
-
-OBSERVED = "observed_rewards"
-STD = "reward_std"
 
 
 class Tally:
-    """What passes by while relabelling: sums, a few episodes to show, the truth if asked for."""
+    """What passes by while relabelling: sums, and the truth if asked for."""
 
     def __init__(self) -> None:
         self.returns: list[tuple[float, float]] = []
-        self.sample: list[dict[str, list[float]]] = []
         self.true: list[Array] = []
         self.predicted: list[Array] = []
         self.std: list[Array] = []
@@ -48,8 +51,6 @@ class Tally:
     ) -> None:
         weights = discount ** np.arange(len(rewards))
         self.returns.append((float(rewards @ weights), observed))
-        if len(self.sample) < 3:
-            self.sample.append({"rewards": rewards.tolist(), "std": std.tolist()})
         if true is not None:
             self.true.append(true)
             self.predicted.append(rewards)
@@ -58,6 +59,11 @@ class Tally:
     def return_r2(self) -> float:
         predicted, observed = np.array(self.returns).T
         return r_squared(predicted, observed)
+
+    def calibrate(self) -> list[float]:
+        """How often the truth lies within intervals of each level."""
+        parts = (self.predicted, self.std, self.true)
+        return compute_calibration(*(np.concatenate(part) for part in parts))
 
     def compare(self) -> dict[str, float]:
         coverage = compute_coverage(
@@ -170,11 +176,3 @@ def judge(
             raise DataError("cannot be read", file=place, field="masks.json") from error
         result["masks"] = compare_all_masks(found, true_masks)
     return result
-
-
-def find_relabelled(folder: Path) -> Path:
-    """The relabelled data in the folder of a decomposition."""
-    for name in ("relabelled.h5", "relabelled"):
-        if (folder / name).exists():
-            return folder / name
-    raise DataError("holds no relabelled data", file=folder)

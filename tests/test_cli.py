@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 SAMPLE = ROOT / "datasets" / "sample.h5"
 COMMANDS = (
     *("collect", "convert", "decompose", "evaluate", "export", "inspect", "judge", "plot"),
-    "relabel",
+    *("relabel", "report"),
 )
 
 

@@ -255,8 +255,35 @@ def test_names_from_the_data_are_escaped_in_the_report(world, tmp_path):
         write_dataset(tmp_path / "evil.h5", header, recording)
     decompose_file(tmp_path / "evil.h5", tmp_path / "out", CLOSED)
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "<script" not in page
-    assert "&lt;script&gt;" in page
+    assert "<script>alert" not in page
+    assert "alert(0)</script>" not in page
+    assert "&lt;script&gt;alert(" in page
+    assert "\\u003cscript\\u003ealert(" in page
+
+
+def test_metrics_hold_what_the_report_shows(folder):
+    metrics = json.loads((folder / "data-grd" / "metrics.json").read_text())
+    held, calibration = metrics["held_out"], metrics["calibration"]
+    observed, predicted = np.array(held["observed"]), np.array(held["predicted"])
+    assert len(observed) == metrics["held_out_returns"] == 24
+    left = ((observed - predicted) ** 2).sum() / ((observed - observed.mean()) ** 2).sum()
+    assert metrics["held_out_return_r2"] == pytest.approx(1 - left)
+    at = calibration["levels"].index(0.9)
+    assert calibration["held_out_returns"][at] == metrics["held_out_return_coverage_90"]
+    assert calibration["true_rewards"][at] == pytest.approx(metrics["truth"]["coverage_90"])
+    assert sorted(calibration["true_rewards"]) == calibration["true_rewards"]
+    assert metrics["command"] == "grd-offline decompose data.h5 --truth true_rewards"
+    assert metrics["delay"] == "end"
+    assert {"python", "torch", "grd-offline"} <= set(metrics["versions"])
+
+
+def test_the_report_is_the_same_when_made_again_from_the_folder(folder):
+    report = folder / "data-grd" / "report.html"
+    before = report.read_bytes()
+    report.unlink()
+    done = run("report", "data-grd", cwd=folder)
+    assert done.stdout == "wrote data-grd/report.html\n"
+    assert report.read_bytes() == before
 
 
 def test_a_failure_leaves_the_old_result(world, tmp_path, monkeypatch):
@@ -264,10 +291,10 @@ def test_a_failure_leaves_the_old_result(world, tmp_path, monkeypatch):
     decompose_file(source, tmp_path / "out", CLOSED)
     before = (tmp_path / "out" / "metrics.json").read_bytes()
 
-    def fail(*_):
+    def fail(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("grd_offline.decomposition.write_report", fail)
+    monkeypatch.setattr("grd_offline.decomposition.report_decomposition", fail)
     with pytest.raises(OSError, match="No space left"):
         decompose_file(source, tmp_path / "out", CLOSED)
     assert (tmp_path / "out" / "metrics.json").read_bytes() == before

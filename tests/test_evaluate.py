@@ -3,10 +3,12 @@ import pytest
 from scipy import stats
 
 from grd_offline.evaluate import (
+    LEVELS,
     affine_error,
     compare_all_masks,
     compare_masks,
     compare_rewards,
+    compute_calibration,
     compute_coverage,
     pearson,
     r_squared,
@@ -68,3 +70,10 @@ def test_the_true_compact_state_follows_from_the_true_graph():
     scores = compare_all_masks(found, true)
     assert scores["compact_closure"]["f1"] == 1
     assert scores["compact_one_hop"]["recall"] == 0.5
+
+
+def test_calibration_counts_by_quantiles_of_the_normal():
+    error = stats.norm.ppf((1 + np.linspace(0.005, 0.995, 100)) / 2)  # one for each per cent
+    found = compute_calibration(np.zeros(100), np.full(100, 2.0), 2.0 * error)
+    assert found == pytest.approx(LEVELS)
+    assert compute_calibration([0.0], [1.0], [50.0]) == [0.0] * len(LEVELS)

@@ -7,22 +7,29 @@ import sys
 
 import numpy as np
 import pytest
+from decompositions import write_decomposition
+from matplotlib.text import Text
 
 from grd_offline.cli import main
 from grd_offline.errors import DataError
 from grd_offline.figures import (
     GREYS,
     draw_comparison,
+    draw_decomposition,
     draw_run,
+    save_figure,
+)
+from grd_offline.online.run_folder import EVALUATION_COLUMNS
+from grd_offline.online.settings import OnlineSettings
+from grd_offline.run_records import (
+    FORMAT,
+    VERSION,
     make_curves,
     read_episode,
     read_masks,
     read_run,
-    save_figure,
     scales_differ,
 )
-from grd_offline.online.run_folder import EVALUATION_COLUMNS, FORMAT, VERSION
-from grd_offline.online.settings import OnlineSettings
 
 STARTS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 
@@ -168,6 +175,49 @@ def test_plot_writes_into_the_run(tmp_path):
     assert done.stdout.splitlines() == [f"wrote run/plots/{name}.png" for name in names]
     for name in names:
         assert (tmp_path / "run" / "plots" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_figures_fit_a_column_and_text_has_8_points(tmp_path):
+    figures = {
+        **draw_run(read_run(write_run(tmp_path / "run")), "return"),
+        **draw_decomposition(write_decomposition(tmp_path / "grd")),
+    }
+    assert set(figures) == {"return", "edges", "masks", "episode", "returns", "effects", "rewards"}
+    for name, figure in figures.items():
+        assert figure.get_figwidth() in (3.25, 6.75), name
+        texts = [text for text in figure.findobj(Text) if text.get_text()]
+        assert {text.get_fontsize() for text in texts} == {8}, name
+        figure.draw_without_rendering()
+        width = figure.get_figwidth() * figure.dpi
+        for text in texts:
+            box = text.get_window_extent()
+            assert -1 <= box.x0 <= box.x1 <= width + 1 or not text.get_visible(), text.get_text()
+
+
+def test_fonts_of_a_pdf_are_embedded_as_truetype(tmp_path):
+    figure = draw_decomposition(write_decomposition(tmp_path / "grd"))["returns"]
+    save_figure(figure, tmp_path / "figure.pdf", "pdf")
+    contents = (tmp_path / "figure.pdf").read_bytes()
+    assert b"/Type3" not in contents
+    assert b"/FontFile2" in contents
+    assert b"/MediaBox [ 0 0 234 234 ]" in contents
+
+
+def test_figures_of_a_decomposition(tmp_path):
+    folder = write_decomposition(tmp_path / "grd")
+    figures = draw_decomposition(folder)
+    first, second, *_ = figures["effects"].axes
+    assert (first.get_xlabel(), second.get_xlabel()) == ("speed", "push")
+    np.testing.assert_allclose(first.lines[0].get_ydata(), 0.9 * np.linspace(-2, 2, 65))
+    below = figures["rewards"].axes[1]
+    found, true, observed = below.lines
+    assert observed.get_ydata() == pytest.approx(true.get_ydata()[-1])
+    assert len(found.get_ydata()) == len(true.get_ydata())
+    done = plot("grd", "--format", "svg", cwd=tmp_path)
+    names = ["returns", "effects", "masks", "rewards"]
+    assert done.stdout.splitlines() == [f"wrote grd/plots/{name}.svg" for name in names]
+    done = plot("grd", "-o", "a.pdf", cwd=tmp_path)
+    assert "-o: takes learning curves of runs, grd is none" in done.stderr
 
 
 def test_plot_of_several_runs(tmp_path):

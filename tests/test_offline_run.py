@@ -28,7 +28,8 @@ from grd_offline.offline.judge import Found, Scores, find_rewards, judge_sources
 from grd_offline.offline.run import Checkpoint, OfflineRun
 from grd_offline.offline.run_folder import OfflineFolder
 from grd_offline.offline.settings import ALGORITHMS, OfflineSettings
-from grd_offline.online.run_folder import EVALUATION_COLUMNS, read_rows
+from grd_offline.online.run_folder import EVALUATION_COLUMNS
+from grd_offline.run_records import read_rows
 
 COMMAND = str(Path(sys.executable).with_name("grd-offline"))
 EPISODES, TRUE = offline_data.make_data(100)

@@ -1,37 +1,303 @@
-"""The page a person looks at."""
+"""The page a person looks at: what it says, what it holds, and that it stays one small file."""
 
-from grd_offline.report import write_report
+import base64
+import hashlib
+import json
+import re
+import struct
+from html import unescape
 
+import numpy as np
+import pytest
+from decompositions import make_effect, write_decomposition
+from test_figures import write_run
 
-def make_page(effects):
-    metrics = {"data": "d.h5", "fit": "closed-form", "identifiability": {"findings": []}}
-    masks = {
-        "state_names": ["s0", "s1"],
-        "action_names": ["a0"],
-        "state_to_reward": [1, 1],
-        "action_to_reward": [0],
-        "state_to_state": [[1, 0], [0, 1]],
-        "action_to_state": [[0, 1]],
-        "compact": {"closure": [1, 1]},
-    }
-    episodes = [{"rewards": [0.0, 1.0], "std": [0.1, 0.1]}]
-    return write_report({**metrics, "settings": {}}, masks, {"effects": effects}, episodes)
-
-
-def make_effect(inputs, share):
-    curve = {"grids": [[-2400.0, 1700.0]], "mean": [0.0, 1.0], "std": [0.0, 0.0]}
-    return {"inputs": inputs, "share": share, **curve}
+from grd_offline.cli import main
+from grd_offline.errors import DataError
+from grd_offline.report import report_decomposition, report_runs
+from grd_offline.report.packing import find_extremes, pack, pack_series
+from grd_offline.report.viewer import MOST_EPISODES, pack_tracks, read_tracks
 
 
-def test_effects_come_by_share_and_drawings_have_numbers():
-    page = make_page([make_effect(["s0"], 0.3), make_effect(["s1"], 0.7)])
-    assert page.index("s1: 70.0%") < page.index("s0: 30.0%")
-    assert ">-2400<" in page
-    assert ">1700<" in page
-    assert "below 0" not in page
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_decomposition(tmp_path_factory.mktemp("report") / "grd")
 
 
-def test_pairs_are_named_as_one_and_negative_shares_explained():
-    page = make_page([make_effect(["s0", "s1"], 1.1), make_effect(["s1"], -0.1)])
-    assert "comes from s0 and s1 together; s1." in page
+@pytest.fixture(scope="module")
+def page(folder):
+    return report_decomposition(folder)
+
+
+def find_payload(page):
+    (text,) = re.findall(r'<script type="application/json" id="payload">(.*?)</script>', page)
+    return json.loads(text)
+
+
+def find_text(page):
+    """What is read, without the scripts."""
+    body = re.sub(r"<(script|style).*?</\1>", "", page, flags=re.DOTALL)
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", body)).split())
+
+
+def unpack(packed):
+    levels = np.frombuffer(base64.b64decode(packed["data"]), "<u2").astype(float)
+    values = packed["low"] + levels * (packed["high"] - packed["low"]) / 65535
+    return values.reshape(packed["shape"])
+
+
+def test_effects_come_by_share_and_drawings_have_numbers(tmp_path):
+    effects = [make_effect(["tilt"], 0.3, -2400, 1700), make_effect(["speed"], 0.7)]
+    page = report_decomposition(write_decomposition(tmp_path / "grd", effects=effects))
+    text = find_text(page)
+    assert "speed drives 70 % of the reward's variation" in text
+    assert text.index("speed 70 %") < text.index("tilt 30 %")
+    first, second = find_payload(page)["effects"]
+    assert (first["inputs"], second["inputs"]) == (["speed"], ["tilt"])
+    np.testing.assert_allclose(unpack(second["grids"][0]), np.linspace(-2400, 1700, 65), atol=0.04)
+    np.testing.assert_allclose(unpack(first["mean"]), 0.7 * np.linspace(-2, 2, 65), atol=1e-4)
+    assert "between -720 and 510" in page
+    assert "below 0" not in text
+
+
+def test_pairs_are_named_as_one_and_negative_shares_explained(tmp_path):
+    effects = [make_effect(["height", "speed"], 1.1), make_effect(["speed"], -0.1)]
+    page = report_decomposition(write_decomposition(tmp_path / "grd", effects=effects))
+    assert "height and speed together drive the reward" in find_text(page)
     assert "A share below 0" in page
+    assert unpack(find_payload(page)["effects"][0]["mean"]).shape == (9, 9)
+
+
+def test_no_single_driver_is_said_so(tmp_path):
+    effects = [make_effect([name], 0.5) for name in ("height", "tilt")]
+    page = report_decomposition(write_decomposition(tmp_path / "grd", effects=effects))
+    assert "Most of the reward comes from height and tilt ." in find_text(page)
+
+
+def test_a_fit_without_effects_names_its_inputs_and_says_why_there_are_no_curves(tmp_path):
+    page = report_decomposition(write_decomposition(tmp_path / "grd", effects=[], fit="rrd"))
+    text = find_text(page)
+    assert "speed and push drive the reward." in text
+    assert "The reward of a fit by rrd is not a sum of effects" in text
+
+
+def test_a_folder_without_returns_held_out_says_so(tmp_path):
+    more = {"held_out": None, "calibration": {"levels": [0.5]}, "held_out_return_r2": None}
+    page = report_decomposition(write_decomposition(tmp_path / "grd", **more))
+    text = find_text(page)
+    assert "none are known that were held out" in text
+    assert "how well it predicts is not known" in text
+    assert "data-draw='calibration'" not in page
+
+
+def test_the_headline_says_how_sure_and_how_much(page):
+    text = find_text(page)
+    assert "The rewards found explain 98.8 % of how returns differ" in text
+    assert "One finding calls for care" in text
+    assert "2 of 4 inputs drive the reward" in text
+    assert "2 of 3 state dimensions a policy needs" in text
+
+
+def test_findings_settings_versions_and_the_command_are_there(page):
+    text = find_text(page)
+    for part in (
+        "Fine All is known.",
+        "Careful Not all is known.",
+        "grd-offline decompose data.h5",
+    ):
+        assert part in text
+    assert "python 3.11" in text
+    assert "height 0.5 hidden" in text
+    assert "speed 2 would show" in text
+
+
+def test_episodes_are_exact_where_they_are_short(folder, page):
+    viewer = find_payload(page)["viewer"]
+    assert viewer["series"] == {"true": True, "observed": False, "inputs": ["speed", "push"]}
+    assert [episode["length"] for episode in viewer["episodes"]] == list(range(50, 56))
+    tracks = read(folder).chosen
+    for episode in viewer["episodes"]:
+        track = tracks[episode["index"]]
+        assert episode["width"] == 1
+        assert episode["return"] == pytest.approx(track.observed.sum())
+        assert episode["deliveries"] == [[episode["length"] - 1, episode["return"]]]
+        assert episode["sum"] == pytest.approx(track.rewards.sum())
+        levels = np.frombuffer(base64.b64decode(episode["data"]), "<u2").reshape(7, -1)
+        values = [track.rewards, track.true, *track.inputs, track.std]
+        values += [track.rewards.cumsum(), track.true.cumsum()]
+        for found, (low, high), true in zip(levels, episode["ranges"], values, strict=True):
+            np.testing.assert_allclose(
+                low + found * ((high - low) / 65535), true, atol=1e-4 * (1 + np.ptp(true))
+            )
+
+
+def read(folder):
+    metrics, masks = (json.loads((folder / f"{n}.json").read_text()) for n in ("metrics", "masks"))
+    return read_tracks(folder, metrics, masks, ["speed", "push"])
+
+
+def test_landmarks_are_the_best_the_median_and_the_worst(folder, page):
+    landmarks = find_payload(page)["viewer"]["landmarks"]
+    returns = [track.observed.sum() for track in read(folder).chosen.values()]
+    assert landmarks["best"] == int(np.argmax(returns))
+    assert landmarks["worst"] == int(np.argmin(returns))
+    assert landmarks["median"] == int(np.argsort(returns)[2])
+
+
+def test_long_series_keep_their_extremes_where_they_stand():
+    values = np.zeros(100)
+    values[37], values[38] = 5.0, -7.0
+    steps, kept = find_extremes(values, 8)
+    assert kept.shape == (13, 2)
+    assert dict(zip(steps[4], kept[4], strict=True)) == {37: 5.0, 38: -7.0}
+    assert steps.max() <= 99
+    packed = pack_series([values], [values.cumsum()], 8)
+    data = base64.b64decode(packed["data"])
+    assert len(data) == 2 * (26 + 13) + 13
+    place = data[2 * (26 + 13) + 4]
+    assert (32 + (place >> 4), 32 + (place & 15)) == (37, 38)
+    (last,) = struct.unpack_from("<H", data, 2 * (26 + 12))
+    low, high = packed["ranges"][1]
+    assert low + last * (high - low) / 65535 == pytest.approx(-2.0, abs=1e-3)
+
+
+def test_thinning_fits_the_budget_and_spares_the_landmarks(tmp_path):
+    tracks = read(write_decomposition(tmp_path / "grd", episodes=20, steps=900))
+    packed = pack_tracks(tracks, 120_000)
+    assert packed["width"] > 1
+    widths = {e["index"]: e["width"] for e in packed["episodes"]}
+    assert {widths[index] for index in packed["landmarks"].values()} == {1}
+    assert set(widths.values()) == {1, packed["width"]}
+    assert sum(len(episode["data"]) for episode in packed["episodes"]) <= 121_000
+
+
+def test_of_many_episodes_some_are_shown_evenly_by_return(tmp_path):
+    tracks = read(write_decomposition(tmp_path / "grd", episodes=MOST_EPISODES + 20, steps=2))
+    assert len(tracks.chosen) == MOST_EPISODES
+    order = np.argsort(tracks.returns[:, 0])
+    assert {order[0], order[-1]} <= set(tracks.chosen)
+    assert len(tracks.returns) == MOST_EPISODES + 20
+
+
+def test_rewards_of_every_step_are_shown_as_the_return_that_was_used(tmp_path):
+    settings = {"gamma": 0.5, "truth": "rewards", "step_rewards": False}
+    folder = write_decomposition(tmp_path / "grd", settings=settings, delay="step")
+    track = read(folder).chosen[0]
+    last = track.true[-1]  # the helper delivers at the last step only
+    assert np.flatnonzero(track.observed).tolist() == [49]
+    assert track.delivered == pytest.approx(last * 0.5**49)
+
+
+def test_numbers_become_levels_and_come_back():
+    values = np.random.default_rng(0).normal(size=(7, 3))
+    np.testing.assert_allclose(unpack(pack(values)), values, atol=np.ptp(values) / 65535)
+    assert unpack(pack([2.0, 2.0])).tolist() == [2.0, 2.0]
+
+
+def test_only_the_two_scripts_may_run(page):
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="(.*?)"', page)
+    scripts = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    assert len(scripts) == 2
+    hashes = [base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in scripts]
+    assert re.findall(r"'sha256-(.*?)'", policy) == hashes
+    assert policy.startswith("default-src 'none'")
+    assert "unsafe-eval" not in policy
+    assert re.findall(r"<(?:link|img|script|iframe)[^>]*(?:src|href)=\"(?!data:)", page) == []
+
+
+def test_drawings_say_what_is_seen(page):
+    labels = re.findall(r"data-draw='(\w+)' role='img' aria-label='(.*?)'", page)
+    assert {kind for kind, _ in labels} == {
+        *("viewer", "effect", "graph", "maps", "returns", "calibration", "pinned"),
+    }
+    assert all(len(label) > 20 for _, label in labels)
+    said = dict(labels)
+    assert "driven by speed and push; the compact state has 2 dimensions" in said["graph"]
+    assert "the least, push, to 30\N{NO-BREAK SPACE}%" in said["pinned"]
+
+
+@pytest.mark.parametrize("name", ["metrics", "masks", "effects"])
+def test_broken_folders_are_one_line(tmp_path, name, capsys):
+    folder = write_decomposition(tmp_path / "grd")
+    for text, message in (("{}", "do not fit together"), ("{", "cannot be read"), ("[]", "object")):
+        (folder / f"{name}.json").write_text(text)
+        with pytest.raises(DataError, match=message):
+            report_decomposition(folder)
+    with pytest.raises(SystemExit) as stopped:
+        main(["report", str(folder)])
+    assert stopped.value.code == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert not (folder / "report.html").exists()
+
+
+def test_the_command_writes_a_page_of_either_kind(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_decomposition(tmp_path / "grd")
+    write_run(tmp_path / "one")
+    write_run(tmp_path / "two", groups=("rrd",))
+    for arguments, written in (
+        (["grd"], "grd/report.html"),
+        (["one"], "one/report.html"),
+        (["one", "two", "-o", "both.html"], "both.html"),
+    ):
+        with pytest.raises(SystemExit) as stopped:
+            main(["report", *arguments])
+        assert stopped.value.code == 0
+        assert capsys.readouterr().out == f"wrote {written}\n"
+        assert (tmp_path / written).read_text().startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere"], "nowhere: not a run: no settings.json"),
+        (["grd", "one"], "expected one decomposition, or one or more runs"),
+        (["one", "--video", "--env", "Hopper"], "only episodes of a decomposition"),
+        (["grd", "--video"], "--video and --env go together"),
+        (["grd", "--env", "Hopper"], "--video and --env go together"),
+        (["grd", "--video", "--env", "Hoper"], "did you mean Hopper"),
+    ],
+)
+def test_refusals_are_one_line(tmp_path, arguments, message, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_decomposition(tmp_path / "grd")
+    write_run(tmp_path / "one")
+    with pytest.raises(SystemExit) as stopped:
+        main(["report", *arguments])
+    err = capsys.readouterr().err
+    assert stopped.value.code == 2
+    assert message in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_page_of_runs_has_curves_masks_rewards_and_speed(tmp_path):
+    page = report_runs([write_run(tmp_path / "run")])
+    payload, text = find_payload(page), find_text(page)
+    returns = payload["metrics"][0]
+    assert [curve["label"] for curve in returns["curves"]] == ["ircr", "grd-closed-form", "oracle"]
+    assert returns["curves"][1]["means"] == [2.5, 4.5, 6.5, 8.5, 10.5]
+    assert returns["curves"][1]["lines"][1] == {
+        "seed": "1", "steps": [1000, 2000, 3000, 4000, 5000], "values": [3, 5, 7, 9, 11]
+    }  # fmt: skip
+    assert "grd-closed-form reaches 10.5 ± 0.5 on Some-v0." in text
+    assert "oracle reaches 15.5" in text
+    (masks,) = payload["masks"]
+    assert [moment["step"] for moment in masks["moments"]] == [1000, 2000, 3000, 4000, 5000]
+    mask = base64.b64decode(masks["moments"][0]["masks"]["state_to_state"])
+    assert np.frombuffer(mask, np.uint8).reshape(4, 4).tolist() == np.eye(4).tolist()
+    ircr, grd = payload["episodes"]
+    assert (ircr["label"], grd["label"]) == ("ircr-seed0", "grd-closed-form-seed1")
+    assert grd["moments"][-1]["match"] == "correlation 1.00"
+    assert grd["moments"][-1]["scaled"]
+
+
+def test_a_run_whose_page_fails_is_still_a_run(tmp_path, capsys):
+    from grd_offline.cli.train_online import leave_report
+
+    leave_report(tmp_path)
+    assert (
+        capsys.readouterr().err == f"warning: no report: {tmp_path}: not a run: no settings.json\n"
+    )
+    leave_report(write_run(tmp_path / "run"))
+    assert capsys.readouterr().out == f"look at {tmp_path / 'run' / 'report.html'}\n"
+    assert (tmp_path / "run" / "report.html").stat().st_size < 2_000_000

@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 ROOMS = (
     "errors",
+    "versions",
     "registration",
     "episodes",
     "storage",
@@ -38,6 +39,7 @@ ROOMS = (
     "reward_module",
     "reward_model",
     "identifiability",
+    "run_records",
     "report",
     "relabelling",
     "interop",
@@ -140,6 +142,10 @@ def test_the_wheel_holds_every_room_and_nothing_else(wheel):
     }
     assert expected <= set(names)
     assert "grd_offline/py.typed" in names
+    page = ("page.html", "page.css", "page.js", "vendor/plotly-cartesian.min.js")
+    assert {f"grd_offline/report/{name}" for name in (*page, "vendor/plotly-LICENSE.txt")} <= set(
+        names
+    )
 
 
 def test_the_wheel_runs_from_outside_the_repository(wheel, tmp_path):

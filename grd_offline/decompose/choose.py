@@ -31,6 +31,7 @@ MARGIN = 0.9
 HELD_OUT = 0.2
 FEWEST_TO_COMPARE = 20
 CHALLENGERS = ("masked-net", "neural")
+MOST_LISTED = 1000
 FEWEST = 10
 """With fewer episodes none are held out: there is nothing to judge by."""
 
@@ -57,6 +58,13 @@ class Judged:
             "held_out_return_coverage_90": compute_coverage(self.predicted, self.std, self.true),
             "held_out_returns": len(self.true),
         }
+
+    def list_returns(self) -> dict[str, list[float]]:
+        """Returns held out and what was predicted for them; at most `MOST_LISTED`, evenly."""
+        count = min(len(self.true), MOST_LISTED)
+        keep = np.linspace(0, len(self.true) - 1, count).round().astype(np.int64)
+        parts = {"observed": self.true, "predicted": self.predicted, "std": self.std}
+        return {name: part[keep].tolist() for name, part in parts.items()}
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from grd_offline.episodes import BoolArray, Episode, FloatArray
 from grd_offline.formats import as_episode, as_episodes, locate, open_recording
-from grd_offline.relabelling import find_relabelled, find_truth
+from grd_offline.relabelling import find_truth
+from grd_offline.report.viewer import find_relabelled
 
 
 @dataclass(frozen=True, eq=False)

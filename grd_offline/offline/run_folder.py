@@ -21,11 +21,11 @@ import numpy as np
 from grd_offline.actors import Actor, save_actor
 from grd_offline.errors import DataError
 from grd_offline.offline.run import CHECK_EVERY, Checkpoint, OfflineRun
-from grd_offline.online.run_folder import EVALUATION_COLUMNS, find_versions, read_settings
+from grd_offline.online.run_folder import EVALUATION_COLUMNS
+from grd_offline.run_records import OFFLINE, VERSION
 from grd_offline.storage import replace_file
+from grd_offline.versions import find_versions
 
-FORMAT = "grd-offline offline run"
-VERSION = 1
 LOG_COLUMNS = (
     "step", "seconds", "member", "group", "seed", "critic_loss", "actor_loss", "value_loss",
     "skipped",
@@ -69,7 +69,7 @@ class OfflineFolder:
         self.check_free()
         self.path.mkdir(parents=True, exist_ok=True)
         contents = {
-            "format": FORMAT,
+            "format": OFFLINE,
             "version": VERSION,
             "command": list(command),
             "environment": None if run.fleet is None else run.fleet.environment,
@@ -171,22 +171,6 @@ class OfflineFolder:
             if start:
                 writer.writeheader()
             writer.writerows(rows)
-
-
-def read_description(folder: Path) -> dict[str, Any]:
-    """The `settings.json` of a run, offline or online."""
-    path = folder / "settings.json"
-    try:
-        contents = json.loads(path.read_text())
-    except (OSError, ValueError):
-        contents = None
-    if not isinstance(contents, dict) or contents.get("format") != FORMAT:
-        return read_settings(folder)[1]
-    if contents.get("version") != VERSION:
-        raise DataError(
-            f"expected version {VERSION}, got {contents.get('version')!r:.40}", file=path
-        )
-    return contents
 
 
 def write_json(path: Path, contents: Mapping[str, Any]) -> None:

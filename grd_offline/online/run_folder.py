@@ -15,11 +15,9 @@ from __future__ import annotations
 
 import csv
 import json
-import platform
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +31,12 @@ from grd_offline.online.checkpoints import has_checkpoint, load_checkpoint, save
 from grd_offline.online.run import Evaluation, Run
 from grd_offline.online.settings import OnlineSettings
 from grd_offline.reward_model import RewardModel
+from grd_offline.run_records import FORMAT, VERSION, read_about, read_rows
 from grd_offline.storage import replace_file
+from grd_offline.versions import find_versions
 
-FORMAT = "grd-offline run"
-VERSION = 1
 LOG_EVERY = 1000
 CHECKPOINT_SECONDS = 600.0
-_PACKAGES = ("grd-offline", "torch", "numpy", "gymnasium", "mujoco")
 LOG_COLUMNS = (
     "step", "seconds", "member", "group", "seed", "updates", "training_return", "correlation",
     "critic_loss", "actor_loss", "temperature", "reward_loss", "dynamics_loss", "sparsity_loss",
@@ -309,44 +306,14 @@ class RunFolder:
 
 def read_settings(folder: Path) -> tuple[OnlineSettings, dict[str, Any]]:
     """The settings of a run, and the rest of its `settings.json`."""
-    path = folder / "settings.json"
-    try:
-        contents = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise DataError("not a run: no settings.json", file=folder) from None
-    except (OSError, ValueError) as error:
-        raise DataError(f"cannot be read: {error}", file=path) from error
-    if not isinstance(contents, dict) or contents.get("format") != FORMAT:
-        raise DataError("not the settings of a run of grd-offline", file=path)
-    if contents.get("version") != VERSION:
-        raise DataError(
-            f"expected version {VERSION}, got {contents.get('version')!r:.40}", file=path
-        )
+    contents = read_about(folder)
     try:
         given = dict(contents["settings"])
         given = {name: tuple(v) if isinstance(v, list) else v for name, v in given.items()}
         given["sets"] = {name: tuple(values) for name, values in given["sets"].items()}
         return OnlineSettings(**given), contents
     except (KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"settings do not fit: {error}", file=path) from error
-
-
-def read_rows(path: Path) -> list[dict[str, str]]:
-    """The rows of one of a run's tables; one cut off by a kill is left out."""
-    with path.open(newline="") as file:
-        reader = csv.DictReader(file)
-        return [row for row in reader if None not in row.values() and row.get("step", "").isdigit()]
-
-
-def find_versions() -> dict[str, str]:
-    """Of Python and the packages that decide the numbers."""
-    found = {"python": platform.python_version()}
-    for name in _PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
+        raise DataError(f"settings do not fit: {error}", file=folder / "settings.json") from error
 
 
 def _describe(member: Any) -> dict[str, Any]:

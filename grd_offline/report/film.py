@@ -1,0 +1,263 @@
+"""Pictures of episodes, off-screen: a strip of frames that moves with the reward's cursor.
+
+Frames must belong to the episode shown. Where the data hold an episode's seed, its actions are
+replayed from it; where that gives other observations, or there is no seed, MuJoCo's state is set
+from each observation, if it holds positions and velocities. Both are checked against what was
+recorded (states that are set must also move on as they did), and an episode that fails has no
+frames. The environment is the one that the user names; a file is never asked for it.
+
+Rendering runs in a process of its own: a graphics driver can take a process down with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grd_offline.errors import DataError, printable
+from grd_offline.formats import open_recording
+
+FRAMES = 48
+COLUMNS = 8
+WIDTH, HEIGHT = 240, 180
+RENDERERS = ("egl", "osmesa")
+SECONDS = 400
+CHECKED, ALIKE = 10, 0.05
+"""Transitions that are checked, and how far they may be off in spreads of the data."""
+NOTES = {
+    "replay": "Rendered by replaying the episode's seed and actions: every observation is the one "
+    "that was recorded.",
+    "states": "Rendered from states set to the recorded observations. Where the body is along its "
+    "track is not part of them: it stays at the start.",
+}
+
+
+@dataclass(frozen=True)
+class Film:
+    """Frames of a few episodes, or why there are none."""
+
+    note: str
+    clips: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    """By episode: the steps shown, and all frames as one picture, row by row."""
+
+
+def make_film(source: Path, episodes: Sequence[int], environment: str) -> Film:
+    """Film some episodes of a dataset; never fails for want of a renderer."""
+    from grd_offline.environments import resolve_environment_id
+
+    name = resolve_environment_id(environment)
+    with tempfile.TemporaryDirectory() as folder:
+        given, made = Path(folder) / "given.npz", Path(folder) / "made.npz"
+        try:
+            np.savez(given, **_gather(source, episodes))
+        except DataError as error:
+            return Film(f"No video: {error}.")
+        reasons = []
+        asked = os.environ.get("MUJOCO_GL")
+        for renderer in (asked,) if asked else RENDERERS:
+            reason = _run_child(renderer, name, given, made)
+            if reason is None:
+                return _assemble(made)
+            reasons.append(f"{renderer}: {reason}")
+            if not reason.startswith("renderer"):
+                break
+    return Film(f"No video: {name} could not be filmed ({'; '.join(dict.fromkeys(reasons))}).")
+
+
+def _gather(source: Path, episodes: Sequence[int]) -> dict[str, Any]:
+    arrays: dict[str, Any] = {"episodes": np.asarray(episodes)}
+    with open_recording(source) as recording:
+        for index in episodes:
+            record = recording.load(index)
+            if set(record.observations) != {""} or set(record.actions) != {""}:
+                raise DataError("video needs plain observations and actions", file=source)
+            arrays[f"observations-{index}"] = record.observations[""]
+            arrays[f"actions-{index}"] = record.actions[""]
+            seed = record.attributes.get("seed")
+            if isinstance(seed, int | np.integer):
+                arrays[f"seed-{index}"] = np.asarray(int(seed))
+    return arrays
+
+
+def _run_child(renderer: str, name: str, given: Path, made: Path) -> str | None:
+    """Why it failed, or None."""
+    command = [sys.executable, "-m", "grd_offline.report.film", name, str(given), str(made)]
+    drivers = {"MUJOCO_GL": renderer, "PYOPENGL_PLATFORM": renderer, "SDL_VIDEODRIVER": "dummy"}
+    options: dict[str, Any] = {"env": os.environ | drivers, "cwd": given.parent, "timeout": SECONDS}
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, **options)
+    except subprocess.TimeoutExpired:
+        return f"took more than {SECONDS} s"
+    if done.returncode == 0:
+        return None
+    lines = [line for line in done.stderr.splitlines() if line.strip()]
+    if done.returncode == 3 and lines:
+        return printable(lines[-1])[:160]
+    return f"renderer ended with {done.returncode}"
+
+
+def _assemble(made: Path) -> Film:
+    clips: dict[int, Mapping[str, Any]] = {}
+    notes: dict[str, None] = {}
+    with np.load(made) as arrays:
+        ways = json.loads(str(arrays["ways"]))
+        for index, way in ways.items():
+            notes[NOTES.get(way, way)] = None
+            if way in NOTES:
+                frames = arrays[f"frames-{index}"]
+                clips[int(index)] = {
+                    "steps": arrays[f"steps-{index}"].tolist(),
+                    "columns": COLUMNS,
+                    "width": int(frames.shape[2]),
+                    "height": int(frames.shape[1]),
+                    "image": _make_picture(frames),
+                }
+    return Film(" ".join(notes), clips)
+
+
+def _make_picture(frames: NDArray[np.uint8]) -> str:
+    # Pillow comes with matplotlib.
+    from PIL import Image
+
+    height, width = frames.shape[1:3]
+    rows = -(-len(frames) // COLUMNS)
+    sheet = np.zeros((rows * height, COLUMNS * width, 3), np.uint8)
+    for place, frame in enumerate(frames):
+        top, left = place // COLUMNS * height, place % COLUMNS * width
+        sheet[top : top + height, left : left + width] = frame
+    memory = BytesIO()
+    Image.fromarray(sheet).save(memory, "WEBP", quality=70)
+    return f"data:image/webp;base64,{b64encode(memory.getvalue()).decode('ascii')}"
+
+
+def _film_all(name: str, given: Path, made: Path) -> None:
+    """In the child: frames of every episode, and by which way they came."""
+    try:
+        env = _make_environment(name)
+    except Exception as error:
+        _give_up(f"cannot be made: {_first_line(error)}")
+    arrays: dict[str, Any] = {}
+    ways: dict[str, str] = {}
+    with np.load(given) as data:
+        for index in data["episodes"].tolist():
+            observations, actions = data[f"observations-{index}"], data[f"actions-{index}"]
+            seed = int(data[f"seed-{index}"]) if f"seed-{index}" in data else None
+            steps = np.unique(np.linspace(0, len(actions) - 1, FRAMES).round().astype(int))
+            way, frames = _film(env, seed, observations, actions, steps)
+            ways[str(index)] = way
+            arrays |= {f"frames-{index}": np.asarray(frames), f"steps-{index}": steps}
+    env.close()
+    np.savez(made, ways=json.dumps(ways), **arrays)
+
+
+def _make_environment(name: str) -> Any:
+    import gymnasium
+
+    try:
+        return gymnasium.make(name, render_mode="rgb_array", width=WIDTH, height=HEIGHT)
+    except TypeError:  # only those of MuJoCo take a size
+        return gymnasium.make(name, render_mode="rgb_array")
+
+
+def _film(
+    env: Any, seed: int | None, observations: Any, actions: Any, steps: NDArray[np.int64]
+) -> tuple[str, list[Any]]:
+    ways = [("states", _visit(env, observations, actions))]
+    if seed is not None:
+        ways.insert(0, ("replay", _replay(env, seed, observations, actions)))
+    wanted = set(steps.tolist())
+    for way, walk in ways:
+        frames = [_render(env) for step in walk if step in wanted]
+        if len(frames) == len(steps):
+            return way, frames
+    reason = "its frames would not be those of the episode: neither replay nor setting states"
+    return f"An episode has no video: {reason} gave the observations recorded.", []
+
+
+def _replay(env: Any, seed: int, observations: Any, actions: Any) -> Iterator[int]:
+    """Each step in turn, as long as the observations are those that were recorded."""
+    observation, _ = env.reset(seed=seed)
+    for step, action in enumerate(actions):
+        if not _is_same(observation, observations[step]):
+            return
+        yield step
+        observation, *_ = env.step(action)
+
+
+def _visit(env: Any, observations: Any, actions: Any) -> Iterator[int]:
+    """Each step in turn, in a MuJoCo model whose observation begins with its state."""
+    base = env.unwrapped
+    structure = getattr(base, "observation_structure", None)
+    if structure is None or observations.shape[1:] != env.observation_space.shape:
+        return
+    env.reset(seed=0)
+    skipped, shown, moving = (structure.get(n, 0) for n in ("skipped_qpos", "qpos", "qvel"))
+    if skipped + shown != base.model.nq or moving != base.model.nv:
+        return
+
+    def put(observation: Any) -> None:
+        positions = np.concatenate([base.init_qpos[:skipped], observation[:shown]])
+        base.set_state(positions, np.asarray(observation[shown : shown + moving], np.float64))
+
+    if not _moves_alike(env, put, observations, actions):
+        return
+    for step, observation in enumerate(observations):
+        put(observation)
+        if not _is_same(base._get_obs()[:shown], observation[:shown]):
+            return
+        yield step
+
+
+def _moves_alike(env: Any, put: Callable[[Any], None], observations: Any, actions: Any) -> bool:
+    """Whether a few recorded states and actions lead to what was recorded after them."""
+    last = min(len(actions), len(observations) - 1)
+    scale = observations.std(0) + 1e-6
+    errors = []
+    for step in np.unique(np.linspace(0, last - 1, CHECKED).round().astype(int)):
+        put(observations[step])
+        following, *_ = env.step(actions[step])
+        errors.append(np.median(np.abs(following - observations[step + 1]) / scale))
+    return bool(errors) and float(np.median(errors)) < ALIKE
+
+
+def _is_same(found: Any, recorded: Any) -> bool:
+    one, other = np.asarray(found, np.float64), np.asarray(recorded, np.float64)
+    return one.shape == other.shape and np.allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+def _render(env: Any) -> NDArray[np.uint8]:
+    from PIL import Image
+
+    try:
+        frame = np.asarray(env.render(), np.uint8)
+    except Exception as error:
+        _give_up(f"renderer: {_first_line(error)}")
+    picture = Image.fromarray(frame)
+    picture.thumbnail((WIDTH, HEIGHT))
+    return np.asarray(picture)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0] or type(error).__name__
+
+
+def _give_up(reason: str) -> Any:
+    print(reason, file=sys.stderr)
+    sys.stderr.flush()
+    os._exit(3)  # a driver that did not start may hang at exit
+
+
+if __name__ == "__main__":
+    _film_all(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))

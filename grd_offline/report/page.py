@@ -1,0 +1,160 @@
+"""One file that opens offline: template, style and scripts put together, and pieces of HTML.
+
+Every text that came from data passes through `escape`, every number for a drawing through `embed`.
+A policy in the page's head lets nothing run but the two scripts that were put in, and lets nothing
+be loaded.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from hashlib import sha256
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+PAGE_BYTES = 5_800_000
+"""Of the whole page; what is left of it goes to the episodes."""
+LIBRARY = "vendor/plotly-cartesian.min.js"
+
+
+def make_page(title: str, body: str, payload: Mapping[str, Any]) -> str:
+    """The page as text."""
+    library, script = _load(LIBRARY), _load("page.js")
+    policy = (
+        "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data: blob:; "
+        f"style-src 'unsafe-inline'; script-src {_hash(library)} {_hash(script)}"
+    )
+    parts = {
+        "title": escape(title),
+        "policy": policy,
+        "style": _load("page.css"),
+        "body": body,
+        "payload": embed(payload),
+        "library": library,
+        "script": script,
+    }
+    # In one pass, so that nothing inside a part is taken for a place of the template.
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _load("page.html"))
+
+
+def count_fixed_bytes() -> int:
+    """Of a page without contents."""
+    return sum(len(_load(name)) for name in ("page.html", "page.css", "page.js", LIBRARY))
+
+
+def embed(payload: Mapping[str, Any]) -> str:
+    """JSON that cannot end the script element it stands in."""
+    text = json.dumps(payload, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+@cache
+def _load(name: str) -> str:
+    return files("grd_offline.report").joinpath(name).read_text("utf-8")
+
+
+def _hash(script: str) -> str:
+    return f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'"
+
+
+def make_section(name: str, title: str, lead: str, *parts: str) -> str:
+    """A section with a heading to link to; `lead` and `parts` are HTML."""
+    lead = f"<p class='lead'>{lead}</p>" if lead else ""
+    return (
+        f"<section id='{name}' aria-labelledby='{name}-title'>"
+        f"<h2 id='{name}-title'>{escape(title)}</h2>{lead}{''.join(parts)}</section>"
+    )
+
+
+def make_chart(kind: str, label: str, **data: object) -> str:
+    """A place to draw in; `label` says what is seen to those who do not see it."""
+    extra = "".join(f" data-{name}='{escape(str(value))}'" for name, value in data.items())
+    return (
+        f"<div class='chart {kind}' data-draw='{kind}' role='img' aria-label='{escape(label)}'"
+        f"{extra}></div>"
+    )
+
+
+def make_facts(facts: Iterable[tuple[str, str]]) -> str:
+    """Large numbers, each with what it is."""
+    items = "".join(
+        f"<div><dd>{escape(number)}</dd><dt>{escape(what)}</dt></div>" for number, what in facts
+    )
+    return f"<dl class='facts'>{items}</dl>"
+
+
+def make_table(
+    head: Sequence[str], rows: Iterable[Sequence[object]], label: str, numbers: Sequence[int] = ()
+) -> str:
+    """A table that scrolls within its box; columns in `numbers` are set to the right."""
+
+    def cell(tag: str, place: int, value: object) -> str:
+        kind = " class='number'" if place in numbers else ""
+        scope = " scope='col'" if tag == "th" else ""
+        return f"<{tag}{scope}{kind}>{escape(str(value))}</{tag}>"
+
+    top = "".join(cell("th", i, title) for i, title in enumerate(head))
+    lines = "".join(
+        f"<tr>{''.join(cell('td', i, value) for i, value in enumerate(row))}</tr>" for row in rows
+    )
+    return (
+        f"<div class='scroll' tabindex='0' role='region' aria-label='{escape(label)}'>"
+        f"<table><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table></div>"
+    )
+
+
+def make_settings(values: Mapping[str, Any], label: str) -> str:
+    """Settings by name, as they are."""
+    return make_table(("setting", "value"), ((n, show_value(v)) for n, v in values.items()), label)
+
+
+def make_command(command: str) -> str:
+    """A line for a terminal."""
+    return f"<pre class='scroll' tabindex='0'><code>{escape(command)}</code></pre>"
+
+
+def make_navigation(links: Iterable[tuple[str, str]]) -> str:
+    """Links to the sections."""
+    items = "".join(f"<li><a href='#{name}'>{escape(title)}</a></li>" for name, title in links)
+    return f"<nav aria-label='Sections'><ul>{items}</ul></nav>"
+
+
+def show_value(value: Any) -> str:
+    """A setting as a person writes it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None:
+        return "-"
+    if isinstance(value, list | tuple):
+        return ", ".join(show_value(item) for item in value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={show_value(item)}" for name, item in value.items()) or "-"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def show_number(value: float) -> str:
+    """Enough digits to tell, without an exponent where people do not write one."""
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def show_share(share: float) -> str:
+    """Per cent; close to all of it, enough digits to see how close."""
+    if 0.9 <= share < 1:
+        text = f"{100 * share:.{2 if share >= 0.995 else 1}f}".rstrip("0").rstrip(".")
+    else:
+        text = f"{100 * share:.1g}" if 0 < abs(share) < 0.01 else f"{100 * share:.0f}"
+    return f"{text}\N{NO-BREAK SPACE}%"
+
+
+def join_names(names: Sequence[str]) -> str:
+    """a, b and c."""
+    if len(names) < 2:
+        return "".join(names)
+    return f"{', '.join(names[:-1])} and {names[-1]}"

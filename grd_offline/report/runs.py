@@ -1,0 +1,362 @@
+"""The page of one or more runs of `train-online`, made from their folders."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grd_offline.errors import DataError
+from grd_offline.evaluate import pearson
+from grd_offline.report.packing import encode, find_extremes, pack
+from grd_offline.report.page import (
+    join_names,
+    make_chart,
+    make_command,
+    make_facts,
+    make_navigation,
+    make_page,
+    make_section,
+    make_settings,
+    make_table,
+    show_number,
+)
+from grd_offline.run_records import (
+    MASKS,
+    METRICS,
+    Curve,
+    EpisodeRewards,
+    RunRecord,
+    make_curves,
+    read_episodes,
+    read_masks,
+    scales_differ,
+)
+
+Array = NDArray[np.float64]
+MASK_BYTES = 1_200_000
+REWARD_BYTES = 1_200_000
+"""Of masks, and of rewards, in the page; fewer moments are shown where there are more members."""
+MOST_MOMENTS = 40
+MOST_STEPS = 1000
+"""Of an episode, before it is thinned."""
+
+
+def make_run_page(runs: Sequence[RunRecord]) -> str:
+    """The page as text."""
+    curves = make_curves(runs, "return")
+    if not curves:
+        raise DataError("no return in any evaluation", file=runs[0].path / "evaluations.csv")
+    masks, episodes = _pack_masks(runs), _pack_episodes(runs)
+    payload = {
+        "kind": "runs",
+        "metrics": _pack_metrics(runs, curves),
+        "masks": masks,
+        "episodes": episodes,
+        "speed": [_pack_speed(run) for run in runs],
+    }
+    sections = [("learning", "Learning", _tell_learning(runs, curves, payload))]
+    if masks:
+        sections.append(("masks", "Masks", _tell_masks(masks)))
+    if episodes:
+        sections.append(("rewards", "Rewards", _tell_rewards(episodes)))
+    sections.append(("speed", "Speed", _tell_speed(runs)))
+    sections.append(("again", "Make it again", _tell_settings(runs)))
+    body = (
+        _tell_headline(runs, curves)
+        + make_navigation((name, title) for name, title, _ in sections)
+        + f"<main>{''.join(html for _, _, html in sections)}</main>"
+    )
+    return make_page(f"{_list_environments(runs)}: training", body, payload)
+
+
+def _list_environments(runs: Sequence[RunRecord]) -> str:
+    return join_names(list(dict.fromkeys(run.environment for run in runs)))
+
+
+def _tell_headline(runs: Sequence[RunRecord], curves: Sequence[Curve]) -> str:
+    own = [curve for curve in curves if not curve.is_oracle] or list(curves)
+    best = max(own, key=lambda curve: float(curve.means[-1]))
+    spread = f"\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{show_number(best.spreads[-1])}"
+    spread = spread if best.seeds > 1 else ""
+    reached = f"{show_number(best.means[-1])}{spread}"
+    title = (
+        f"<em>{escape(best.label)}</em> reaches {escape(reached)} on "
+        f"{escape(_list_environments(runs))}."
+    )
+    said = [
+        f"The true return at the last evaluation, after {best.steps[-1]:,.0f} steps"
+        + (f", mean and standard deviation over {best.seeds} seeds." if best.seeds > 1 else ".")
+    ]
+    oracle = next((curve for curve in curves if curve.is_oracle and curve is not best), None)
+    if oracle is not None:
+        said.append(
+            f"Trained on the true reward, {oracle.label} reaches {show_number(oracle.means[-1])}."
+        )
+    others = [c for c in own if c is not best]
+    if others:
+        named = [f"{c.label} {show_number(c.means[-1])}" for c in others[:4]]
+        said.append(f"Beside it: {join_names(named)}.")
+    facts = [
+        (f"{sum(len(run.members) for run in runs)}", "members trained"),
+        (f"{len(curves)}", "groups, each over its seeds"),
+        (f"{max(float(curve.steps[-1]) for curve in curves):,.0f}", "steps per member"),
+        (_show_minutes(sum(_find_seconds(run) for run in runs)), "of training"),
+    ]
+    source = " · ".join(escape(run.name) for run in runs)
+    return (
+        f"<header class='hero'><p class='eyebrow'>Training from returns</p><h1>{title}</h1>"
+        f"<p class='lead'>{escape(' '.join(said))}</p>{make_facts(facts)}"
+        f"<p class='source'>{source}</p></header>"
+    )
+
+
+def _show_minutes(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _tell_learning(
+    runs: Sequence[RunRecord], curves: Sequence[Curve], payload: dict[str, Any]
+) -> str:
+    options = "".join(
+        f"<option value='{metric['key']}'>{escape(metric['label'])}</option>"
+        for metric in payload["metrics"]
+    )
+    controls = (
+        f"<div class='controls'><label>Show <select id='metric'>{options}</select></label>"
+        "<label><input type='checkbox' id='seeds'> every seed</label></div>"
+    )
+    found = {curve.label: curve for curve in make_curves(runs, "correlation")}
+    rows = []
+    for curve in sorted(curves, key=lambda curve: -float(curve.means[-1])):
+        peaks = [float(values.max()) for _, values in curve.lines.values()]
+        match = found.get(curve.label)
+        rows.append(
+            (
+                curve.label,
+                curve.seeds,
+                f"{show_number(curve.means[-1])} ± {show_number(curve.spreads[-1])}",
+                f"{show_number(float(np.mean(peaks)))} ± {show_number(float(np.std(peaks)))}",
+                f"{match.means[-1]:.2f}" if match else "-",
+            )
+        )
+    head = ("group", "seeds", "last evaluation", "best evaluation", "correlation with true reward")
+    lead = "Line: mean over seeds. Band: one standard deviation. Returns are true and undiscounted."
+    chart = make_chart("learning", "Learning curves of all groups")
+    table = make_table(head, rows, "Groups side by side", (1, 2, 3, 4))
+    return make_section("learning", "Learning curves", lead, controls, chart, table)
+
+
+def _make_choice(name: str, members: Sequence[dict[str, Any]]) -> str:
+    options = "".join(
+        f"<option value='{index}'>{escape(member['label'])}</option>"
+        for index, member in enumerate(members)
+    )
+    last = max(len(member["moments"]) for member in members) - 1
+    return (
+        f"<div class='controls'><label>Member <select id='{name}-member'>{options}</select></label>"
+        f"<label class='wide'>Moment <input type='range' id='{name}-moment' min='0' max='{last}' "
+        f"value='{last}'></label></div><output id='{name}-reading' for='{name}-moment'></output>"
+    )
+
+
+def _tell_masks(members: Sequence[dict[str, Any]]) -> str:
+    chart = make_chart("run-masks", "The four masks of one member at one moment of training")
+    box = f"<div class='scroll' tabindex='0' role='region' aria-label='Heat maps'>{chart}</div>"
+    lead = (
+        "What the model takes to drive what, over training. Rows are causes, columns are effects."
+    )
+    return make_section("masks", "Masks over time", lead, _make_choice("mask", members), box)
+
+
+def _tell_rewards(members: Sequence[dict[str, Any]]) -> str:
+    chart = make_chart("rewards", "Rewards found and true along one episode")
+    lead = "The reward found and the true one, along the last training episode at each moment."
+    parts = (_make_choice("reward", members), chart)
+    return make_section("rewards", "Rewards found against true ones", lead, *parts)
+
+
+def _tell_speed(runs: Sequence[RunRecord]) -> str:
+    rows = []
+    for run in runs:
+        steps, seconds = max(int(row["step"]) for row in run.rows), _find_seconds(run)
+        rate = steps * len(run.members) / seconds if seconds > 0 else 0.0
+        rows.append(
+            (
+                run.name,
+                len(run.members),
+                f"{steps:,}",
+                _show_minutes(seconds),
+                show_number(rate),
+                str(run.about.get("device", "-")),
+            )
+        )
+    head = ("run", "members", "steps of each", "time", "member-steps per second", "device")
+    table = make_table(head, rows, "Speed of each run", (1, 2, 3, 4))
+    label = "Steps over minutes of training: " + join_names(
+        [f"{row[0]} makes {row[4]} member-steps per second" for row in rows]
+    )
+    return make_section("speed", "Speed", "", table, make_chart("speed", label))
+
+
+def _tell_settings(runs: Sequence[RunRecord]) -> str:
+    parts = []
+    for run in runs:
+        command = run.about.get("command") or []
+        settings = run.about.get("settings")
+        versions = run.about.get("versions")
+        parts.append(f"<h3>{escape(run.name)}</h3>")
+        if command:
+            parts.append(make_command(shlex.join(map(str, command))))
+        for title, values in (("Settings", settings), ("Versions", versions)):
+            if isinstance(values, dict):
+                table = make_settings(values, f"{title} of {run.name}")
+                parts.append(f"<details><summary>{title}</summary>{table}</details>")
+    return make_section("again", "Make it again", "", *parts)
+
+
+def _find_seconds(run: RunRecord) -> float:
+    return max((_number(row.get("seconds", "")) for row in run.rows), default=0.0)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+def _pack_metrics(runs: Sequence[RunRecord], returns: Sequence[Curve]) -> list[dict[str, Any]]:
+    looks = {
+        curve.label: place for place, curve in enumerate(c for c in returns if not c.is_oracle)
+    }
+    metrics = []
+    for key, (_, label) in METRICS.items():
+        curves = returns if key == "return" else make_curves(runs, key)
+        if curves:
+            entries = [_pack_curve(curve, looks.get(curve.label, 0)) for curve in curves]
+            metrics.append({"key": key, "label": label, "curves": entries})
+    return metrics
+
+
+def _pack_curve(curve: Curve, look: int) -> dict[str, Any]:
+    return {
+        "label": curve.label,
+        "oracle": curve.is_oracle,
+        "look": look,
+        "seeds": curve.seeds,
+        "steps": curve.steps.tolist(),
+        "means": _shorten(curve.means),
+        "spreads": _shorten(curve.spreads),
+        "lines": [
+            {"seed": seed, "steps": steps.tolist(), "values": _shorten(values)}
+            for seed, (steps, values) in curve.lines.items()
+        ],
+    }
+
+
+def _shorten(values: Array) -> list[float | None]:
+    return [float(f"{value:.6g}") if np.isfinite(value) else None for value in values]
+
+
+def _label(run: RunRecord, member: str, runs: Sequence[RunRecord]) -> str:
+    return member if len(runs) == 1 else f"{run.name}: {member}"
+
+
+def _list_members(runs: Sequence[RunRecord], kind: str) -> list[tuple[RunRecord, str]]:
+    return [
+        (run, member)
+        for run in runs
+        for member in run.members
+        if any((run.path / "members" / member / kind).glob("step-*"))
+    ]
+
+
+def _pack_masks(runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
+    members = _list_members(runs, "masks")
+    packed = []
+    for run, member in members:
+        last = read_masks(run, member, 1)[0]
+        actions, states = last["action_to_state"].shape
+        size = (states + actions) * (states + 1)
+        moments = max(2, min(MOST_MOMENTS, MASK_BYTES // (size * len(members))))
+        packed.append(
+            {
+                "label": _label(run, member, runs),
+                "states": _list_names(run, "observation_names", "s", states),
+                "actions": _list_names(run, "action_names", "a", actions),
+                "moments": [
+                    {
+                        "step": at["step"],
+                        "compact": at["compact"],
+                        "masks": {
+                            name: encode((at[name] > 0).astype(np.uint8)) for name, _ in MASKS
+                        },
+                    }
+                    for at in read_masks(run, member, moments)
+                ],
+            }
+        )
+    return packed
+
+
+def _list_names(run: RunRecord, field: str, letter: str, count: int) -> list[str]:
+    names = run.about.get(field)
+    if isinstance(names, list) and len(names) == count:
+        return [str(name) for name in names]
+    return [f"{letter}{i}" for i in range(count)]
+
+
+def _pack_episodes(runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
+    members = _list_members(runs, "episodes")
+    if not members:
+        return []
+    moments = max(2, min(MOST_MOMENTS, REWARD_BYTES // (8 * MOST_STEPS * len(members))))
+    packed = [
+        {
+            "label": _label(run, member, runs),
+            "moments": [_pack_episode(episode) for episode in read_episodes(run, member, moments)],
+        }
+        for run, member in members
+    ]
+    return [member for member in packed if member["moments"]]
+
+
+def _pack_episode(episode: EpisodeRewards) -> dict[str, Any]:
+    found, true = episode.found, episode.true
+    constant = [n for n, v in (("found", found), ("true", true)) if np.ptp(v) == 0]
+    match = f"correlation {pearson(found, true):.2f}"
+    if constant:
+        match = f"the reward {constant[0]} is constant"
+    scaled = not constant and scales_differ(found, true)
+    if scaled:
+        found, true = ((values - values.mean()) / values.std() for values in (found, true))
+    return {
+        "step": episode.step,
+        "match": match,
+        "scaled": scaled,
+        "found": _pack_line(found),
+        "true": _pack_line(true),
+    }
+
+
+def _pack_line(values: Array) -> dict[str, Any]:
+    steps = np.arange(len(values), dtype=np.float64)
+    if len(values) > MOST_STEPS:
+        places, extremes = find_extremes(values, -(-2 * len(values) // MOST_STEPS))
+        steps, values = places.ravel().astype(np.float64), extremes.ravel()
+    return {"x": pack(steps), "y": pack(values)}
+
+
+def _pack_speed(run: RunRecord) -> dict[str, Any]:
+    reached: dict[int, float] = {}
+    for row in run.rows:
+        step = int(row["step"])
+        reached[step] = max(reached.get(step, 0.0), _number(row.get("seconds", "")))
+    return {"name": run.name, "steps": list(reached), "seconds": list(reached.values())}

@@ -1,0 +1,229 @@
+"""What the episode viewer shows: rewards, sums and the inputs that matter, along every episode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grd_offline.errors import DataError
+from grd_offline.formats import Header, Record, as_episode, locate, open_recording
+from grd_offline.report.packing import count_bytes, pack_series
+from grd_offline.reward_model import FOLDER as REWARD_FOLDER
+
+Array = NDArray[np.float64]
+MOST_EPISODES = 500
+"""More are not for looking at: so many are taken, evenly by their return."""
+MOST_INPUTS = 8
+MOST_DELIVERIES = 64
+"""Of an episode; more are drawn as a curve."""
+CLOSE_UP_BYTES = 120_000
+"""For each of the worst, the middle and the best episode, which are shown step by step."""
+OBSERVED, STD = "observed_rewards", "reward_std"
+METRICS_FILE = "metrics.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Track:
+    """One episode, as far as it is shown."""
+
+    rewards: Array
+    std: Array
+    observed: Array
+    """Delivered at each step; zero where nothing was."""
+    true: Array | None
+    inputs: list[Array]
+    seed: int | None
+    discount: float
+
+    @property
+    def weights(self) -> Array:
+        return np.asarray(self.discount ** np.arange(len(self.rewards)))
+
+    @property
+    def delivered(self) -> float:
+        """The observed return."""
+        return float(self.observed.sum())
+
+    @property
+    def found(self) -> float:
+        """The sum of the rewards found."""
+        return float(self.rewards @ self.weights)
+
+
+@dataclass(frozen=True, eq=False)
+class Tracks:
+    """The episodes to show, and the returns of all."""
+
+    chosen: Mapping[int, Track]
+    returns: Array
+    """(episode, 2) observed return, and the sum of the rewards found; of all episodes."""
+    inputs: Sequence[str]
+
+
+def is_decomposition(folder: Path) -> bool:
+    """Whether a folder is an earlier result of ours, which may be replaced."""
+    return (folder / METRICS_FILE).is_file() and (folder / REWARD_FOLDER).is_dir()
+
+
+def find_relabelled(folder: Path) -> Path:
+    """The relabelled data of a decomposition."""
+    for name in ("relabelled.h5", "relabelled"):
+        if (folder / name).exists():
+            return folder / name
+    raise DataError("holds no relabelled data", file=folder)
+
+
+def read_tracks(
+    folder: Path, metrics: Mapping[str, Any], masks: Mapping[str, Any], inputs: Sequence[str]
+) -> Tracks:
+    """The episodes of a decomposition; streams, and keeps what is shown."""
+    source = find_relabelled(folder)
+    columns = _find_columns(masks, inputs)
+    with open_recording(source) as recording:
+
+        def load(index: int) -> Track:
+            with locate(source, index):
+                record = recording.load(index)
+                return _make_track(record, recording.header, metrics, columns)
+
+        count = len(recording)
+        kept: dict[int, Track] = {}
+        returns = np.zeros((count, 2))
+        for index in range(count):
+            track = load(index)
+            returns[index] = track.delivered, track.found
+            if count <= MOST_EPISODES:
+                kept[index] = track
+        if count > MOST_EPISODES:
+            order = np.argsort(returns[:, 0], kind="stable")
+            places = np.linspace(0, count - 1, MOST_EPISODES).round().astype(int)
+            kept = {int(index): load(int(index)) for index in np.sort(order[places])}
+    return Tracks(kept, returns, inputs)
+
+
+def pack_tracks(tracks: Tracks, budget: int) -> dict[str, Any]:
+    """For the page, in at most about so many bytes of text."""
+    chosen = tracks.chosen
+    first = next(iter(chosen.values()))
+    spiky, smooth = 1 + len(tracks.inputs) + (first.true is not None), 2 + (first.true is not None)
+    dense = any(np.count_nonzero(track.observed) > MOST_DELIVERIES for track in chosen.values())
+    spiky += dense
+    close_up = find_landmarks(tracks)
+    width, raw = 1, budget * 3 // 4
+    lengths = [len(track.rewards) for track in chosen.values()]
+    raw -= sum(min(count_bytes(len(chosen[i].rewards), 1, spiky, smooth), CLOSE_UP_BYTES)
+               for i in close_up.values())  # fmt: skip
+    while width < max(lengths) and (
+        sum(count_bytes(length, width, spiky, smooth) for length in lengths) > raw
+    ):
+        width += 1
+    episodes = []
+    for index, track in chosen.items():
+        own = width
+        if index in close_up.values():
+            own = _find_width(len(track.rewards), spiky, smooth, CLOSE_UP_BYTES)
+        episodes.append(_pack_track(index, track, min(own, width), dense))
+    return {
+        "series": {
+            "true": first.true is not None,
+            "observed": dense,
+            "inputs": list(tracks.inputs),
+        },
+        "width": width,
+        "total": len(tracks.returns),
+        "landmarks": close_up,
+        "episodes": episodes,
+    }
+
+
+def find_landmarks(tracks: Tracks) -> dict[str, int]:
+    """The episodes with the highest, middle and lowest return."""
+    order = sorted(tracks.chosen, key=lambda index: float(tracks.returns[index, 0]))
+    return {"best": order[-1], "median": order[(len(order) - 1) // 2], "worst": order[0]}
+
+
+def _find_width(length: int, spiky: int, smooth: int, most: int) -> int:
+    width = 1
+    while count_bytes(length, width, spiky, smooth) > most:
+        width += 1
+    return width
+
+
+def _pack_track(index: int, track: Track, width: int, dense: bool) -> dict[str, Any]:
+    starts = np.arange(0, len(track.std), width)
+    widest = np.repeat(np.maximum.reduceat(track.std, starts), width)[: len(track.std)]
+    spiky, smooth = [track.rewards], [widest, np.cumsum(track.rewards * track.weights)]
+    if track.true is not None:
+        spiky.append(track.true)
+        smooth.append(np.cumsum(track.true * track.weights))
+    if dense:
+        spiky.append(track.observed)
+    steps = np.flatnonzero(track.observed)
+    if not dense and not len(steps):
+        steps = np.array([len(track.rewards) - 1])  # a return of zero was delivered too
+    return {
+        "index": index,
+        "length": len(track.rewards),
+        "return": track.delivered,
+        "sum": track.found,
+        "true": None if track.true is None else float(track.true @ track.weights),
+        "deliveries": [] if dense else [[int(t), float(track.observed[t])] for t in steps],
+        **pack_series([*spiky, *track.inputs], smooth, width),
+    }
+
+
+def _make_track(
+    record: Record,
+    header: Header,
+    metrics: Mapping[str, Any],
+    columns: Sequence[tuple[str, int]],
+) -> Track:
+    settings = metrics["settings"]
+    for name in (STD, OBSERVED):
+        if name not in record.extras:
+            raise DataError("missing: is this relabelled data?", field=name)
+    # Flags of when rewards were delivered speak of the observed ones.
+    episode = as_episode(replace(record, extras={}), header, "step")
+    steps, discount = len(episode), float(settings["gamma"])
+    observed = np.asarray(record.extras[OBSERVED], np.float64)
+    by_step = metrics.get("delay", "step" if np.count_nonzero(observed) > 0.5 * steps else "")
+    if by_step == "step":
+        observed = observed * discount ** np.arange(steps)
+        if not settings["step_rewards"]:  # only their sum was used
+            observed = np.concatenate([np.zeros(steps - 1), [observed.sum()]])
+    field = settings.get("truth")
+    true = None
+    if field is not None:
+        stored = record.extras.get(OBSERVED if field == "rewards" else field)
+        if stored is None or stored.shape != observed.shape:
+            raise DataError("no such field with a number per step", field=str(field))
+        true = np.asarray(stored, np.float64)
+    seed = record.attributes.get("seed")
+    sources = {
+        "now": episode.observations[:steps],
+        "action": episode.actions,
+        "next": np.concatenate([episode.observations[1:], episode.observations[-1:]])[:steps],
+    }
+    return Track(
+        rewards=np.asarray(record.rewards, np.float64),
+        std=np.asarray(record.extras[STD], np.float64),
+        observed=observed,
+        true=true,
+        inputs=[sources[kind][:, column].astype(np.float64) for kind, column in columns],
+        seed=int(seed) if isinstance(seed, int | np.integer) else None,
+        discount=discount,
+    )
+
+
+def _find_columns(masks: Mapping[str, Any], inputs: Sequence[str]) -> list[tuple[str, int]]:
+    """Where each input stands; one of the next state has a prime after its name."""
+    states, actions = masks["state_names"], masks["action_names"]
+    places: dict[str, tuple[str, int]] = {f"{name}'": ("next", i) for i, name in enumerate(states)}
+    places |= {name: ("action", i) for i, name in enumerate(actions)}
+    places |= {name: ("now", i) for i, name in enumerate(states)}
+    return [places[name] for name in inputs]

@@ -1,0 +1,246 @@
+"""What a run of `train-online` or `train-offline` left on disk, read back for figures and reports.
+
+Needs numpy only: neither the networks nor the environments of the run.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grd_offline.errors import DataError, printable
+
+Array = NDArray[np.float64]
+Item = TypeVar("Item")
+FORMAT, OFFLINE = "grd-offline run", "grd-offline offline run"
+"""In `settings.json` of a run of `train-online`, and of `train-offline`."""
+VERSION = 1
+METRICS = {
+    "return": ("mean_return", "true return"),
+    "correlation": ("correlation", "correlation with the true reward"),
+    "edges": ("edges_on", "share of edges on"),
+    "compact": ("compact_states", "dimensions of the compact state"),
+}
+"""Column of `evaluations.csv`, and what the axis says."""
+MASKS = (
+    ("state_to_reward", "state → reward"),
+    ("action_to_reward", "action → reward"),
+    ("state_to_state", "state → state"),
+    ("action_to_state", "action → state"),
+)
+"""In a run's files, and in words."""
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What a run left on disk."""
+
+    path: Path
+    environment: str
+    rows: Sequence[Mapping[str, str]]
+    """Of `evaluations.csv`."""
+    members: tuple[str, ...]
+    """Names, in the order of training."""
+    about: Mapping[str, Any]
+    """`settings.json`: settings, versions, the command."""
+
+    @property
+    def name(self) -> str:
+        """The folder's."""
+        return self.path.resolve().name
+
+    @property
+    def unit(self) -> str:
+        """What its steps count."""
+        return "updates" if self.about["format"] == OFFLINE else "environment steps"
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """A metric of a group of members over time: mean and standard deviation over seeds."""
+
+    label: str
+    is_oracle: bool
+    steps: Array
+    means: Array
+    spreads: Array
+    seeds: int
+    lines: Mapping[str, tuple[Array, Array]]
+    """Of each seed, its steps and values."""
+
+
+@dataclass(frozen=True, eq=False)
+class EpisodeRewards:
+    """Reward found and true reward, along one episode."""
+
+    member: str
+    step: int
+    found: Array
+    true: Array
+
+
+def read_run(path: Path) -> RunRecord:
+    """A run with at least one evaluation."""
+    contents = read_about(path, (FORMAT, OFFLINE))
+    table = path / "evaluations.csv"
+    try:
+        rows = read_rows(table)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"cannot be read: {error}", file=table) from error
+    if not rows:
+        raise DataError("no evaluation yet", file=path)
+    missing = {"group", "seed", "member", "mean_return"} - rows[0].keys()
+    if missing:
+        raise DataError(f"expected a column {min(missing)}", file=table)
+    members = tuple(dict.fromkeys(row["member"] for row in rows))
+    return RunRecord(path, str(contents.get("environment", "")), rows, members, contents)
+
+
+def read_about(folder: Path, formats: Sequence[str] = (FORMAT,)) -> dict[str, Any]:
+    """The contents of a run's `settings.json`, of the version that this package writes."""
+    path = folder / "settings.json"
+    try:
+        contents = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise DataError("not a run: no settings.json", file=folder) from None
+    except (OSError, ValueError) as error:
+        raise DataError(f"cannot be read: {error}", file=path) from error
+    if not isinstance(contents, dict) or contents.get("format") not in formats:
+        raise DataError("not the settings of a run of grd-offline", file=path)
+    if contents.get("version") != VERSION:
+        raise DataError(
+            f"expected version {VERSION}, got {contents.get('version')!r:.40}", file=path
+        )
+    return contents
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of one of a run's tables; one cut off by a kill is left out."""
+    with path.open(newline="") as file:
+        reader = csv.DictReader(file)
+        return [row for row in reader if None not in row.values() and row.get("step", "").isdigit()]
+
+
+def make_curves(runs: Sequence[RunRecord], metric: str) -> list[Curve]:
+    """One for each group of each run; those without any value of the metric are left out."""
+    curves = []
+    for run in runs:
+        for group in dict.fromkeys(row["group"] for row in run.rows):
+            rows = [row for row in run.rows if row["group"] == group]
+            label = group if len(runs) == 1 else f"{run.name}: {group}"
+            curve = _make_curve(run, rows, label, METRICS[metric][0])
+            if curve is not None:
+                curves.append(curve)
+    return curves
+
+
+def _make_curve(
+    run: RunRecord, rows: Sequence[Mapping[str, str]], label: str, column: str
+) -> Curve | None:
+    values: dict[int, list[float]] = {}
+    lines: dict[str, dict[int, float]] = {}
+    for row in rows:
+        if row.get(column, "") != "":
+            step, value = int(row["step"]), _number(run, row[column], column)
+            values.setdefault(step, []).append(value)
+            lines.setdefault(row["seed"], {})[step] = value
+    if not values:
+        return None
+    steps = sorted(values)
+    return Curve(
+        printable(label),
+        rows[0]["group"].split("-")[0] in ("oracle", "true"),
+        np.array(steps, np.float64),
+        np.array([np.mean(values[step]) for step in steps]),
+        np.array([np.std(values[step]) for step in steps]),
+        len({row["seed"] for row in rows}),
+        {
+            seed: (np.array(list(line), np.float64), np.array(list(line.values())))
+            for seed, line in lines.items()
+        },
+    )
+
+
+def _number(run: RunRecord, text: str, column: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        reason = f"expected a number, got {text[:40]!r}"
+        raise DataError(reason, file=run.path / "evaluations.csv", field=column) from None
+
+
+def read_masks(run: RunRecord, member: str, moments: int = 3) -> list[dict[str, Any]]:
+    """The member's masks at so many evaluations, the first and the last among them."""
+    files = sorted((run.path / "members" / member / "masks").glob("step-*.json"))
+    return [_read_mask(file) for file in spread_out(files, moments)]
+
+
+def spread_out(items: Sequence[Item], most: int) -> list[Item]:
+    """At most so many of the items, evenly over them, the first and the last among them."""
+    if len(items) <= most:
+        return list(items)
+    if most == 1:
+        return [items[-1]]
+    return [items[k * (len(items) - 1) // (most - 1)] for k in range(most)]
+
+
+def _read_mask(file: Path) -> dict[str, Any]:
+    try:
+        contents = json.loads(file.read_text())
+        masks: dict[str, Any] = {"step": int(contents["step"])}
+        for (name, _), dimensions in zip(MASKS, (1, 1, 2, 2), strict=True):
+            mask = np.array(contents[name], np.float64)
+            if mask.ndim != dimensions or not mask.size:
+                raise ValueError(f"{name}: expected {dimensions} dimensions, got {mask.shape}")
+            masks[name] = np.atleast_2d(mask)
+        masks["compact"] = int(np.sum(contents.get("compact", 0)))
+        return masks
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"cannot be read as masks: {error}", file=file) from error
+
+
+def read_episodes(run: RunRecord, member: str, moments: int) -> list[EpisodeRewards]:
+    """The episodes that the member left, so many of them, the first and the last among them."""
+    files = sorted((run.path / "members" / member / "episodes").glob("step-*.csv"))
+    return [episode for file in spread_out(files, moments) if (episode := _read_one(member, file))]
+
+
+def read_episode(run: RunRecord, member: str) -> EpisodeRewards | None:
+    """The last episode that the member left; None if it left none."""
+    files = sorted((run.path / "members" / member / "episodes").glob("step-*.csv"))
+    return _read_one(member, files[-1]) if files else None
+
+
+def _read_one(member: str, file: Path) -> EpisodeRewards | None:
+    try:
+        with file.open(newline="") as opened:
+            rows = list(csv.DictReader(opened))
+        found = np.array([float(row["reward"]) for row in rows])
+        true = np.array([float(row["true_reward"]) for row in rows])
+        step = int(file.stem.removeprefix("step-"))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"cannot be read as rewards: {error}", file=file) from error
+    return EpisodeRewards(member, step, found, true) if rows else None
+
+
+def choose_member(run: RunRecord, kind: str) -> str | None:
+    """The first member that left files of this kind, if possible one with masks."""
+    for needed in (("masks", kind), (kind,)):
+        for member in run.members:
+            folders = [run.path / "members" / member / name for name in needed]
+            if all(any(folder.glob("step-*")) for folder in folders):
+                return member
+    return None
+
+
+def scales_differ(first: Array, second: Array) -> bool:
+    """Whether one curve would look flat, or far away, beside the other."""
+    narrow, wide = sorted((float(first.std()), float(second.std())))
+    return wide > 2 * narrow or abs(float(first.mean() - second.mean())) > 2 * wide

@@ -1,0 +1,112 @@
+"""Folders as `decompose` leaves them, written here: nothing is fitted."""
+
+import json
+
+import numpy as np
+
+from grd_offline.formats import Header, Leaf, Record, write_dataset
+
+STATES, ACTIONS = ("height", "speed", "tilt"), ("push",)
+
+
+def make_effect(inputs, share, low=-2.0, high=2.0):
+    """Of one to three inputs, zero in the middle of its range."""
+    size = {1: 65, 2: 9, 3: 5}[len(inputs)]
+    grid = np.linspace(low, high, size)
+    mean = sum(np.meshgrid(*[grid] * len(inputs), indexing="ij")) * share
+    return {
+        "inputs": list(inputs),
+        "grids": [grid.tolist()] * len(inputs),
+        "mean": mean.tolist(),
+        "std": np.full(mean.shape, 0.1).tolist(),
+        "share": share,
+    }
+
+
+def write_decomposition(
+    folder, *, states=STATES, actions=ACTIONS, effects=None, episodes=6, steps=50, seed=0, **more
+):
+    """The reward is the second state; one episode is a step longer than the one before."""
+    folder.mkdir(parents=True)
+    (folder / "reward_model").mkdir()
+    rng = np.random.default_rng(seed)
+    if effects is None:
+        effects = [make_effect([states[1]], 0.9), make_effect([actions[0]], 0.1)]
+    lengths = np.arange(steps, steps + episodes)
+    records = [_make_record(rng, len(states), len(actions), length) for length in lengths]
+    header = Header(
+        observation_leaves=(Leaf("", (len(states),), "float32"),),
+        action_leaves=(Leaf("", (len(actions),), "float32"),),
+        observation_names=tuple(states),
+        action_names=tuple(actions),
+        delay="step",
+    )
+    write_dataset(folder / "relabelled.h5", header, records, lengths=lengths)
+    metrics = {
+        "method": "grd",
+        "fit": "closed-form",
+        "reason": "closed-form was asked for",
+        "alternatives": [],
+        "held_out_return_r2": 0.9876,
+        "held_out_return_coverage_90": 0.9,
+        "held_out_returns": 2,
+        "identifiability": {
+            "findings": [
+                {"level": "fine", "text": "All is known."},
+                {"level": "careful", "text": "Not all is known."},
+            ],
+            "pinned_down": {states[1]: 0.9, actions[0]: 0.3},
+            "telescoping": {"return_noise": 1.0, states[0]: 0.5, states[1]: 2.0},
+        },
+        "episodes": episodes,
+        "steps": int(lengths.sum()),
+        "environment": "Some-v0",
+        "data": "data.h5",
+        "warnings": [],
+        "settings": {"gamma": 1.0, "truth": "true_rewards", "step_rewards": False},
+        "delay": "end",
+        "command": "grd-offline decompose data.h5",
+        "versions": {"python": "3.11"},
+        "held_out": {"observed": [1.0, 2.0], "predicted": [1.1, 1.9], "std": [0.1, 0.1]},
+        "calibration": {"levels": [0.5, 0.9], "held_out_returns": [0.5, 1.0]},
+        "seconds": 1.5,
+        **more,
+    }
+    to_state = np.eye(len(states), dtype=int)
+    to_state[2, 1] = 1
+    masks = {
+        "state_to_reward": [int(i == 1) for i in range(len(states))],
+        "action_to_reward": [1] * len(actions),
+        "state_to_state": to_state.tolist(),
+        "action_to_state": np.ones((len(actions), len(states)), int).tolist(),
+        "state_names": list(states),
+        "action_names": list(actions),
+        "compact": {"one_hop": [0, 1, 1], "closure": [0, 1, 1] + [0] * (len(states) - 3)},
+    }
+    masks["score"] = {name: masks[name] for name in list(masks)[:4]}
+    for name, contents in (
+        ("metrics", metrics),
+        ("masks", masks),
+        ("effects", {"effects": effects, "constant": 0.0}),
+    ):
+        (folder / f"{name}.json").write_text(json.dumps(contents))
+    return folder
+
+
+def _make_record(rng, states, actions, length):
+    observations = rng.normal(size=(length + 1, states)).cumsum(0).astype(np.float32)
+    last = np.arange(length) == length - 1
+    rewards = observations[:-1, 1].astype(np.float64)
+    true = rewards + rng.normal(size=length) * 0.1
+    return Record(
+        observations={"": observations},
+        actions={"": rng.normal(size=(length, actions)).astype(np.float32)},
+        rewards=rewards,
+        terminations=np.zeros(length, np.bool_),
+        truncations=last,
+        extras={
+            "reward_std": np.full(length, 0.1, np.float32),
+            "observed_rewards": last * true.sum(),
+            "true_rewards": true,
+        },
+    )

@@ -1,0 +1,271 @@
+"""The pages in a real browser: they open in silence, alone, and answer to mouse and keys."""
+
+import json
+
+import pytest
+from browser import Browser, find_chromium
+from decompositions import make_effect, write_decomposition
+from test_figures import write_run
+
+from grd_offline.report import report_decomposition, report_runs
+
+pytestmark = pytest.mark.skipif(find_chromium() is None, reason="needs Chromium on the PATH")
+EVIL = (
+    "<script>window.hacked=1</script>",
+    "</script><img src=x onerror=window.hacked=2>",
+    "<b>bold</b> & <a href='javascript:window.hacked=3'>",
+)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with Browser() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pages")
+    effects = [
+        make_effect(["speed"], 0.7),
+        make_effect(["height", "speed"], 0.2),
+        make_effect(["height", "speed", "push"], 0.1),
+    ]
+    grd = write_decomposition(folder / "grd", effects=effects)
+    (folder / "grd.html").write_text(report_decomposition(grd))
+    runs = [write_run(folder / "one"), write_run(folder / "two", groups=("rrd",))]
+    (folder / "runs.html").write_text(report_runs(runs))
+    return folder
+
+
+@pytest.fixture(params=["grd.html", "runs.html"])
+def page(request, pages):
+    return pages / request.param
+
+
+@pytest.fixture
+def grd(browser, pages):
+    browser.open(pages / "grd.html")
+    browser.run("document.querySelector('.viewer').scrollIntoView({block: 'start'})")
+    browser.wait("document.querySelector('.viewer .main-svg')")
+    return browser
+
+
+def draw_all(browser):
+    """Bring every drawing into the window."""
+    count = browser.run("document.querySelectorAll('[data-draw]').length")
+    for index in range(count):
+        browser.run(
+            "document.querySelectorAll('[role=tabpanel]').forEach((it) => it.hidden = false);"
+            f"document.querySelectorAll('[data-draw]')[{index}].scrollIntoView()"
+        )
+        browser.wait(f"document.querySelectorAll('[data-draw]')[{index}].querySelector('svg')")
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
+def test_pages_open_in_silence_and_ask_for_nothing(browser, page, width, dark):
+    browser.open(page, width=width, dark=dark)
+    draw_all(browser)
+    assert browser.list_errors() == []
+    assert browser.list_requests() == []
+    # Nothing is wider than the window: what is wide scrolls within its box.
+    assert browser.run("document.documentElement.scrollWidth") == width
+
+
+def test_the_picker_shows_another_episode(grd):
+    read = "document.querySelector('.viewer').getAttribute('aria-label')"
+    before = grd.run(read)
+    grd.run("document.querySelector('#episode').focus()")
+    grd.press("Home")
+    assert grd.run("document.activeElement.id") == "episode"
+    assert grd.run(read).startswith("Episode 0 of 50 steps")
+    grd.press("ArrowDown")
+    assert grd.run(read).startswith("Episode 1 of 51 steps")
+    assert grd.run(read) != before
+    grd.run("document.querySelector('#order').value = 'return';"
+            "document.querySelector('#order').dispatchEvent(new Event('change'))")  # fmt: skip
+    shown = grd.run("[...document.querySelector('#episode').options].map((o) => o.text)")
+    returns = [float(text.split("return ")[1].replace(",", "")) for text in shown]
+    assert returns == sorted(returns, reverse=True)
+    grd.run("document.querySelector('[data-landmark=best]').click()")
+    assert grd.run("document.querySelector('#episode').selectedIndex") == 0
+
+
+def test_sums_meet_the_return_where_they_are_drawn(grd):
+    grd.run("document.querySelector('[data-landmark=best]').click()")
+    data = grd.run(
+        "document.querySelector('.viewer').data.map(({name, x, y}) => [name ?? '', [...x], [...y]])"
+    )
+    found = {name: (x, y) for name, x, y in data}
+    payload = json.loads(grd.run("document.querySelector('#payload').textContent"))["viewer"]
+    episode = payload["episodes"][payload["landmarks"]["best"]]
+    assert found["sum found"][1][-1] == pytest.approx(episode["sum"])
+    assert found["observed return"] == ([episode["length"] - 1], [episode["return"]])
+    assert found["true sum"][1][-1] == pytest.approx(episode["true"], abs=1e-2)
+    rewards = found["reward found"][1]
+    assert sum(rewards) == pytest.approx(episode["sum"], abs=0.05)
+    assert len(rewards) == episode["length"]
+    assert found["speed"][1] == pytest.approx(rewards, abs=1e-3)
+
+
+def test_hover_reads_a_step_and_moves_the_cursor(grd):
+    box = grd.run("(({x, y, width}) => [x, y, width])("
+                  "document.querySelector('.viewer').getBoundingClientRect())")  # fmt: skip
+    for share in (0.4, 0.5):
+        grd.move_mouse(box[0] + share * box[2], box[1] + 120)
+    grd.wait("document.querySelector('.viewer .hoverlayer').children.length")
+    grd.wait("Number(document.querySelector('#step').value) > 10")
+    step = grd.run("Number(document.querySelector('#step').value)")
+    assert f"Step {step} of" in grd.run("document.querySelector('#reading').textContent")
+    grd.wait(f"document.querySelector('.viewer').layout.shapes[0].x0 === {step}")
+
+
+def test_the_step_slider_and_zoom_work_by_keys(grd):
+    grd.run("document.querySelector('#step').focus()")
+    grd.press("Home")
+    grd.press("ArrowRight", 3)
+    assert "Step 3 of" in grd.run("document.querySelector('#reading').textContent")
+    grd.press("Tab")
+    assert grd.run("document.activeElement.textContent") == "Zoom in"
+    grd.press("Enter", 2)
+    low, high = grd.run("document.querySelector('.viewer').layout.xaxis.range")
+    assert high - low < 20
+    assert low <= 3 <= high
+    grd.press("Tab", 2)
+    grd.press("Enter")
+    low, high = grd.run("document.querySelector('.viewer').layout.xaxis.range")
+    assert low < 0
+    assert high > 49
+
+
+def test_tabs_answer_to_arrows_and_focus_is_seen(grd):
+    grd.run("document.querySelector('[role=tab]').focus()")
+    grd.press("ArrowRight")
+    assert grd.run("document.activeElement.textContent") == "Heat maps"
+    assert grd.run("document.querySelector('#drawing-panel-0').hidden")
+    grd.wait("document.querySelector('.maps .main-svg')")
+    # Rows from top to bottom, as the masks have them.
+    state_state = grd.run("document.querySelector('.maps').data[0].z")
+    assert [[value is not None for value in row] for row in state_state] == [
+        [True, False, False], [False, True, False], [False, True, True]
+    ]  # fmt: skip
+    grd.press("Tab")
+    grd.press("ArrowLeft")
+    outline = grd.run("getComputedStyle(document.activeElement).outlineWidth")
+    assert outline == "3px"
+
+
+def test_the_graph_shows_what_touches_a_dimension(grd):
+    grd.run("document.querySelector('.graph').scrollIntoView()")
+    grd.wait("document.querySelector('.graph svg path')")
+    # Two to the reward, four among states, three from the action.
+    assert grd.run("document.querySelectorAll('.graph path').length") == 9
+    grd.run("document.querySelector('#node').value = 'r';"
+            "document.querySelector('#node').dispatchEvent(new Event('change'))")  # fmt: skip
+    assert grd.run("document.querySelectorAll('.graph path').length") == 2
+    filled = grd.run("[...document.querySelectorAll('.graph .node')].map((node) => "
+                     "[node.querySelector('title').textContent, "
+                     "node.querySelector('circle')?.getAttribute('fill')])")  # fmt: skip
+    accent = grd.run("getComputedStyle(document.documentElement).getPropertyValue('--accent')")
+    assert {name for name, fill in filled if fill == accent} == {"speed", "tilt"}
+
+
+def test_a_cube_is_cut_by_its_slider(grd):
+    grd.run("document.querySelector('.slice').scrollIntoView()")
+    grd.wait("document.querySelectorAll('.effect .main-svg').length >= 3")
+    read = "document.querySelectorAll('.effect')[2].data[0].z[0][0]"
+    before = grd.run(read)
+    grd.run("document.querySelector('.slice').focus()")
+    grd.press("End")
+    assert grd.run(read) == pytest.approx(before + 0.2, abs=1e-3)
+
+
+def test_masks_and_rewards_of_a_run_move_with_their_sliders(browser, pages):
+    browser.open(pages / "runs.html")
+    draw_all(browser)
+    for name in ("mask", "reward"):
+        browser.run(f"document.querySelector('#{name}-moment').focus()")
+        browser.press("Home")
+        assert "tep 1,000:" in browser.run(f"document.querySelector('#{name}-reading').textContent")
+        browser.press("ArrowRight")
+        assert "tep 2,000:" in browser.run(f"document.querySelector('#{name}-reading').textContent")
+    browser.run("document.querySelector('#metric').value = 'correlation';"
+                "document.querySelector('#metric').dispatchEvent(new Event('change'))")  # fmt: skip
+    label = browser.run("document.querySelector('.learning').getAttribute('aria-label')")
+    assert "one: grd-closed-form ends at 0.5" in label
+    assert browser.list_errors() == []
+
+
+def test_names_show_as_they_are_and_run_nothing(browser, tmp_path):
+    folder = write_decomposition(tmp_path / "grd", states=EVIL, actions=(EVIL[1] + "!",),
+                                 data=EVIL[0], fit=EVIL[1], reason=EVIL[2])  # fmt: skip
+    (tmp_path / "evil.html").write_text(report_decomposition(folder))
+    browser.open(tmp_path / "evil.html")
+    draw_all(browser)
+    assert browser.run("window.hacked") is None
+    assert browser.run("document.querySelectorAll('img').length") == 0
+    assert EVIL[1] in browser.run("document.querySelector('h1').textContent")
+    assert EVIL[0] in browser.run("document.querySelector('.source').textContent")
+    assert EVIL[2] in browser.run("document.querySelector('#node').textContent")
+    titles = browser.run(
+        "[...document.querySelectorAll('.annotation-text')].map((t) => t.textContent)"
+    )
+    assert any("img src=x" in title and title.startswith("</script><") for title in titles)
+    ticks = browser.run(
+        "[...document.querySelectorAll('.maps .ytick text')].map((t) => t.textContent)"
+    )
+    assert any(tick.startswith("<script>") for tick in ticks)
+    assert browser.run("document.querySelectorAll('svg a').length") == 0
+    assert browser.list_errors() == []
+    assert browser.list_requests() == []
+
+
+def test_names_of_a_run_run_nothing(browser, tmp_path):
+    run = write_run(tmp_path / "run", groups=(EVIL[0], EVIL[1].replace("/", "")))
+    (tmp_path / "evil.html").write_text(report_runs([run]))
+    browser.open(tmp_path / "evil.html")
+    draw_all(browser)
+    assert browser.run("window.hacked") is None
+    assert "img src=x" in browser.run("document.querySelector('h1').textContent")
+    legend = browser.run("document.querySelector('.learning .legend').textContent")
+    assert "<script>window" in legend
+    assert browser.list_errors() == []
+
+
+def test_dark_mode_and_print_change_the_drawings(browser, pages):
+    colours = {}
+    for dark in (False, True):
+        browser.open(pages / "grd.html", dark=dark)
+        browser.run("document.querySelector('.viewer').scrollIntoView()")
+        browser.wait("document.querySelector('.viewer .main-svg')")
+        colours[dark] = browser.run("document.querySelector('.viewer').layout.font.color")
+    assert colours[False] != colours[True]
+    browser.run("dispatchEvent(new Event('beforeprint'))")
+    assert browser.run("document.querySelector('.viewer').layout.font.color") == colours[False]
+    undrawn = "[...document.querySelectorAll('[data-draw]')].filter((e) => !e.querySelector('svg'))"
+    assert browser.run(f"{undrawn}.length") == 0
+
+
+def test_a_film_moves_with_the_cursor(browser, tmp_path):
+    from grd_offline.report.decomposed import Decomposed
+    from grd_offline.report.film import Film
+
+    read = Decomposed(write_decomposition(tmp_path / "grd"))
+    pixel = "data:image/gif;base64,R0lGODlhAQABAAAAACwAAAAAAQABAAA="
+    clip = {"steps": [0, 10, 20, 30], "columns": 2, "width": 40, "height": 30, "image": pixel}
+    (tmp_path / "film.html").write_text(read.make_page(Film("As it was.", {0: clip})))
+    browser.open(tmp_path / "film.html")
+    change = "value = 0; document.querySelector('#episode').dispatchEvent(new Event('change'))"
+    browser.run(f"document.querySelector('#episode').{change}")
+    browser.run("document.querySelector('#step').focus()")
+    browser.press("Home")
+    browser.press("ArrowRight", 28)
+    frame = "document.querySelector('.film .frame')"
+    assert browser.run(f"{frame}.dataset.step") == "30"
+    assert browser.run(f"{frame}.style.backgroundPosition") == "-40px -30px"
+    browser.run("document.querySelector('#play').click()")
+    browser.wait("document.querySelector('#play').textContent === 'Play'")
+    assert browser.run(f"{frame}.dataset.step") == "30"
+    browser.run("document.querySelector('#next').click()")
+    assert browser.run("document.querySelector('.film').hidden")
+    assert browser.list_errors() == []
