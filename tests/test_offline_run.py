@@ -21,7 +21,7 @@ from grd_offline import DecomposeSettings, decompose_file, open_recording, read_
 from grd_offline.actors import load_actor_about
 from grd_offline.cli import main, offline_live
 from grd_offline.errors import DataError
-from grd_offline.figures import draw_run, read_run
+from grd_offline.figures import draw_run
 from grd_offline.formats import Header, Leaf, Record, write_dataset
 from grd_offline.offline.data import load_data
 from grd_offline.offline.judge import Found, Scores, find_rewards, judge_sources
@@ -29,7 +29,7 @@ from grd_offline.offline.run import Checkpoint, OfflineRun
 from grd_offline.offline.run_folder import OfflineFolder
 from grd_offline.offline.settings import ALGORITHMS, OfflineSettings
 from grd_offline.online.run_folder import EVALUATION_COLUMNS
-from grd_offline.run_records import read_rows
+from grd_offline.run_records import read_rows, read_run
 
 COMMAND = str(Path(sys.executable).with_name("grd-offline"))
 EPISODES, TRUE = offline_data.make_data(100)

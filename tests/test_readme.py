@@ -1,6 +1,7 @@
 """Every snippet of the README and of the pages under docs runs, in order."""
 
 import importlib.util
+import itertools
 import os
 import re
 import shutil
@@ -27,15 +28,19 @@ def find_snippets(page):
     return re.findall(r"```(sh|python)\n(.*?)```", page.read_text(), re.DOTALL)
 
 
-def run_snippet(language, snippet, folder):
+ONE_BY_ONE = "import sys\nfor text in sys.argv[1:]:\n    exec(text, {'__name__': '__main__'})"
+"""Each snippet in a namespace of its own; libraries that take seconds are imported once."""
+
+
+def run_snippets(language, snippets, folder):
     """In a folder, with the commands of this environment."""
-    shell = ["bash", "-e", "-c"] if language == "sh" else [sys.executable, "-c"]
+    shell = ["bash", "-e", "-c", "\n".join(snippets)]
+    if language == "python":
+        shell = [sys.executable, "-c", ONE_BY_ONE, *snippets]
     commands = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": commands}
-    done = subprocess.run(
-        [*shell, snippet], cwd=folder, capture_output=True, text=True, env=environment
-    )
-    assert done.returncode == 0, f"{snippet}\n{done.stderr}"
+    done = subprocess.run(shell, cwd=folder, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, "\n".join([*snippets, done.stderr])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -43,10 +48,11 @@ def test_snippets_run(page, tmp_path):
     """In order, in a folder that holds the sample."""
     (tmp_path / "datasets").mkdir()
     shutil.copy(ROOT / "datasets" / "sample.h5", tmp_path / "datasets")
-    for language, snippet in find_snippets(page):
-        # d3rlpy has an environment of its own; the tests there run this snippet.
-        if "d3rlpy" not in snippet or importlib.util.find_spec("d3rlpy"):
-            run_snippet(language, snippet, tmp_path)
+    # d3rlpy has an environment of its own; the tests there run its snippet.
+    left_out = "d3rlpy" if importlib.util.find_spec("d3rlpy") is None else "\0"
+    found = [(kind, text) for kind, text in find_snippets(page) if left_out not in text]
+    for language, group in itertools.groupby(found, lambda snippet: snippet[0]):
+        run_snippets(language, [text for _, text in group], tmp_path)
     if page.name == "online.md":
         assert len(list(tmp_path.glob("runs/small/plots/*.png"))) == 4
 
