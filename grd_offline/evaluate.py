@@ -26,9 +26,12 @@ def pearson(first: ArrayLike, second: ArrayLike) -> float:
 
 def spearman(first: ArrayLike, second: ArrayLike) -> float:
     """Correlation of ranks, ties sharing their mean rank."""
-    from scipy.stats import rankdata
+    return pearson(_rank(first), _rank(second))
 
-    return pearson(rankdata(first), rankdata(second))
+
+def _rank(values: ArrayLike) -> Array:
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[places], np.float64)
 
 
 def r_squared(predicted: ArrayLike, true: ArrayLike) -> float:
