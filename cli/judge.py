@@ -174,7 +174,7 @@ def _write(
     stopped: bool,
 ) -> None:
     from grd_offline.offline.judge import LAST
-    from grd_offline.offline.run_folder import write_json
+    from grd_offline.run_records import write_json
     from grd_offline.storage import replace_file
     from grd_offline.versions import find_versions
 

@@ -1,4 +1,4 @@
-"""What a run of `train-online` or `train-offline` left on disk, read back for figures and reports.
+"""What runs of `train-online` and `train-offline` leave on disk: written, and read back for figures.
 
 Needs numpy only: neither the networks nor the environments of the run.
 """
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.errors import DataError, printable
+from grd_offline.storage import replace_file
 
 Array = NDArray[np.float64]
 Item = TypeVar("Item")
@@ -119,6 +120,27 @@ def read_about(folder: Path, formats: Sequence[str] = (FORMAT,)) -> dict[str, An
             f"expected version {VERSION}, got {contents.get('version')!r:.40}", file=path
         )
     return contents
+
+
+def write_rows(
+    path: Path,
+    columns: Sequence[str],
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    start: bool = False,
+) -> None:
+    """Append to one of a run's tables, or start it; what a row lacks stays empty."""
+    with path.open("w" if start else "a", newline="") as file:
+        writer = csv.DictWriter(file, columns, restval="")
+        if start:
+            writer.writeheader()
+        writer.writerows(rows)
+
+
+def write_json(path: Path, contents: Mapping[str, Any]) -> None:
+    """Write a JSON file, all or nothing."""
+    with replace_file(path) as output:
+        output.write(json.dumps(contents, indent=1, allow_nan=False).encode() + b"\n")
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:

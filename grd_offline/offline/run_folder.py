@@ -8,8 +8,6 @@ members/NAME/policies/          step-000010000/, ..., best/: for `collect --poli
 
 from __future__ import annotations
 
-import csv
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -22,8 +20,7 @@ from grd_offline.actors import Actor, save_actor
 from grd_offline.errors import DataError
 from grd_offline.offline.run import CHECK_EVERY, Checkpoint, OfflineRun
 from grd_offline.online.run_folder import EVALUATION_COLUMNS
-from grd_offline.run_records import OFFLINE, VERSION
-from grd_offline.storage import replace_file
+from grd_offline.run_records import OFFLINE, VERSION, write_json, write_rows
 from grd_offline.versions import find_versions
 
 LOG_COLUMNS = (
@@ -85,8 +82,8 @@ class OfflineFolder:
             "versions": find_versions(),
         }
         write_json(self.path / "settings.json", contents)
-        self._write_rows("log.csv", LOG_COLUMNS, [], start=True)
-        self._write_rows("evaluations.csv", EVALUATION_COLUMNS, [], start=True)
+        write_rows(self.path / "log.csv", LOG_COLUMNS, [], start=True)
+        write_rows(self.path / "evaluations.csv", EVALUATION_COLUMNS, [], start=True)
 
     def on_progress(self, run: OfflineRun) -> None:
         """Log losses, if it is time."""
@@ -103,7 +100,7 @@ class OfflineFolder:
                     zip(checkpoint.returns, checkpoint.lengths, strict=True)
                 )
             ]
-            self._write_rows("evaluations.csv", EVALUATION_COLUMNS, rows)
+            write_rows(self.path / "evaluations.csv", EVALUATION_COLUMNS, rows)
         for index in range(len(run.members)):
             self._save_policy(run, index, checkpoint)
 
@@ -160,20 +157,4 @@ class OfflineFolder:
             for name, values in zip(run.learner.agent.loss_names, losses, strict=True):
                 row[f"{name}_loss"] = float(values[index])
             rows.append(row)
-        self._write_rows("log.csv", LOG_COLUMNS, rows)
-
-    def _write_rows(
-        self, name: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]], *,
-        start: bool = False,
-    ) -> None:  # fmt: skip
-        with (self.path / name).open("w" if start else "a", newline="") as file:
-            writer = csv.DictWriter(file, columns, restval="")
-            if start:
-                writer.writeheader()
-            writer.writerows(rows)
-
-
-def write_json(path: Path, contents: Mapping[str, Any]) -> None:
-    """Write a JSON file, all or nothing."""
-    with replace_file(path) as output:
-        output.write(json.dumps(contents, indent=1, allow_nan=False).encode() + b"\n")
+        write_rows(self.path / "log.csv", LOG_COLUMNS, rows)

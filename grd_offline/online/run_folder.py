@@ -13,8 +13,6 @@ members/NAME/episodes/          step-000010000.csv, ...: reward found and true, 
 
 from __future__ import annotations
 
-import csv
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -31,7 +29,14 @@ from grd_offline.online.checkpoints import has_checkpoint, load_checkpoint, save
 from grd_offline.online.run import Evaluation, Run
 from grd_offline.online.settings import OnlineSettings
 from grd_offline.reward_model import RewardModel
-from grd_offline.run_records import FORMAT, VERSION, read_about, read_rows
+from grd_offline.run_records import (
+    FORMAT,
+    VERSION,
+    read_about,
+    read_rows,
+    write_json,
+    write_rows,
+)
 from grd_offline.storage import replace_file
 from grd_offline.versions import find_versions
 
@@ -86,9 +91,9 @@ class RunFolder:
             "workers": workers,
             "versions": find_versions(),
         }
-        _write_json(self.path / "settings.json", contents)
-        self._write_rows("log.csv", LOG_COLUMNS, [], start=True)
-        self._write_rows("evaluations.csv", EVALUATION_COLUMNS, [], start=True)
+        write_json(self.path / "settings.json", contents)
+        write_rows(self.path / "log.csv", LOG_COLUMNS, [], start=True)
+        write_rows(self.path / "evaluations.csv", EVALUATION_COLUMNS, [], start=True)
         self._open_board()
 
     def resume(self, run: Run) -> list[str]:
@@ -100,7 +105,7 @@ class RunFolder:
             rows = read_rows(self.path / name)
             # What came after the checkpoint comes again.
             kept = [row for row in rows if int(row["step"]) <= run.step]
-            self._write_rows(name, columns, kept, start=True)
+            write_rows(self.path / name, columns, kept, start=True)
         self._open_board()
         return warnings
 
@@ -186,7 +191,7 @@ class RunFolder:
             self._save_policy(run, index, evaluation, mean, is_best)
             if is_best and kept["functions"][index] is not None:
                 self._save_reward(run, index, evaluation, kept)
-        self._write_rows("evaluations.csv", EVALUATION_COLUMNS, rows)
+        write_rows(self.path / "evaluations.csv", EVALUATION_COLUMNS, rows)
         self._show_on_board(rows, ("mean_return", "correlation", "edges_on", "compact_states"))
 
     def _log(self, run: Run) -> None:
@@ -215,7 +220,7 @@ class RunFolder:
                 for name, value in zip(source.loss_names, values, strict=True):
                     row[f"{name}_loss"] = float(value)
             rows.append(row)
-        self._write_rows("log.csv", LOG_COLUMNS, rows)
+        write_rows(self.path / "log.csv", LOG_COLUMNS, rows)
         self._show_on_board(rows, LOG_COLUMNS[6:])
 
     def _show_on_board(self, rows: list[dict[str, Any]], columns: Sequence[str]) -> None:
@@ -275,7 +280,7 @@ class RunFolder:
         self, name: str, step: int, masks: Mapping[str, Any], compact: np.ndarray
     ) -> None:
         contents = {"step": step, **masks, "compact": compact.astype(int).tolist()}
-        _write_json(self._member_file(name, "masks", step, "json"), contents)
+        write_json(self._member_file(name, "masks", step, "json"), contents)
 
     def _write_episode(self, name: str, step: int, found: np.ndarray, true: np.ndarray) -> None:
         lines = ["reward,true_reward"]
@@ -287,16 +292,6 @@ class RunFolder:
         folder = self.path / "members" / name / kind
         folder.mkdir(parents=True, exist_ok=True)
         return folder / f"step-{step:09d}.{ending}"
-
-    def _write_rows(
-        self, name: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]], *,
-        start: bool = False,
-    ) -> None:  # fmt: skip
-        with (self.path / name).open("w" if start else "a", newline="") as file:
-            writer = csv.DictWriter(file, columns, restval="")
-            if start:
-                writer.writeheader()
-            writer.writerows(rows)
 
     def close(self) -> None:
         """Finish what is being written."""
@@ -320,11 +315,6 @@ def _describe(member: Any) -> dict[str, Any]:
     plain = asdict(member)
     plain["lambdas"] = dict(member.lambdas._asdict())
     return {"name": member.name, "group": member.group, **plain}
-
-
-def _write_json(path: Path, contents: Any) -> None:
-    with replace_file(path) as output:
-        output.write(json.dumps(contents, indent=1).encode() + b"\n")
 
 
 def _blank(value: float) -> float | str:
