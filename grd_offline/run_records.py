@@ -1,4 +1,4 @@
-"""What runs of `train-online` and `train-offline` leave on disk: written, and read back for figures.
+"""What runs of `train-online` and `train-offline` leave on disk: written, and read back.
 
 Needs numpy only: neither the networks nor the environments of the run.
 """
