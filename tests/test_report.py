@@ -251,7 +251,7 @@ def test_the_command_writes_a_page_of_either_kind(tmp_path, capsys, monkeypatch)
     ("arguments", "message"),
     [
         (["nowhere"], "nowhere: not a run: no settings.json"),
-        (["grd", "one"], "expected one decomposition, or one or more runs"),
+        (["grd", "one"], "expected one decomposition, one verdict, or one or more runs"),
         (["one", "--video", "--env", "Hopper"], "only episodes of a decomposition"),
         (["grd", "--video"], "--video and --env go together"),
         (["grd", "--env", "Hopper"], "--video and --env go together"),
@@ -292,7 +292,7 @@ def test_a_page_of_runs_has_curves_masks_rewards_and_speed(tmp_path):
 
 
 def test_a_run_whose_page_fails_is_still_a_run(tmp_path, capsys):
-    from grd_offline.cli.train_online import leave_report
+    from grd_offline.cli.report import leave_report
 
     leave_report(tmp_path)
     assert (

@@ -133,6 +133,21 @@
     },
   ];
 
+  /** A straight line to measure others by, and words beside it. */
+  const level = (at, dash = "dot") => ({
+    type: "line",
+    layer: "below",
+    line: { color: colour("muted"), width: 1.2, dash },
+    ...at,
+  });
+
+  const mark = (text, at) => ({
+    text,
+    showarrow: false,
+    font: { size: 12, color: colour("muted") },
+    ...at,
+  });
+
   // ---------------------------------------------------------------- the episode viewer
 
   const viewer = payload.viewer && { step: 0, order: "index", play: 0 };
@@ -1102,13 +1117,16 @@
     dash: dashes[Math.floor(index / tints.length) % dashes.length],
   });
 
+  const styleOfSource = (source) =>
+    source.oracle ? { color: colour("muted"), dash: "dash" } : styleOf(source.look);
+
   function drawLearning(element) {
-    const key = find("#metric").value,
+    const key = find("#metric")?.value ?? "return",
       seeds = find("#seeds").checked,
       metric = payload.metrics.find((m) => m.key === key),
       traces = [];
     metric.curves.forEach((curve) => {
-      const style = curve.oracle ? { color: colour("muted"), dash: "dash" } : styleOf(curve.look);
+      const style = styleOfSource(curve);
       const name = plain(curve.label),
         group = { legendgroup: curve.label, showlegend: false };
       if (seeds)
@@ -1145,11 +1163,18 @@
       metric.curves.length / Math.max(1, Math.floor(element.clientWidth / 240)),
     );
     element.style.height = `${400 + 22 * rows}px`;
+    const given = key === "return" ? (payload.data ?? null) : null;
     show(element, traces, {
       hovermode: "x unified",
       showlegend: true,
+      ...(given !== null && {
+        shapes: [level({ yref: "y", y0: given, y1: given, xref: "paper", x0: 0, x1: 1 })],
+        annotations: [
+          mark("the data", { x: 1, xref: "paper", xanchor: "right", y: given, yanchor: "bottom" }),
+        ],
+      }),
       margin: { l: 56, r: 12, t: 10, b: 60 + 22 * rows },
-      xaxis: axis({ title: "environment steps", zeroline: false }),
+      xaxis: axis({ title: payload.unit, zeroline: false }),
       yaxis: axis({ title: metric.label }),
       legend: {
         orientation: "h",
@@ -1161,7 +1186,7 @@
     });
     element.setAttribute(
       "aria-label",
-      `${metric.label} over environment steps: ` +
+      `${metric.label} over ${payload.unit}: ` +
         metric.curves
           .map((curve) => `${curve.label} ends at ${tell(curve.means[curve.means.length - 1])}`)
           .join(", "),
@@ -1234,6 +1259,7 @@
   }
 
   function drawSpeed(element) {
+    const count = payload.unit.replace("environment ", "");
     show(
       element,
       payload.speed.map((run, index) =>
@@ -1245,7 +1271,7 @@
             name: plain(clip(run.name, 40)),
             mode: "lines+markers",
             line: { ...styleOf(index), width: 2 },
-            hovertemplate: "%{y:,} steps after %{x:.1f} min",
+            hovertemplate: `%{y:,} ${count} after %{x:.1f} min`,
           },
         ),
       ),
@@ -1253,7 +1279,7 @@
         hovermode: "closest",
         showlegend: payload.speed.length > 1,
         xaxis: axis({ title: "minutes of training", rangemode: "tozero" }),
-        yaxis: axis({ title: "steps of each member", rangemode: "tozero" }),
+        yaxis: axis({ title: `${count} of each member`, rangemode: "tozero" }),
         margin: { l: 60, r: 12, t: 30, b: 44 },
         legend: {
           orientation: "h",
@@ -1262,6 +1288,214 @@
           yanchor: "bottom",
           font: { size: 12, color: colour("muted") },
         },
+      },
+    );
+  }
+
+  // ---------------------------------------------------------------- verdicts
+
+  /** How a return is told in each unit: as it is, or as a share. */
+  function findScale() {
+    const key = find("#scale")?.value ?? "return",
+      { data, true: truth } = payload;
+    const percent = (value) => `${Math.round(value)} %`;
+    if (key === "share") return { of: (r) => (100 * r) / truth, size: 100 / truth, say: percent };
+    if (key === "gain")
+      return {
+        of: (r) => (100 * (r - data)) / (truth - data),
+        size: 100 / (truth - data),
+        say: percent,
+      };
+    return { of: (r) => r, size: 1, say: tell };
+  }
+
+  function drawVerdicts(element) {
+    const { verdicts, data, true: truth } = payload,
+      { of, size, say } = findScale(),
+      label = find("#scale")?.selectedOptions[0].text ?? "true return",
+      narrow = element.clientWidth < 560,
+      traces = [],
+      shapes = [],
+      annotations = [];
+    verdicts.forEach((verdict, row) => {
+      const { color } = styleOfSource(verdict),
+        name = plain(verdict.source),
+        mean = of(verdict.mean),
+        spread = verdict.spread * size,
+        many = verdict.scores.length > 1,
+        told = many ? `${say(mean)} ± ${say(spread)}` : say(mean);
+      if (many)
+        traces.push({
+          ...line([mean - spread, mean + spread], [row, row], fade(color, 0.3), {
+            hoverinfo: "skip",
+          }),
+          line: { color: fade(color, 0.3), width: 12 },
+        });
+      traces.push({
+        x: [mean],
+        y: [row],
+        type: "scatter",
+        mode: "markers",
+        name: `${name}, mean`,
+        marker: { color, size: 13, symbol: verdict.oracle ? "diamond" : "circle" },
+        hoverlabel: { bordercolor: color },
+        hovertemplate: `${name}: ${told}<extra></extra>`,
+      });
+      if (many)
+        traces.push({
+          x: verdict.scores.map(of),
+          y: verdict.scores.map(() => row),
+          type: "scatter",
+          mode: "markers",
+          name: `${name}, seeds`,
+          customdata: verdict.scores.map((score) => say(of(score))),
+          text: verdict.scores.map((_, seed) => payload.seeds[seed]),
+          marker: { color: colour("paper"), size: 6, line: { color, width: 1.6 } },
+          hoverlabel: { bordercolor: color },
+          hovertemplate: `${name}, seed %{text}: %{customdata}<extra></extra>`,
+        });
+      annotations.push(
+        mark(narrow ? say(mean) : told, {
+          x: 1,
+          xref: "paper",
+          xanchor: "left",
+          xshift: 10,
+          y: row,
+          font: { size: 13, color: colour("ink") },
+        }),
+      );
+    });
+    const lines = [];
+    if (truth !== null) lines.push([of(truth), narrow ? "true" : "true rewards", "dash"]);
+    if (data !== null) lines.push([of(data), narrow ? "data" : "the data", "dot"]);
+    const every = [
+      ...verdicts.flatMap((v) => [...v.scores.map(of), of(v.mean + v.spread), of(v.mean - v.spread)]),
+      ...lines.map(([x]) => x),
+    ];
+    const low = Math.min(...every),
+      high = Math.max(...every),
+      pad = 0.06 * (high - low || Math.abs(high) || 1),
+      middle = (low + high) / 2;
+    for (const [x, text, dash] of lines) {
+      shapes.push(level({ x0: x, x1: x, yref: "paper", y0: 0, y1: 1 }, dash));
+      annotations.push(
+        mark(text, {
+          x,
+          y: 1,
+          yref: "paper",
+          yanchor: "bottom",
+          // Towards the middle, where there is room.
+          xanchor: x > middle ? "right" : "left",
+        }),
+      );
+    }
+    element.style.height = `${verdicts.length * 44 + 84}px`;
+    show(element, traces, {
+      hovermode: "closest",
+      hoverdistance: 30,
+      shapes,
+      annotations,
+      margin: { l: 40, r: narrow ? 62 : 118, t: 28, b: 46 },
+      xaxis: axis({
+        title: label,
+        range: [low - pad, high + pad],
+        zeroline: false,
+        ticksuffix: label === "true return" ? "" : " %",
+      }),
+      yaxis: axis({
+        tickvals: verdicts.map((_, row) => row),
+        ticktext: verdicts.map((v) => plain(clip(v.source, narrow ? 14 : 30))),
+        tickfont: { size: 13, color: colour("ink") },
+        range: [verdicts.length - 0.5, -0.5],
+        showgrid: false,
+        zeroline: false,
+        fixedrange: true,
+        ticks: "",
+      }),
+    });
+    element.setAttribute(
+      "aria-label",
+      `${label}: ` +
+        [
+          ...verdicts.map((v) => `${v.source} ${say(of(v.mean))}`),
+          ...(data === null ? [] : [`the data ${say(of(data))}`]),
+        ].join(", "),
+    );
+  }
+
+  function drawNearness(element) {
+    const points = payload.nearness,
+      height = 340,
+      margin = { l: 60, r: 16, t: 14, b: 46 };
+    const xs = points.map((p) => p.pearson),
+      ys = points.flatMap((p) => [p.mean - p.spread, p.mean + p.spread]);
+    const frame = (values, share) => {
+      const low = Math.min(...values),
+        high = Math.max(...values),
+        pad = share * (high - low || 1);
+      return [low - pad, high + pad];
+    };
+    const across = frame(xs, 0.08),
+      up = frame(ys, 0.12);
+    // Names stand beside their points, towards the middle, and make way for each other.
+    const scale = (height - margin.t - margin.b) / (up[1] - up[0]),
+      taken = { left: [], right: [] },
+      places = new Map();
+    for (const point of [...points].sort((a, b) => b.mean - a.mean)) {
+      const side = point.pearson > (across[0] + across[1]) / 2 ? "left" : "right",
+        at = (up[1] - point.mean) * scale,
+        above = taken[side].at(-1) ?? -Infinity,
+        y = Math.max(at, above + 17);
+      taken[side].push(y);
+      places.set(point, [side === "left" ? -26 : 26, y - at]);
+    }
+    element.style.height = `${height}px`;
+    show(
+      element,
+      points.map((point) => {
+        const { color } = styleOfSource(point),
+          many = point.scores.length > 1;
+        return {
+          x: [point.pearson],
+          y: [point.mean],
+          type: "scatter",
+          mode: "markers",
+          marker: { color, size: 11, symbol: point.oracle ? "diamond" : "circle" },
+          error_y: {
+            type: "data",
+            array: [point.spread],
+            color,
+            thickness: 1.4,
+            width: 4,
+            visible: many,
+          },
+          hoverlabel: { bordercolor: color },
+          hovertemplate: `${plain(point.source)}: Pearson %{x:.3f}, return ${point.reached}<extra></extra>`,
+        };
+      }),
+      {
+        hovermode: "closest",
+        height,
+        margin,
+        annotations: points.map((point) => {
+          const [ax, ay] = places.get(point);
+          return {
+            text: plain(clip(point.source, 30)),
+            x: point.pearson,
+            y: point.mean,
+            ax,
+            ay,
+            xanchor: ax < 0 ? "right" : "left",
+            showarrow: true,
+            arrowhead: 0,
+            arrowwidth: 0.8,
+            arrowcolor: colour("faint"),
+            standoff: 7,
+            font: { size: 13, color: colour("ink") },
+          };
+        }),
+        xaxis: axis({ title: "Pearson with the true rewards, per step", range: across, zeroline: false }),
+        yaxis: axis({ title: "true return", range: up, zeroline: false }),
       },
     );
   }
@@ -1275,6 +1509,7 @@
       find(selector)?.addEventListener(event, () => again(kind));
     listen("#metric", "learning", "change");
     listen("#seeds", "learning", "change");
+    listen("#scale", "verdicts", "change");
     for (const [kind, name] of [
       ["run-masks", "mask"],
       ["rewards", "reward"],
@@ -1298,6 +1533,8 @@
     "run-masks": drawRunMasks,
     rewards: drawRewards,
     speed: drawSpeed,
+    verdicts: drawVerdicts,
+    nearness: drawNearness,
   };
   const drawn = new Set();
   const draw = (element) => {
@@ -1332,7 +1569,7 @@
 
   if (viewer) startViewer();
   if (payload.graph) startGraph(payload.graph);
-  if (payload.kind === "runs") startRuns();
+  if (payload.metrics) startRuns();
   startTabs();
   // What is near the window is drawn; the rest when it comes near.
   const watch = new IntersectionObserver(
@@ -1349,7 +1586,8 @@
     if (innerWidth === width) return;
     width = innerWidth;
     for (const element of drawn)
-      if (["graph", "maps", "run-masks", "pinned"].includes(element.dataset.draw)) draw(element);
+      if (["graph", "maps", "run-masks", "pinned", "verdicts"].includes(element.dataset.draw))
+        draw(element);
   });
   addEventListener("beforeprint", () => {
     root.dataset.print = "";
