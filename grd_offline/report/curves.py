@@ -26,6 +26,19 @@ def find_count(runs: Sequence[RunRecord]) -> str:
     return find_unit(runs).replace("environment ", "")
 
 
+def find_seconds(run: RunRecord) -> float:
+    """Of training."""
+    return max((read_seconds(row) for row in run.rows), default=0.0)
+
+
+def read_seconds(row: Mapping[str, str]) -> float:
+    """Of training up to an evaluation; 0 where it does not say."""
+    try:
+        return float(row.get("seconds", ""))
+    except ValueError:
+        return 0.0
+
+
 def pack_metrics(
     runs: Sequence[RunRecord], returns: Sequence[Curve], looks: Mapping[str, int] | None = None
 ) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from grd_offline.errors import DataError, printable
 from grd_offline.report.curves import (
+    find_seconds,
     make_again,
     make_learning,
     make_select,
@@ -278,14 +279,15 @@ def _say_short(verdict: Verdict, best: Verdict) -> str:
 def _tell_verdicts(judged: Judged) -> str:
     ranking, data = judged.ranking, judged.data_mean
     seeds = len(judged.best.scores)
-    lead = f"Small dots: one seed each, the {judged.about['score']}, in true return. "
-    lead += "Large dot: their mean. Bar: one standard deviation." if seeds > 1 else ""
+    lead = f"The true return, {judged.about['score']}."
+    if seeds > 1:
+        lead += " Large dot: mean over seeds. Bar: one standard deviation. Small dots: each seed."
     scales = [("return", "true return")]
     if any(verdict.of_true is not None for verdict in ranking):
         scales.append(("share", "share of what the true rewards reach"))
     if any(verdict.of_gain is not None for verdict in ranking):
         scales.append(("gain", "share of their gain over the data"))
-    choice = make_select("scale", "In", scales)
+    choice = make_select("scale", "Scale", scales)
     label = "Return reached with each source of rewards: " + join_names(
         [f"{verdict.source} {verdict.reached}" for verdict in ranking]
     )
@@ -315,7 +317,7 @@ def _tell_verdicts(judged: Judged) -> str:
     )
     parts = [f"<div class='controls'>{choice}</div>" if choice else ""]
     parts += [make_chart("verdicts", label), table, _explain_columns(judged)]
-    return make_section("verdict", "What each source of rewards is worth", lead, *parts)
+    return make_section("verdict", "What each source of rewards is worth", escape(lead), *parts)
 
 
 def _show_if(share: float | None) -> str:
@@ -342,10 +344,9 @@ def _explain_columns(judged: Judged) -> str:
 
 
 def _tell_learning(judged: Judged, metrics: Sequence[Mapping[str, Any]]) -> str:
-    seconds = max(float(row["seconds"] or 0) for row in judged.run.rows)
     lead = (
         "Line: mean over seeds. Band: one standard deviation. Returns are true and undiscounted. "
-        f"All policies were trained side by side, in {show_minutes(seconds)}."
+        f"All policies were trained side by side, in {show_minutes(find_seconds(judged.run))}."
     )
     twins = _find_twins(judged.ranking)
     if twins:

@@ -137,7 +137,7 @@
   const level = (at, dash = "dot") => ({
     type: "line",
     layer: "below",
-    line: { color: colour("muted"), width: 1.2, dash },
+    line: { color: colour("muted"), width: 1.5, dash },
     ...at,
   });
 
@@ -1329,7 +1329,7 @@
           ...line([mean - spread, mean + spread], [row, row], fade(color, 0.3), {
             hoverinfo: "skip",
           }),
-          line: { color: fade(color, 0.3), width: 12 },
+          line: { color: fade(color, 0.3), width: 13 },
         });
       traces.push({
         x: [mean],
@@ -1337,20 +1337,20 @@
         type: "scatter",
         mode: "markers",
         name: `${name}, mean`,
-        marker: { color, size: 13, symbol: verdict.oracle ? "diamond" : "circle" },
+        marker: { color, size: verdict.oracle ? 15 : 13, symbol: verdict.oracle ? "diamond" : "circle" },
         hoverlabel: { bordercolor: color },
         hovertemplate: `${name}: ${told}<extra></extra>`,
       });
       if (many)
         traces.push({
           x: verdict.scores.map(of),
-          y: verdict.scores.map(() => row),
+          y: verdict.scores.map(() => row + 0.27),
           type: "scatter",
           mode: "markers",
           name: `${name}, seeds`,
           customdata: verdict.scores.map((score) => say(of(score))),
           text: verdict.scores.map((_, seed) => payload.seeds[seed]),
-          marker: { color: colour("paper"), size: 6, line: { color, width: 1.6 } },
+          marker: { color: fade(color, 0.75), size: 5 },
           hoverlabel: { bordercolor: color },
           hovertemplate: `${name}, seed %{text}: %{customdata}<extra></extra>`,
         });
@@ -1389,7 +1389,7 @@
         }),
       );
     }
-    element.style.height = `${verdicts.length * 44 + 84}px`;
+    element.style.height = `${verdicts.length * 50 + 80}px`;
     show(element, traces, {
       hovermode: "closest",
       hoverdistance: 30,

@@ -13,10 +13,12 @@ from grd_offline.errors import DataError
 from grd_offline.evaluate import pearson
 from grd_offline.report.curves import (
     find_count,
+    find_seconds,
     find_unit,
     make_again,
     make_learning,
     pack_metrics,
+    read_seconds,
     show_minutes,
     show_spread,
 )
@@ -57,16 +59,16 @@ def make_run_page(runs: Sequence[RunRecord]) -> str:
     curves = make_curves(runs, "return")
     if not curves:
         raise DataError("no return in any evaluation", file=runs[0].path / "evaluations.csv")
-    masks, episodes = _pack_masks(runs), _pack_episodes(runs)
+    metrics, masks, episodes = pack_metrics(runs, curves), _pack_masks(runs), _pack_episodes(runs)
     payload = {
         "kind": "runs",
         "unit": find_unit(runs),
-        "metrics": pack_metrics(runs, curves),
+        "metrics": metrics,
         "masks": masks,
         "episodes": episodes,
         "speed": [_pack_speed(run) for run in runs],
     }
-    sections = [("learning", "Learning", _tell_learning(runs, curves, payload["metrics"]))]
+    sections = [("learning", "Learning", _tell_learning(runs, curves, metrics))]
     if masks:
         sections.append(("masks", "Masks", _tell_masks(masks)))
     if episodes:
@@ -110,7 +112,7 @@ def _tell_headline(runs: Sequence[RunRecord], curves: Sequence[Curve]) -> str:
         (f"{sum(len(run.members) for run in runs)}", "members trained"),
         (f"{len(curves)}", "groups, each over its seeds"),
         (f"{max(float(curve.steps[-1]) for curve in curves):,.0f}", f"{count} per member"),
-        (show_minutes(sum(_find_seconds(run) for run in runs)), "of training"),
+        (show_minutes(sum(find_seconds(run) for run in runs)), "of training"),
     ]
     source = " · ".join(escape(_describe_source(run)) for run in runs)
     kind = "Training from data" if offline else "Training from returns"
@@ -183,7 +185,7 @@ def _tell_rewards(members: Sequence[dict[str, Any]]) -> str:
 def _tell_speed(runs: Sequence[RunRecord]) -> str:
     rows = []
     for run in runs:
-        steps, seconds = max(int(row["step"]) for row in run.rows), _find_seconds(run)
+        steps, seconds = max(int(row["step"]) for row in run.rows), find_seconds(run)
         rate = steps * len(run.members) / seconds if seconds > 0 else 0.0
         rows.append(
             (
@@ -208,17 +210,6 @@ def _tell_speed(runs: Sequence[RunRecord]) -> str:
 def _tell_settings(runs: Sequence[RunRecord]) -> str:
     parts = [f"<h3>{escape(run.name)}</h3>{make_again(run.about, run.name)}" for run in runs]
     return make_section("again", "Make it again", "", *parts)
-
-
-def _find_seconds(run: RunRecord) -> float:
-    return max((_number(row.get("seconds", "")) for row in run.rows), default=0.0)
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return 0.0
 
 
 def _label(run: RunRecord, member: str, runs: Sequence[RunRecord]) -> str:
@@ -314,5 +305,5 @@ def _pack_speed(run: RunRecord) -> dict[str, Any]:
     reached: dict[int, float] = {}
     for row in run.rows:
         step = int(row["step"])
-        reached[step] = max(reached.get(step, 0.0), _number(row.get("seconds", "")))
+        reached[step] = max(reached.get(step, 0.0), read_seconds(row))
     return {"name": run.name, "steps": list(reached), "seconds": list(reached.values())}
