@@ -16,6 +16,7 @@ from test_figures import write_run
 from grd_offline.cli import main
 from grd_offline.errors import DataError
 from grd_offline.report import report_decomposition, report_judgement, report_runs
+from grd_offline.report.curves import show_spread
 from grd_offline.report.packing import find_extremes, pack, pack_series
 from grd_offline.report.viewer import MOST_EPISODES, pack_tracks, read_tracks
 
@@ -313,15 +314,15 @@ def test_a_run_whose_page_fails_is_still_a_run(tmp_path, capsys):
 def test_a_verdict_says_what_policies_reach(tmp_path):
     page = report_judgement(write_judgement(tmp_path / "judge"))
     payload, text = find_payload(page), find_text(page)
-    # By hand: means 300, 30, 291, 210 and 210; the data have -100.
+    # By hand: means 300, 29, 291, 210 and 210; the data have -100.
     assert "Policies trained on rewards found by grd reach 97 % of what the true rewards" in text
     assert "2 policies per source of rewards, trained by IQL with 4,000 updates" in text
     assert "Beside it: uniform 70 %, ircr 70 % and observed 10 %." in text
     assert "Spreads overlap: grd is not told apart from the true rewards." in text
     assert "291 ± 11 true return with the rewards of grd 300 ± 10 with the true rewards" in text
     assert "-100 mean return of the data" in text
-    assert "grd 291 ± 11 97 % 97.8 % 0.995" in text
-    assert "observed 30 ± 10 10 % 32 % 0.030" in text
+    assert "grd 291 ± 11 97 % 98 % 0.995" in text
+    assert "observed 29 ± 9 10 % 32 % 0.030" in text
     assert "uniform and ircr reach the same with every seed" in text
     assert "grd grd-fit 0.876 12.3 grd was asked for" in text
     assert "grd-offline judge data.h5 --env Some-v0" in text
@@ -334,7 +335,7 @@ def test_a_verdict_says_what_policies_reach(tmp_path):
     assert (payload["true"], payload["data"]) == (300.0, -100.0)
     near = {point["source"]: (point["pearson"], point["mean"]) for point in payload["nearness"]}
     assert near == {"true": (1, 300), "grd": (0.995, 291), "uniform, ircr": (0.45, 210),
-                    "observed": (0.03, 30)}  # fmt: skip
+                    "observed": (0.03, 29)}  # fmt: skip
     (returns,) = payload["metrics"]  # a correlation that never changes is not drawn
     assert [curve["label"] for curve in returns["curves"]][:2] == ["true", "grd"]
     assert returns["curves"][1]["means"] == [241, 290, 291, 292]
@@ -349,7 +350,7 @@ def test_a_verdict_without_the_truth_has_no_shares(tmp_path):
     page = report_judgement(write_judgement(tmp_path / "judge", scores=scores))
     payload, text = find_payload(page), find_text(page)
     assert "Policies trained on rewards found by grd reach 291 ± 11 on Some-v0." in text
-    assert "Beside it: uniform 210, ircr 210 and observed 30." in text
+    assert "Beside it: uniform 210, ircr 210 and observed 29." in text
     assert "The data hold no true rewards" in text
     assert "of true" not in text.replace("share of what these would reach", "")
     assert "Pearson" not in text
@@ -428,3 +429,20 @@ def test_a_page_of_an_offline_run_speaks_of_updates(tmp_path):
     assert "data-draw='rewards'" not in page
     both = report_runs([write_run(tmp_path / "online"), tmp_path / "run"])
     assert find_payload(both)["unit"] == "environment steps or updates"
+
+
+@pytest.mark.parametrize(
+    ("mean", "spread", "seeds", "text"),
+    [
+        (288.2, 3.76, 3, "288 ± 4"),
+        (22.81, 29.89, 3, "22.8 ± 29.9"),
+        (6670.4, 315.2, 5, "6,670 ± 315"),
+        (30.0, 10.0, 2, "30 ± 10"),
+        (0.1234, 0.00451, 2, "0.123 ± 0.005"),
+        (-250.0, 0.02, 2, "-250 ± 0.02"),
+        (0.0, 0.0, 2, "0"),
+        (288.2, 0.0, 1, "288"),
+    ],
+)
+def test_means_and_spreads_have_as_many_places(mean, spread, seeds, text):
+    assert show_spread(mean, spread, seeds).replace("\N{NO-BREAK SPACE}", " ") == text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -115,9 +116,20 @@ def make_again(about: Mapping[str, Any], name: str) -> str:
 
 
 def show_spread(mean: float, spread: float, seeds: int) -> str:
-    """A mean with its standard deviation, where there are seeds to have one."""
-    space = "\N{NO-BREAK SPACE}"
-    return show_number(mean) + (f"{space}±{space}{show_number(spread)}" if seeds > 1 else "")
+    """A mean with its standard deviation, where there are seeds to have one.
+
+    Both to the same place: three digits of the larger.
+    """
+    largest = max(abs(mean), spread)
+    if seeds < 2 or largest == 0:
+        return show_number(mean)
+    decimals = max(0, 2 - math.floor(math.log10(largest)))
+    texts = [f"{value:,.{decimals}f}" for value in (mean, spread)]
+    if decimals:
+        texts = [text.rstrip("0").rstrip(".") for text in texts]
+    if texts[1] == "0":
+        texts[1] = show_number(spread)
+    return "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}".join(texts)
 
 
 def show_minutes(seconds: float) -> str:

@@ -29,7 +29,6 @@ from grd_offline.report.page import (
     make_section,
     make_table,
     show_number,
-    show_share,
 )
 from grd_offline.run_records import RunRecord, make_curves, read_run
 
@@ -234,9 +233,11 @@ def _say_best(judged: Judged) -> str:
     if best.source in (TRUE, OBSERVED):
         who = f"Policies trained on the <em>{escape(best.source)}</em> rewards"
     elif best.of_true is not None and best.of_true > 0:
-        return f"{who} reach {show_share(best.of_true)} of what the true rewards reach."
+        return f"{who} reach {_show_share(best.of_true)} of what the true rewards reach."
     elif best.of_gain is not None and best.of_gain > 0:
-        return f"{who} gain {show_share(best.of_gain)} of what the true rewards gain over the data."
+        return (
+            f"{who} gain {_show_share(best.of_gain)} of what the true rewards gain over the data."
+        )
     return f"{who} reach {escape(best.reached)} on {escape(judged.run.environment)}."
 
 
@@ -270,9 +271,9 @@ def _say_how(judged: Judged) -> list[str]:
 def _say_short(verdict: Verdict, best: Verdict) -> str:
     """In the measure that the headline has."""
     if best.of_true is not None and best.of_true > 0 and verdict.of_true is not None:
-        return f"{verdict.source} {show_share(verdict.of_true)}"
+        return f"{verdict.source} {_show_share(verdict.of_true)}"
     if best.of_gain is not None and best.of_gain > 0 and verdict.of_gain is not None:
-        return f"{verdict.source} {show_share(verdict.of_gain)}"
+        return f"{verdict.source} {_show_share(verdict.of_gain)}"
     return f"{verdict.source} {show_number(verdict.mean)}"
 
 
@@ -297,9 +298,9 @@ def _tell_verdicts(judged: Judged) -> str:
         (
             verdict.source,
             verdict.reached,
-            _show_if(verdict.of_true),
-            _show_if(verdict.of_gain),
-            "-" if verdict.pearson is None else f"{verdict.pearson + 0.0:.3f}",
+            _show_share(verdict.of_true),
+            _show_share(verdict.of_gain),
+            _show_measure({"pearson": verdict.pearson}, "pearson"),
         )
         for verdict in ranking
     ]
@@ -320,8 +321,9 @@ def _tell_verdicts(judged: Judged) -> str:
     return make_section("verdict", "What each source of rewards is worth", escape(lead), *parts)
 
 
-def _show_if(share: float | None) -> str:
-    return "-" if share is None else show_share(share)
+def _show_share(share: float | None) -> str:
+    """Whole per cent, as the command prints it: seeds do not tell more."""
+    return "-" if share is None else f"{100 * share:.0f}\N{NO-BREAK SPACE}%"
 
 
 def _explain_columns(judged: Judged) -> str:
@@ -391,7 +393,7 @@ def _tell_truth(judged: Judged) -> str:
 
 def _show_measure(measures: Mapping[str, Any], name: str) -> str:
     value = measures.get(name)
-    return "-" if value is None else f"{float(value) + 0.0:.3f}"
+    return "-" if value is None else f"{round(float(value), 3) + 0.0:.3f}"  # no -0.000
 
 
 def _tell_methods(judged: Judged) -> str:

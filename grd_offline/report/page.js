@@ -1323,7 +1323,8 @@
         mean = of(verdict.mean),
         spread = verdict.spread * size,
         many = verdict.scores.length > 1,
-        told = many ? `${say(mean)} ± ${say(spread)}` : say(mean);
+        told =
+          size === 1 ? verdict.reached : many ? `${say(mean)} ± ${say(spread)}` : say(mean);
       if (many)
         traces.push({
           ...line([mean - spread, mean + spread], [row, row], fade(color, 0.3), {
@@ -1407,6 +1408,7 @@
         ticktext: verdicts.map((v) => plain(clip(v.source, narrow ? 14 : 30))),
         tickfont: { size: 13, color: colour("ink") },
         range: [verdicts.length - 0.5, -0.5],
+        ticklabelstandoff: 6,
         showgrid: false,
         zeroline: false,
         fixedrange: true,
@@ -1423,10 +1425,33 @@
     );
   }
 
+  /** Where each name stands, from its point: the first place that is free, near and within. */
+  function placeNames(spots, wide) {
+    const taken = spots.map(({ x, y }) => [x - 8, x + 8, y - 8, y + 8]);
+    const isFree = ([left, right, top, bottom]) =>
+      left > 0 &&
+      right < wide &&
+      taken.every((box) => right < box[0] || left > box[1] || bottom < box[2] || top > box[3]);
+    return spots.map(({ x, y, size }) => {
+      const sides = x > wide / 2 ? [-20, 20] : [20, -20],
+        boxOf = ([ax, ay]) => [
+          x + ax - (ax < 0 ? size : 0),
+          x + ax + (ax < 0 ? 0 : size),
+          y + ay - 8,
+          y + ay + 8,
+        ];
+      const tries = [0, 20, -20, 40, -40, 60].flatMap((ay) => sides.map((ax) => [ax, ay]));
+      const place = tries.find((at) => isFree(boxOf(at))) ?? tries[0];
+      taken.push(boxOf(place));
+      return place;
+    });
+  }
+
   function drawNearness(element) {
     const points = payload.nearness,
       height = 340,
-      margin = { l: 60, r: 16, t: 14, b: 46 };
+      margin = { l: 60, r: 16, t: 14, b: 46 },
+      wide = element.clientWidth - margin.l - margin.r;
     const xs = points.map((p) => p.pearson),
       ys = points.flatMap((p) => [p.mean - p.spread, p.mean + p.spread]);
     const frame = (values, share) => {
@@ -1437,18 +1462,14 @@
     };
     const across = frame(xs, 0.08),
       up = frame(ys, 0.12);
-    // Names stand beside their points, towards the middle, and make way for each other.
-    const scale = (height - margin.t - margin.b) / (up[1] - up[0]),
-      taken = { left: [], right: [] },
-      places = new Map();
-    for (const point of [...points].sort((a, b) => b.mean - a.mean)) {
-      const side = point.pearson > (across[0] + across[1]) / 2 ? "left" : "right",
-        at = (up[1] - point.mean) * scale,
-        above = taken[side].at(-1) ?? -Infinity,
-        y = Math.max(at, above + 17);
-      taken[side].push(y);
-      places.set(point, [side === "left" ? -26 : 26, y - at]);
-    }
+    const places = placeNames(
+      points.map((point) => ({
+        x: ((point.pearson - across[0]) / (across[1] - across[0])) * wide,
+        y: ((up[1] - point.mean) / (up[1] - up[0])) * (height - margin.t - margin.b),
+        size: 8 * clip(point.source, 30).length,
+      })),
+      wide,
+    );
     element.style.height = `${height}px`;
     show(
       element,
@@ -1477,8 +1498,8 @@
         hovermode: "closest",
         height,
         margin,
-        annotations: points.map((point) => {
-          const [ax, ay] = places.get(point);
+        annotations: points.map((point, index) => {
+          const [ax, ay] = places[index];
           return {
             text: plain(clip(point.source, 30)),
             x: point.pearson,
@@ -1586,7 +1607,7 @@
     if (innerWidth === width) return;
     width = innerWidth;
     for (const element of drawn)
-      if (["graph", "maps", "run-masks", "pinned", "verdicts"].includes(element.dataset.draw))
+      if (["graph", "maps", "run-masks", "pinned", "verdicts", "nearness"].includes(element.dataset.draw))
         draw(element);
   });
   addEventListener("beforeprint", () => {
