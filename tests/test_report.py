@@ -368,6 +368,17 @@ def test_a_verdict_without_the_truth_has_no_shares(tmp_path):
             -200.0,
             "found by grd gain 80 % of what the true rewards gain over the data.",
         ),
+        # The truth gains 5 over the data and spreads by 10: shares of that are chance.
+        (
+            {"true": (-105.0, -85.0), "grd": (-80.0, -70.0)},
+            -100.0,
+            "found by grd reach -75 ± 5 on Some-v0.",
+        ),
+        (
+            {"true": (-105.0, -85.0), "grd": (-80.0, -70.0)},
+            -100.0,
+            "The true rewards themselves gain no more over the data than chance may",
+        ),
         # Worse than nothing: a negative share says less than the return.
         ({"true": (10.0,), "grd": (-5.0,)}, 0.0, "found by grd reach -5 on Some-v0."),
         ({"true": (10.0,), "grd": (-5.0,)}, 0.0, "merit and chance cannot be told apart"),
@@ -398,7 +409,7 @@ def test_a_verdict_without_a_known_return_of_the_data(tmp_path):
     [
         ({"format": "other"}, "judge.json: not a verdict of grd-offline judge"),
         ({"version": 2}, "judge.json: expected version 1, got 2"),
-        ({"verdicts": []}, "judge.json: expected at least one verdict"),
+        ({"verdicts": []}, "judge.json: expected a verdict on at least one method"),
         ({"verdicts": [{"source": "grd"}]}, "judge.json: cannot be read as verdicts: KeyError"),
         ({"data": None}, "judge.json: cannot be read as verdicts: TypeError"),
         ({"settings": {}}, "judge.json: cannot be read as verdicts: KeyError"),

@@ -83,12 +83,20 @@ def shorten(values: Array) -> list[float | None]:
     return [float(f"{value:.6g}") if np.isfinite(value) else None for value in values]
 
 
+def describe_lines(curves: Sequence[Curve]) -> str:
+    """How to read the drawing; nothing of seeds where there is one."""
+    if all(curve.seeds == 1 for curve in curves):
+        return ""
+    return "Line: mean over seeds. Band: one standard deviation. "
+
+
 def make_learning(metrics: Sequence[Mapping[str, Any]]) -> str:
     """The drawing of learning curves, with what it shows to choose from."""
     choice = make_select("metric", "Show", [(m["key"], m["label"]) for m in metrics])
-    seeds = "<label><input type='checkbox' id='seeds'> every seed</label>"
+    if any(curve["seeds"] > 1 for metric in metrics for curve in metric["curves"]):
+        choice += "<label><input type='checkbox' id='seeds'> every seed</label>"
     chart = make_chart("learning", "Learning curves of all groups")
-    return f"<div class='controls'>{choice}{seeds}</div>{chart}"
+    return (f"<div class='controls'>{choice}</div>" if choice else "") + chart
 
 
 def make_select(name: str, label: str, options: Sequence[tuple[str, str]]) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from grd_offline.errors import DataError, printable
 from grd_offline.report.curves import (
+    describe_lines,
     find_seconds,
     make_again,
     make_learning,
@@ -30,7 +31,7 @@ from grd_offline.report.page import (
     make_table,
     show_number,
 )
-from grd_offline.run_records import RunRecord, make_curves, read_run
+from grd_offline.run_records import Curve, RunRecord, make_curves, read_run
 
 JUDGE_FILE, RUN_FOLDER = "judge.json", "run"
 FORMAT, VERSION = "grd-offline judge", 1
@@ -89,14 +90,37 @@ class Judged:
 
     @property
     def methods(self) -> list[Verdict]:
-        """Those that found rewards; if there is none, what there is."""
-        found = [v for v in self.ranking if v.source not in (TRUE, OBSERVED)]
-        return found or list(self.ranking)
+        """Those that found rewards; never none."""
+        return [v for v in self.ranking if v.source not in (TRUE, OBSERVED)]
 
     @property
     def best(self) -> Verdict:
         """The best of the methods."""
         return self.methods[0]
+
+    @property
+    def is_gain_clear(self) -> bool:
+        """Whether the true rewards gain more over the data than their seeds spread."""
+        true, data = self.find(TRUE), self.data_mean
+        return true is not None and data is not None and true.mean - data > true.spread
+
+    @property
+    def measure(self) -> str:
+        """What the headline has: of_true, of_gain or return.
+
+        A share that is not above 0, or of what may be chance, says less than the return.
+        """
+        best = self.best
+        if best.of_true is not None and best.of_true > 0:
+            return "of_true"
+        if best.of_gain is not None and best.of_gain > 0 and self.is_gain_clear:
+            return "of_gain"
+        return "return"
+
+    def tell(self, verdict: Verdict) -> str:
+        """A verdict in that measure."""
+        share = {"of_true": verdict.of_true, "of_gain": verdict.of_gain}.get(self.measure)
+        return show_number(verdict.mean) if share is None else _show_share(share)
 
     def find(self, source: str) -> Verdict | None:
         """The verdict on a source, if there is one."""
@@ -138,8 +162,8 @@ def read_judged(folder: Path) -> Judged:
         verdicts = [_read_verdict(one, about["sources"]) for one in about["verdicts"]]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _unfit(folder, error) from error
-    if not verdicts:
-        raise DataError("expected at least one verdict", file=path)
+    if not any(verdict.source not in (TRUE, OBSERVED) for verdict in verdicts):
+        raise DataError("expected a verdict on at least one method", file=path)
     return Judged(about, run, tuple(sorted(verdicts, key=lambda verdict: -verdict.mean)))
 
 
@@ -182,7 +206,7 @@ def _make_page(judged: Judged, folder: Path) -> str:
     }
     sections = [
         ("verdict", "Verdict", _tell_verdicts(judged)),
-        ("learning", "Learning", _tell_learning(judged, metrics)),
+        ("learning", "Learning", _tell_learning(judged, curves, metrics)),
     ]
     if near:
         sections.append(("truth", "Against the truth", _tell_truth(judged)))
@@ -228,17 +252,14 @@ def _tell_headline(judged: Judged) -> str:
 
 def _say_best(judged: Judged) -> str:
     """The headline: HTML, with the name marked."""
-    best = judged.best
-    who = f"Policies trained on rewards found by <em>{escape(best.source)}</em>"
-    if best.source in (TRUE, OBSERVED):
-        who = f"Policies trained on the <em>{escape(best.source)}</em> rewards"
-    elif best.of_true is not None and best.of_true > 0:
-        return f"{who} reach {_show_share(best.of_true)} of what the true rewards reach."
-    elif best.of_gain is not None and best.of_gain > 0:
-        return (
-            f"{who} gain {_show_share(best.of_gain)} of what the true rewards gain over the data."
-        )
-    return f"{who} reach {escape(best.reached)} on {escape(judged.run.environment)}."
+    best, told = judged.best, judged.tell(judged.best)
+    reached = {
+        "of_true": f"reach {told} of what the true rewards reach",
+        "of_gain": f"gain {told} of what the true rewards gain over the data",
+        "return": f"reach {escape(best.reached)} on {escape(judged.run.environment)}",
+    }
+    name = f"<em>{escape(best.source)}</em>"
+    return f"Policies trained on rewards found by {name} {reached[judged.measure]}."
 
 
 def _say_how(judged: Judged) -> list[str]:
@@ -253,7 +274,8 @@ def _say_how(judged: Judged) -> list[str]:
     ]
     others = [v for v in judged.ranking if v is not best and v.source != TRUE]
     if others:
-        said.append(f"Beside it: {join_names([_say_short(v, best) for v in others])}.")
+        named = [f"{verdict.source} {judged.tell(verdict)}" for verdict in others]
+        said.append(f"Beside it: {join_names(named)}.")
     above = judged.find(OBSERVED)
     if above is not None and above.mean > best.mean:
         said.append("The delayed rewards as they are do better than any that were found.")
@@ -261,20 +283,16 @@ def _say_how(judged: Judged) -> list[str]:
     if seeds == 1:
         said.append("With one seed, merit and chance cannot be told apart.")
     elif close:
-        named = join_names(["the true rewards" if name == TRUE else name for name in close])
-        said.append(f"Spreads overlap: {best.source} is not told apart from {named}.")
+        named = ["the true rewards" if name == TRUE else name for name in close]
+        said.append(f"Spreads overlap: {best.source} is not told apart from {join_names(named)}.")
+    if best.of_gain is not None and not judged.is_gain_clear:
+        said.append(
+            "The true rewards themselves gain no more over the data than chance may: shares of "
+            "that gain say little."
+        )
     if judged.about.get("stopped"):
         said.append("Training was stopped before its end.")
     return said
-
-
-def _say_short(verdict: Verdict, best: Verdict) -> str:
-    """In the measure that the headline has."""
-    if best.of_true is not None and best.of_true > 0 and verdict.of_true is not None:
-        return f"{verdict.source} {_show_share(verdict.of_true)}"
-    if best.of_gain is not None and best.of_gain > 0 and verdict.of_gain is not None:
-        return f"{verdict.source} {_show_share(verdict.of_gain)}"
-    return f"{verdict.source} {show_number(verdict.mean)}"
 
 
 def _tell_verdicts(judged: Judged) -> str:
@@ -345,9 +363,11 @@ def _explain_columns(judged: Judged) -> str:
     return f"<p class='note'>{escape(words)}</p>"
 
 
-def _tell_learning(judged: Judged, metrics: Sequence[Mapping[str, Any]]) -> str:
+def _tell_learning(
+    judged: Judged, curves: Sequence[Curve], metrics: Sequence[Mapping[str, Any]]
+) -> str:
     lead = (
-        "Line: mean over seeds. Band: one standard deviation. Returns are true and undiscounted. "
+        f"{describe_lines(curves)}Returns are true and undiscounted. "
         f"All policies were trained side by side, in {show_minutes(find_seconds(judged.run))}."
     )
     twins = _find_twins(judged.ranking)
@@ -406,7 +426,6 @@ def _tell_methods(judged: Judged) -> str:
             v.about.get("reason", "-"),
         )
         for v in judged.methods
-        if v.source not in (TRUE, OBSERVED)
     ]
     head = ("method", "fit", "R² of returns held out", "seconds", "why this fit")
     lead = (

@@ -1122,7 +1122,7 @@
 
   function drawLearning(element) {
     const key = find("#metric")?.value ?? "return",
-      seeds = find("#seeds").checked,
+      seeds = find("#seeds")?.checked,
       metric = payload.metrics.find((m) => m.key === key),
       traces = [];
     metric.curves.forEach((curve) => {
@@ -1170,7 +1170,14 @@
       ...(given !== null && {
         shapes: [level({ yref: "y", y0: given, y1: given, xref: "paper", x0: 0, x1: 1 })],
         annotations: [
-          mark("the data", { x: 1, xref: "paper", xanchor: "right", y: given, yanchor: "bottom" }),
+          mark("the data", {
+            x: 1,
+            xref: "paper",
+            xanchor: "right",
+            y: given,
+            yanchor: "bottom",
+            bgcolor: fade(colour("paper"), 0.8),
+          }),
         ],
       }),
       margin: { l: 56, r: 12, t: 10, b: 60 + 22 * rows },
@@ -1375,8 +1382,10 @@
     ];
     const low = Math.min(...every),
       high = Math.max(...every),
-      pad = 0.06 * (high - low || Math.abs(high) || 1),
-      middle = (low + high) / 2;
+      pad = 0.06 * (high - low || Math.abs(high) || 1);
+    // Their names stand towards the middle, where there is room, or else apart.
+    const close = lines.length > 1 && Math.abs(lines[0][0] - lines[1][0]) < 0.25 * (high - low),
+      between = close ? (lines[0][0] + lines[1][0]) / 2 : (low + high) / 2;
     for (const [x, text, dash] of lines) {
       shapes.push(level({ x0: x, x1: x, yref: "paper", y0: 0, y1: 1 }, dash));
       annotations.push(
@@ -1385,8 +1394,7 @@
           y: 1,
           yref: "paper",
           yanchor: "bottom",
-          // Towards the middle, where there is room.
-          xanchor: x > middle ? "right" : "left",
+          xanchor: x > between === close ? "left" : "right",
         }),
       );
     }
@@ -1471,9 +1479,11 @@
       wide,
     );
     element.style.height = `${height}px`;
+    // The truth lies below the others, which are what the drawing is about.
+    const ordered = [...points].sort((a, b) => b.oracle - a.oracle);
     show(
       element,
-      points.map((point) => {
+      ordered.map((point) => {
         const { color } = styleOfSource(point),
           many = point.scores.length > 1;
         return {
@@ -1481,7 +1491,11 @@
           y: [point.mean],
           type: "scatter",
           mode: "markers",
-          marker: { color, size: 11, symbol: point.oracle ? "diamond" : "circle" },
+          marker: {
+            color,
+            size: point.oracle ? 14 : 10,
+            symbol: point.oracle ? "diamond" : "circle",
+          },
           error_y: {
             type: "data",
             array: [point.spread],

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from grd_offline.errors import DataError
 from grd_offline.evaluate import pearson
 from grd_offline.report.curves import (
+    describe_lines,
     find_count,
     find_seconds,
     find_unit,
@@ -148,7 +149,7 @@ def _tell_learning(
             )
         )
     head = ("group", "seeds", "last evaluation", "best evaluation", "correlation with true reward")
-    lead = "Line: mean over seeds. Band: one standard deviation. Returns are true and undiscounted."
+    lead = f"{describe_lines(curves)}Returns are true and undiscounted."
     table = make_table(head, rows, "Groups side by side", (1, 2, 3, 4))
     return make_section("learning", "Learning curves", lead, make_learning(metrics), table)
 
