@@ -1301,24 +1301,24 @@
 
   // ---------------------------------------------------------------- verdicts
 
-  /** How a return is told in each unit: as it is, or as a share. */
+  /** How a return is told: as it is, or as a share of what the truth reaches or gains. */
   function findScale() {
     const key = find("#scale")?.value ?? "return",
       { data, true: truth } = payload;
-    const percent = (value) => `${Math.round(value)} %`;
-    if (key === "share") return { of: (r) => (100 * r) / truth, size: 100 / truth, say: percent };
-    if (key === "gain")
-      return {
-        of: (r) => (100 * (r - data)) / (truth - data),
-        size: 100 / (truth - data),
-        say: percent,
-      };
-    return { of: (r) => r, size: 1, say: tell };
+    if (key === "return") return { of: (r) => r, size: 1, say: tell, shares: false };
+    const from = key === "gain" ? data : 0,
+      size = 100 / (truth - from);
+    return {
+      of: (r) => size * (r - from),
+      size,
+      say: (value) => `${Math.round(value)} %`,
+      shares: true,
+    };
   }
 
   function drawVerdicts(element) {
     const { verdicts, data, true: truth } = payload,
-      { of, size, say } = findScale(),
+      { of, size, say, shares } = findScale(),
       label = find("#scale")?.selectedOptions[0].text ?? "true return",
       narrow = element.clientWidth < 560,
       traces = [],
@@ -1330,8 +1330,9 @@
         mean = of(verdict.mean),
         spread = verdict.spread * size,
         many = verdict.scores.length > 1,
-        told =
-          size === 1 ? verdict.reached : many ? `${say(mean)} ± ${say(spread)}` : say(mean);
+        told = shares
+          ? `${Math.round(mean)}${many ? ` ± ${Math.round(spread)}` : ""} %`
+          : verdict.reached;
       if (many)
         traces.push({
           ...line([mean - spread, mean + spread], [row, row], fade(color, 0.3), {
@@ -1345,7 +1346,11 @@
         type: "scatter",
         mode: "markers",
         name: `${name}, mean`,
-        marker: { color, size: verdict.oracle ? 15 : 13, symbol: verdict.oracle ? "diamond" : "circle" },
+        marker: {
+          color,
+          size: verdict.oracle ? 15 : 13,
+          symbol: verdict.oracle ? "diamond" : "circle",
+        },
         hoverlabel: { bordercolor: color },
         hovertemplate: `${name}: ${told}<extra></extra>`,
       });
@@ -1377,7 +1382,7 @@
     if (truth !== null) lines.push([of(truth), narrow ? "true" : "true rewards", "dash"]);
     if (data !== null) lines.push([of(data), narrow ? "data" : "the data", "dot"]);
     const every = [
-      ...verdicts.flatMap((v) => [...v.scores.map(of), of(v.mean + v.spread), of(v.mean - v.spread)]),
+      ...verdicts.flatMap((v) => [...v.scores, v.mean + v.spread, v.mean - v.spread].map(of)),
       ...lines.map(([x]) => x),
     ];
     const low = Math.min(...every),
@@ -1409,7 +1414,7 @@
         title: label,
         range: [low - pad, high + pad],
         zeroline: false,
-        ticksuffix: label === "true return" ? "" : " %",
+        ticksuffix: shares ? " %" : "",
       }),
       yaxis: axis({
         tickvals: verdicts.map((_, row) => row),
@@ -1529,7 +1534,11 @@
             font: { size: 13, color: colour("ink") },
           };
         }),
-        xaxis: axis({ title: "Pearson with the true rewards, per step", range: across, zeroline: false }),
+        xaxis: axis({
+          title: "Pearson with the true rewards, per step",
+          range: across,
+          zeroline: false,
+        }),
         yaxis: axis({ title: "true return", range: up, zeroline: false }),
       },
     );
