@@ -267,6 +267,12 @@ def test_verdicts_are_drawn_as_they_were_written(judge, pages):
             one["source"]
         ].replace("\xa0", " ")
         assert f"{one['pearson']:.3f}" in lines[one["source"]]
+    judge.run("document.querySelector('.learning').scrollIntoView()")
+    judge.wait("document.querySelector('.learning .main-svg')")
+    data = judge.run("document.querySelector('.learning').data.at(-1)")
+    assert (data["name"], data["x"], data["y"]) == (
+        "mean of the data", [1000, 4000], [-100, -100]
+    )  # fmt: skip
     levels = judge.run("document.querySelector('.verdicts').layout.shapes.map((line) => line.x0)")
     assert levels == [300, -100]
 

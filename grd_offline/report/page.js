@@ -133,21 +133,6 @@
     },
   ];
 
-  /** A straight line to measure others by, and words beside it. */
-  const level = (at, dash = "dot") => ({
-    type: "line",
-    layer: "below",
-    line: { color: colour("muted"), width: 1.5, dash },
-    ...at,
-  });
-
-  const mark = (text, at) => ({
-    text,
-    showarrow: false,
-    font: { size: 12, color: colour("muted") },
-    ...at,
-  });
-
   // ---------------------------------------------------------------- the episode viewer
 
   const viewer = payload.viewer && { step: 0, order: "index", play: 0 };
@@ -1124,6 +1109,7 @@
     const key = find("#metric")?.value ?? "return",
       seeds = find("#seeds")?.checked,
       metric = payload.metrics.find((m) => m.key === key),
+      below = [],
       traces = [];
     metric.curves.forEach((curve) => {
       const style = styleOfSource(curve);
@@ -1131,7 +1117,7 @@
         group = { legendgroup: curve.label, showlegend: false };
       if (seeds)
         for (const one of curve.lines)
-          traces.push(
+          below.push(
             line(one.steps, one.values, fade(style.color, 0.5), {
               ...group,
               line: { color: fade(style.color, 0.5), width: 1 },
@@ -1139,7 +1125,7 @@
             }),
           );
       else if (curve.seeds > 1)
-        traces.push(
+        below.push(
           ...band(
             curve.steps,
             curve.means.map((m, i) => m - curve.spreads[i]),
@@ -1159,27 +1145,22 @@
         }),
       );
     });
-    const rows = Math.ceil(
-      metric.curves.length / Math.max(1, Math.floor(element.clientWidth / 240)),
-    );
+    if (key === "return" && Number.isFinite(payload.data)) {
+      const steps = metric.curves.flatMap((curve) => curve.steps),
+        muted = colour("muted");
+      traces.push(
+        line([Math.min(...steps), Math.max(...steps)], [payload.data, payload.data], muted, {
+          name: "mean of the data",
+          line: { color: muted, width: 1.5, dash: "dot" },
+          hoverinfo: "skip",
+        }),
+      );
+    }
+    const rows = Math.ceil(traces.length / Math.max(1, Math.floor(element.clientWidth / 240)));
     element.style.height = `${400 + 22 * rows}px`;
-    const given = key === "return" ? (payload.data ?? null) : null;
-    show(element, traces, {
+    show(element, [...below, ...traces], {
       hovermode: "x unified",
       showlegend: true,
-      ...(given !== null && {
-        shapes: [level({ yref: "y", y0: given, y1: given, xref: "paper", x0: 0, x1: 1 })],
-        annotations: [
-          mark("the data", {
-            x: 1,
-            xref: "paper",
-            xanchor: "right",
-            y: given,
-            yanchor: "bottom",
-            bgcolor: fade(colour("paper"), 0.8),
-          }),
-        ],
-      }),
       margin: { l: 56, r: 12, t: 10, b: 60 + 22 * rows },
       xaxis: axis({ title: payload.unit, zeroline: false }),
       yaxis: axis({ title: metric.label }),
@@ -1300,6 +1281,21 @@
   }
 
   // ---------------------------------------------------------------- verdicts
+
+  /** A straight line to measure others by, and words beside it. */
+  const level = (at, dash = "dot") => ({
+    type: "line",
+    layer: "below",
+    line: { color: colour("muted"), width: 1.5, dash },
+    ...at,
+  });
+
+  const mark = (text, at) => ({
+    text,
+    showarrow: false,
+    font: { size: 12, color: colour("muted") },
+    ...at,
+  });
 
   /** How a return is told: as it is, or as a share of what the truth reaches or gains. */
   function findScale() {
