@@ -14,6 +14,7 @@ import click
 from .live import format_share
 from .offline_live import format_share_of
 from .progress import show_stages
+from .report import leave_report
 from .train_offline import (
     describe_data,
     find_environment,
@@ -41,6 +42,7 @@ _FITS = ("auto", "closed-form", "masked-net", "neural", "paper")
           --algo td3bc --updates 200000 --seeds 5 --device cuda --out hc-judge
       grd-offline judge factored.h5 --env grd/Factored-v0 --seeds 2 --updates 5000 \\
           --eval-every 1000
+      grd-offline report hc-judge
       grd-offline plot hc-judge/run
 
     A score is the mean of the last three evaluations, not the best one: to choose that, one would
@@ -115,12 +117,13 @@ def judge(
         file=file,
         options=options,
         observers=[scores],
-        with_table=False,
+        alone=False,
     )
     if scores.means:
         verdicts = judge_sources(settings, scores.compute(), data, found)
         _write(folder, file, data, settings, found, verdicts, fit=fit, stopped=stop.is_set())
         _print_table(verdicts, data, settings, evaluations=len(scores.means))
+        leave_report(folder)
         click.echo(f"wrote {folder}: judge.json, judge.csv, run/")
     else:
         click.echo("stopped before the first evaluation: there is nothing to compare")

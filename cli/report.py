@@ -1,7 +1,8 @@
-"""`grd-offline report`: the page of a decomposition, or of runs."""
+"""`grd-offline report`: the page of a decomposition, of runs, or of a verdict."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -15,6 +16,7 @@ import click
       grd-offline report hc-grd --video --env HalfCheetah
       grd-offline report runs/Walker2d-grd
       grd-offline report runs/Walker2d-grd runs/Walker2d-rrd -o both.html
+      grd-offline report hc-judge
     """
 )
 @click.argument(
@@ -34,27 +36,51 @@ def report(
 ) -> None:
     """Make one page to look at, which opens offline in any browser.
 
-    FOLDER is what `grd-offline decompose` wrote, or a run of `train-online`; several runs are
-    compared on one page. The environment of a video is the one that is named here, never one that
-    a file names.
+    FOLDER is what `grd-offline decompose` or `judge` wrote, or a run of `train-online` or
+    `train-offline`; several runs are compared on one page. The environment of a video is the one
+    that is named here, never one that a file names.
     """
-    from grd_offline.report import REPORT_FILE, report_decomposition, report_runs
+    from grd_offline.report import REPORT_FILE
+
+    page = _make_page(folders, check_video(video, environment))
+    path = out if out is not None else folders[0] / REPORT_FILE
+    _write_page(path, page)
+    click.echo(f"wrote {path}")
+
+
+def leave_report(folder: Path) -> None:
+    """Write the page of what was just done; that stays as it is if the page fails."""
+    try:
+        from grd_offline.report import REPORT_FILE
+
+        _write_page(folder / REPORT_FILE, _make_page([folder]))
+    except Exception as error:
+        click.echo(f"warning: no report: {' '.join(str(error).split())}", err=True)
+    else:
+        click.echo(f"look at {folder / REPORT_FILE}")
+
+
+def _make_page(folders: Sequence[Path], filmed: str | None = None) -> str:
+    from grd_offline.report import report_decomposition, report_judgement, report_runs
+    from grd_offline.report.judged import is_judgement
     from grd_offline.report.viewer import is_decomposition
+
+    decomposed = any(is_decomposition(folder) for folder in folders)
+    judged = any(is_judgement(folder) for folder in folders)
+    if (decomposed or judged) and len(folders) > 1:
+        raise click.UsageError("expected one decomposition, one verdict, or one or more runs")
+    if decomposed:
+        return report_decomposition(folders[0], video=filmed)
+    if filmed is not None:
+        raise click.UsageError("--video: only episodes of a decomposition can be filmed")
+    return report_judgement(folders[0]) if judged else report_runs(folders)
+
+
+def _write_page(path: Path, page: str) -> None:
     from grd_offline.storage import replace_file
 
-    filmed = check_video(video, environment)
-    if any(is_decomposition(folder) for folder in folders):
-        if len(folders) > 1:
-            raise click.UsageError("expected one decomposition, or one or more runs")
-        page = report_decomposition(folders[0], video=filmed)
-    elif filmed is not None:
-        raise click.UsageError("--video: only episodes of a decomposition can be filmed")
-    else:
-        page = report_runs(folders)
-    path = out if out is not None else folders[0] / REPORT_FILE
     with replace_file(path) as output:
         output.write(page.encode())
-    click.echo(f"wrote {path}")
 
 
 def check_video(video: bool, environment: str | None) -> str | None:

@@ -11,6 +11,7 @@ import click
 
 from .collect import Stop, catch_signals, parse_argument
 from .options import Size, make_settings_option
+from .report import leave_report
 from .train_online import NamesType, choose_device, count_workers
 
 if TYPE_CHECKING:
@@ -182,9 +183,9 @@ def train(
     file: str,
     options: dict[str, Any],
     observers: Sequence[Observer] = (),
-    with_table: bool = True,
+    alone: bool = True,
 ) -> Stop:
-    """Train, show how it goes, and print how it ended, with a table or without."""
+    """Train, show how it goes, and print how it ended; a run that is alone has a table and page."""
     from grd_offline.offline.run import OfflineRun
     from grd_offline.offline.run_folder import OfflineFolder
 
@@ -210,8 +211,10 @@ def train(
         )
         with catch_signals() as stop, show_offline_run(run, files) as standing:
             run.train(stop.is_set)
-    if with_table:
+    if alone:
         print_offline_closing(standing)
+        if run.fleet is not None:  # else nothing was evaluated
+            leave_report(files.path)
     if stop.is_set():
         click.echo(f"stopped at update {run.step:,}: {files.path} holds the policies so far")
     else:

@@ -11,6 +11,7 @@ import click
 
 from .collect import catch_signals, parse_argument
 from .options import make_settings_option
+from .report import leave_report
 
 if TYPE_CHECKING:
     from grd_offline.online.run import Run
@@ -200,21 +201,6 @@ def _train(run: Run, files: RunFolder) -> None:
         click.echo(f"stopped at step {run.step:,}; to go on: {_resume_line(files.path)}")
         raise SystemExit(128 + stop.signal_number)
     click.echo(f"wrote {files.path}: {run.step:,} steps of {len(run.members)} members")
-
-
-def leave_report(folder: Path) -> None:
-    """Write the run's page; what was trained stays as it is if that fails."""
-    try:
-        from grd_offline.report import REPORT_FILE, report_runs
-        from grd_offline.storage import replace_file
-
-        page = report_runs([folder])
-        with replace_file(folder / REPORT_FILE) as output:
-            output.write(page.encode())
-    except Exception as error:
-        click.echo(f"warning: no report: {' '.join(str(error).split())}", err=True)
-    else:
-        click.echo(f"look at {folder / REPORT_FILE}")
 
 
 def _resume_line(folder: Path) -> str:

@@ -29,6 +29,7 @@ from grd_offline.offline.run import Checkpoint, OfflineRun
 from grd_offline.offline.run_folder import OfflineFolder
 from grd_offline.offline.settings import ALGORITHMS, OfflineSettings
 from grd_offline.online.run_folder import EVALUATION_COLUMNS
+from grd_offline.report import report_judgement
 from grd_offline.run_records import read_rows, read_run
 
 COMMAND = str(Path(sys.executable).with_name("grd-offline"))
@@ -240,6 +241,9 @@ def test_the_command_leaves_a_run_that_other_commands_use(factored, tmp_path):
     _, about = load_actor_about(tmp_path / "run/members/true-seed0/policies/best")
     assert about["mean_return"] == pytest.approx(best)
 
+    assert "look at run/report.html\n" in result.stdout
+    assert "Training from data" in (tmp_path / "run/report.html").read_text()
+
     record = read_run(tmp_path / "run")
     (axes,) = draw_run(record, "return")["return"].axes
     assert axes.get_xlabel() == "updates"
@@ -332,6 +336,13 @@ def test_judging_methods(factored, tmp_path):
         table = list(csv.DictReader(file))
     assert [row["source"] for row in table] == names
     assert float(table[3]["pearson"]) == of["uniform"]["pearson"]
+    assert "look at out/report.html\n" in result.stdout
+    page = (tmp_path / "out/report.html").read_text()
+    assert page.startswith("<!doctype html>")
+    assert "data-draw='verdicts'" in page
+    assert f"{of['grd']['pearson']:.3f}" in page
+    assert not (tmp_path / "out/run/report.html").exists()
+    assert report_judgement(tmp_path / "out") == page
 
     refused = run_command(tmp_path, "judge", factored, *SMALL, "--out", "out")
     assert refused.returncode == 2
@@ -359,6 +370,7 @@ def test_judging_without_the_truth_tells_returns_alone(tmp_path):
     (verdict,) = json.loads((tmp_path / "out/judge.json").read_text())["verdicts"]
     assert verdict["source"] == "uniform"
     assert verdict["pearson"] is verdict["share_of_true"] is verdict["share_of_gain"] is None
+    assert "The data hold no true rewards" in (tmp_path / "out/report.html").read_text()
 
 
 def test_shares_of_what_the_truth_reaches(tmp_path):

@@ -5,9 +5,10 @@ import json
 import pytest
 from browser import Browser, find_chromium
 from decompositions import make_effect, write_decomposition
+from judgements import SCORES, write_judgement, write_offline_run
 from test_figures import write_run
 
-from grd_offline.report import report_decomposition, report_runs
+from grd_offline.report import report_decomposition, report_judgement, report_runs
 
 pytestmark = pytest.mark.skipif(find_chromium() is None, reason="needs Chromium on the PATH")
 EVIL = (
@@ -35,10 +36,13 @@ def pages(tmp_path_factory):
     (folder / "grd.html").write_text(report_decomposition(grd))
     runs = [write_run(folder / "one"), write_run(folder / "two", groups=("rrd",))]
     (folder / "runs.html").write_text(report_runs(runs))
+    (folder / "offline.html").write_text(report_runs([write_offline_run(folder / "offline")]))
+    judge = write_judgement(folder / "judge")
+    (folder / "judge.html").write_text(report_judgement(judge))
     return folder
 
 
-@pytest.fixture(params=["grd.html", "runs.html"])
+@pytest.fixture(params=["grd.html", "runs.html", "judge.html"])
 def page(request, pages):
     return pages / request.param
 
@@ -230,6 +234,107 @@ def test_names_of_a_run_run_nothing(browser, tmp_path):
     legend = browser.run("document.querySelector('.learning .legend').textContent")
     assert "<script>window" in legend
     assert browser.list_errors() == []
+
+
+def test_an_offline_run_is_drawn_over_updates(browser, pages):
+    browser.open(pages / "offline.html", width=390)
+    draw_all(browser)
+    label = browser.run("document.querySelector('.learning').getAttribute('aria-label')")
+    assert label.startswith("true return over updates: true ends at 301, observed ends at 30")
+    assert browser.run("document.querySelector('#metric')") is None
+    browser.run("document.querySelector('#seeds').click()")
+    assert browser.run("document.querySelector('.learning').data.length") == 15
+    assert browser.list_errors() == []
+
+
+@pytest.fixture
+def judge(browser, pages):
+    browser.open(pages / "judge.html")
+    browser.wait("document.querySelector('.verdicts .main-svg')")
+    return browser
+
+
+def test_verdicts_are_drawn_as_they_were_written(judge, pages):
+    written = json.loads((pages / "judge" / "judge.json").read_text())["verdicts"]
+    text = judge.run("document.querySelector('#verdict table').innerText")
+    lines = {line.split()[0]: line for line in text.splitlines()[1:]}
+    drawn = judge.run("Object.fromEntries(document.querySelector('.verdicts').data.filter("
+                      "(trace) => trace.name).map(({name, x}) => [name, [...x]]))")  # fmt: skip
+    for one in written:
+        assert drawn[f"{one['source']}, mean"] == [one["mean_return"]]
+        assert drawn[f"{one['source']}, seeds"] == one["scores"]
+        assert f"{one['mean_return']:.0f} ± {one['std_return']:.0f}" in lines[
+            one["source"]
+        ].replace("\xa0", " ")
+        assert f"{one['pearson']:.3f}" in lines[one["source"]]
+    judge.run("document.querySelector('.learning').scrollIntoView()")
+    judge.wait("document.querySelector('.learning .main-svg')")
+    data = judge.run("document.querySelector('.learning').data.at(-1)")
+    assert (data["name"], data["x"], data["y"]) == (
+        "mean of the data", [1000, 4000], [-100, -100]
+    )  # fmt: skip
+    levels = judge.run("document.querySelector('.verdicts').layout.shapes.map((line) => line.x0)")
+    assert levels == [300, -100]
+
+
+def test_verdicts_are_told_as_shares_by_keys(judge):
+    read = "document.querySelector('.verdicts').getAttribute('aria-label')"
+    assert judge.run(read).startswith("true return: true 300, grd 291")
+    judge.run("document.querySelector('#scale').focus()")
+    judge.press("ArrowDown")
+    assert judge.run(read) == (
+        "share of what the true rewards reach: true 100 %, grd 97 %, uniform 70 %, ircr 70 %, "
+        "observed 10 %, the data -33 %"
+    )
+    judge.press("ArrowDown")
+    assert judge.run(read).endswith(
+        "grd 98 %, uniform 78 %, ircr 78 %, observed 32 %, the data 0 %"
+    )
+    drawn = judge.run("document.querySelector('.verdicts').data.find("
+                      "(trace) => trace.name === 'grd, seeds').x")  # fmt: skip
+    assert drawn == pytest.approx([(score + 100) / 4 for score in SCORES["grd"]])
+    assert judge.list_errors() == []
+
+
+def test_hover_tells_a_seed(judge):
+    judge.run("document.querySelector('.verdicts').scrollIntoView()")
+    # The last small dots are those of the last row, observed: 20 and 38.
+    x, y = judge.run(
+        "(({x, y, width, height}) => [x + width / 2, y + height / 2])([...document."
+        "querySelectorAll('.verdicts .scatterlayer .point')].at(-1).getBoundingClientRect())"
+    )
+    judge.move_mouse(x - 3, y)
+    judge.move_mouse(x, y)
+    judge.wait("document.querySelector('.verdicts .hoverlayer').textContent")
+    told = judge.run("document.querySelector('.verdicts .hoverlayer').textContent")
+    assert told == "observed, seed 6: 38"
+
+
+def test_names_of_a_verdict_run_nothing(browser, tmp_path):
+    folder = write_judgement(tmp_path / "judge", file=EVIL[0])
+    contents = json.loads((folder / "judge.json").read_text())
+    # No command writes such a source, but a folder may come from anywhere.
+    contents["sources"]["grd"]["reason"] = EVIL[1]
+    contents["score"] = EVIL[2]
+    for one in contents["verdicts"]:
+        one["source"] += EVIL[1] * (one["source"] == "observed")
+    (folder / "judge.json").write_text(json.dumps(contents))
+    (tmp_path / "evil.html").write_text(report_judgement(folder))
+    browser.open(tmp_path / "evil.html")
+    draw_all(browser)
+    assert browser.run("window.hacked") is None
+    assert browser.run("document.querySelectorAll('img').length") == 0
+    assert browser.run("document.title") == f"{EVIL[0]}: rewards judged"
+    assert EVIL[0] in browser.run("document.querySelector('.source').textContent")
+    assert EVIL[0] in browser.run("document.querySelector('#again pre').textContent")
+    assert EVIL[1] in browser.run("document.querySelector('#methods').textContent")
+    assert EVIL[2] in browser.run("document.querySelector('#verdict .lead').textContent")
+    ticks = browser.run(
+        "[...document.querySelectorAll('.verdicts .ytick text')].map((t) => t.textContent)"
+    )
+    assert any(tick.startswith("observed</scrip…") for tick in ticks)
+    assert browser.list_errors() == []
+    assert browser.list_requests() == []
 
 
 def test_dark_mode_and_print_change_the_drawings(browser, pages):

@@ -1,7 +1,8 @@
 """The page a person looks at: one file that opens offline.
 
-Python prepares text and numbers (`decomposed`, `viewer`, `runs`, `film`), `page` puts them into the
-template with its style and scripts. Drawing is by plotly.js, whose bundle is part of the page.
+Python prepares text and numbers (`decomposed`, `viewer`, `film`; `runs`, `judged`, `curves`), and
+`page` puts them into the template with its style and scripts. Drawing is by plotly.js, whose bundle
+is part of the page.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from grd_offline.report.decomposed import Decomposed
 from grd_offline.report.film import make_film
+from grd_offline.report.judged import make_judge_page
 from grd_offline.report.runs import make_run_page
 from grd_offline.report.viewer import find_landmarks, find_relabelled
 from grd_offline.run_records import read_run
@@ -29,5 +31,10 @@ def report_decomposition(folder: Path, *, video: str | None = None) -> str:
 
 
 def report_runs(folders: Sequence[Path]) -> str:
-    """The page of one or more runs of `train-online`."""
+    """The page of one or more runs of `train-online` or `train-offline`."""
     return make_run_page([read_run(folder) for folder in folders])
+
+
+def report_judgement(folder: Path) -> str:
+    """The page of what `grd-offline judge` wrote."""
+    return make_judge_page(folder)

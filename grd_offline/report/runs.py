@@ -1,8 +1,7 @@
-"""The page of one or more runs of `train-online`, made from their folders."""
+"""The page of one or more runs of `train-online` or `train-offline`, made from their folders."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from html import escape
 from typing import Any
@@ -12,22 +11,32 @@ from numpy.typing import NDArray
 
 from grd_offline.errors import DataError
 from grd_offline.evaluate import pearson
+from grd_offline.report.curves import (
+    describe_lines,
+    find_count,
+    find_seconds,
+    find_unit,
+    make_again,
+    make_learning,
+    pack_metrics,
+    read_seconds,
+    show_minutes,
+    show_spread,
+)
 from grd_offline.report.packing import encode, find_extremes, pack
 from grd_offline.report.page import (
     join_names,
     make_chart,
-    make_command,
     make_facts,
     make_navigation,
     make_page,
     make_section,
-    make_settings,
     make_table,
     show_number,
 )
 from grd_offline.run_records import (
     MASKS,
-    METRICS,
+    OFFLINE,
     Curve,
     EpisodeRewards,
     RunRecord,
@@ -51,15 +60,16 @@ def make_run_page(runs: Sequence[RunRecord]) -> str:
     curves = make_curves(runs, "return")
     if not curves:
         raise DataError("no return in any evaluation", file=runs[0].path / "evaluations.csv")
-    masks, episodes = _pack_masks(runs), _pack_episodes(runs)
+    metrics, masks, episodes = pack_metrics(runs, curves), _pack_masks(runs), _pack_episodes(runs)
     payload = {
         "kind": "runs",
-        "metrics": _pack_metrics(runs, curves),
+        "unit": find_unit(runs),
+        "metrics": metrics,
         "masks": masks,
         "episodes": episodes,
         "speed": [_pack_speed(run) for run in runs],
     }
-    sections = [("learning", "Learning", _tell_learning(runs, curves, payload))]
+    sections = [("learning", "Learning", _tell_learning(runs, curves, metrics))]
     if masks:
         sections.append(("masks", "Masks", _tell_masks(masks)))
     if episodes:
@@ -81,22 +91,20 @@ def _list_environments(runs: Sequence[RunRecord]) -> str:
 def _tell_headline(runs: Sequence[RunRecord], curves: Sequence[Curve]) -> str:
     own = [curve for curve in curves if not curve.is_oracle] or list(curves)
     best = max(own, key=lambda curve: float(curve.means[-1]))
-    spread = f"\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{show_number(best.spreads[-1])}"
-    spread = spread if best.seeds > 1 else ""
-    reached = f"{show_number(best.means[-1])}{spread}"
-    title = (
-        f"<em>{escape(best.label)}</em> reaches {escape(reached)} on "
-        f"{escape(_list_environments(runs))}."
-    )
+    offline = all(run.about["format"] == OFFLINE for run in runs)
+    count = find_count(runs)
+    name = f"<em>{escape(best.label)}</em>"
+    reaches = f"Policies trained on {name} rewards reach" if offline else f"{name} reaches"
+    reached = show_spread(best.means[-1], best.spreads[-1], best.seeds)
+    title = f"{reaches} {escape(reached)} on {escape(_list_environments(runs))}."
     said = [
-        f"The true return at the last evaluation, after {best.steps[-1]:,.0f} steps"
+        f"The true return at the last evaluation, after {best.steps[-1]:,.0f} {count}"
         + (f", mean and standard deviation over {best.seeds} seeds." if best.seeds > 1 else ".")
     ]
     oracle = next((curve for curve in curves if curve.is_oracle and curve is not best), None)
     if oracle is not None:
-        said.append(
-            f"Trained on the true reward, {oracle.label} reaches {show_number(oracle.means[-1])}."
-        )
+        who = "policies reach" if offline else f"{oracle.label} reaches"
+        said.append(f"Trained on the true reward, {who} {show_number(oracle.means[-1])}.")
     others = [c for c in own if c is not best]
     if others:
         named = [f"{c.label} {show_number(c.means[-1])}" for c in others[:4]]
@@ -104,34 +112,28 @@ def _tell_headline(runs: Sequence[RunRecord], curves: Sequence[Curve]) -> str:
     facts = [
         (f"{sum(len(run.members) for run in runs)}", "members trained"),
         (f"{len(curves)}", "groups, each over its seeds"),
-        (f"{max(float(curve.steps[-1]) for curve in curves):,.0f}", "steps per member"),
-        (_show_minutes(sum(_find_seconds(run) for run in runs)), "of training"),
+        (f"{max(float(curve.steps[-1]) for curve in curves):,.0f}", f"{count} per member"),
+        (show_minutes(sum(find_seconds(run) for run in runs)), "of training"),
     ]
-    source = " · ".join(escape(run.name) for run in runs)
+    source = " · ".join(escape(_describe_source(run)) for run in runs)
+    kind = "Training from data" if offline else "Training from returns"
     return (
-        f"<header class='hero'><p class='eyebrow'>Training from returns</p><h1>{title}</h1>"
+        f"<header class='hero'><p class='eyebrow'>{kind}</p><h1>{title}</h1>"
         f"<p class='lead'>{escape(' '.join(said))}</p>{make_facts(facts)}"
         f"<p class='source'>{source}</p></header>"
     )
 
 
-def _show_minutes(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+def _describe_source(run: RunRecord) -> str:
+    """The run's name, and the data of an offline run."""
+    data = run.about.get("data")
+    file = data.get("file") if isinstance(data, dict) else None
+    return run.name if file is None else f"{run.name}, from {file}"
 
 
 def _tell_learning(
-    runs: Sequence[RunRecord], curves: Sequence[Curve], payload: dict[str, Any]
+    runs: Sequence[RunRecord], curves: Sequence[Curve], metrics: Sequence[dict[str, Any]]
 ) -> str:
-    options = "".join(
-        f"<option value='{metric['key']}'>{escape(metric['label'])}</option>"
-        for metric in payload["metrics"]
-    )
-    controls = (
-        f"<div class='controls'><label>Show <select id='metric'>{options}</select></label>"
-        "<label><input type='checkbox' id='seeds'> every seed</label></div>"
-    )
     found = {curve.label: curve for curve in make_curves(runs, "correlation")}
     rows = []
     for curve in sorted(curves, key=lambda curve: -float(curve.means[-1])):
@@ -141,16 +143,15 @@ def _tell_learning(
             (
                 curve.label,
                 curve.seeds,
-                f"{show_number(curve.means[-1])} ± {show_number(curve.spreads[-1])}",
-                f"{show_number(float(np.mean(peaks)))} ± {show_number(float(np.std(peaks)))}",
+                show_spread(curve.means[-1], curve.spreads[-1], curve.seeds),
+                show_spread(float(np.mean(peaks)), float(np.std(peaks)), curve.seeds),
                 f"{match.means[-1]:.2f}" if match else "-",
             )
         )
     head = ("group", "seeds", "last evaluation", "best evaluation", "correlation with true reward")
-    lead = "Line: mean over seeds. Band: one standard deviation. Returns are true and undiscounted."
-    chart = make_chart("learning", "Learning curves of all groups")
+    lead = f"{describe_lines(curves)}Returns are true and undiscounted."
     table = make_table(head, rows, "Groups side by side", (1, 2, 3, 4))
-    return make_section("learning", "Learning curves", lead, controls, chart, table)
+    return make_section("learning", "Learning curves", lead, make_learning(metrics), table)
 
 
 def _make_choice(name: str, members: Sequence[dict[str, Any]]) -> str:
@@ -185,84 +186,31 @@ def _tell_rewards(members: Sequence[dict[str, Any]]) -> str:
 def _tell_speed(runs: Sequence[RunRecord]) -> str:
     rows = []
     for run in runs:
-        steps, seconds = max(int(row["step"]) for row in run.rows), _find_seconds(run)
+        steps, seconds = max(int(row["step"]) for row in run.rows), find_seconds(run)
         rate = steps * len(run.members) / seconds if seconds > 0 else 0.0
         rows.append(
             (
                 run.name,
                 len(run.members),
                 f"{steps:,}",
-                _show_minutes(seconds),
+                show_minutes(seconds),
                 show_number(rate),
                 str(run.about.get("device", "-")),
             )
         )
-    head = ("run", "members", "steps of each", "time", "member-steps per second", "device")
+    count = find_count(runs)
+    rate_of = f"{count} per second, all members"
+    head = ("run", "members", f"{count} of each", "time", rate_of, "device")
     table = make_table(head, rows, "Speed of each run", (1, 2, 3, 4))
-    label = "Steps over minutes of training: " + join_names(
-        [f"{row[0]} makes {row[4]} member-steps per second" for row in rows]
+    label = f"{count.capitalize()} over minutes of training: " + join_names(
+        [f"{row[0]} makes {row[4]} {rate_of}" for row in rows]
     )
     return make_section("speed", "Speed", "", table, make_chart("speed", label))
 
 
 def _tell_settings(runs: Sequence[RunRecord]) -> str:
-    parts = []
-    for run in runs:
-        command = run.about.get("command") or []
-        settings = run.about.get("settings")
-        versions = run.about.get("versions")
-        parts.append(f"<h3>{escape(run.name)}</h3>")
-        if command:
-            parts.append(make_command(shlex.join(map(str, command))))
-        for title, values in (("Settings", settings), ("Versions", versions)):
-            if isinstance(values, dict):
-                table = make_settings(values, f"{title} of {run.name}")
-                parts.append(f"<details><summary>{title}</summary>{table}</details>")
+    parts = [f"<h3>{escape(run.name)}</h3>{make_again(run.about, run.name)}" for run in runs]
     return make_section("again", "Make it again", "", *parts)
-
-
-def _find_seconds(run: RunRecord) -> float:
-    return max((_number(row.get("seconds", "")) for row in run.rows), default=0.0)
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return 0.0
-
-
-def _pack_metrics(runs: Sequence[RunRecord], returns: Sequence[Curve]) -> list[dict[str, Any]]:
-    looks = {
-        curve.label: place for place, curve in enumerate(c for c in returns if not c.is_oracle)
-    }
-    metrics = []
-    for key, (_, label) in METRICS.items():
-        curves = returns if key == "return" else make_curves(runs, key)
-        if curves:
-            entries = [_pack_curve(curve, looks.get(curve.label, 0)) for curve in curves]
-            metrics.append({"key": key, "label": label, "curves": entries})
-    return metrics
-
-
-def _pack_curve(curve: Curve, look: int) -> dict[str, Any]:
-    return {
-        "label": curve.label,
-        "oracle": curve.is_oracle,
-        "look": look,
-        "seeds": curve.seeds,
-        "steps": curve.steps.tolist(),
-        "means": _shorten(curve.means),
-        "spreads": _shorten(curve.spreads),
-        "lines": [
-            {"seed": seed, "steps": steps.tolist(), "values": _shorten(values)}
-            for seed, (steps, values) in curve.lines.items()
-        ],
-    }
-
-
-def _shorten(values: Array) -> list[float | None]:
-    return [float(f"{value:.6g}") if np.isfinite(value) else None for value in values]
 
 
 def _label(run: RunRecord, member: str, runs: Sequence[RunRecord]) -> str:
@@ -358,5 +306,5 @@ def _pack_speed(run: RunRecord) -> dict[str, Any]:
     reached: dict[int, float] = {}
     for row in run.rows:
         step = int(row["step"])
-        reached[step] = max(reached.get(step, 0.0), _number(row.get("seconds", "")))
+        reached[step] = max(reached.get(step, 0.0), read_seconds(row))
     return {"name": run.name, "steps": list(reached), "seconds": list(reached.values())}

@@ -1,0 +1,147 @@
+"""Learning curves, and how a run was made: what the pages of runs and of verdicts share."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grd_offline.report.page import make_chart, make_command, make_settings, show_number
+from grd_offline.run_records import METRICS, OFFLINE, Curve, RunRecord, make_curves
+
+Array = NDArray[np.float64]
+
+
+def find_unit(runs: Sequence[RunRecord]) -> str:
+    """What the steps of the runs count."""
+    return " or ".join(dict.fromkeys(run.unit for run in runs))
+
+
+def find_count(runs: Sequence[RunRecord]) -> str:
+    """The same in short."""
+    return find_unit(runs).replace("environment ", "")
+
+
+def find_seconds(run: RunRecord) -> float:
+    """Of training."""
+    return max((read_seconds(row) for row in run.rows), default=0.0)
+
+
+def read_seconds(row: Mapping[str, str]) -> float:
+    """Of training up to an evaluation; 0 where it does not say."""
+    try:
+        return float(row.get("seconds", ""))
+    except ValueError:
+        return 0.0
+
+
+def pack_metrics(
+    runs: Sequence[RunRecord], returns: Sequence[Curve], looks: Mapping[str, int] | None = None
+) -> list[dict[str, Any]]:
+    """Curves of every metric that the runs have; `looks`: a number for each group's colour."""
+    if looks is None:
+        own = [curve for curve in returns if not curve.is_oracle]
+        looks = {curve.label: place for place, curve in enumerate(own)}
+    metrics = []
+    for key, (_, label) in METRICS.items():
+        curves = list(returns) if key == "return" else make_curves(_find_changing(runs, key), key)
+        if curves:
+            entries = [_pack_curve(curve, looks.get(curve.label, 0)) for curve in curves]
+            metrics.append({"key": key, "label": label, "curves": entries})
+    return metrics
+
+
+def _find_changing(runs: Sequence[RunRecord], metric: str) -> Sequence[RunRecord]:
+    """None for a metric that offline runs would draw as flat lines: their rewards are given."""
+    offline = all(run.about["format"] == OFFLINE for run in runs)
+    return () if offline and metric == "correlation" else runs
+
+
+def _pack_curve(curve: Curve, look: int) -> dict[str, Any]:
+    return {
+        "label": curve.label,
+        "oracle": curve.is_oracle,
+        "look": look,
+        "seeds": curve.seeds,
+        "steps": curve.steps.tolist(),
+        "means": shorten(curve.means),
+        "spreads": shorten(curve.spreads),
+        "lines": [
+            {"seed": seed, "steps": steps.tolist(), "values": shorten(values)}
+            for seed, (steps, values) in curve.lines.items()
+        ],
+    }
+
+
+def shorten(values: Array) -> list[float | None]:
+    """Six digits, and None for what is not finite."""
+    return [float(f"{value:.6g}") if np.isfinite(value) else None for value in values]
+
+
+def describe_lines(curves: Sequence[Curve]) -> str:
+    """How to read the drawing; nothing of seeds where there is one."""
+    if all(curve.seeds == 1 for curve in curves):
+        return ""
+    return "Line: mean over seeds. Band: one standard deviation. "
+
+
+def make_learning(metrics: Sequence[Mapping[str, Any]]) -> str:
+    """The drawing of learning curves, with what it shows to choose from."""
+    choice = make_select("metric", "Show", [(m["key"], m["label"]) for m in metrics])
+    if any(curve["seeds"] > 1 for metric in metrics for curve in metric["curves"]):
+        choice += "<label><input type='checkbox' id='seeds'> every seed</label>"
+    chart = make_chart("learning", "Learning curves of all groups")
+    return (f"<div class='controls'>{choice}</div>" if choice else "") + chart
+
+
+def make_select(name: str, label: str, options: Sequence[tuple[str, str]]) -> str:
+    """A picker; nothing where there is nothing to choose."""
+    if len(options) < 2:
+        return ""
+    items = "".join(
+        f"<option value='{escape(value)}'>{escape(text)}</option>" for value, text in options
+    )
+    return f"<label>{escape(label)} <select id='{name}'>{items}</select></label>"
+
+
+def make_again(about: Mapping[str, Any], name: str) -> str:
+    """The command, and settings and versions to unfold."""
+    parts = []
+    command = about.get("command")
+    if command:
+        parts.append(make_command(shlex.join(map(str, command))))
+    for title, key in (("Data", "data"), ("Settings", "settings"), ("Versions", "versions")):
+        values = about.get(key)
+        if isinstance(values, dict):
+            table = make_settings(values, f"{title} of {name}")
+            parts.append(f"<details><summary>{title}</summary>{table}</details>")
+    return "".join(parts)
+
+
+def show_spread(mean: float, spread: float, seeds: int) -> str:
+    """A mean with its standard deviation, where there are seeds to have one.
+
+    Both to the same place: three digits of the larger.
+    """
+    largest = max(abs(mean), spread)
+    if seeds < 2 or largest == 0:
+        return show_number(mean)
+    decimals = max(0, 2 - math.floor(math.log10(largest)))
+    texts = [f"{value:,.{decimals}f}" for value in (mean, spread)]
+    if decimals:
+        texts = [text.rstrip("0").rstrip(".") for text in texts]
+    if texts[1] == "0":
+        texts[1] = show_number(spread)
+    return "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}".join(texts)
+
+
+def show_minutes(seconds: float) -> str:
+    """A duration."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
