@@ -99,11 +99,12 @@ def judge(
             file, max_episode_steps=options["max_episode_steps"], max_bytes=options["max_size"]
         )
         # Before any time is spent.
-        check_environment(settings, data.episodes)
+        limit = check_environment(settings, data.episodes)
         found = find_references(data)
         if not observed:
             found.pop("observed", None)
         _tell_notes(data)
+        _tell_horizon(data, limit)
         found |= _decompose(data, methods, fit, options)
     except DataError as error:
         raise error.at(file=file) from None
@@ -129,6 +130,19 @@ def judge(
         click.echo("stopped before the first evaluation: there is nothing to compare")
     if stop.is_set():
         raise SystemExit(128 + stop.signal_number)
+
+
+def _tell_horizon(data: OfflineData, limit: int | None) -> None:
+    """Where all episodes of the data were cut at another step than evaluations will be."""
+    lengths = set(data.episodes.lengths.tolist())
+    cut = not any(bool(episode.terminations[-1]) for episode in data.episodes)
+    if len(lengths) == 1 and cut and lengths != {limit}:
+        (steps,) = lengths
+        click.echo(
+            f"warning: the data's episodes have {steps:,} steps, those of evaluations up to "
+            f"{limit:,}: --max-episode-steps {steps} makes them alike",
+            err=True,
+        )
 
 
 def _tell_notes(data: OfflineData) -> None:

@@ -44,9 +44,9 @@ def relabel(
 
     The observed rewards are kept under observed_rewards. The data must have the same dimensions.
     """
-    from grd_offline.decomposition import relabel_records, relabelled_header
     from grd_offline.errors import DataError
-    from grd_offline.formats import as_episodes, open_recording, write_dataset
+    from grd_offline.formats import open_recording, write_dataset
+    from grd_offline.relabelling import check_sizes, relabel_records, relabelled_header
     from grd_offline.reward_model import RewardModel
 
     from .convert import same_place
@@ -54,15 +54,7 @@ def relabel(
 
     reward_model = RewardModel.load(model)
     with open_recording(file, max_episode_steps=max_episode_steps, max_bytes=max_size) as recording:
-        episodes = as_episodes(recording, file)
-        sizes = episodes.state_size, episodes.action_size
-        expected = len(reward_model.observation_names), len(reward_model.action_names)
-        if sizes != expected:
-            raise DataError(
-                f"{sizes[0]} state and {sizes[1]} action dimensions, the model expects "
-                f"{expected[0]} and {expected[1]}",
-                file=file,
-            )
+        episodes = check_sizes(reward_model, recording, file)
         layout = recording.layout if recording.layout in ("minari", "d4rl") else "own"
         path = Path(Path(file).name) if file.startswith("minari:") else Path(file)
         target = out or path.with_name(

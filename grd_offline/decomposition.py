@@ -130,13 +130,26 @@ def decompose_file(
     """
     settings = settings if settings is not None else DecomposeSettings()
     start = time.perf_counter()
-    check_folder(out, is_replaceable=is_decomposition)
+    check_folder(out, is_replaceable=_is_replaceable)
     with open_recording(source, max_episode_steps=max_episode_steps, max_bytes=max_bytes) as opened:
         run = _Run(opened, source, settings, progress)
         run.video = video
         run.fit()
-        with replace_folder(out, is_replaceable=is_decomposition) as folder:
+        with replace_folder(out, is_replaceable=_is_replaceable) as folder:
             return run.write(folder, Path(out), start)
+
+
+_LITTLE = 0.5
+"""R² on returns held out below which a user is told so first."""
+_WRITTEN = {
+    "relabelled.h5", "relabelled", REWARD_FOLDER, "dynamics_model", "effects.json", "masks.json",
+    METRICS_FILE, REPORT_FILE, "plots",
+}  # fmt: skip
+
+
+def _is_replaceable(folder: Path) -> bool:
+    """Whether a folder holds an earlier decomposition and nothing else."""
+    return is_decomposition(folder) and {entry.name for entry in folder.iterdir()} <= _WRITTEN
 
 
 class _Run:
@@ -315,8 +328,22 @@ class _Run:
 
     def _examine(self) -> tuple[list[Finding], dict[str, Any]]:
         if not isinstance(self.choice.decomposer, ClosedForm):
-            return [], {}
-        return examine(self.choice.decomposer.fit_, self.episodes)
+            return self._find_unexplained(), {}
+        findings, numbers = examine(self.choice.decomposer.fit_, self.episodes)
+        is_found = bool(self.choice.decomposer.fit_.model.effects)
+        return [*(self._find_unexplained() if is_found else []), *findings], numbers
+
+    def _find_unexplained(self) -> list[Finding]:
+        """Where the rewards say little about returns that they have not seen."""
+        judged = next((j for j in self.choice.judged if j.fit == self.choice.fit), None)
+        if judged is None or not len(judged.true) or np.ptp(judged.true) == 0:
+            return []
+        r2 = float(judged.describe()["held_out_return_r2"])
+        if r2 >= _LITTLE:
+            return []
+        told = "nothing" if r2 <= 0 else f"{r2:.0%}"
+        text = f"The rewards explain {told} of how returns of episodes held out differ."
+        return [Finding("careful", text)]
 
     def _describe_effects(self) -> dict[str, Any]:
         function = self.choice.decomposer.function_

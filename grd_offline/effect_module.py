@@ -55,10 +55,12 @@ class EffectModule(torch.nn.Module):
             rewards = rewards + 0 * observations[..., 0].to(rewards.dtype)
         start = 0
         for effect, size in self.effects:
-            value = self.weights[start : start + size ** len(effect)]
-            start += size ** len(effect)
+            width = size ** len(effect)
+            value = self.weights[start : start + width]
+            start += width
             for i in effect:
-                value = value.reshape(*value.shape[:-1], size, -1)
+                width //= size
+                value = value.reshape(*value.shape[:-1], size, width)
                 row = features[..., i, :size].unsqueeze(-1)
                 value = (value * row).sum(-2)  # (..., what is left of the weights)
             rewards = rewards + value.squeeze(-1)

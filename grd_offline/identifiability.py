@@ -32,44 +32,55 @@ class Finding(NamedTuple):
 
 def examine(fit: ClosedFormFit, episodes: EpisodeSet) -> tuple[list[Finding], dict[str, Any]]:
     """Findings in words, and the numbers behind them."""
-    findings = [*_find_weak(fit), *_find_alike(fit), *_find_more(fit, episodes)]
     hidden, numbers = _find_hidden(fit, episodes)
-    findings += hidden
+    findings = [*_find_weak(fit), *_find_alike(fit), *_find_more(fit, episodes), *hidden]
     if not fit.model.effects:
-        text = (
-            "Nothing was found to drive the return: no input explains it better than chance, so "
-            "the reward is the same at every step."
-        )
-        findings.insert(0, Finding("careful", text))
+        findings = [_tell_nothing(episodes)]
     return findings, {
         "equations": _count_equations(episodes),
         "effective_parameters": fit.effective_parameters,
-        "pinned_down": {
-            " x ".join(fit.model.input_names[i] for i in effect): float(p)
-            for effect, p in zip(fit.model.effects, fit.pinned, strict=True)
-        },
+        "pinned_down": _combine_pinned(fit),
         "return_noise_share": 1 - fit.left_out_r2,
         "telescoping": numbers,
     }
 
 
-def _find_weak(fit: ClosedFormFit) -> list[Finding]:
+def _tell_nothing(episodes: EpisodeSet) -> Finding:
+    sums = np.array([float(episode.rewards.sum()) for episode in episodes])
+    lengths = np.array([len(episode) for episode in episodes], np.float64)
+    rest = sums - lengths * sums.sum() / lengths.sum()
+    if np.abs(rest).max() <= 1e-6 * max(float(np.abs(sums).max()), 1e-300):
+        text = "Every step earns the same: returns follow from the length of an episode alone."
+        return Finding("fine", text)
+    text = (
+        "Nothing was found to drive the return: no input explains it better than chance, so the "
+        "reward is the same at every step."
+    )
+    return Finding("careful", text)
+
+
+def _combine_pinned(fit: ClosedFormFit) -> dict[str, float]:
+    """By names. An input may have a smooth and a rough effect: the larger counts more."""
     names = fit.model.input_names
-    weak = [
-        " with ".join(names[i] for i in effect)
-        for effect, pinned in zip(fit.model.effects, fit.pinned, strict=True)
-        if pinned < _WEAK
-    ]
+    total: dict[str, float] = {}
+    weight: dict[str, float] = {}
+    shares = np.abs(fit.model.shares) + 1e-9
+    for effect, pinned, share in zip(fit.model.effects, fit.pinned, shares, strict=True):
+        name = " x ".join(names[i] for i in effect)
+        total[name] = total.get(name, 0.0) + float(pinned * share)
+        weight[name] = weight.get(name, 0.0) + float(share)
+    return {name: total[name] / weight[name] for name in total}
+
+
+def _find_weak(fit: ClosedFormFit) -> list[Finding]:
+    every = _combine_pinned(fit)
+    weak = [name for name, pinned in every.items() if pinned < _WEAK]
     if not weak:
-        return (
-            [Finding("fine", "The episodes pin down every effect that was found.")]
-            if fit.model.effects
-            else []
-        )
+        return [Finding("fine", "The episodes pin down every effect that was found.")]
     return [
         Finding(
             "careful",
-            f"The episodes leave much of the shape of {len(weak)} of {len(fit.pinned)} effects "
+            f"The episodes leave much of the shape of {len(weak)} of {len(every)} effects "
             f"open ({', '.join(weak[:4])}{' and others' if len(weak) > 4 else ''}): read their "
             "bands, not only their curves.",
         )
@@ -124,10 +135,14 @@ def _find_hidden(
     firsts, lasts, steps, lengths = [], [], [], []
     for episode in episodes[: min(len(episodes), 500)]:
         observations = episode.observations.astype(np.float64)
+        if len(observations) < 2:
+            continue
         firsts.append(observations[0])
         lasts.append(observations[-1])
         steps.append((np.diff(observations, axis=0) ** 2).mean(axis=0))
         lengths.append(len(episode))
+    if not lengths:
+        return [], {}
     moved = np.std(np.array(lasts) - np.array(firsts), axis=0)
     per_step = np.sqrt(np.mean(steps, axis=0))
     reward = _reward_spread(fit)

@@ -102,7 +102,7 @@ class Stack(nn.Module):
         hidden = inputs.flatten(1, -2)  # (member, batch, input)
         if self.leaves is not None:
             hidden = self._apply_one_by_one(hidden, frozen, repeats)
-            return hidden.reshape(len(hidden), *inputs.shape[1:-1], -1)
+            return hidden.reshape(len(hidden), *inputs.shape[1:-1], hidden.shape[-1])
         if repeats > 1:
             hidden = hidden.repeat_interleave(repeats, 0)
         last = len(self.weights) - 1
@@ -120,7 +120,7 @@ class Stack(nn.Module):
                     assert self._is_normed is not None
                     hidden = torch.where(self._is_normed, normed, hidden)
                 hidden = _ACTIVATIONS[self.activation](hidden)
-        return hidden.reshape(len(hidden), *inputs.shape[1:-1], -1)
+        return hidden.reshape(len(hidden), *inputs.shape[1:-1], hidden.shape[-1])
 
     def _apply_one_by_one(self, inputs: Tensor, frozen: bool, repeats: int) -> Tensor:
         """One product per network: on a CPU faster than batched ones while networks are few."""

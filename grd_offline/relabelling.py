@@ -15,7 +15,7 @@ from grd_offline.decompose.base import Array, Decomposer
 from grd_offline.decompose.choose import relabel_episode
 from grd_offline.decompose.padded import next_observations_of
 from grd_offline.effects import EffectModel
-from grd_offline.episodes import Episode
+from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.errors import DataError
 from grd_offline.evaluate import (
     compare_all_masks,
@@ -29,6 +29,7 @@ from grd_offline.formats import (
     Record,
     Recording,
     as_episode,
+    as_episodes,
     find_delay,
     locate,
     open_recording,
@@ -147,6 +148,22 @@ def find_truth(record: Record, field: str, source: str | os.PathLike[str]) -> Ar
     return found.astype(np.float64)
 
 
+def check_sizes(
+    model: RewardModel, recording: Recording, source: str | os.PathLike[str]
+) -> EpisodeSet:
+    """The episodes; refuses data whose dimensions are not those of the model."""
+    episodes = as_episodes(recording, source)
+    sizes = episodes.state_size, episodes.action_size
+    expected = len(model.observation_names), len(model.action_names)
+    if sizes != expected:
+        raise DataError(
+            f"{sizes[0]} state and {sizes[1]} action dimensions, the model expects "
+            f"{expected[0]} and {expected[1]}",
+            file=source,
+        )
+    return episodes
+
+
 def judge(
     folder: str | os.PathLike[str], truth: str, data: str | os.PathLike[str] | None = None
 ) -> dict[str, Any]:
@@ -154,9 +171,12 @@ def judge(
     place = Path(folder)
     model = RewardModel.load(place)
     source = data if data is not None else find_relabelled(place)
+    if data is None and truth == "rewards":
+        raise DataError("are the decomposition's own: name the field of the true ones", field=truth)
     tally = Tally()
     with open_recording(source) as recording:
         delay = find_delay(recording)
+        check_sizes(model, recording, source)
         for index in range(len(recording)):
             record = recording.load(index)
             with locate(source, index):

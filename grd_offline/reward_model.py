@@ -182,6 +182,12 @@ class RewardModel:
         observation_names = _read_names(config, "observation_names")
         action_names = _read_names(config, "action_names")
         _check_sizes(config["function"], len(observation_names), len(action_names))
+        for field, names in (
+            ("observation_names", observation_names),
+            ("action_names", action_names),
+        ):
+            if tuple(getattr(function, field, names)) != names:
+                raise ValueError(f"{field}: expected those of the function")
         return cls(
             function=function,
             observation_names=observation_names,

@@ -167,12 +167,26 @@ def check_folder(path: str | os.PathLike[str], *, is_replaceable: Callable[[Path
     with _storage_errors(path):
         if not folder.parent.is_dir():
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+        if not os.access(folder.parent, os.W_OK):
+            raise OSError(errno.EACCES, "no permission to write there")
         if not folder.exists():
             return
         if not folder.is_dir():
             raise OSError(errno.EEXIST, "exists and is not a folder")
         if any(folder.iterdir()) and not is_replaceable(folder):
             raise OSError(errno.EEXIST, "exists and holds something else: choose another name")
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a place where a folder, and the folders above it, cannot be made or written to."""
+    with _storage_errors(path):
+        above = path.resolve()
+        while not above.exists():
+            above = above.parent
+        if not above.is_dir():
+            raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if not os.access(above, os.W_OK):
+            raise OSError(errno.EACCES, "no permission to write there")
 
 
 @contextmanager

@@ -408,3 +408,20 @@ def test_an_averaged_reward_depends_on_its_mask_alone() -> None:
         np.where(found.action_to_reward == 1, actions, other_actions),
     )
     np.testing.assert_array_equal(same, found.model.predict(states, actions))
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1e9])
+def test_any_unit_of_the_reward_will_do(scale: float) -> None:
+    def make(unit: float) -> EpisodeSet:
+        rng = np.random.default_rng(0)
+        return draw_episodes(rng, lambda s, a: unit * (s[:, 0] + a[:, 0] ** 2), episodes=60)
+
+    plain, scaled = fit(make(1.0)), fit(make(scale))
+    np.testing.assert_array_equal(scaled.state_to_reward, plain.state_to_reward)
+    np.testing.assert_array_equal(scaled.action_to_reward, plain.action_to_reward)
+    rng = np.random.default_rng(1)
+    steps = rng.normal(size=(200, 4)), rng.uniform(-1, 1, (200, 2))
+    one, other = plain.model.predict_both(*steps), scaled.model.predict_both(*steps)
+    np.testing.assert_allclose(other[0] / scale, one[0], atol=0.02)
+    np.testing.assert_allclose(other[1] / scale, one[1], rtol=0.2)
+    assert scaled.noise / scale**2 == pytest.approx(plain.noise, rel=0.5)

@@ -1,8 +1,10 @@
 """`grd-offline decompose` from end to end, and the commands around it."""
 
 import json
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -208,7 +210,7 @@ def test_odd_data_are_handled_and_said(world, tmp_path):
             record.rewards[:] = 0
         write_dataset(tmp_path / "zero.h5", recording.header, records * 10)
     result = decompose_file(tmp_path / "zero.h5", tmp_path / "zero", CLOSED)
-    assert "Nothing was found" in result.findings[0].text
+    assert "Every step earns the same" in result.findings[0].text
     assert not np.any(result.masks["state_to_reward"])
 
 
@@ -230,6 +232,11 @@ def test_odd_data_are_handled_and_said(world, tmp_path):
             "6 state and 2 action dimensions, the model",
         ),
         (["evaluate", "data-grd", "--truth", "nonsense"], "nonsense: no such field"),
+        (["evaluate", "data-grd", "--truth", "rewards"], "rewards: are the decomposition's own"),
+        (
+            ["evaluate", "data-grd", "--truth", "true_rewards", "--data", "wide.h5"],
+            "6 state and 2 action dimensions, the model",
+        ),
         (["evaluate", "precious", "--truth", "true_rewards"], "cannot be read"),
     ],
 )
@@ -310,3 +317,37 @@ def test_the_relabelled_file_is_plain_hdf5(folder):
     with h5py.File(folder / "data-grd" / "relabelled.h5") as file:
         assert file["episode_0/rewards"].dtype == np.float64
         assert set(file["episode_0"]) >= {"rewards", "observed_rewards", "reward_std"}
+
+
+def test_the_next_state_may_be_an_input(world, tmp_path):
+    worlds.write_world(tmp_path / "data.h5", world, 40)
+    settings = DecomposeSettings(fit="closed-form", next_state=True)
+    done = decompose_file(tmp_path / "data.h5", tmp_path / "out", settings)
+    assert done.model.needs_next_observations
+    assert (tmp_path / "out" / "report.html").is_file()
+
+
+def test_a_folder_with_files_of_others_is_not_replaced(folder, world, tmp_path):
+    worlds.write_world(tmp_path / "data.h5", world, 10)
+    out = tmp_path / "out"
+    shutil.copytree(folder / "data-grd", out)
+    (out / "notes.txt").write_text("mine")
+    done = run("decompose", "data.h5", "--fit", "closed-form", "--out", "out", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "out: cannot be written: exists and holds something else" in done.stderr
+    assert (out / "notes.txt").read_text() == "mine"
+
+
+def test_a_decomposition_s_folder_stands_for_its_data(folder):
+    data, relabelled = read(folder / "data-grd"), read(folder / "data-grd" / "relabelled.h5")
+    np.testing.assert_array_equal(data[3].rewards, relabelled[3].rewards)
+
+
+def test_what_explains_little_of_other_returns_is_said_first(tmp_path):
+    sample = Path(__file__).parent.parent / "datasets" / "sample.h5"
+    done = decompose_file(sample, tmp_path / "out", CLOSED)
+    assert done.metrics["held_out_return_r2"] < 0
+    assert done.findings[0].level == "careful"
+    assert done.findings[0].text == (
+        "The rewards explain nothing of how returns of episodes held out differ."
+    )

@@ -20,7 +20,7 @@ import pytest
 from grd_offline import DecomposeSettings, decompose_file, open_recording, read_truth
 from grd_offline.actors import load_actor_about
 from grd_offline.cli import main, offline_live
-from grd_offline.errors import DataError
+from grd_offline.errors import DataError, StorageError
 from grd_offline.figures import draw_run
 from grd_offline.formats import Header, Leaf, Record, write_dataset
 from grd_offline.offline.data import load_data
@@ -134,6 +134,13 @@ def test_a_run_that_is_stopped_keeps_its_policies(tmp_path):
     assert actor.spec.low == tuple(actions.min(0).tolist())
     with pytest.raises(DataError, match="exists already"):
         files.check_free()
+    with pytest.raises(StorageError, match="cannot be written: Not a directory"):
+        OfflineFolder(folder / "step-000000340" / "config.json" / "run").check_free()
+
+
+def test_batches_have_a_limit():
+    with pytest.raises(DataError, match="batch: expected at most 65,536, got 10,000,000"):
+        OfflineSettings(batch=10_000_000)
 
 
 def write_file(path, *, truth=True, delay="end", episodes=None, true=None, final=True):

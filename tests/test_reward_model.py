@@ -51,6 +51,7 @@ def test_the_module_gives_the_same_numbers(kind):
     np.testing.assert_allclose(wide, expected, atol=2e-5, rtol=1e-5)
     folded = model.torch()(*(tensor.reshape(5, 10, -1) for tensor in tensors))
     np.testing.assert_array_equal(folded.flatten(), rewards)
+    assert model.torch()(*(tensor[:0] for tensor in tensors)).shape == (0,)
 
 
 def test_a_quadratic_is_what_it_says():

@@ -155,10 +155,7 @@ class ClosedFormFit:
     effective_parameters: float
     """Weights that the data determine, in all."""
     pinned: Array
-    """(block,) 1 - posterior / prior variance per step: 1 is known from data, 0 from the prior.
-
-    One per effect of the model, but a state's and its next value's main effect are one block.
-    """
+    """(effect,) 1 - posterior / prior variance per step: 1 is known from data, 0 from the prior."""
     sum_correlation: Array
     """(input, input) correlation of the sums over segments of the inputs in the model."""
     correlated_columns: NDArray[np.int64]
@@ -179,6 +176,19 @@ def _leave_out(fit: Posterior) -> float:
     """Explained share of the amounts' variance, each left out in turn at the same variances."""
     errors = fit.residual / np.maximum(fit.inverse_diagonal(), 1e-300)
     return 1 - float((errors**2).sum()) / max(float((fit.target**2).sum()), 1e-300)
+
+
+def _change_unit(model: EffectModel, unit: float) -> EffectModel:
+    """A model of amounts in some unit as one of plain amounts."""
+    return replace(
+        model,
+        constant=model.constant * unit,
+        weights=model.weights * unit,
+        factor=model.factor * unit,
+        residual_variance=model.residual_variance * unit**2,
+        constant_variance=model.constant_variance * unit**2,
+        noise_variance=model.noise_variance * unit**2,
+    )
 
 
 class _Fitter:
@@ -425,6 +435,7 @@ class _Fitter:
         null_evidence: float,
     ) -> ClosedFormFit:
         states, actions = self.episodes.state_size, self.episodes.action_size
+        model = _change_unit(model, self.data.unit)
         score = np.zeros(states + actions)
         for column, loss in losses.items():
             score[column] = max(loss, 1e-12)
@@ -451,9 +462,12 @@ class _Fitter:
         )
 
     def _pinned(self, last: Selection, bank: EffectBank) -> Array:
-        """`measure_pinned` of each block of columns of the reward, on sampled steps."""
+        """`measure_pinned` of each effect of the reward, on sampled steps.
+
+        A state's and its next value's main effect are one block of columns, and share the number.
+        """
         probe = self.data.probe[:512]
-        steps = []
+        steps, counts = [], []
         for effect in last.effects:
             if self.data.column(effect[0]) < 0:
                 continue
@@ -463,5 +477,6 @@ class _Fitter:
                 for part in self.data.expand_effect(effect)
             ]
             steps.append(np.hstack(parts) * bank.scales[effect])
+            counts.append(len(parts))
         keep = [k for k, effect in enumerate(last.effects) if self.data.column(effect[0]) >= 0]
-        return measure_pinned(last.fit, keep, steps)
+        return np.repeat(measure_pinned(last.fit, keep, steps), np.array(counts, np.int64))

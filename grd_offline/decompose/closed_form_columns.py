@@ -27,6 +27,7 @@ Array = NDArray[np.float64]
 
 _LARGE = 30_000_000  # entries beyond which candidate columns are kept in float32
 _PROBE = 4096
+_SCALES = (1e-2, 1e3)
 
 
 class ColumnSource:
@@ -60,14 +61,20 @@ class ColumnSource:
         self.twins = self.find_twins()
 
     def _scale_target(self) -> None:
-        """Targets without the constant, at unit variance; scale 0 where they do not vary."""
+        """Targets without the constant, at unit variance; scale 0 where they do not vary.
+
+        All else is in a unit of amounts in which variances are of the size that is searched: 1, or
+        where amounts are far from it a power of ten.
+        """
         target, mean = self.equations.remove_constant(self.equations.target[:, None])
-        self.mean = float(mean[0])
-        self.scale = float(np.sqrt((target**2).mean())) if target.size else 0.0
+        scale = float(np.sqrt((target**2).mean())) if target.size else 0.0
         # A spread that float32 amounts cannot hold is rounding.
-        if self.scale <= 1e-6 * float(np.abs(self.equations.target).max()):
-            self.scale = 0.0
-        self.target: Array = np.asarray(target[:, 0] / (self.scale or 1.0), np.float64)
+        if scale <= 1e-6 * float(np.abs(self.equations.target).max()):
+            scale = 0.0
+        self.target: Array = np.asarray(target[:, 0] / (scale or 1.0), np.float64)
+        is_usual = scale == 0.0 or _SCALES[0] <= scale <= _SCALES[1]
+        self.unit = 1.0 if is_usual else float(10.0 ** np.round(np.log10(scale)))
+        self.mean, self.scale = float(mean[0]) / self.unit, scale / self.unit
 
     def segments(self) -> Iterator[Segment]:
         return iterate_segments(self.episodes, self.next_state, self.discount)

@@ -213,9 +213,12 @@ def _find_file(path: str | os.PathLike[str]) -> Path:
     folder = Path(path)
     if folder.is_dir():
         found = find_data_file(folder)
-        if found is None:
-            raise DataError("is a folder without a Minari dataset (main_data.hdf5)", file=path)
-        return found
+        if found is not None:
+            return found
+        for name in ("relabelled.h5", "relabelled"):  # the folder of a decomposition
+            if (folder / name).exists():
+                return _find_file(folder / name)
+        raise DataError("is a folder without a Minari dataset (main_data.hdf5)", file=path)
     return folder
 
 

@@ -184,10 +184,13 @@ class OfflineRun:
             )
 
 
-def check_environment(settings: OfflineSettings, episodes: EpisodeSet) -> None:
-    """Refuse an environment whose observations or actions are not those of the data."""
+def check_environment(settings: OfflineSettings, episodes: EpisodeSet) -> int | None:
+    """Refuse an environment whose observations or actions are not those of the data.
+
+    Gives the steps after which it ends an episode.
+    """
     if settings.environment is None:
-        return
+        return None
     stage = Stage(settings.environment, settings.env_args, settings.max_episode_steps)
     stage.close()
     for name, expected, got in (
@@ -198,6 +201,7 @@ def check_environment(settings: OfflineSettings, episodes: EpisodeSet) -> None:
             raise DataError(
                 f"{stage.id}: expected {expected} numbers, as in the data, got {got}", field=name
             )
+    return stage.step_limit
 
 
 def _find_units(

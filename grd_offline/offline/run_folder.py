@@ -21,6 +21,7 @@ from grd_offline.errors import DataError
 from grd_offline.offline.run import CHECK_EVERY, Checkpoint, OfflineRun
 from grd_offline.online.run_folder import EVALUATION_COLUMNS
 from grd_offline.run_records import OFFLINE, VERSION, write_json, write_rows
+from grd_offline.storage import check_writable
 from grd_offline.versions import find_versions
 
 LOG_COLUMNS = (
@@ -52,6 +53,7 @@ class OfflineFolder:
         """Refuse a folder that has something in it."""
         if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
             raise DataError("exists already", file=self.path)
+        check_writable(self.path)
 
     def create(
         self,

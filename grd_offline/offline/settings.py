@@ -10,6 +10,7 @@ from typing import Any
 from grd_offline.errors import DataError
 
 ALGORITHMS = ("iql", "td3bc")
+MOST_BATCH = 65_536
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,8 @@ class OfflineSettings:
         for name in ("seeds", "updates", "batch", "eval_every", "eval_episodes"):
             _check_whole(name, getattr(self, name), 1)
         _check_whole("seed", self.seed, 0)
+        if self.batch > MOST_BATCH:
+            raise DataError(f"expected at most {MOST_BATCH:,}, got {self.batch:,}", field="batch")
         for name in ("discount", "learning_rate", "target_rate", "expectile"):
             _check_range(name, getattr(self, name), 1.0)
         for name in ("alpha", "temperature"):

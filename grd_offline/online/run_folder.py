@@ -37,7 +37,7 @@ from grd_offline.run_records import (
     write_json,
     write_rows,
 )
-from grd_offline.storage import replace_file
+from grd_offline.storage import check_writable, replace_file
 from grd_offline.versions import find_versions
 
 LOG_EVERY = 1000
@@ -73,6 +73,7 @@ class RunFolder:
         if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
             hint = "; to go on with it: --resume" if has_checkpoint(self.path) else ""
             raise DataError(f"exists already{hint}", file=self.path)
+        check_writable(self.path)
 
     def create(self, run: Run, *, command: Sequence[str], workers: int, device: str) -> None:
         """Start a new folder; one that has something in it is refused."""
