@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from .collect import catch_signals, parse_argument
 from .options import make_settings_option
@@ -149,11 +150,24 @@ def train_online(**options: Any) -> None:
     return. Ctrl-C saves a checkpoint; --resume goes on from the last one.
     """
     if options["resume"] is not None:
+        _refuse_settings(click.get_current_context())
         _resume(Path(options["resume"]), options)
     elif options["environment"] is None:
         raise click.UsageError("Missing option '--env' (or '--resume').")
     else:
         _begin(options)
+
+
+def _refuse_settings(context: click.Context) -> None:
+    """A run goes on with the settings that it began with."""
+    for parameter in context.command.params:
+        given = context.get_parameter_source(parameter.name or "")
+        is_given = given is ParameterSource.COMMANDLINE
+        if is_given and parameter.name not in ("resume", "device", "workers"):
+            raise click.UsageError(
+                f"--resume: takes --device and --workers alone, not {parameter.opts[0]}: a run goes "
+                "on with the settings that it began with"
+            )
 
 
 def _begin(options: dict[str, Any]) -> None:

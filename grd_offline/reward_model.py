@@ -68,6 +68,11 @@ class RewardModel:
     about: Mapping[str, Any] | None = None
     """What data, what fit, how good: plain JSON, for the card."""
 
+    def __repr__(self) -> str:
+        inputs = int(self.state_mask.sum() + self.action_mask.sum())
+        of = len(self.observation_names) + len(self.action_names)
+        return f"RewardModel({_kind(self.function)}, {inputs} of {of} inputs)"
+
     @property
     def needs_next_observations(self) -> bool:
         """Whether `predict` has to be given the next observations."""

@@ -110,7 +110,8 @@ def read_about(folder: Path, formats: Sequence[str] = (FORMAT,)) -> dict[str, An
     try:
         contents = json.loads(path.read_text())
     except FileNotFoundError:
-        raise DataError("not a run: no settings.json", file=folder) from None
+        reason = "not a run: no settings.json" if folder.exists() else "no such folder"
+        raise DataError(reason, file=folder) from None
     except (OSError, ValueError) as error:
         raise DataError(f"cannot be read: {error}", file=path) from error
     if not isinstance(contents, dict) or contents.get("format") not in formats:

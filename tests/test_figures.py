@@ -234,7 +234,7 @@ def test_plot_of_several_runs(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nowhere"], "nowhere: not a run: no settings.json"),
+        (["nowhere"], "nowhere: no such folder"),
         (["empty"], "empty: no evaluation yet"),
         (["run", "empty"], "empty: no evaluation yet"),
         (["run", "-o", "figure.gif"], "expected a name that ends in .png, .svg, .pdf"),

@@ -333,7 +333,11 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
         (("--env", "Factored", "--method", "best"), "expected grd"),
         (("--env", "Factored", "--set", "x=1"), "expected one of lambda_state_reward"),
         (("--env", "Factored", "--steps", "0"), "steps: expected a whole number"),
-        (("--resume", "nowhere"), "not a run: no settings.json"),
+        (("--resume", "nowhere"), "no such folder"),
+        (
+            ("--resume", "nowhere", "--steps", "5"),
+            "takes --device and --workers alone, not --steps",
+        ),
     ],
 )
 def test_mistakes_end_in_one_line(tmp_path, arguments, words):

@@ -255,7 +255,7 @@ def test_the_command_writes_a_page_of_either_kind(tmp_path, capsys, monkeypatch)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nowhere"], "nowhere: not a run: no settings.json"),
+        (["nowhere"], "nowhere: no such folder"),
         (["grd", "one"], "expected one decomposition, one verdict, or one or more runs"),
         (["judge", "one"], "expected one decomposition, one verdict, or one or more runs"),
         (["one", "--video", "--env", "Hopper"], "only episodes of a decomposition"),
