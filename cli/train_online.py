@@ -165,8 +165,8 @@ def _refuse_settings(context: click.Context) -> None:
         is_given = given is ParameterSource.COMMANDLINE
         if is_given and parameter.name not in ("resume", "device", "workers"):
             raise click.UsageError(
-                f"--resume: takes --device and --workers alone, not {parameter.opts[0]}: a run goes "
-                "on with the settings that it began with"
+                f"--resume: takes --device and --workers alone, not {parameter.opts[0]}: a run "
+                "goes on with the settings that it began with"
             )
 
 

@@ -71,7 +71,7 @@ class RewardModel:
     def __repr__(self) -> str:
         inputs = int(self.state_mask.sum() + self.action_mask.sum())
         of = len(self.observation_names) + len(self.action_names)
-        return f"RewardModel({_kind(self.function)}, {inputs} of {of} inputs)"
+        return f"RewardModel({self.function.kind}, {inputs} of {of} inputs)"
 
     @property
     def needs_next_observations(self) -> bool:

@@ -52,6 +52,8 @@ def test_the_module_gives_the_same_numbers(kind):
     folded = model.torch()(*(tensor.reshape(5, 10, -1) for tensor in tensors))
     np.testing.assert_array_equal(folded.flatten(), rewards)
     assert model.torch()(*(tensor[:0] for tensor in tensors)).shape == (0,)
+    assert repr(model).startswith("RewardModel(")
+    assert len(repr(model)) < 60
 
 
 def test_a_quadratic_is_what_it_says():
