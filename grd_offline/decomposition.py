@@ -277,7 +277,7 @@ class _Run:
         write_json(folder / "masks.json", masks)
         write_json(folder / METRICS_FILE, metrics)
         self.progress("report", 0.0)
-        page = report_decomposition(folder, video=self.video)
+        page = report_decomposition(folder, video=self.video, warn=self.recording.warn)
         with create_file(folder / REPORT_FILE) as output:
             output.write(page.encode())
         shares = [(" x ".join(e["inputs"]), float(e["share"])) for e in effects["effects"]]

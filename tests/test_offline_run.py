@@ -1,6 +1,7 @@
 """Offline runs from start to end: policies that beat their data, files, commands, judgement."""
 
 import csv
+import importlib
 import io
 import json
 import os
@@ -10,6 +11,7 @@ import sys
 import time
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
@@ -447,3 +449,13 @@ def test_the_panel_shows_every_source():
         (line,) = [line for line in text.splitlines() if f"│ {group.name} " in line]
         assert f"{group.last.mean:.2f}"[:4] in line
         assert len(group.curve) == 2
+
+
+def test_episodes_of_another_horizon_are_told(capsys):
+    command = importlib.import_module("grd_offline.cli.judge")
+    data = SimpleNamespace(episodes=EPISODES)
+    (steps,) = set(EPISODES.lengths.tolist())
+    command._tell_horizon(data, steps)
+    assert capsys.readouterr().err == ""
+    command._tell_horizon(data, 5 * steps)
+    assert f"--max-episode-steps {steps} makes them alike" in capsys.readouterr().err

@@ -17,6 +17,7 @@ from grd_offline.cli import main
 from grd_offline.errors import DataError
 from grd_offline.report import report_decomposition, report_judgement, report_runs
 from grd_offline.report.curves import show_spread
+from grd_offline.report.film import Film
 from grd_offline.report.packing import find_extremes, pack, pack_series
 from grd_offline.report.viewer import MOST_EPISODES, pack_tracks, read_tracks
 
@@ -457,3 +458,13 @@ def test_a_page_of_an_offline_run_speaks_of_updates(tmp_path):
 )
 def test_means_and_spreads_have_as_many_places(mean, spread, seeds, text):
     assert show_spread(mean, spread, seeds).replace("\N{NO-BREAK SPACE}", " ") == text
+
+
+def test_a_video_that_fails_is_told_on_the_terminal_too(tmp_path, monkeypatch, capsys):
+    folder = write_decomposition(tmp_path / "grd")
+    monkeypatch.setattr("grd_offline.report.make_film", lambda *_: Film("No video: of that."))
+    with pytest.raises(SystemExit) as end:
+        main(["report", str(folder), "--video", "--env", "HalfCheetah"])
+    assert end.value.code == 0
+    assert capsys.readouterr().err == "warning: No video: of that.\n"
+    assert "No video: of that." in (folder / "report.html").read_text()

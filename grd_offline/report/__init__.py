@@ -7,7 +7,7 @@ is part of the page.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from grd_offline.report.decomposed import Decomposed
@@ -20,13 +20,23 @@ from grd_offline.run_records import read_run
 REPORT_FILE = "report.html"
 
 
-def report_decomposition(folder: Path, *, video: str | None = None) -> str:
-    """The page of a decomposition's folder; `video` names the environment to film with."""
+def report_decomposition(
+    folder: Path,
+    *,
+    video: str | None = None,
+    warn: Callable[[str], None] = lambda text: None,
+) -> str:
+    """The page of a decomposition's folder; `video` names the environment to film with.
+
+    `warn` hears why there is no video, which the page says as well.
+    """
     read = Decomposed(folder)
     film = None
     if video is not None:
         shown = sorted(set(find_landmarks(read.tracks).values()))
         film = make_film(find_relabelled(folder), shown, video)
+        if not film.clips:
+            warn(film.note)
     return read.make_page(film)
 
 
