@@ -36,6 +36,7 @@ from grd_offline.formats import (
     open_recording,
     write_dataset,
 )
+from grd_offline.formats.relabelled import OBSERVED, RELABELLED
 from grd_offline.graph import compact_closure, compact_one_hop
 from grd_offline.identifiability import Finding, examine
 from grd_offline.relabelling import (
@@ -46,7 +47,7 @@ from grd_offline.relabelling import (
     relabelled_header,
 )
 from grd_offline.report import REPORT_FILE, report_decomposition
-from grd_offline.report.viewer import METRICS_FILE, OBSERVED, is_decomposition
+from grd_offline.report.viewer import METRICS_FILE, is_decomposition
 from grd_offline.reward_model import FOLDER as REWARD_FOLDER
 from grd_offline.reward_model import RewardModel
 from grd_offline.storage import check_folder, create_file, replace_folder
@@ -142,7 +143,7 @@ def decompose_file(
 _LITTLE = 0.5
 """R² on returns held out below which a user is told so first."""
 _WRITTEN = {
-    "relabelled.h5", "relabelled", REWARD_FOLDER, "dynamics_model", "effects.json", "masks.json",
+    *RELABELLED, REWARD_FOLDER, "dynamics_model", "effects.json", "masks.json",
     METRICS_FILE, REPORT_FILE, "plots",
 }  # fmt: skip
 

@@ -34,7 +34,7 @@ from grd_offline.formats import (
     locate,
     open_recording,
 )
-from grd_offline.report.viewer import OBSERVED, STD, find_relabelled
+from grd_offline.formats.relabelled import OBSERVED, STD
 from grd_offline.reward_model import RewardModel
 
 
@@ -170,7 +170,7 @@ def judge(
     """A decomposition against the true rewards, on its own data or on others."""
     place = Path(folder)
     model = RewardModel.load(place)
-    source = data if data is not None else find_relabelled(place)
+    source = data if data is not None else place
     if data is None and truth == "rewards":
         raise DataError("are the decomposition's own: name the field of the true ones", field=truth)
     tally = Tally()

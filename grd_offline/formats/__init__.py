@@ -27,6 +27,7 @@ from grd_offline.formats.minari import (
 )
 from grd_offline.formats.own import is_own, read_own, write_own
 from grd_offline.formats.record import Array, Header, Leaf, Record, Recording
+from grd_offline.formats.relabelled import find_relabelled
 from grd_offline.formats.robomimic import is_robomimic, read_robomimic
 
 __all__ = [
@@ -215,9 +216,9 @@ def _find_file(path: str | os.PathLike[str]) -> Path:
         found = find_data_file(folder)
         if found is not None:
             return found
-        for name in ("relabelled.h5", "relabelled"):  # the folder of a decomposition
-            if (folder / name).exists():
-                return _find_file(folder / name)
+        relabelled = find_relabelled(folder)
+        if relabelled is not None:
+            return _find_file(relabelled)
         raise DataError("is a folder without a Minari dataset (main_data.hdf5)", file=path)
     return folder
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +12,6 @@ from numpy.typing import NDArray
 from grd_offline.episodes import BoolArray, Episode, FloatArray
 from grd_offline.formats import as_episode, as_episodes, locate, open_recording
 from grd_offline.relabelling import find_truth
-from grd_offline.report.viewer import find_relabelled
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,9 +73,8 @@ def read_steps(path: str | os.PathLike[str], rewards: str = "rewards") -> Steps:
     "true_rewards" the true ones where they were kept. An end that is both a termination and a
     truncation counts as a termination; an episode that just stops counts as truncated.
     """
-    source = _find_dataset(path)
-    with open_recording(source) as recording:
-        episodes = as_episodes(recording, source)
+    with open_recording(path) as recording:
+        episodes = as_episodes(recording, path)
         leaves = recording.header.action_leaves
         single = len(leaves) == 1 and leaves[0].categories is not None
         steps = _allocate(
@@ -90,8 +87,8 @@ def read_steps(path: str | os.PathLike[str], rewards: str = "rewards") -> Steps:
         def load() -> Iterator[Episode]:
             for index in range(len(recording)):
                 record = recording.load(index)
-                with locate(source, index):
-                    values = find_truth(record, rewards, source)
+                with locate(path, index):
+                    values = find_truth(record, rewards, path)
                     # Whatever the field, every step has its reward: none is still to come.
                     complete = replace(record, rewards=values, extras={})
                     yield as_episode(complete, recording.header, "step")
@@ -128,9 +125,3 @@ def _fill(steps: Steps, rows: slice, index: int, episode: Episode) -> None:
     steps.timeouts[last] = not episode.terminations[-1]
     steps.episodes[rows] = index
     steps.is_known[last] = episode.has_final_observation or bool(episode.terminations[-1])
-
-
-def _find_dataset(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
-    """The dataset itself, or the one inside the folder of a decomposition."""
-    folder = Path(path)
-    return find_relabelled(folder) if (folder / "reward_model").is_dir() else path

@@ -71,6 +71,10 @@ class Agent:
         self.losses = torch.zeros((len(self.loss_names), self.members), device=device)
         """At the last update, for the log."""
         self._value_critics, self._value_actors = self._critic_losses, self._actor_losses
+        self._build()
+
+    def _build(self) -> None:
+        """What only this algorithm has."""
 
     def _make(self, networks: int, inputs: int, outputs: int, place: int) -> Stack:
         """So many networks for every member, from its own seed."""
@@ -144,17 +148,8 @@ class Td3Bc(Agent):
 
     numbers = 1
 
-    def __init__(
-        self,
-        settings: OfflineSettings,
-        states: int,
-        actions: int,
-        *,
-        seeds: Sequence[int],
-        device: torch.device,
-    ) -> None:
-        super().__init__(settings, states, actions, seeds=seeds, device=device)
-        self.target_actor = self._make(1, states, actions, 0)
+    def _build(self) -> None:
+        self.target_actor = self._make(1, self.states, self.actions, 0)
         self.actor_targets = Flat([self.target_actor])
         self.target_actor.requires_grad_(False)
 
@@ -203,17 +198,8 @@ class Iql(Agent):
 
     loss_names = ("critic", "actor", "value")
 
-    def __init__(
-        self,
-        settings: OfflineSettings,
-        states: int,
-        actions: int,
-        *,
-        seeds: Sequence[int],
-        device: torch.device,
-    ) -> None:
-        super().__init__(settings, states, actions, seeds=seeds, device=device)
-        self.value = self._make(1, states, 1, 2)
+    def _build(self) -> None:
+        self.value = self._make(1, self.states, 1, 2)
         self.value_adam = Adam([self.value], self.rates)
         self._value_states = self._value_losses
 

@@ -14,7 +14,7 @@ from grd_offline.episodes import Episode, EpisodeSet, check_finite
 from grd_offline.errors import DataError
 from grd_offline.evaluate import pearson
 from grd_offline.formats import Record, as_episode, as_episodes, find_delay, locate, open_recording
-from grd_offline.report.viewer import OBSERVED
+from grd_offline.formats.relabelled import OBSERVED
 
 Array = NDArray[np.float64]
 TRUE = "true_rewards"

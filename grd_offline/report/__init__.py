@@ -14,7 +14,7 @@ from grd_offline.report.decomposed import Decomposed
 from grd_offline.report.film import make_film
 from grd_offline.report.judged import make_judge_page
 from grd_offline.report.runs import make_run_page
-from grd_offline.report.viewer import find_landmarks, find_relabelled
+from grd_offline.report.viewer import find_landmarks
 from grd_offline.run_records import read_run
 
 REPORT_FILE = "report.html"
@@ -34,7 +34,7 @@ def report_decomposition(
     film = None
     if video is not None:
         shown = sorted(set(find_landmarks(read.tracks).values()))
-        film = make_film(find_relabelled(folder), shown, video)
+        film = make_film(folder, shown, video)
         if not film.clips:
             warn(film.note)
     return read.make_page(film)

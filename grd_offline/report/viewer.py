@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from grd_offline.errors import DataError
 from grd_offline.formats import Header, Record, as_episode, locate, open_recording
+from grd_offline.formats.relabelled import OBSERVED, STD
 from grd_offline.report.packing import count_bytes, pack_series
 from grd_offline.reward_model import FOLDER as REWARD_FOLDER
 
@@ -23,7 +24,6 @@ MOST_DELIVERIES = 64
 """Of an episode; more are drawn as a curve."""
 CLOSE_UP_BYTES = 120_000
 """For each of the worst, the middle and the best episode, which are shown step by step."""
-OBSERVED, STD = "observed_rewards", "reward_std"
 METRICS_FILE = "metrics.json"
 
 
@@ -70,24 +70,15 @@ def is_decomposition(folder: Path) -> bool:
     return (folder / METRICS_FILE).is_file() and (folder / REWARD_FOLDER).is_dir()
 
 
-def find_relabelled(folder: Path) -> Path:
-    """The relabelled data of a decomposition."""
-    for name in ("relabelled.h5", "relabelled"):
-        if (folder / name).exists():
-            return folder / name
-    raise DataError("holds no relabelled data", file=folder)
-
-
 def read_tracks(
     folder: Path, metrics: Mapping[str, Any], masks: Mapping[str, Any], inputs: Sequence[str]
 ) -> Tracks:
     """The episodes of a decomposition; streams, and keeps what is shown."""
-    source = find_relabelled(folder)
     columns = _find_columns(masks, inputs)
-    with open_recording(source) as recording:
+    with open_recording(folder) as recording:
 
         def load(index: int) -> Track:
-            with locate(source, index):
+            with locate(folder, index):
                 record = recording.load(index)
                 return _make_track(record, recording.header, metrics, columns)
 
