@@ -1,6 +1,6 @@
 """Tables of finished runs of `grd-offline train-online`, from what they left on disk.
 
-python benchmarks/online_results.py benchmarks/results/online/*
+python benchmarks/online_results.py benchmarks/results/online/*/
 """
 
 from __future__ import annotations
