@@ -147,6 +147,12 @@ def _understand(ctx: click.Context, option: click.Parameter, value: Any) -> Any:
     help="With RUN: so many of the episodes act at random instead, 0.25 for a quarter.",
 )
 @click.option(
+    "--switch-every",
+    type=click.IntRange(min=1),
+    metavar="STEPS",
+    help="With RUN: draw who acts anew after so many steps.  [default: once an episode]",
+)
+@click.option(
     "--seed",
     cls=SettingsOption,
     type=click.IntRange(min=0),
@@ -216,6 +222,8 @@ def collect(
       grd-offline collect --env HalfCheetah --policy runs/hc --out expert.h5
       grd-offline collect --env HalfCheetah --policy runs/hc --checkpoints 0:300000 \\
           --random-share 0.25 --out mixed.h5
+      grd-offline collect --env HalfCheetah --policy runs/hc --checkpoints 0:300000 \\
+          --random-share 0.25 --switch-every 50 --out patchwork.h5
       grd-offline collect --env grd/Factored-v0 --keep-true-rewards --out factored.h5
       grd-offline collect --recipe datasets/recipes/halfcheetah-explore.toml --seed 1
     """

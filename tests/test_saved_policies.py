@@ -206,3 +206,43 @@ def test_some_episodes_act_at_random(run_folder: Path) -> None:
         CollectSettings("Factored", policy="explore", random_share=0.5)
     with pytest.raises(DataError, match="random_share: expected a share from 0 to 1, got 2"):
         CollectSettings("Factored", policy=str(run_folder), random_share=2.0)
+
+
+def test_who_acts_is_drawn_anew_within_an_episode(run_folder: Path) -> None:
+    """Four stretches each; what a policy did is told by acting again on what it saw."""
+    settings = {"checkpoints": "last", "random_share": 0.5, "policy_noise": "deterministic"}
+    length = WORLD["length"]
+    stretch = -(-length // 4)
+    header, records = collect_with(run_folder, episodes=20, switch_every=stretch, **settings)
+    assert header.settings["switch_every"] == stretch
+    policies = load_policies(run_folder, "last")
+    seen = set()
+    for record in records:
+        names = set()
+        for start in range(0, length, stretch):
+            part = slice(start, min(start + stretch, length))
+            states, actions = record.observations[""][part], record.actions[""][part]
+            fits = [
+                policy.name
+                for policy in policies
+                if all(
+                    np.array_equal(policy.actor.act_with_noise(state, None), action)
+                    for state, action in zip(states, actions, strict=True)
+                )
+            ]
+            names |= set(fits or ["random"])
+        seen |= names
+        expected = names.pop() if len(names) == 1 else "several"
+        assert record.attributes["policy"] == expected
+    assert seen == {"random", *(policy.name for policy in policies)}
+
+
+def test_switching_needs_policies_and_whole_steps(run_folder: Path) -> None:
+    with pytest.raises(DataError, match="switch_every: expected a trained policy to go with it"):
+        CollectSettings("Factored", policy="random", switch_every=5)
+    with pytest.raises(DataError, match="switch_every: expected a whole number of at least 1"):
+        CollectSettings("Factored", policy=str(run_folder), switch_every=0)
+    _, once = collect_with(run_folder, random_share=0.25)
+    _, rarely = collect_with(run_folder, random_share=0.25, switch_every=10**6)
+    for one, other in zip(once, rarely, strict=True):
+        np.testing.assert_array_equal(one.actions[""], other.actions[""])

@@ -80,40 +80,58 @@ class EpisodeRunner:
         generator = np.random.default_rng(seeds.spawn(1)[0])
         attributes: dict[str, int | float | str] = {"seed": reset_seed}
         try:
-            share = self.settings.random_share
-            if share and generator.random() < share:
-                attributes["policy"] = "random"
-                actions = self._draw_actions("random", generator)
-                played = self._play(actions.astype(self._action_type), reset_seed)
-            elif self._policies:
-                policy = self._policies[generator.integers(len(self._policies))]
-                attributes["policy"] = policy.name
+            if self._policies:
                 actions = np.empty((self.step_limit, *self._action_leaf.shape), np.float32)
-                played = self._play(self._act(policy, actions, generator), reset_seed)
+                played = self._play(self._act(actions, attributes, generator), reset_seed)
             else:
-                actions = self._draw_actions(self.settings.policy, generator)
+                actions = self._draw_actions(self.settings.policy, self.step_limit, generator)
                 # A copy, in the type the environment expects: it may change what it is handed.
                 played = self._play(actions.astype(self._action_type), reset_seed)
             return self._make_record(actions, *played, attributes)
         except DataError as error:
             raise error.at(episode=index) from error.__cause__
 
-    def _draw_actions(self, policy: str, generator: np.random.Generator) -> Array:
+    def _draw_actions(self, policy: str, steps: int, generator: np.random.Generator) -> Array:
         space, leaf = self.environment.action_space, self._action_leaf
         if leaf.categories is None:
             box: Any = space
-            return draw_box_actions(policy, box.low, box.high, self.step_limit, generator)
+            return draw_box_actions(policy, box.low, box.high, steps, generator)
         choices = [
-            start + draw_discrete_actions(policy, count, self.step_limit, generator)
+            start + draw_discrete_actions(policy, count, steps, generator)
             for count, start in zip(leaf.categories, leaf.starts, strict=True)
         ]
-        return np.stack(choices, axis=1).reshape(self.step_limit, *leaf.shape)
+        return np.stack(choices, axis=1).reshape(steps, *leaf.shape)
 
     def _act(
-        self, policy: SavedPolicy, actions: Array, generator: np.random.Generator
+        self,
+        actions: Array,
+        attributes: dict[str, int | float | str],
+        generator: np.random.Generator,
     ) -> Iterator[Array]:
-        """What a policy does, step by step; `actions` is filled with it."""
-        observations = self._observations[0]
+        """What the policies of the run do, step by step; `actions` is filled with it."""
+        share, stretch = self.settings.random_share, self.settings.switch_every or len(actions)
+        for start in range(0, len(actions), stretch):
+            part = actions[start : start + stretch]
+            if share and generator.random() < share:
+                name = "random"
+                part[:] = self._draw_actions("random", len(part), generator)
+                stepwise = iter(part.astype(self._action_type))
+            else:
+                policy = self._policies[generator.integers(len(self._policies))]
+                name = policy.name
+                stepwise = self._follow(policy, self._observations[0][start:], part, generator)
+            if attributes.setdefault("policy", name) != name:
+                attributes["policy"] = "several"
+            yield from stepwise
+
+    def _follow(
+        self,
+        policy: SavedPolicy,
+        observations: Array,
+        actions: Array,
+        generator: np.random.Generator,
+    ) -> Iterator[Array]:
+        """What one of them does, as long as `actions` is."""
         normal = None
         if self.settings.policy_noise == "sampled":
             normal = generator.standard_normal(actions.shape, np.float32)
@@ -230,6 +248,7 @@ class EpisodeRunner:
             "checkpoints": self.settings.checkpoints,
             "policy_noise": self.settings.policy_noise,
             "random_share": self.settings.random_share,
+            "switch_every": self.settings.switch_every,
             "policies": [policy.describe() for policy in self._policies],
         }
 

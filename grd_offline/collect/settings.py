@@ -44,6 +44,8 @@ class CollectSettings:
     """Whether a trained policy acts with the noise that it explored with."""
     random_share: float = 0.0
     """With trained policies: the share of episodes whose actions are random instead."""
+    switch_every: int | None = None
+    """With trained policies: who acts is drawn anew after so many steps. None: once an episode."""
     seed: int = 0
     """Same seed, same data."""
     workers: int = field(default_factory=count_cores)
@@ -83,10 +85,13 @@ class CollectSettings:
             raise DataError(
                 f"expected a share from 0 to 1, got {self.random_share}", field="random_share"
             )
+        if self.switch_every is not None:
+            _check_integer("switch_every", self.switch_every, 1)
         for name, default in (
             ("checkpoints", "best"),
             ("policy_noise", "sampled"),
             ("random_share", 0.0),
+            ("switch_every", None),
         ):
             if self.policy in POLICIES and getattr(self, name) != default:
                 raise DataError(
