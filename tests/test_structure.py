@@ -110,6 +110,8 @@ def test_versions_agree():
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["version"] == grd_offline.__version__
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {project['version']}\n" in citation
     assert f"## {project['version']}" in (ROOT / "CHANGELOG.md").read_text()
 
 
