@@ -13,6 +13,7 @@ import click
 
 from .live import format_share
 from .offline_live import format_share_of
+from .options import NamesType
 from .progress import show_stages
 from .report import leave_report
 from .train_offline import (
@@ -22,7 +23,7 @@ from .train_offline import (
     train,
     training_options,
 )
-from .train_online import NamesType, choose_device
+from .train_online import choose_device
 
 if TYPE_CHECKING:
     from grd_offline.offline.data import OfflineData

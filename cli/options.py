@@ -31,6 +31,29 @@ class Size(Parameter):
         return int(float(match[1]) * _UNITS[match[2]])
 
 
+class NamesType(Parameter):
+    """Names of a fixed set, separated by commas."""
+
+    name = "names"
+
+    def __init__(self, known: tuple[str, ...]) -> None:
+        self.known = known
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        """Split and check."""
+        names = value if isinstance(value, tuple) else tuple(str(value).split(","))
+        for name in names:
+            if name not in self.known:
+                self.fail(f"expected {', '.join(self.known)}, or several with commas, got {name!r}")
+        return names
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """All of them, as click shows choices."""
+        return f"[{'|'.join(self.known)}][,...]"
+
+
 def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """--max-episode-steps and --max-size, for commands that read a dataset."""
     command = click.option(

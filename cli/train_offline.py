@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .collect import Stop, catch_signals, parse_argument
-from .options import Size, make_settings_option
+from .options import NamesType, Size, make_settings_option
 from .report import leave_report
-from .train_online import NamesType, choose_device, count_workers
+from .train_online import choose_device, count_workers
 
 if TYPE_CHECKING:
     from grd_offline.offline.data import OfflineData

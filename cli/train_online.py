@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from .collect import catch_signals, parse_argument
-from .options import make_settings_option
+from .options import NamesType, make_settings_option
 from .report import leave_report
 
 if TYPE_CHECKING:
@@ -30,29 +30,6 @@ def _load_settings() -> OnlineSettings:
 
 
 SettingsOption = make_settings_option(_load_settings)
-
-
-class NamesType(click.ParamType[tuple[str, ...]]):
-    """Names of a fixed set, separated by commas."""
-
-    name = "names"
-
-    def __init__(self, known: tuple[str, ...]) -> None:
-        self.known = known
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, ...]:
-        """Split and check."""
-        names = value if isinstance(value, tuple) else tuple(str(value).split(","))
-        for name in names:
-            if name not in self.known:
-                self.fail(f"expected {', '.join(self.known)}, or several with commas, got {name!r}")
-        return names
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        """All of them, as click shows choices."""
-        return f"[{'|'.join(self.known)}][,...]"
 
 
 @click.command(
