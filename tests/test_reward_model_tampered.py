@@ -244,7 +244,7 @@ def set_range(low, high):
     [
         (set_range(1, 1), "high: expected more than low"),
         (set_range(-1e308, 1e308), "low, high: expected a range"),
-        (set_range(0, 5e-324), "low, high: expected a range"),
+        (set_range(0, 3e-308), "low, high: expected a range"),
         (lambda t: t["columns"].__setitem__(0, -1), "columns: expected 0 to 11"),
         (lambda t: t["columns"].__setitem__(0, 12), "columns: expected 0 to 11"),
         (lambda t: t.update(tables=np.zeros((3, 2, 5000))), "expected at most 4096 features"),
