@@ -182,9 +182,10 @@ class Standing:
 
 def _count_edges(run: Run, member: int) -> float:
     source, place = run.learner.find_source(member)
-    if source.masks is None:
+    masks = source.find_masks()
+    if masks is None:
         return math.nan
-    return mean_known([float(mask[place].float().mean()) for mask in source.masks])
+    return mean_known([float(mask[place].float().mean()) for mask in masks])
 
 
 def summarise(step: int, values: Sequence[float]) -> Point:

@@ -12,7 +12,7 @@ import click
 from .collect import Stop, catch_signals, parse_argument
 from .options import NamesType, Size, make_settings_option
 from .report import leave_report
-from .train_online import choose_device, count_workers
+from .train_online import choose_device, count_workers, tell_stopped_at_once
 
 if TYPE_CHECKING:
     from grd_offline.offline.data import OfflineData
@@ -210,7 +210,10 @@ def train(
             device=device,
         )
         with catch_signals() as stop, show_offline_run(run, files) as standing:
-            run.train(stop.is_set)
+            try:
+                run.train(stop.is_set)
+            except KeyboardInterrupt:
+                tell_stopped_at_once(files.path)
     if alone:
         print_offline_closing(standing)
         if run.fleet is not None:  # else nothing was evaluated

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 from click.core import ParameterSource
@@ -158,6 +158,12 @@ def _begin(options: dict[str, Any]) -> None:
     resolve_environment_id(settings.environment)
     files = RunFolder(folder)
     files.check_free()
+    if settings.warmup >= settings.steps:
+        click.echo(
+            f"warning: nothing will be learned in {settings.steps:,} steps, of which "
+            f"{settings.warmup:,} are warm-up (--warmup)",
+            err=True,
+        )
     with Run(settings, workers=workers, device=device, observers=[files]) as run:
         command = ["grd-offline", *sys.argv[1:]]
         files.create(run, command=command, workers=workers, device=device)
@@ -170,7 +176,8 @@ def _resume(folder: Path, options: dict[str, Any]) -> None:
 
     settings, rest = read_settings(folder)
     device = choose_device(rest["device"] if options["device"] == "auto" else options["device"])
-    workers = count_workers(options["workers"] or rest["workers"])
+    asked = options["workers"]
+    workers = count_workers(rest["workers"] if asked is None else asked)
     files = RunFolder(folder)
     with Run(settings, workers=workers, device=device, observers=[files]) as run:
         for warning in files.resume(run):
@@ -183,15 +190,29 @@ def _train(run: Run, files: RunFolder) -> None:
     from .live import print_closing, show_run
 
     with catch_signals() as stop, show_run(run, files) as standing:
-        run.train(stop.is_set)
-        files.save(run)
+        try:
+            run.train(stop.is_set)
+            files.save(run)
+        except KeyboardInterrupt:
+            tell_stopped_at_once(files.path)
     files.close()
+    if run.restarts:
+        click.echo(
+            f"warning: worker processes died; {run.restarts} unfinished episodes were lost",
+            err=True,
+        )
     print_closing(run, standing)
     leave_report(files.path)
     if stop.is_set():
         click.echo(f"stopped at step {run.step:,}; to go on: {_resume_line(files.path)}")
         raise SystemExit(128 + stop.signal_number)
     click.echo(f"wrote {files.path}: {run.step:,} steps of {len(run.members)} members")
+
+
+def tell_stopped_at_once(folder: Path) -> NoReturn:
+    """A second Ctrl-C: nothing more is written, and what is there stays."""
+    click.echo(f"stopped at once: {folder} holds what was written before", err=True)
+    raise SystemExit(130)
 
 
 def _resume_line(folder: Path) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.errors import DataError, printable
-from grd_offline.storage import replace_file
+from grd_offline.storage import replace_file, storage_errors
 
 Array = NDArray[np.float64]
 Item = TypeVar("Item")
@@ -91,10 +91,7 @@ def read_run(path: Path) -> RunRecord:
     """A run with at least one evaluation."""
     contents = read_about(path, (FORMAT, OFFLINE))
     table = path / "evaluations.csv"
-    try:
-        rows = read_rows(table)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"cannot be read: {error}", file=table) from error
+    rows = read_rows(table)
     if not rows:
         raise DataError("no evaluation yet", file=path)
     missing = {"group", "seed", "member", "mean_return"} - rows[0].keys()
@@ -131,7 +128,7 @@ def write_rows(
     start: bool = False,
 ) -> None:
     """Append to one of a run's tables, or start it; what a row lacks stays empty."""
-    with path.open("w" if start else "a", newline="") as file:
+    with storage_errors(path), path.open("w" if start else "a", newline="") as file:
         writer = csv.DictWriter(file, columns, restval="")
         if start:
             writer.writeheader()
@@ -146,9 +143,12 @@ def write_json(path: Path, contents: Mapping[str, Any]) -> None:
 
 def read_rows(path: Path) -> list[dict[str, str]]:
     """The rows of one of a run's tables; one cut off by a kill is left out."""
-    with path.open(newline="") as file:
-        reader = csv.DictReader(file)
-        return [row for row in reader if None not in row.values() and row.get("step", "").isdigit()]
+    try:
+        with path.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"cannot be read: {error}", file=path) from error
+    return [row for row in rows if None not in row.values() and row.get("step", "").isdigit()]
 
 
 def make_curves(runs: Sequence[RunRecord], metric: str) -> list[Curve]:

@@ -100,7 +100,7 @@ def replace_file(
     what it finds is not what was meant.
     """
     destination = Path(path).resolve()
-    with _storage_errors(path):
+    with storage_errors(path):
         if destination.exists() and not destination.is_file():
             raise OSError(errno.EEXIST, "exists and is not a regular file")
         partial = _partial(destination)
@@ -138,7 +138,7 @@ def replace_folder(
     """
     destination = Path(path).resolve()
     check_folder(path, is_replaceable=is_replaceable)
-    with _storage_errors(path):
+    with storage_errors(path):
         partial = _partial(destination)
         partial.mkdir(exist_ok=True)
         descriptor = _lock(partial, os.O_RDONLY | os.O_DIRECTORY)
@@ -164,7 +164,7 @@ def replace_folder(
 def check_folder(path: str | os.PathLike[str], *, is_replaceable: Callable[[Path], bool]) -> None:
     """Refuse a place that `replace_folder` would refuse, before any work is spent."""
     folder = Path(path).resolve()
-    with _storage_errors(path):
+    with storage_errors(path):
         if not folder.parent.is_dir():
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
         if not os.access(folder.parent, os.W_OK):
@@ -179,7 +179,7 @@ def check_folder(path: str | os.PathLike[str], *, is_replaceable: Callable[[Path
 
 def check_writable(path: Path) -> None:
     """Refuse a place where a folder, and the folders above it, cannot be made or written to."""
-    with _storage_errors(path):
+    with storage_errors(path):
         above = path.resolve()
         while not above.exists():
             above = above.parent
@@ -202,7 +202,8 @@ def create_file(path: Path) -> Iterator[OutputFile]:
 
 
 @contextmanager
-def _storage_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+def storage_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Errors of the file system in this path, in one line that names it."""
     try:
         yield
     except StorageError:

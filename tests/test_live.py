@@ -37,7 +37,10 @@ class FakeRun:
         self.learner = SimpleNamespace(
             updates=0,
             compute_compact=lambda: np.array([[1, 1, 0, 0], [1, 0, 0, 0], [1] * 4, [1] * 4]) > 0,
-            find_source=lambda i: (SimpleNamespace(masks=masks if i < 2 else None), i % 2),
+            find_source=lambda i: (
+                SimpleNamespace(find_masks=lambda: masks if i < 2 else None),
+                i % 2,
+            ),
         )
 
     def status(self):

@@ -267,7 +267,6 @@ def test_policies_see_a_dimension_until_it_was_absent_for_long():
     absent = (np.array([1.0, 0, 0]), np.ones(ACTIONS), np.eye(STATES), np.ones((ACTIONS, STATES)))
     for solver in source.solvers:
         solver.masks = absent
-    source._set_masks()
     learner._absent[:] = 0
     seen = []
     for _ in range(4):
@@ -280,7 +279,6 @@ def test_policies_see_a_dimension_until_it_was_absent_for_long():
     assert not exported[1:].any()
     for solver in source.solvers:
         solver.masks = (np.array([1.0, 0, 1]), *absent[1:])
-    source._set_masks()
     learner.refresh()
     assert learner.mask[0].tolist() == [1, 0, 1]
 
@@ -305,7 +303,7 @@ def test_members_follow_from_settings():
         sets=parse_sets(("lambda_state_reward=0,3e-6", "target_rate=0.01")),
     )
     members = settings.make_members()
-    assert len(members) == 3 * 2 * 2
+    assert len(members) == (1 + 2 + 1) * 2  # only paper has the weight that is varied
     assert len({member.name for member in members}) == len(members)
     kinds = [member.kind for member in members]
     assert kinds == sorted(kinds, key=kinds.index)
@@ -327,6 +325,13 @@ def test_members_follow_from_settings():
         ({"policy_discount": 1.5}, "policy_discount: expected more than 0 and at most 1"),
         ({"sets": {"lambda": (1.0,)}}, "set: expected one of lambda_state_reward"),
         ({"sets": {"target_rate": (2.0,)}}, "target_rate: expected"),
+        ({"sets": {"target_rate": (0.01, 0.01)}}, "target_rate: the same value twice"),
+        ({"sets": {"lambda_self": (0.1,)}}, "lambda_self: expected paper among the fits"),
+        (
+            {"sets": {"lambda_self": (0.1,)}, "methods": ("rrd",), "fits": ("paper",)},
+            "lambda_self: expected grd among the methods",
+        ),
+        ({"centre_rate": float("nan")}, "centre_rate: expected"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(changes, words):
@@ -339,6 +344,75 @@ def test_sets_that_are_not_numbers_are_refused(text):
     with pytest.raises(DataError, match="expected NAME=VALUE"):
         parse_sets((text,))
     assert "lambda_self" in LAMBDAS
+    with pytest.raises(DataError, match="target_rate twice: give all its values at once"):
+        parse_sets(("target_rate=0.1", "target_rate=0.2"))
+
+
+def test_values_that_look_alike_have_names_of_their_own():
+    settings = OnlineSettings("any", sets={"learning_rate": (1e-3, 1.0000001e-3)})
+    groups = [member.group for member in settings.make_members()]
+    assert groups == [
+        "grd-closed-form-learning_rate=0.001",
+        "grd-closed-form-learning_rate=0.0010000001",
+    ]
+
+
+def test_one_infinite_reward_does_not_spoil_the_mean_for_good():
+    learner = make_learner(make_settings(methods=("oracle",), policy_discount=1.0, seeds=1))
+    learner.run_updates(1)
+    before = learner.policy.mean_rewards.clone()
+    rewards = learner.replay.numbers[0, :, 2].clone()
+    learner.replay.numbers[0, :, 2] = torch.inf
+    learner.run_updates(1)
+    assert torch.equal(learner.policy.mean_rewards, before)
+    learner.replay.numbers[0, :, 2] = rewards
+    learner.run_updates(20)
+    assert learner.count_skipped().tolist() == [1]
+
+
+def test_targets_of_td3_wait_for_the_actor():
+    learner = make_learner(make_settings(methods=("oracle",), backbone="td3", seeds=1))
+    moved = []
+    for _ in range(4):
+        before = learner.policy.critic_targets.values.clone()
+        learner.run_updates(1)
+        moved.append(not torch.equal(before, learner.policy.critic_targets.values))
+    assert moved == [True, False, True, False]
+
+
+def test_ircr_stays_between_0_and_1_from_the_first_episode_on():
+    learner = make_learner(make_settings(methods=("ircr",), seeds=1), episodes=0)
+    (source,) = learner.sources
+    episode = make_episode(np.random.default_rng(0), reward=lambda s, a: s[:, 0] - 123.456)
+    learner.add(0, episode)
+    assert set(source.predict(0, episode)) == {0.0}
+
+
+def test_masks_are_those_of_the_reward_that_is_exported():
+    settings = make_settings(methods=("grd",), fits=("paper",), model_rate=0.3, seeds=4)
+    learner = make_learner(settings)
+    (source,) = learner.sources
+    start = source.find_masks().state_to_reward.clone()
+    learner.run_updates(30)
+    masks = source.find_masks()
+    assert not torch.equal(masks.state_to_reward, start)
+    rng = np.random.default_rng(0)
+    states, actions = rng.normal(size=(50, STATES)), rng.uniform(-1, 1, (50, ACTIONS))
+    for place in range(4):
+        function = source.export(place)
+        base = function.predict(states, actions)
+        for dimension in range(STATES):
+            changed = states.copy()
+            changed[:, dimension] += 1.0
+            differs = not np.array_equal(function.predict(changed, actions), base)
+            assert differs <= bool(masks.state_to_reward[place, dimension])
+
+
+def test_a_batch_need_not_be_a_multiple_of_the_sampled_masks():
+    learner = make_learner(make_settings(methods=("grd",), fits=("neural",), batch=13, seeds=1))
+    learner.run_updates(2)
+    assert np.isfinite(learner.export_actors()).all()
+    assert learner.count_skipped().tolist() == [0]
 
 
 def test_ridge_is_the_same_through_rows_and_columns():

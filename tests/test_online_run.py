@@ -14,14 +14,17 @@ import numpy as np
 import point_mass
 import pytest
 import torch
+from click.testing import CliRunner
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from grd_offline import RewardModel
-from grd_offline.errors import DataError
+from grd_offline.cli import cli
+from grd_offline.errors import DataError, StorageError
 from grd_offline.online import run as run_module
 from grd_offline.online.run import Run
 from grd_offline.online.run_folder import RunFolder, read_settings
 from grd_offline.online.settings import METHODS, OnlineSettings
+from grd_offline.run_records import read_rows, write_rows
 
 COMMAND = str(Path(sys.executable).with_name("grd-offline"))
 
@@ -166,6 +169,7 @@ def test_a_dead_worker_is_replaced_and_the_run_goes_on():
     with Run(settings, workers=1) as run:
         run.train(kill_once)
         assert run.step == 800
+        assert run.restarts == 1
         assert np.isfinite(weights_of(run)).all()
     assert killed
 
@@ -333,6 +337,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
         (("--env", "Factored", "--method", "best"), "expected grd"),
         (("--env", "Factored", "--set", "x=1"), "expected one of lambda_state_reward"),
         (("--env", "Factored", "--steps", "0"), "steps: expected a whole number"),
+        (("--env", "Factored", "--seed", "5000000000000000000"), "seeds: expected whole numbers"),
         (("--resume", "nowhere"), "no such folder"),
         (
             ("--resume", "nowhere", "--steps", "5"),
@@ -365,3 +370,35 @@ def test_a_checkpoint_that_does_not_fit_is_refused(tmp_path, kind):
     other = make_settings(steps=100, seeds=2) if kind == "members" else settings
     with Run(other, workers=0) as again, pytest.raises(DataError, match=r"checkpoint\.pt"):
         RunFolder(tmp_path / "run").resume(again)
+
+
+def test_a_run_without_updates_is_told_beforehand(tmp_path):
+    result = run_command(tmp_path, *SMALL, "--steps", "200", "--out", "run")
+    assert "nothing will be learned in 200 steps, of which 300 are warm-up" in result.stderr
+
+
+@pytest.mark.parametrize(("given", "expected"), [((), 3), (("--workers", "0"), 0)])
+def test_a_resumed_run_has_as_many_workers_as_asked(tmp_path, monkeypatch, given, expected):
+    settings = make_settings(environment="Factored")
+    folder = RunFolder(tmp_path / "run")
+    with Run(settings, workers=0) as run:
+        folder.create(run, command=[], workers=3, device="cpu")
+    asked = []
+
+    def refuse(settings, *, workers, **options):
+        asked.append(workers)
+        raise DataError("seen")
+
+    monkeypatch.setattr(run_module, "Run", refuse)
+    result = CliRunner().invoke(cli, ["train-online", "--resume", str(tmp_path / "run"), *given])
+    assert isinstance(result.exception, DataError)
+    assert asked == [expected]
+
+
+def test_a_full_disk_and_a_lost_table_are_told_in_a_line(tmp_path):
+    full = tmp_path / "log.csv"
+    full.symlink_to("/dev/full")
+    with pytest.raises(StorageError, match=r"log\.csv: cannot be written: No space left"):
+        write_rows(full, ("a",), [{"a": "1" * 100}])
+    with pytest.raises(DataError, match=r"lost\.csv: cannot be read"):
+        read_rows(tmp_path / "lost.csv")

@@ -426,6 +426,22 @@ def test_a_worker_that_keeps_dying(mode: str, cause: str) -> None:
             fleet.finish_round()
 
 
+def test_what_a_death_between_rounds_cost_is_known_after_resuming() -> None:
+    with make_fleet(workers=2) as fleet:
+        run_round(fleet, 0)
+        fleet.start_evaluation(0, make_weights(fleet), 3)
+        kill_worker(fleet, 1)
+        fleet.finish_evaluation()
+        state = fleet.state()
+        assert state["lost"].tolist() == [False, False, True, True]
+        expected = run_round(fleet, 1)
+        assert expected.restarted.tolist() == [False, False, True, True]
+    with make_fleet() as fleet:
+        fleet.restore(state)
+        assert_same(expected, run_round(fleet, 1))
+        assert not run_round(fleet, 2).restarted.any()
+
+
 def test_an_evaluation_that_keeps_killing_its_worker() -> None:
     with make_odd("exit", seeds=[1], after=1, workers=1, steps=1) as fleet:
         run_round(fleet, 0)

@@ -28,7 +28,7 @@ from grd_offline.losses import (
     return_loss,
     sparsity_loss,
 )
-from grd_offline.nn import DynamicsNet, GraphMasks, RewardNet, sample_edges
+from grd_offline.nn import DynamicsNet, GraphMasks, Masks, RewardNet, sample_edges
 from grd_offline.online.draws import to_gumbel
 from grd_offline.online.optimiser import Adam
 from grd_offline.online.policy import build_members
@@ -131,7 +131,6 @@ class Generative(Source):
         self._terms = torch.zeros((3, self.size), device=device)
         self.losses = self._terms
         self._terms_of = self._compute_terms
-        self.masks = self.graph.choose()
 
     def _make_graph(self, generator: torch.Generator) -> GraphMasks:
         start, spread = self.settings.mask_start, self.settings.mask_spread
@@ -200,7 +199,8 @@ class Generative(Source):
         mask = _sample(logits.index_select(2, outputs), noise.index_select(3, outputs), dense)
         samples = mask.shape[1]
         if samples > 1:
-            mask = mask.repeat_interleave(steps.actions.shape[1] // samples, 1)
+            batch = steps.actions.shape[1]
+            mask = mask.repeat_interleave(-(-batch // samples), 1)[:, :batch]
         inputs = self._scale_inputs(steps.observations, steps.actions)
         mixture = self.dynamics(inputs, mask, outputs)
         states = self.states
@@ -233,8 +233,10 @@ class Generative(Source):
         if self._normaliser is not None:
             self._normaliser.add(member, episode)
 
+    def find_masks(self) -> Masks:
+        return self.graph.choose()
+
     def refresh(self) -> None:
-        self.masks = self.graph.choose()
         if self._normaliser is not None:
             device = self._mean.device
             scales = self._normaliser.compute_scales()

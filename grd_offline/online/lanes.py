@@ -22,6 +22,7 @@ from grd_offline.errors import DataError
 from grd_offline.policies import draw_box_actions
 
 Array = NDArray[np.float32]
+_MOST_REWARD = float(np.finfo(np.float32).max)
 EVALUATION_STEPS = 24
 """Steps of an evaluation between two looks at whether a round is due."""
 _RESETS, _ROUNDS, _EVALUATIONS = range(3)
@@ -245,7 +246,9 @@ class Lane:
 
     def _check_finite(self, rows: Rows, count: int, episode: int, step: int) -> None:
         named = ("observations", "actions", "next_observations", "rewards")
-        whole = (rows.observations, rows.actions, rows.next_observations, rows.rewards[:, None])
+        # The replay holds rewards in float32.
+        rewards = np.where(np.abs(rows.rewards) > _MOST_REWARD, np.inf, rows.rewards)[:, None]
+        whole = (rows.observations, rows.actions, rows.next_observations, rewards)
         arrays: list[NDArray[Any]] = [array[:count] for array in whole]
         wrong = [(~np.isfinite(array)).any(axis=1) for array in arrays]
         if not any(flags.any() for flags in wrong):

@@ -149,10 +149,11 @@ class Learner:
         find = compact_closure if self.settings.compact == "closure" else compact_one_hop
         wanted = np.ones(self._absent.shape, np.bool_)
         for source in self.sources:
-            if source.masks is None:
+            masks = source.find_masks()
+            if masks is None:
                 continue
-            to_reward = source.masks.state_to_reward.numpy(force=True)
-            to_state = source.masks.state_to_state.numpy(force=True)
+            to_reward = masks.state_to_reward.numpy(force=True)
+            to_state = masks.state_to_state.numpy(force=True)
             for place, member in enumerate(self.members[source.members]):
                 if member.method == "grd":
                     wanted[source.members.start + place] = find(to_reward[place], to_state[place])

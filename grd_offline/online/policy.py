@@ -140,7 +140,8 @@ class Policy:
         """One step of the critics, one of the actor, and the targets follow."""
         losses, surprise = self._value_critics(steps, rewards, mask, uniform[..., : self.actions])
         self.critic_adam.step(losses.flatten())
-        self.mean_rewards.add_(self._centre_rates * torch.nan_to_num(surprise.detach()))
+        surprise = torch.nan_to_num(surprise.detach(), posinf=0.0, neginf=0.0)
+        self.mean_rewards.add_(self._centre_rates * surprise)
         self.losses[0] = losses.detach().mean(1)
         if with_actor:
             noise = uniform[..., self.actions :]
@@ -148,8 +149,9 @@ class Policy:
             self.actor_adam.step(losses)
             self.losses[1] = losses.detach()
         with torch.no_grad():
-            rates = self._target_rates.repeat_interleave(self.critics, 0)
-            self.critic_targets.values.lerp_(self.critic_adam.flat.values, rates)
+            if with_actor:  # TD3's targets wait for the actor
+                rates = self._target_rates.repeat_interleave(self.critics, 0)
+                self.critic_targets.values.lerp_(self.critic_adam.flat.values, rates)
             if self.backbone != "sac" and with_actor:
                 self.actor_targets.values.lerp_(self.actor_adam.flat.values, self._target_rates)
 

@@ -56,7 +56,6 @@ class Quadratic(Source):
         self._constant = torch.zeros((self.size, 1), device=device)
         self._linear = torch.zeros((self.size, inputs, 1), device=device)
         self._products = torch.zeros((self.size, inputs, inputs), device=device)
-        self._set_masks()
 
     def add(self, member: int, episode: FinishedEpisode) -> None:
         self.solvers[member].add(episode)
@@ -70,7 +69,6 @@ class Quadratic(Source):
         self._changed = [False] * self.size
         for member, solution in zip(changed, self._solve(changed), strict=True):
             self._take(member, solution)
-        self._set_masks()
 
     def _solve(self, members: list[int]) -> list[Solution]:
         """Side by side where an accelerator trains meanwhile; on a CPU the cores are busy."""
@@ -85,10 +83,10 @@ class Quadratic(Source):
             sent = torch.from_numpy(np.asarray(value, np.float32))
             target[member].copy_(sent.view(target[member].shape), non_blocking=True)
 
-    def _set_masks(self) -> None:
+    def find_masks(self) -> Masks:
         parts = [solver.masks for solver in self.solvers]
         stacked = [np.stack(edges).astype(np.float32) for edges in zip(*parts, strict=True)]
-        self.masks = Masks(*(torch.from_numpy(edges) for edges in stacked))  # for the host alone
+        return Masks(*(torch.from_numpy(edges) for edges in stacked))
 
     def compute_rewards(self, steps: Steps) -> Tensor:
         inputs = torch.cat([steps.observations, steps.actions], -1)
@@ -107,7 +105,6 @@ class Quadratic(Source):
         for member, (solver, part) in enumerate(zip(self.solvers, state["solvers"], strict=True)):
             solver.load_state(part)
             self._take(member, solver.solution)
-        self._set_masks()
 
 
 class Solution(NamedTuple):

@@ -147,6 +147,8 @@ class Run:
         """Finished; each is `round_steps` steps of every member."""
         self.unfinished = [Unfinished() for _ in self.members]
         self.last_episodes: list[FinishedEpisode | None] = [None] * len(self.members)
+        self.restarts = 0
+        """Unfinished episodes that were lost with the worker processes that ran them."""
         self._evaluating: tuple[int, NDArray[np.float32]] | None = None
         self._is_collecting = False
         self._collected: Round | None = None
@@ -193,7 +195,7 @@ class Run:
                 self._start_round()
             if self._is_learning():
                 self.learner.run_updates(settings.round_updates)
-                if self.has_passed(CHECK_EVERY):
+                if self.has_passed(CHECK_EVERY) or self.rounds == total:
                     self._check_skipped()
             self._evaluate_if_due()
             for observer in self.observers:
@@ -216,6 +218,7 @@ class Run:
         for member in range(len(self.members)):
             if collected.restarted[member]:
                 self.unfinished[member] = Unfinished()
+                self.restarts += 1
             self._take_in(member, collected)
         self.learner.refresh()
 

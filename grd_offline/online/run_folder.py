@@ -37,7 +37,7 @@ from grd_offline.run_records import (
     write_json,
     write_rows,
 )
-from grd_offline.storage import check_writable, replace_file
+from grd_offline.storage import check_writable, replace_file, storage_errors
 from grd_offline.versions import find_versions
 
 LOG_EVERY = 1000
@@ -78,7 +78,8 @@ class RunFolder:
     def create(self, run: Run, *, command: Sequence[str], workers: int, device: str) -> None:
         """Start a new folder; one that has something in it is refused."""
         self.check_free()
-        self.path.mkdir(parents=True, exist_ok=True)
+        with storage_errors(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
         contents = {
             "format": FORMAT,
             "version": VERSION,
@@ -95,7 +96,7 @@ class RunFolder:
         write_json(self.path / "settings.json", contents)
         write_rows(self.path / "log.csv", LOG_COLUMNS, [], start=True)
         write_rows(self.path / "evaluations.csv", EVALUATION_COLUMNS, [], start=True)
-        self._open_board()
+        self._open_board(None)
 
     def resume(self, run: Run) -> list[str]:
         """Go on from the last checkpoint; gives what may keep it from being exact."""
@@ -107,15 +108,15 @@ class RunFolder:
             # What came after the checkpoint comes again.
             kept = [row for row in rows if int(row["step"]) <= run.step]
             write_rows(self.path / name, columns, kept, start=True)
-        self._open_board()
+        self._open_board(run.step + 1)
         return warnings
 
-    def _open_board(self) -> None:
+    def _open_board(self, purge_step: int | None) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             return
-        self._board = SummaryWriter(str(self.path / "tensorboard"))
+        self._board = SummaryWriter(str(self.path / "tensorboard"), purge_step=purge_step)
 
     @property
     def seconds(self) -> float:
@@ -146,10 +147,10 @@ class RunFolder:
         for index, member in enumerate(run.members):
             source, place = run.learner.find_source(index)
             kept["functions"].append(source.export(place))
-            masks = None
-            if source.masks is not None:
+            masks, found = None, source.find_masks()
+            if found is not None:
                 masks = {
-                    name: getattr(source.masks, name)[place].numpy(force=True).astype(int).tolist()
+                    name: getattr(found, name)[place].numpy(force=True).astype(int).tolist()
                     for name in EDGES
                 }
                 self._write_masks(member.name, run.step, masks, kept["compact"][index])

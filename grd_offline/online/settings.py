@@ -48,7 +48,7 @@ class Member:
     def group(self) -> str:
         """All but the seed: members of a group differ by chance alone."""
         parts = [self.method] if self.fit is None else [self.method, self.fit]
-        return "-".join([*parts, *(f"{name}={value:g}" for name, value in self.varied.items())])
+        return "-".join([*parts, *(f"{n}={_name_number(v)}" for n, v in self.varied.items())])
 
     @property
     def name(self) -> str:
@@ -141,11 +141,18 @@ class OnlineSettings:
             _check_range(name, getattr(self, name), 0.0, 1.0)
         _check_range("policy_discount", self.policy_discount, 0.0, 1.0)
         _check_range("target_rate", self.target_rate, 0.0, 1.0)
+        _check_range("centre_rate", self.centre_rate, -1e-300, 1.0)
         for name, values in self.sets.items():
             if name not in SETTABLE:
                 raise DataError(f"expected one of {', '.join(SETTABLE)}, got {name!r}", field="set")
             if not values:
                 raise DataError("expected at least one value", field=name)
+            if len(set(values)) < len(values):
+                raise DataError("the same value twice", field=name)
+            if name in LAMBDAS and not any(m.startswith("grd") for m in self.methods):
+                raise DataError("expected grd among the methods, with fit paper", field=name)
+            if name in LAMBDAS and "paper" not in self.fits:
+                raise DataError("expected paper among the fits: no other has it", field=name)
             for value in values:
                 _check_range(name, value, -1e-300, 1.0)
                 if name == "critic_norm" and value not in (0, 1):
@@ -170,13 +177,15 @@ class OnlineSettings:
             fits = self.fits if method.startswith("grd") else (None,)
             choices += [(method, fit) for fit in fits]
         members = []
-        values = [[(name, value) for value in given] for name, given in self.sets.items()]
-        for (method, fit), chosen in itertools.product(choices, itertools.product(*values)):
-            changes = dict(chosen)
-            varied = {name: value for name, value in chosen if len(self.sets[name]) > 1}
-            for seed in range(self.seed, self.seed + self.seeds):
-                member = replace(base, method=method, fit=fit, seed=seed, varied=varied)
-                members.append(_change(member, changes))
+        for method, fit in choices:
+            # A weight that only one fit has makes no members of others.
+            used = [name for name in self.sets if fit == "paper" or name not in LAMBDAS]
+            values = [[(name, value) for value in self.sets[name]] for name in used]
+            for chosen in itertools.product(*values):
+                varied = {name: value for name, value in chosen if len(self.sets[name]) > 1}
+                for seed in range(self.seed, self.seed + self.seeds):
+                    member = replace(base, method=method, fit=fit, seed=seed, varied=varied)
+                    members.append(_change(member, dict(chosen)))
         order = [member.kind for member in members]
         return sorted(members, key=lambda member: order.index(member.kind))
 
@@ -210,7 +219,7 @@ def _change(member: Member, changes: Mapping[str, float]) -> Member:
 
 def parse_sets(texts: tuple[str, ...]) -> dict[str, tuple[float, ...]]:
     """`NAME=V1,V2,...` as given on the command line."""
-    sets = {}
+    sets: dict[str, tuple[float, ...]] = {}
     for text in texts:
         name, found, values = text.partition("=")
         try:
@@ -219,8 +228,16 @@ def parse_sets(texts: tuple[str, ...]) -> dict[str, tuple[float, ...]]:
             numbers = ()
         if not found or not numbers:
             raise DataError(f"expected NAME=VALUE,VALUE,..., got {text!r}", field="set")
+        if name.strip() in sets:
+            raise DataError(f"{name.strip()} twice: give all its values at once", field="set")
         sets[name.strip()] = numbers
     return sets
+
+
+def _name_number(value: float) -> str:
+    """Short where that is the same number."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)
 
 
 def _check_names(name: str, values: tuple[str, ...], known: tuple[str, ...]) -> None:

@@ -29,8 +29,6 @@ STREAM = 1
 class Source:
     """The reward of some members; this one takes it from the replay as it is."""
 
-    masks: Masks | None = None
-    """The greedy masks (member, ...), where the method has any."""
     losses: Tensor | None = None
     """(term, member) at the last update, for the log."""
     loss_names: tuple[str, ...] = ()
@@ -54,6 +52,10 @@ class Source:
 
     def refresh(self) -> None:
         """Bring up to date what changes from round to round only."""
+
+    def find_masks(self) -> Masks | None:
+        """The greedy masks (member, ...) as they are now, where the method has any."""
+        return None
 
     def predict(self, member: int, episode: FinishedEpisode) -> Array | None:
         """(T,) the member's reward for each step of an episode, None where there is no model."""
@@ -122,7 +124,7 @@ class Ircr(Source):
 
     def predict(self, member: int, episode: FinishedEpisode) -> Array | None:
         lowest, highest = self._range[:, member].tolist()
-        total = float(episode.rewards.sum())
+        total = float(np.float32(episode.rewards.sum()))  # as the range is
         return np.full(len(episode.rewards), (total - lowest) / max(highest - lowest, 1e-8))
 
     def state(self) -> dict[str, Any]:

@@ -121,6 +121,8 @@ class Fleet:
         self._board = Board(self._settings, self._memory)
         self._places = [self._start_of(0) for _ in seeds]
         self._restarted = np.zeros(len(seeds), np.bool_)
+        self._lost = np.zeros(len(seeds), np.bool_)
+        """(member,) its unfinished episode was lost since its last round."""
         self._round: RoundOrder | None = None
         self._evaluation: EvaluationOrder | None = None
         self._results: EvaluationResult | None = None
@@ -220,6 +222,7 @@ class Fleet:
             "steps": np.array([len(place.actions) for place in self._places], np.int64),
             "actions": np.concatenate([place.actions for place in self._places]),
             "observations": np.stack([place.observation for place in self._places]),
+            "lost": self._lost.copy(),
         }
 
     def restore(self, state: Mapping[str, ArrayLike]) -> None:
@@ -227,8 +230,8 @@ class Fleet:
         repeated, and must lead to the same observations."""
         self._check_free()
         self._places = self._read_state(state)
+        self._lost = np.array(state["lost"], np.bool_)
         for worker in self._workers:
-            worker.has_restarted = False
             self._send_places(worker)
         self._wait_for(lambda worker: worker.owes_places)
 
@@ -266,7 +269,7 @@ class Fleet:
 
     def _read_state(self, state: Mapping[str, ArrayLike]) -> list[Place]:
         members = self.members
-        for name in ("seeds", "episodes", "steps", "actions", "observations"):
+        for name in ("seeds", "episodes", "steps", "actions", "observations", "lost"):
             if name not in state:
                 raise DataError("is missing", field=name)
         shapes = {
@@ -275,6 +278,7 @@ class Fleet:
             "steps": (members,),
             "actions": (int(np.sum(state["steps"])), self.action_size),
             "observations": (members, self.observation_size),
+            "lost": (members,),
         }
         arrays = {name: np.asarray(state[name]) for name in shapes}
         for name, shape in shapes.items():
@@ -314,8 +318,8 @@ class Fleet:
             raise reply
         if isinstance(reply, RoundOrder):
             worker.owes_round = False
-            self._restarted[worker.members] = worker.has_restarted
-            worker.has_restarted = False
+            self._restarted[worker.members] = self._lost[worker.members]
+            self._lost[worker.members] = False
             for member in worker.members:
                 self._places[member] = follow(self._places[member], self._board.rows_of(member))
         elif isinstance(reply, EvaluationResult):
@@ -344,7 +348,7 @@ class Fleet:
         worker.end(time.monotonic())
         # One that was still on its way to a place has done nothing there that could be lost.
         if not worker.owes_places:
-            worker.has_restarted = True
+            self._lost[worker.members] = True
             for member in worker.members:
                 self._places[member] = self._start_of(self._places[member].episode + 1)
         worker.start(self._settings, self._memory)
@@ -358,8 +362,9 @@ class Fleet:
 def _check_numbers(seeds: Sequence[int], workers: int, steps: int) -> None:
     if not len(seeds):
         raise DataError("expected at least one", field="seeds")
-    if not all(0 <= seed < 2**63 for seed in seeds):
-        raise DataError("expected whole numbers of at least 0 and less than 2^63", field="seeds")
+    # Networks are seeded with four times as much.
+    if not all(0 <= seed < 2**60 for seed in seeds):
+        raise DataError("expected whole numbers of at least 0 and less than 2^60", field="seeds")
     if workers < 0:
         raise DataError(f"expected at least 0, got {workers}", field="workers")
     if steps < 1:
@@ -378,8 +383,6 @@ class _Debts:
         self.owes_round = self.owes_evaluation = self.owes_places = False
         self.deaths = 0
         """Since it last delivered all that it owed."""
-        self.has_restarted = False
-        """Since its last round."""
 
 
 class _Here(_Debts):
