@@ -158,15 +158,16 @@ def _begin(options: dict[str, Any]) -> None:
     resolve_environment_id(settings.environment)
     files = RunFolder(folder)
     files.check_free()
-    if settings.warmup >= settings.steps:
-        click.echo(
-            f"warning: nothing will be learned in {settings.steps:,} steps, of which "
-            f"{settings.warmup:,} are warm-up (--warmup)",
-            err=True,
-        )
     with Run(settings, workers=workers, device=device, observers=[files]) as run:
         command = ["grd-offline", *sys.argv[1:]]
         files.create(run, command=command, workers=workers, device=device)
+        steps = run.total_rounds * settings.round_steps
+        if settings.warmup > steps:
+            click.echo(
+                f"warning: nothing will be learned in {steps:,} steps: the warm-up alone takes "
+                f"{settings.warmup:,} (--warmup)",
+                err=True,
+            )
         _train(run, files)
 
 
