@@ -128,6 +128,7 @@ def test_going_on_equals_not_having_stopped(tmp_path, overlap, stop, replay):
         folder.create(first, command=[], workers=0, device="cpu")
         first.train(lambda: first.step >= stop)
         folder.save(first)
+        folder.close()
     folder = RunFolder(tmp_path / "run")
     with Run(settings, workers=0, observers=[folder, keeper]) as second:
         assert folder.resume(second) == []
@@ -211,6 +212,7 @@ def test_too_many_bad_updates_stop_the_run_with_a_line(tmp_path, monkeypatch):
         with pytest.raises(DataError, match=r"oracle-seed0: \d+ updates were not finite"):
             run.train(spoil)
         assert run.learner.count_skipped()[[m.method for m in run.members].index("none")] == 0
+        folder.close()
     folder = RunFolder(tmp_path / "run")
     with Run(settings, workers=0, observers=[folder]) as again:
         folder.resume(again)
@@ -360,6 +362,9 @@ def test_a_checkpoint_that_does_not_fit_is_refused(tmp_path, kind):
         folder.create(run, command=[], workers=0, device="cpu")
         run.train()
         folder.save(run)
+        with pytest.raises(DataError, match="run: another process is training in it"):
+            RunFolder(tmp_path / "run").resume(run)
+        folder.close()
     path = tmp_path / "run/checkpoint.pt"
     if kind == "text":
         path.write_text("hello")

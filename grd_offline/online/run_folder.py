@@ -13,8 +13,11 @@ members/NAME/episodes/          step-000010000.csv, ...: reward found and true, 
 
 from __future__ import annotations
 
+import fcntl
+import os
 import time
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -67,6 +70,7 @@ class RunFolder:
         self._last_checkpoint = time.monotonic()
         self._pending: dict[int, dict[str, Any]] = {}
         self._board: Any = None
+        self._let_go: Callable[[], Any] = lambda: None
 
     def check_free(self) -> None:
         """Refuse a folder that has something in it."""
@@ -80,6 +84,7 @@ class RunFolder:
         self.check_free()
         with storage_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
+        self._hold()
         contents = {
             "format": FORMAT,
             "version": VERSION,
@@ -100,6 +105,7 @@ class RunFolder:
 
     def resume(self, run: Run) -> list[str]:
         """Go on from the last checkpoint; gives what may keep it from being exact."""
+        self._hold()
         extra, warnings = load_checkpoint(run, self.path)
         self.best = {str(name): float(value) for name, value in extra["best"].items()}
         self._before = float(extra["seconds"])
@@ -110,6 +116,17 @@ class RunFolder:
             write_rows(self.path / name, columns, kept, start=True)
         self._open_board(run.step + 1)
         return warnings
+
+    def _hold(self) -> None:
+        """Keep others from writing here until `close`, or as long as this object lives."""
+        descriptor = os.open(self.path, os.O_RDONLY)
+        self._let_go = weakref.finalize(self, os.close, descriptor)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DataError("another process is training in it", file=self.path) from None
+        except OSError:
+            self._let_go()  # a file system without locks
 
     def _open_board(self, purge_step: int | None) -> None:
         try:
@@ -299,6 +316,7 @@ class RunFolder:
         """Finish what is being written."""
         if self._board is not None:
             self._board.close()
+        self._let_go()
 
 
 def read_settings(folder: Path) -> tuple[OnlineSettings, dict[str, Any]]:
