@@ -47,10 +47,11 @@ def load_checkpoint(run: Run, folder: Path) -> tuple[dict[str, Any], list[str]]:
     if contents["members"] != names:
         raise DataError(f"expected members {names}, got {contents['members']}", file=path)
     try:
-        run.load_state(_from_plain(contents["run"]))
+        gaps = run.load_state(_from_plain(contents["run"]))
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise DataError(f"does not fit this run: {error}", file=path) from error
-    return _from_plain(contents["extra"]), _find_differences(contents)
+    lost = [f"{gap}; the episode is lost: going on, but not bit for bit" for gap in gaps]
+    return _from_plain(contents["extra"]), _find_differences(contents) + lost
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -171,21 +171,31 @@ class Lane:
         """Close the environment."""
         self._stage.close()
 
-    def go_to(self, place: Place) -> None:
-        """Reach a place by repeating the actions that led there."""
+    def go_to(self, place: Place) -> str | None:
+        """Reach a place by repeating the actions that led there.
+
+        Where they lead elsewhere, says how, and stands before the next episode.
+        """
         self._episode, self._observation = place.episode, None
         if not len(place.actions):
-            return
+            return None
         with self._blaming():
             self._begin_episode()
-            for action in place.actions:
-                self._observation, _, terminated, truncated = self._stage.step(action)
-                if terminated or truncated:
-                    raise DataError(
-                        f"the environment does not repeat itself: the episode ended after "
-                        f"{self._stage.steps} of {len(place.actions)} actions"
-                    )
-            _compare(self._observation, place)
+            gap = self._repeat(place)
+        if gap is None:
+            return None
+        self._episode, self._observation = place.episode + 1, None
+        return (
+            f"member {self._member}, episode {place.episode}: the environment does not repeat "
+            f"itself: {gap}"
+        )
+
+    def _repeat(self, place: Place) -> str | None:
+        for action in place.actions:
+            self._observation, _, terminated, truncated = self._stage.step(action)
+            if terminated or truncated:
+                return f"it ended after {self._stage.steps} of {len(place.actions)} actions"
+        return _compare(self._observation, place)
 
     def run(self, index: int, actor: Actor | None, rows: Rows) -> None:
         """Fill the rows of round `index`; without an actor, with uniformly random actions."""
@@ -268,13 +278,13 @@ class Lane:
         )
 
 
-def _compare(observation: Array | None, place: Place) -> None:
+def _compare(observation: Array | None, place: Place) -> str | None:
     if observation is None or np.array_equal(observation, place.observation):
-        return
+        return None
     at = int(np.flatnonzero(observation != place.observation)[0])
-    raise DataError(
-        f"the environment does not repeat itself: after {len(place.actions)} actions, dimension "
-        f"{at} is {observation[at]}, expected {place.observation[at]}"
+    return (
+        f"after {len(place.actions)} actions, dimension {at} is {observation[at]}, expected "
+        f"{place.observation[at]}"
     )
 
 
@@ -395,7 +405,10 @@ class PlaceOrder(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """The members are where they were told to go."""
+    """The members are where they were told to go, but for those that could not get there."""
+
+    gaps: tuple[str | None, ...]
+    """Why not, one per member of the crew; such a member stands before its next episode."""
 
 
 Order = RoundOrder | EvaluationOrder | PlaceOrder
@@ -431,9 +444,8 @@ class Crew:
             )
             return None
         if isinstance(order, PlaceOrder):
-            for lane, place in zip(self._lanes, order.places, strict=True):
-                lane.go_to(place)
-            return Placed()
+            pairs = zip(self._lanes, order.places, strict=True)
+            return Placed(tuple(lane.go_to(place) for lane, place in pairs))
         self._run_round(order)
         return order
 

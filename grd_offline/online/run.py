@@ -325,8 +325,8 @@ class Run:
             "learner": self.learner.save_state(),
         }
 
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from what `state` gave."""
+    def load_state(self, state: dict[str, Any]) -> list[str]:
+        """Go on from what `state` gave; says which unfinished episodes could not be reached."""
         self.rounds = int(state["rounds"])
         if state["collected"] is not None:
             self._collected = Round(**state["collected"])
@@ -336,5 +336,5 @@ class Run:
             None if episode is None else FinishedEpisode(**episode)
             for episode in state["last_episodes"]
         ]
-        self.fleet.restore(state["fleet"])
         self.learner.load_state(state["learner"])
+        return self.fleet.restore(state["fleet"])

@@ -123,6 +123,8 @@ class Fleet:
         self._restarted = np.zeros(len(seeds), np.bool_)
         self._lost = np.zeros(len(seeds), np.bool_)
         """(member,) its unfinished episode was lost since its last round."""
+        self._gaps: list[str] = []
+        """Why members could not go back to where they were."""
         self._round: RoundOrder | None = None
         self._evaluation: EvaluationOrder | None = None
         self._results: EvaluationResult | None = None
@@ -225,15 +227,17 @@ class Fleet:
             "lost": self._lost.copy(),
         }
 
-    def restore(self, state: Mapping[str, ArrayLike]) -> None:
+    def restore(self, state: Mapping[str, ArrayLike]) -> list[str]:
         """Go to where `state` was taken, exactly: the actions of the unfinished episodes are
-        repeated, and must lead to the same observations."""
+        repeated. Where they do not lead to the same observations, the episode is lost; says so."""
         self._check_free()
+        self._gaps = []
         self._places = self._read_state(state)
         self._lost = np.array(state["lost"], np.bool_)
         for worker in self._workers:
             self._send_places(worker)
         self._wait_for(lambda worker: worker.owes_places)
+        return self._gaps
 
     def close(self) -> None:
         """End the workers; what they were doing is lost."""
@@ -329,9 +333,18 @@ class Fleet:
             self._results.lengths[worker.members] = reply.lengths
         else:
             worker.owes_places = False
+            for member, gap in zip(worker.members, reply.gaps, strict=True):
+                if gap is not None:
+                    self._gaps.append(gap)
+                    self._lose(member)
         # Not before all is delivered: an evaluation may be what kills the worker between rounds.
         if not (worker.owes_round or worker.owes_evaluation or worker.owes_places):
             worker.deaths = 0
+
+    def _lose(self, member: int) -> None:
+        """Its unfinished episode is gone: it stands before the next."""
+        self._lost[member] = True
+        self._places[member] = self._start_of(self._places[member].episode + 1)
 
     def _replace(self, worker: _Worker | _Here, cause: str) -> None:
         """Another process for the members of one that died; their unfinished episodes are lost.
@@ -348,9 +361,8 @@ class Fleet:
         worker.end(time.monotonic())
         # One that was still on its way to a place has done nothing there that could be lost.
         if not worker.owes_places:
-            self._lost[worker.members] = True
             for member in worker.members:
-                self._places[member] = self._start_of(self._places[member].episode + 1)
+                self._lose(member)
         worker.start(self._settings, self._memory)
         self._send_places(worker)
         if worker.owes_round and self._round is not None:
