@@ -82,6 +82,7 @@ class Standing:
         self._latest = (time.monotonic(), self.step, self.updates)
         self._samples = deque([self._latest])
         self._next_look = time.monotonic()
+        self._is_evaluating = False
 
     def _read_curves(self) -> None:
         """What was evaluated before a resumed run was stopped."""
@@ -98,15 +99,19 @@ class Standing:
     def on_round(self, run: Run) -> None:
         """Note how far the run is; now and then look at its members."""
         self._sample()
-        if time.monotonic() >= self._next_look and self.is_learning:
+        # While an evaluation is under way, what was seen at its start belongs to it.
+        is_due = time.monotonic() >= self._next_look and not self._is_evaluating
+        if is_due and self.is_learning:
             self.look(run)
 
     def on_evaluation_start(self, run: Run) -> None:
         """See what belongs to the evaluation."""
+        self._is_evaluating = True
         self.look(run)
 
     def on_evaluation(self, run: Run, evaluation: Evaluation) -> None:
         """Take in how every group did."""
+        self._is_evaluating = False
         means = evaluation.returns.mean(1).tolist()
         for group in self.groups:
             values = [means[member] for member in group.members]

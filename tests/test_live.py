@@ -136,6 +136,11 @@ def test_members_are_looked_at_now_and_then(clock, files):
     for _ in range(100):
         advance(run, clock, seen, seconds=0.1)
     assert run.looks <= 6
+    seen.on_evaluation_start(run)
+    looks = run.looks
+    for _ in range(100):
+        advance(run, clock, seen, seconds=0.1)
+    assert run.looks == looks  # what was seen belongs to the evaluation until that is told
 
 
 def test_a_resumed_run_shows_what_came_before(files):

@@ -229,12 +229,14 @@ class Learner:
         return self.policy.export_actors(self.mask)
 
     def count_skipped(self) -> NDArray[np.int64]:
-        """(member,) updates left out because they were not finite, of policies and sources."""
+        """(member,) updates left out because they were not finite: of critics, actor or source,
+        whichever left out the most."""
         policy = self.policy
         critics = policy.critic_adam.skipped.view(len(self.members), -1).amax(1)
-        total = critics + policy.actor_adam.skipped.squeeze(1)
-        total = total + torch.cat([source.skipped for source in self.sources])
-        return total.numpy(force=True).astype(np.int64)
+        actors = policy.actor_adam.skipped.squeeze(1)
+        sources = torch.cat([source.skipped for source in self.sources])
+        worst = torch.stack([critics, actors, sources]).amax(0)
+        return worst.numpy(force=True).astype(np.int64)
 
     def state(self) -> dict[str, Any]:
         """Networks, optimisers and counters: what an update changes."""
