@@ -137,7 +137,7 @@ class Policy:
         *,
         with_actor: bool = True,
     ) -> None:
-        """One step of the critics, one of the actor, and the targets follow."""
+        """One step of the critics; with the actor's, which TD3 delays, the targets follow."""
         losses, surprise = self._value_critics(steps, rewards, mask, uniform[..., : self.actions])
         self.critic_adam.step(losses.flatten())
         surprise = torch.nan_to_num(surprise.detach(), posinf=0.0, neginf=0.0)
@@ -148,12 +148,14 @@ class Policy:
             losses = self._value_actors(steps.observations, mask, noise)
             self.actor_adam.step(losses)
             self.losses[1] = losses.detach()
-        with torch.no_grad():
-            if with_actor:  # TD3's targets wait for the actor
-                rates = self._target_rates.repeat_interleave(self.critics, 0)
-                self.critic_targets.values.lerp_(self.critic_adam.flat.values, rates)
-            if self.backbone != "sac" and with_actor:
-                self.actor_targets.values.lerp_(self.actor_adam.flat.values, self._target_rates)
+            self._follow()
+
+    @torch.no_grad()
+    def _follow(self) -> None:
+        rates = self._target_rates.repeat_interleave(self.critics, 0)
+        self.critic_targets.values.lerp_(self.critic_adam.flat.values, rates)
+        if self.backbone != "sac":
+            self.actor_targets.values.lerp_(self.actor_adam.flat.values, self._target_rates)
 
     def compile(self, backend: str) -> None:
         """Fuse what lies between the matrix products; for devices where that pays."""
