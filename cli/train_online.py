@@ -199,7 +199,8 @@ def _train(run: Run, files: RunFolder) -> None:
     files.close()
     if run.restarts:
         click.echo(
-            f"warning: worker processes died; {run.restarts} unfinished episodes were lost",
+            f"warning: unfinished episodes lost: {run.restarts} (a worker process died, or the "
+            "environment does not repeat itself)",
             err=True,
         )
     print_closing(run, standing)

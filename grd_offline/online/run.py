@@ -148,7 +148,7 @@ class Run:
         self.unfinished = [Unfinished() for _ in self.members]
         self.last_episodes: list[FinishedEpisode | None] = [None] * len(self.members)
         self.restarts = 0
-        """Unfinished episodes that were lost with the worker processes that ran them."""
+        """Unfinished episodes that were lost: a worker died, or they could not be resumed."""
         self._evaluating: tuple[int, NDArray[np.float32]] | None = None
         self._is_collecting = False
         self._collected: Round | None = None
