@@ -226,6 +226,22 @@ def _partial(destination: Path) -> Path:
     return destination.with_name(f".{destination.name}.partial")
 
 
+def lock_folder(path: Path) -> int:
+    """Hold a folder against others that do the same; gives a descriptor, whose closing ends it.
+
+    BlockingIOError where another holds it. On a file system without locks nothing is held.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise
+    except OSError:
+        pass
+    return descriptor
+
+
 def _lock(partial: Path, flags: int) -> int:
     while True:
         descriptor = os.open(partial, flags, 0o666)

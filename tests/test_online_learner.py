@@ -332,6 +332,7 @@ def test_members_follow_from_settings():
             "lambda_self: expected grd among the methods",
         ),
         ({"centre_rate": float("nan")}, "centre_rate: expected"),
+        ({"sets": {"learning_rate": (0.0,)}}, "learning_rate: expected more than 0"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(changes, words):

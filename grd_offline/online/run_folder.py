@@ -13,7 +13,6 @@ members/NAME/episodes/          step-000010000.csv, ...: reward found and true, 
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 import weakref
@@ -40,7 +39,7 @@ from grd_offline.run_records import (
     write_json,
     write_rows,
 )
-from grd_offline.storage import check_writable, replace_file, storage_errors
+from grd_offline.storage import check_writable, lock_folder, replace_file, storage_errors
 from grd_offline.versions import find_versions
 
 LOG_EVERY = 1000
@@ -119,14 +118,11 @@ class RunFolder:
 
     def _hold(self) -> None:
         """Keep others from writing here until `close`, or as long as this object lives."""
-        descriptor = os.open(self.path, os.O_RDONLY)
-        self._let_go = weakref.finalize(self, os.close, descriptor)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            descriptor = lock_folder(self.path)
         except BlockingIOError:
             raise DataError("another process is training in it", file=self.path) from None
-        except OSError:
-            self._let_go()  # a file system without locks
+        self._let_go = weakref.finalize(self, os.close, descriptor)
 
     def _open_board(self, purge_step: int | None) -> None:
         try:

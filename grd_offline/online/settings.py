@@ -137,11 +137,8 @@ class OnlineSettings:
             _check_number(name, getattr(self, name), lowest=1)
         for name in ("seed", "warmup", "compact_patience"):
             _check_number(name, getattr(self, name), lowest=0)
-        for name in ("learning_rate", "model_rate"):
-            _check_range(name, getattr(self, name), 0.0, 1.0)
-        _check_range("policy_discount", self.policy_discount, 0.0, 1.0)
-        _check_range("target_rate", self.target_rate, 0.0, 1.0)
-        _check_range("centre_rate", self.centre_rate, -1e-300, 1.0)
+        for name in (*_ABOVE_ZERO, "centre_rate"):
+            _check_share(name, getattr(self, name))
         for name, values in self.sets.items():
             if name not in SETTABLE:
                 raise DataError(f"expected one of {', '.join(SETTABLE)}, got {name!r}", field="set")
@@ -154,7 +151,7 @@ class OnlineSettings:
             if name in LAMBDAS and "paper" not in self.fits:
                 raise DataError("expected paper among the fits: no other has it", field=name)
             for value in values:
-                _check_range(name, value, -1e-300, 1.0)
+                _check_share(name, value)
                 if name == "critic_norm" and value not in (0, 1):
                     raise DataError(f"expected 0 or 1, got {value!r}", field=name)
 
@@ -195,15 +192,8 @@ class OnlineSettings:
         return {name: list(v) if isinstance(v, tuple) else v for name, v in plain.items()}
 
 
-SETTABLE = (
-    *LAMBDAS,
-    "learning_rate",
-    "model_rate",
-    "policy_discount",
-    "target_rate",
-    "centre_rate",
-    "critic_norm",
-)
+_ABOVE_ZERO = ("learning_rate", "model_rate", "policy_discount", "target_rate")
+SETTABLE = (*LAMBDAS, *_ABOVE_ZERO, "centre_rate", "critic_norm")
 
 
 def _change(member: Member, changes: Mapping[str, float]) -> Member:
@@ -255,9 +245,8 @@ def _check_number(name: str, value: object, lowest: int) -> None:
         raise DataError(f"expected a whole number of at least {lowest}, got {value!r}", field=name)
 
 
-def _check_range(name: str, value: float, above: float, highest: float) -> None:
-    if not above < value <= highest:
-        raise DataError(
-            f"expected more than {max(above, 0):g} and at most {highest:g}, got {value!r}",
-            field=name,
-        )
+def _check_share(name: str, value: float) -> None:
+    if name in _ABOVE_ZERO and not 0 < value <= 1:
+        raise DataError(f"expected more than 0 and at most 1, got {value!r}", field=name)
+    if not 0 <= value <= 1:
+        raise DataError(f"expected at least 0 and at most 1, got {value!r}", field=name)
