@@ -43,12 +43,13 @@ class OfflineStanding:
             Group(name, [i for i, member in enumerate(run.members) if member.group == name])
             for name in run.settings.rewards
         ]
-        self._samples = deque([(time.monotonic(), run.step)])
+        self._samples: deque[tuple[float, int]] = deque()
 
     def on_progress(self, run: OfflineRun) -> None:
         """Note how far the run is."""
         now, samples = time.monotonic(), self._samples
-        if now - samples[-1][0] >= SAMPLE_SECONDS:
+        # The first updates, in which kernels are compiled, tell nothing of the speed.
+        if not samples or now - samples[-1][0] >= SAMPLE_SECONDS:
             samples.append((now, run.step))
             while now - samples[0][0] > RATE_SECONDS and len(samples) > 2:
                 samples.popleft()
@@ -64,9 +65,9 @@ class OfflineStanding:
 
     def describe_speed(self) -> str:
         """How fast, and how long it will take."""
-        (begin, first), (end, last) = self._samples[0], self._samples[-1]
-        if last == first:
+        if len(self._samples) < 2:
             return "measuring speed"
+        (begin, first), (end, last) = self._samples[0], self._samples[-1]
         rate = (last - first) / (end - begin)
         left = format_seconds((self.total - last) / rate)
         return f"{rate:,.0f} updates/s, {left} left"

@@ -81,6 +81,7 @@ class Standing:
         self._read_curves()
         self._latest = (time.monotonic(), self.step, self.updates)
         self._samples = deque([self._latest])
+        self._updates_before = self.updates
         self._next_look = time.monotonic()
         self._is_evaluating = False
 
@@ -120,9 +121,9 @@ class Standing:
     def _sample(self) -> None:
         before, self._latest = self._latest, (time.monotonic(), self.step, self.updates)
         samples = self._samples
-        if self.updates and not before[2]:
-            # The warm-up says nothing of the speed of learning.
-            self._samples = deque([before, self._latest])
+        if before[2] == self._updates_before < self.updates:
+            # Warm-up and first updates, in which kernels are compiled, tell nothing of the speed.
+            self._samples = deque([self._latest])
         elif self._latest[0] - samples[-1][0] >= SAMPLE_SECONDS:
             samples.append(self._latest)
             while self._latest[0] - samples[0][0] > RATE_SECONDS and len(samples) > 2:

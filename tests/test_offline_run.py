@@ -451,6 +451,17 @@ def test_the_panel_shows_every_source():
         assert len(group.curve) == 2
 
 
+def test_time_left_does_not_count_what_comes_before_the_first_updates(monkeypatch):
+    clock = SimpleNamespace(monotonic=iter([100.0, 110.0, 120.0]).__next__)
+    monkeypatch.setattr(offline_live, "time", clock)
+    run = SimpleNamespace(settings=make_settings(updates=1000), members=[], fleet=None, step=0)
+    standing = offline_live.OfflineStanding(run, OfflineFolder(Path("runs/x")))
+    assert standing.describe_speed() == "measuring speed"
+    for run.step in (20, 40, 60):
+        standing.on_progress(run)
+    assert standing.describe_speed() == "2 updates/s, 7 min 50 s left"
+
+
 def test_episodes_of_another_horizon_are_told(capsys):
     command = importlib.import_module("grd_offline.cli.judge")
     data = SimpleNamespace(episodes=EPISODES)
