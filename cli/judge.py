@@ -85,7 +85,13 @@ def judge(
     """
     from grd_offline.errors import DataError
     from grd_offline.offline.data import load_data
-    from grd_offline.offline.judge import Scores, check_names, find_references, judge_sources
+    from grd_offline.offline.judge import (
+        Scores,
+        check_names,
+        find_references,
+        find_unsteady,
+        judge_sources,
+    )
     from grd_offline.offline.run import check_environment
     from grd_offline.offline.run_folder import OfflineFolder
     from grd_offline.offline.settings import OfflineSettings
@@ -123,8 +129,11 @@ def judge(
     )
     if scores.means:
         verdicts = judge_sources(settings, scores.compute(), data, found)
-        _write(folder, file, data, settings, found, verdicts, fit=fit, stopped=stop.is_set())
+        unsteady = find_unsteady(settings, scores, data.behaviour_return)
+        about = {"unsteady_seeds": unsteady, "fit": fit, "stopped": stop.is_set()}
+        _write(folder, file, data, settings, found, verdicts, about)
         _print_table(verdicts, data, settings, evaluations=len(scores.means))
+        _tell_unsteady(unsteady, settings.seeds)
         leave_report(folder)
         click.echo(f"wrote {folder}: judge.json, judge.csv, run/")
     else:
@@ -187,9 +196,7 @@ def _write(
     settings: OfflineSettings,
     found: dict[str, Found],
     verdicts: list[Verdict],
-    *,
-    fit: str,
-    stopped: bool,
+    about: dict[str, Any],
 ) -> None:
     from grd_offline.offline.judge import LAST
     from grd_offline.run_records import write_json
@@ -206,10 +213,9 @@ def _write(
             "data": describe_data(file, data),
             "data_mean_return": data.behaviour_return,
             "score": f"mean of the last {LAST} evaluations",
-            "stopped": stopped,
+            **about,
             "verdicts": rows,
             "sources": {name: one.about for name, one in found.items()},
-            "fit": fit,
             "settings": settings.to_json(),
             "versions": find_versions(),
         },
@@ -257,6 +263,18 @@ def _print_table(
     if "true" in data.rewards:
         words += ", above which gain begins; Pearson: with the true rewards, per step"
     console.print(words, style="dim")
+
+
+def _tell_unsteady(unsteady: dict[str, list[int]], seeds: int) -> None:
+    if not unsteady:
+        return
+    told = ", ".join(f"{len(lost)} of {seeds} of {name}" for name, lost in unsteady.items())
+    click.echo(
+        f"unsteady seeds: {told}. They end with less than two thirds of what their best "
+        "evaluation had gained over the data, whatever the rewards: look at the curves before "
+        "you trust the means, and take more seeds",
+        err=True,
+    )
 
 
 def _default_folder(file: str) -> Path:

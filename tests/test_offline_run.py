@@ -26,7 +26,7 @@ from grd_offline.errors import DataError, StorageError
 from grd_offline.figures import draw_run
 from grd_offline.formats import Header, Leaf, Record, write_dataset
 from grd_offline.offline.data import load_data
-from grd_offline.offline.judge import Found, Scores, find_rewards, judge_sources
+from grd_offline.offline.judge import Found, Scores, find_rewards, find_unsteady, judge_sources
 from grd_offline.offline.run import Checkpoint, OfflineRun
 from grd_offline.offline.run_folder import OfflineFolder
 from grd_offline.offline.settings import ALGORITHMS, OfflineSettings
@@ -406,6 +406,19 @@ def test_shares_of_what_the_truth_reaches(tmp_path):
     assert true.share_of_gain == 1.0
     good = judge_sources(settings, np.array([10.0, 10.0, 4.0, 6.0]), data, found)
     assert good[1].share_of_true == 0.5
+
+
+def test_seeds_that_lose_what_they_had_gained_are_told(capsys):
+    settings, scores = make_settings(rewards=("true", "other"), seed=7), Scores()
+    #       best 110; true: steady, lost; other: never better than the data, nearly lost
+    for returns in ([110, 110, 9, 110], [90, 90, 8, 90], [80, 60, 7, 78], [80, 30, 6, 70]):
+        found = np.array(returns, float)[:, None]
+        scores.on_checkpoint(None, Checkpoint(1, np.zeros(1), found, np.ones((4, 1), int)))
+        unsteady = find_unsteady(settings, scores, 10.0)
+    assert unsteady == {"true": [8]}
+    assert find_unsteady(settings, scores, None) == {}
+    importlib.import_module("grd_offline.cli.judge")._tell_unsteady(unsteady, 2)
+    assert capsys.readouterr().err.startswith("unsteady seeds: 1 of 2 of true. They end")
 
 
 def test_ctrl_c_keeps_what_there_is(factored, tmp_path):

@@ -29,6 +29,8 @@ METHODS = (*DECOMPOSITIONS, NEXT_STATE)
 REFERENCES = ("true", "observed")
 LAST = 3
 """A score is the mean of so many last evaluations: choosing the best would need the truth."""
+STEADY = 2 / 3
+"""A seed that ends with less than this share of what it had gained at its best is unsteady."""
 Progress = Callable[[str, float], None]
 
 
@@ -116,6 +118,25 @@ class Scores:
         """(member,) mean of the last few evaluations."""
         mean: NDArray[np.float64] = np.stack(self.means[-LAST:]).mean(0)
         return mean
+
+
+def find_unsteady(
+    settings: OfflineSettings, scores: Scores, behaviour: float | None
+) -> dict[str, list[int]]:
+    """Seeds of each source whose policy was much better once than it is in the end.
+
+    Gains are counted from the mean return of the data. Offline algorithms lose policies again with
+    any rewards, the true ones too: a mean over such seeds says little about the rewards.
+    """
+    if behaviour is None or len(scores.means) <= LAST:
+        return {}
+    best, final = np.stack(scores.means).max(0) - behaviour, scores.compute() - behaviour
+    lost = (best > 0) & (final < STEADY * best)
+    found: dict[str, list[int]] = {}
+    for member, is_lost in zip(settings.make_members(), lost, strict=True):
+        if is_lost:
+            found.setdefault(member.source, []).append(member.seed)
+    return found
 
 
 @dataclass(frozen=True)
