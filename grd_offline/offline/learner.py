@@ -7,6 +7,7 @@ update is recorded as a graph and replayed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,10 @@ from grd_offline.errors import DataError
 from grd_offline.offline.agents import AGENTS, Batch
 from grd_offline.offline.data import Array, Transitions
 from grd_offline.offline.settings import OfflineMember, OfflineSettings
+from grd_offline.online.capture import record
 from grd_offline.online.draws import Uniform, to_index
 
 STREAM = 1
-WARM_UPS = 3
-"""Updates before one is recorded: kernels are chosen and memory is reserved in them."""
 _FLOOR = 1e-3
 """Added to the standard deviation of each observation (TD3+BC)."""
 
@@ -85,7 +85,8 @@ class OfflineLearner:
             with_actor = self.agent.moves_actor(self.updates)
             if self._capture:
                 if with_actor not in self._graphs:
-                    self._graphs[with_actor] = self._record(with_actor)
+                    tensors = [self.counter, *self.agent.tensors()]
+                    self._graphs[with_actor] = record(partial(self._update, with_actor), tensors)
                 self._graphs[with_actor]()
             else:
                 self._update(with_actor)
@@ -115,23 +116,6 @@ class OfflineLearner:
         """Fuse what lies between matrix products; `backend` is one of torch.compile's."""
         self._draw = torch.compile(self._draw_batch, dynamic=False, backend=backend)
         self.agent.compile(backend)
-
-    def _record(self, with_actor: bool) -> Callable[[], None]:
-        """Record an update; what is done on the way is undone."""
-        tensors = [self.counter, *self.agent.tensors()]
-        kept = [tensor.clone() for tensor in tensors]
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(WARM_UPS):
-                self._update(with_actor)
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self._update(with_actor)
-        for tensor, copy in zip(tensors, kept, strict=True):
-            tensor.copy_(copy)
-        return graph.replay
 
     @torch.no_grad()
     def export_actors(self) -> NDArray[np.float32]:

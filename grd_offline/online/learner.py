@@ -7,7 +7,8 @@ graph and replayed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from grd_offline.graph import compact_closure, compact_one_hop
 from grd_offline.losses import SparsityWeights
+from grd_offline.online.capture import record
 from grd_offline.online.draws import Uniform
 from grd_offline.online.generative import NEURAL, PAPER, Generative
 from grd_offline.online.policy import Policy
@@ -206,23 +208,9 @@ class Learner:
         if key not in self._graphs:
             if key[1] not in (longest for _, longest in self._graphs):
                 self._graphs.clear()
-            self._graphs[key] = self._record(with_actor)
+            tensors = list(_find_tensors(self.state()))
+            self._graphs[key] = record(partial(self._update, with_actor), tensors)
         return self._graphs[key]
-
-    def _record(self, with_actor: bool) -> Callable[[], None]:
-        """Record an update; what is done on the way is undone."""
-        kept = _copy_tensors(self.state())
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(3):
-                self._update(with_actor)
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self._update(with_actor)
-        _restore_tensors(self.state(), kept)
-        return graph.replay
 
     def export_actors(self) -> NDArray[np.float32]:
         """(member, number) weights for `grd_offline.actors`, masks worked in."""
@@ -268,22 +256,10 @@ class Learner:
         self.replay.load_state(state["replay"])
 
 
-def _copy_tensors(state: Any) -> Any:
+def _find_tensors(state: Any) -> Iterator[Tensor]:
+    """Those in nested dictionaries and lists."""
     if isinstance(state, Tensor):
-        return state.clone()
-    if isinstance(state, dict):
-        return {name: _copy_tensors(part) for name, part in state.items()}
-    if isinstance(state, list | tuple):
-        return [_copy_tensors(part) for part in state]
-    return None
-
-
-def _restore_tensors(state: Any, kept: Any) -> None:
-    if isinstance(state, Tensor):
-        state.copy_(kept)
-    elif isinstance(state, dict):
-        for name, part in state.items():
-            _restore_tensors(part, kept[name])
-    elif isinstance(state, list | tuple):
-        for part, copy in zip(state, kept, strict=True):
-            _restore_tensors(part, copy)
+        yield state
+    elif isinstance(state, dict | list | tuple):
+        for part in state.values() if isinstance(state, dict) else state:
+            yield from _find_tensors(part)

@@ -1,0 +1,44 @@
+"""Updates compiled, recorded as CUDA graphs and replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+WARM_UPS = 3
+"""Updates before one is recorded: kernels are chosen and memory is reserved in them."""
+MOST_SIZES = 256
+"""For which one function may be compiled."""
+
+
+def record(update: Callable[[], None], tensors: Sequence[Tensor]) -> Callable[[], None]:
+    """Record `update`; what is done to `tensors` on the way, all that it changes, is undone."""
+    kept = [tensor.clone() for tensor in tensors]
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    graph = torch.cuda.CUDAGraph()
+    with compiling_every_size():
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UPS):
+                update()
+        torch.cuda.current_stream().wait_stream(stream)
+        with torch.cuda.graph(graph):
+            update()
+    for tensor, copy in zip(tensors, kept, strict=True):
+        tensor.copy_(copy)
+    return graph.replay
+
+
+@contextmanager
+def compiling_every_size() -> Iterator[None]:
+    """Compile for each new size of the inputs.
+
+    Torch stops after eight, counted over all runs of a process, and goes on uncompiled.
+    """
+    import torch._dynamo.config as config
+
+    with config.patch(recompile_limit=MOST_SIZES):
+        yield
