@@ -1,0 +1,89 @@
+"""Is a mean of the actor's last steps a better policy than the last one?
+
+    python benchmarks/research/offline_averages.py medium.h5 HalfCheetah-v5 --algorithm iql \
+        --seeds 20 --device cuda --workers 16
+
+Trains on the true rewards; every evaluation tries several means of each actor's weights: over
+a share of its steps so far (the weight of step k of n is about (k / n) ** (1 / share)).
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+import torch
+
+from grd_offline.offline.data import load_data
+from grd_offline.offline.run import OfflineRun
+from grd_offline.offline.settings import ALGORITHMS, OfflineSettings
+
+SHARES = (0.0, 0.01, 0.02, 0.05, 0.1)
+EVERY = 10
+"""Updates between two looks at the actor."""
+
+
+class Averages:
+    def __init__(self, values: torch.Tensor) -> None:
+        self.values = values
+        self.means = {share: values.clone() for share in SHARES}
+
+    def follow(self, update: int) -> None:
+        for share, mean in self.means.items():
+            mean.lerp_(self.values, min(1.0, EVERY / max(share * update, EVERY)))
+
+    def evaluate(self, run: OfflineRun) -> dict[float, np.ndarray]:
+        """(member, episode) returns of each."""
+        kept, found = self.values.clone(), {}
+        for share, mean in self.means.items():
+            self.values.copy_(mean)
+            run.fleet.start_evaluation(
+                run.step, run.learner.export_actors(), run.settings.eval_episodes
+            )
+            found[share] = run.fleet.finish_evaluation().returns
+        self.values.copy_(kept)
+        return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("file")
+    parser.add_argument("environment")
+    parser.add_argument("--algorithm", choices=ALGORITHMS, default="iql")
+    parser.add_argument("--updates", type=int, default=100_000)
+    parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--workers", type=int, default=0)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    data = load_data(options.file)
+    settings = OfflineSettings(
+        ("true",), options.environment, options.algorithm, seeds=options.seeds,
+        seed=options.seed, updates=options.updates,
+    )  # fmt: skip
+    with OfflineRun(
+        settings,
+        data.episodes,
+        {"true": data.find("true")},
+        workers=options.workers,
+        device=options.device,
+    ) as run:
+        averages = Averages(run.learner.agent.actor_adam.flat.values)
+        while run.step < options.updates:
+            run.learner.run_updates(EVERY)
+            averages.follow(run.step)
+            if run.step % settings.eval_every == 0:
+                for share, returns in averages.evaluate(run).items():
+                    means = returns.mean(1)
+                    stuck = (returns < np.median(returns) / 2).mean()
+                    print(
+                        f"{run.step:7,} updates, mean over {share:4.0%} of the steps: "
+                        f"{means.mean():7.0f} ± {means.std():5.0f}, "
+                        f"{stuck:4.0%} of the episodes stuck",
+                        flush=True,
+                    )
+
+
+if __name__ == "__main__":
+    main()
