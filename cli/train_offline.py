@@ -50,6 +50,13 @@ _OPTIONS: tuple[Callable[..., Any], ...] = (
         "--discount", cls=SettingsOption, type=float, show_default=True, help="Of the policy."
     ),
     click.option(
+        "--averaging",
+        cls=SettingsOption,
+        type=float,
+        show_default=True,
+        help="Share of its last steps that a policy is the mean of. 0: the last alone.",
+    ),
+    click.option(
         "--eval-every", cls=SettingsOption, type=int, show_default=True, help="Updates in between."
     ),
     click.option(
@@ -160,8 +167,8 @@ def train_offline(file: str, out: str | None, **options: Any) -> None:
 def pick_settings(options: dict[str, Any]) -> dict[str, Any]:
     """The settings among the options that `train-offline` and `judge` share."""
     names = (
-        "algorithm", "seeds", "seed", "updates", "batch", "discount", "eval_every",
-        "eval_episodes", "max_episode_steps",
+        "algorithm", "seeds", "seed", "updates", "batch", "discount", "averaging",
+        "eval_every", "eval_episodes", "max_episode_steps",
     )  # fmt: skip
     return {**{name: options[name] for name in names}, "env_args": dict(options["env_arg"])}
 

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import offline_data
@@ -225,10 +226,33 @@ def test_a_policy_takes_observations_as_they_are():
     raw = np.random.default_rng(0).normal(3.0, 5.0, (7, 2)).astype(np.float32)
     normalised = torch.from_numpy(((raw - learner.mean) / learner.std).astype(np.float32))
     with torch.no_grad():
-        expected = learner.agent.act(normalised.expand(2, 7, 2)).numpy() * 3.0 - 1.0
+        chosen = torch.tanh(learner.agent.acting(normalised.expand(2, 7, 2)))
+        expected = chosen.numpy() * 3.0 - 1.0
     spec = ActorSpec("deterministic", (2, 8, 8, 1), (-4.0,), (2.0,))
     for weights, actions in zip(learner.export_actors(), expected, strict=True):
         np.testing.assert_allclose(Actor(spec, weights).act_many(raw), actions, atol=1e-5)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_policy_is_the_mean_of_the_actors_last_steps(algorithm):
+    settings = make_settings(algorithm=algorithm, rewards=("true",), seeds=1, averaging=0.2)
+    learner, expected, step = make_learner(settings), None, 0
+    agent = learner.agent
+    for update in range(60):
+        moves = agent.moves_actor(update)
+        learner.run_updates(1)
+        actor = agent.actor_adam.flat.values.numpy().copy()
+        if moves:
+            step += 1
+            rate = 1 / max(0.2 * step, 1.0)
+            expected = actor if expected is None else expected + rate * (actor - expected)
+            np.testing.assert_allclose(agent.acting_values.values, expected, rtol=1e-4, atol=1e-6)
+    assert np.abs(expected - actor).max() > 1e-3
+    plain = make_learner(replace(settings, averaging=0.0))
+    plain.run_updates(60)
+    np.testing.assert_array_equal(
+        plain.agent.acting_values.values, plain.agent.actor_adam.flat.values
+    )
 
 
 def test_a_member_whose_rewards_are_not_finite_is_skipped_alone():

@@ -14,6 +14,7 @@ import argparse
 import numpy as np
 import torch
 
+from grd_offline.offline.agents import Agent
 from grd_offline.offline.data import load_data
 from grd_offline.offline.run import OfflineRun
 from grd_offline.offline.settings import ALGORITHMS, OfflineSettings
@@ -24,24 +25,23 @@ EVERY = 10
 
 
 class Averages:
-    def __init__(self, values: torch.Tensor) -> None:
-        self.values = values
-        self.means = {share: values.clone() for share in SHARES}
+    def __init__(self, agent: Agent) -> None:
+        self.actor, self.acting = agent.actor_adam.flat.values, agent.acting_values.values
+        self.means = {share: self.actor.clone() for share in SHARES}
 
     def follow(self, update: int) -> None:
         for share, mean in self.means.items():
-            mean.lerp_(self.values, min(1.0, EVERY / max(share * update, EVERY)))
+            mean.lerp_(self.actor, min(1.0, EVERY / max(share * update, EVERY)))
 
     def evaluate(self, run: OfflineRun) -> dict[float, np.ndarray]:
         """(member, episode) returns of each."""
-        kept, found = self.values.clone(), {}
+        found = {}
         for share, mean in self.means.items():
-            self.values.copy_(mean)
+            self.acting.copy_(mean)
             run.fleet.start_evaluation(
                 run.step, run.learner.export_actors(), run.settings.eval_episodes
             )
             found[share] = run.fleet.finish_evaluation().returns
-        self.values.copy_(kept)
         return found
 
 
@@ -69,7 +69,7 @@ def main() -> None:
         workers=options.workers,
         device=options.device,
     ) as run:
-        averages = Averages(run.learner.agent.actor_adam.flat.values)
+        averages = Averages(run.learner.agent)
         while run.step < options.updates:
             run.learner.run_updates(EVERY)
             averages.follow(run.step)

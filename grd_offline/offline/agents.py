@@ -68,6 +68,10 @@ class Agent:
         self.critic_adam = Adam([self.critic], self.rates.repeat_interleave(CRITICS))
         self.critic_targets = Flat([self.target_critic])
         self.target_critic.requires_grad_(False)
+        self.acting = self._make(1, states, actions, 0)
+        """The policy that acts: the actor, averaged over its last steps."""
+        self.acting.requires_grad_(False)
+        self.acting_values = Flat([self.acting])
         self.losses = torch.zeros((len(self.loss_names), self.members), device=device)
         """At the last update, for the log."""
         self._value_critics, self._value_actors = self._critic_losses, self._actor_losses
@@ -98,8 +102,8 @@ class Agent:
     def _actor_losses(self, batch: Batch) -> Tensor:
         raise NotImplementedError
 
-    def act(self, observations: Tensor) -> Tensor:
-        """(member, batch, action) between -1 and 1."""
+    def _choose(self, observations: Tensor) -> Tensor:
+        """(member, batch, action) between -1 and 1, by the actor that learns."""
         return torch.tanh(self.actor(observations))
 
     def _step(self, adam: Adam, losses: Tensor, name: str) -> None:
@@ -113,6 +117,12 @@ class Agent:
     def _follow(self) -> None:
         """Target critics go a little of the way."""
         self.critic_targets.values.lerp_(self.critic_adam.flat.values, self.settings.target_rate)
+
+    @torch.no_grad()
+    def _average(self) -> None:
+        """The policy that acts goes some of the way to the actor: less and less."""
+        memory = (self.settings.averaging * self.actor_adam.steps).clamp_min(1.0)
+        self.acting_values.values.lerp_(self.actor_adam.flat.values, 1 / memory)
 
     def _value(
         self, critic: Stack, observations: Tensor, actions: Tensor, *, frozen: bool = False
@@ -128,7 +138,7 @@ class Agent:
 
     def targets(self) -> list[Flat]:
         """All networks that follow others."""
-        return [self.critic_targets]
+        return [self.critic_targets, self.acting_values]
 
     def tensors(self) -> list[Tensor]:
         """Everything that an update changes."""
@@ -162,6 +172,7 @@ class Td3Bc(Agent):
         self._step(self.critic_adam, self._value_critics(batch), "critic")
         if with_actor:
             self._step(self.actor_adam, self._value_actors(batch), "actor")
+            self._average()
             self._follow()
 
     @torch.no_grad()
@@ -181,7 +192,7 @@ class Td3Bc(Agent):
         return critic_loss(self._value(self.critic, batch.observations, batch.actions), targets)
 
     def _actor_losses(self, batch: Batch) -> Tensor:
-        chosen = self.act(batch.observations)
+        chosen = self._choose(batch.observations)
         values = self._value(self.critic, batch.observations, chosen, frozen=True)[:, 0]
         return td3bc_actor_loss(values, chosen, batch.actions, alpha=self.settings.alpha)
 
@@ -208,6 +219,7 @@ class Iql(Agent):
         self._step(self.value_adam, self._value_states(batch), "value")
         if with_actor:
             self._step(self.actor_adam, self._value_actors(batch), "actor")
+            self._average()
         self._step(self.critic_adam, self._value_critics(batch), "critic")
         self._follow()
 
@@ -225,7 +237,7 @@ class Iql(Agent):
         with torch.no_grad():
             advantages = self._advantages(batch, frozen=True)
             weights = advantage_weights(advantages, temperature=self.settings.temperature)
-        return weighted_imitation_loss(self.act(batch.observations), batch.actions, weights)
+        return weighted_imitation_loss(self._choose(batch.observations), batch.actions, weights)
 
     def _critic_losses(self, batch: Batch) -> Tensor:
         with torch.no_grad():

@@ -123,7 +123,7 @@ class OfflineLearner:
 
         The normalisation goes into the first layer: (s - m) / d W + b = s (W / d) + (b - m / d W).
         """
-        actor, parts = self.agent.actor, []
+        actor, parts = self.agent.acting, []
         for layer, pair in enumerate(zip(actor.weights, actor.biases, strict=True)):
             weight, bias = (part.numpy(force=True).astype(np.float64) for part in pair)
             if layer == 0:

@@ -64,6 +64,8 @@ class OfflineSettings:
     """iql: which expectile of the action values is the state's value (paper, MuJoCo)."""
     temperature: float = 3.0
     """iql: how sharply better actions are preferred (paper, MuJoCo)."""
+    averaging: float = 0.0
+    """Share of the actor's steps so far that the policy which acts is the mean of. 0: the last."""
     eval_every: int = 10_000
     """Updates between evaluations."""
     eval_episodes: int = 10
@@ -97,6 +99,8 @@ class OfflineSettings:
             _check_range(name, getattr(self, name), 1.0)
         for name in ("alpha", "temperature"):
             _check_range(name, getattr(self, name), 1e6)
+        if not 0 <= self.averaging <= 1:
+            raise DataError(f"expected 0 to 1, got {self.averaging!r}", field="averaging")
 
     def make_members(self) -> list[OfflineMember]:
         """Every source with every seed."""
