@@ -81,7 +81,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     except click.exceptions.Exit as error:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        return _fail("stopped: nothing was written", code=130)
+        return _fail("stopped", code=130)
     except BrokenPipeError:
         # Whoever read our output has left; Python must not complain of that at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -129,15 +129,17 @@ def show_result(result: Decomposition) -> None:
     metrics, masks = result.metrics, result.masks
     console = Console(highlight=False)
     facts = {"fit": f"{metrics['fit']} ({metrics['reason']})"}
-    if result.shares:
-        top = [f"{name} {share:.0%}" for name, share in result.shares[:8]]
-        facts["drives the reward"] = ", ".join(top)
+    if metrics["method"] != "grd":
+        facts["drives the reward"] = f"not asked: {metrics['method']} looks for no masks"
     else:
-        inputs = _names(masks["state_names"], masks["state_to_reward"])
-        inputs += _names(masks["action_names"], masks["action_to_reward"])
-        facts["drives the reward"] = ", ".join(inputs)
-    compact = _names(masks["state_names"], masks["compact"]["closure"])
-    facts["compact state"] = f"{len(compact)} of {len(masks['state_names'])}: {', '.join(compact)}"
+        top = [f"{name} {share:.0%}" for name, share in result.shares[:8]]
+        if not top:
+            top = _names(masks["state_names"], masks["state_to_reward"])
+            top += _names(masks["action_names"], masks["action_to_reward"])
+        facts["drives the reward"] = ", ".join(top) or "nothing: every step is worth the same"
+        compact = _names(masks["state_names"], masks["compact"]["closure"])
+        among = f"{len(compact)} of {len(masks['state_names'])}"
+        facts["compact state"] = ": ".join([among, ", ".join(compact)] if compact else [among])
     for candidate in metrics["alternatives"]:
         facts[f"{candidate['fit']}, held-out returns"] = (
             f"R² {candidate['held_out_return_r2']:.4f}, 90 % intervals hold "

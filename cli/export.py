@@ -52,5 +52,5 @@ def export(folder: Path, layout: str, out: Path | None) -> None:
     else:
         click.echo(
             f"checked on {done.steps} steps: it differs from the model by at most "
-            f"{done.difference:.2g}; rewards there have a standard deviation of {done.scale:.2g}"
+            f"{done.difference:.2g}; rewards there are of the order of {done.scale:.2g}"
         )

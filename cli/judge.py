@@ -20,6 +20,7 @@ from .train_offline import (
     describe_data,
     find_environment,
     pick_settings,
+    tell_other_environment,
     train,
     training_options,
 )
@@ -86,6 +87,7 @@ def judge(
     from grd_offline.errors import DataError
     from grd_offline.offline.data import load_data
     from grd_offline.offline.judge import (
+        LAST,
         Scores,
         check_names,
         find_references,
@@ -111,6 +113,7 @@ def judge(
         if not observed:
             found.pop("observed", None)
         _tell_notes(data)
+        tell_other_environment(settings, data)
         _tell_horizon(data, limit)
         found |= _decompose(data, methods, fit, options)
     except DataError as error:
@@ -130,7 +133,13 @@ def judge(
     if scores.means:
         verdicts = judge_sources(settings, scores.compute(), data, found)
         unsteady = find_unsteady(settings, scores, data.behaviour_return)
-        about = {"unsteady_seeds": unsteady, "fit": fit, "stopped": stop.is_set()}
+        last = min(LAST, len(scores.means))
+        about = {
+            "score": f"mean of the last {last} evaluations",
+            "unsteady_seeds": unsteady,
+            "fit": fit,
+            "stopped": stop.is_set(),
+        }
         _write(folder, file, data, settings, found, verdicts, about)
         _print_table(verdicts, data, settings, evaluations=len(scores.means))
         _tell_unsteady(unsteady, settings.seeds)
@@ -198,7 +207,6 @@ def _write(
     verdicts: list[Verdict],
     about: dict[str, Any],
 ) -> None:
-    from grd_offline.offline.judge import LAST
     from grd_offline.run_records import write_json
     from grd_offline.storage import replace_file
     from grd_offline.versions import find_versions
@@ -212,7 +220,6 @@ def _write(
             "command": ["grd-offline", *sys.argv[1:]],
             "data": describe_data(file, data),
             "data_mean_return": data.behaviour_return,
-            "score": f"mean of the last {LAST} evaluations",
             **about,
             "verdicts": rows,
             "sources": {name: one.about for name, one in found.items()},

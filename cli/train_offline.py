@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -140,6 +141,7 @@ def train_offline(file: str, out: str | None, **options: Any) -> None:
     """
     from grd_offline.errors import DataError
     from grd_offline.offline.data import load_data
+    from grd_offline.offline.run import check_environment
     from grd_offline.offline.run_folder import OfflineFolder
     from grd_offline.offline.settings import OfflineSettings
 
@@ -155,10 +157,12 @@ def train_offline(file: str, out: str | None, **options: Any) -> None:
         rewards = {name: data.find(name) for name in settings.rewards}
     except DataError as error:
         raise error.at(file=file) from None
+    check_environment(settings, data.episodes)
     for warning in data.warnings:
         click.echo(f"note: {warning}", err=True)
     if settings.environment is None:
         click.echo("note: no --env: policies are trained and saved, not evaluated", err=True)
+    tell_other_environment(settings, data)
     stop = train(settings, data, rewards, folder, file=file, options=options)
     if stop.is_set():
         raise SystemExit(128 + stop.signal_number)
@@ -179,6 +183,26 @@ def find_environment(name: str | None) -> None:
 
     if name is not None:
         resolve_environment_id(name)
+
+
+def tell_other_environment(settings: OfflineSettings, data: OfflineData) -> None:
+    """Where evaluations are not in the environment that the data say they are of."""
+    from grd_offline.environments import resolve_environment_id
+
+    if settings.environment is None:
+        return
+    chosen, recorded = resolve_environment_id(settings.environment), data.episodes.environment
+    if recorded is not None and chosen.rpartition(":")[2] != recorded.rpartition(":")[2]:
+        click.echo(f"warning: the data are of {recorded}, evaluations of {chosen}", err=True)
+    elif data.env_args is not None and dict(settings.env_args) != dict(data.env_args):
+        arguments = " ".join(
+            f"--env-arg {name}={json.dumps(value)}" for name, value in data.env_args.items()
+        )
+        click.echo(
+            f"warning: the data are of {chosen} with {arguments or 'no --env-arg'}, evaluations "
+            "are not",
+            err=True,
+        )
 
 
 def train(

@@ -18,7 +18,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from grd_offline.errors import DataError
-from grd_offline.model_files import CONFIG, as_plain, read_config, read_tensors, write_model
+from grd_offline.model_files import (
+    CONFIG,
+    as_plain,
+    read_config,
+    read_settled,
+    read_tensors,
+    write_model,
+)
 from grd_offline.policies import float32_bounds
 
 Array = NDArray[np.float32]
@@ -244,7 +251,10 @@ def load_actor(folder: str | os.PathLike[str]) -> Actor:
 
 def load_actor_about(folder: str | os.PathLike[str]) -> tuple[Actor, dict[str, Any]]:
     """Read a policy folder, and what was written about it."""
-    path = Path(folder)
+    return read_settled(Path(folder), _read_actor)
+
+
+def _read_actor(path: Path) -> tuple[Actor, dict[str, Any]]:
     config = read_config(path / CONFIG, FORMAT, VERSION)
     about = config.get("about")
     if not isinstance(about, dict):

@@ -30,14 +30,16 @@ class EffectModule(torch.nn.Module):
         """`effects`: inputs and size of each; `arrays`: low, high, tables and weights."""
         super().__init__()
         kind = dtype if dtype is not None else torch.get_default_dtype()
+        self.effects = list(effects)
+        self.register_buffer("offset", torch.tensor(offset, dtype=kind))
+        if not self.effects:  # the arrays are empty, and torch does not export such
+            return
         chosen = torch.tensor(list(columns), dtype=torch.int64)
         self.register_buffer("columns", chosen, persistent=False)
-        self.effects = list(effects)
         for name, array in arrays.items():
             # Where a value lies on its grid is found in float64: the rest may be less exact.
             wide = torch.float64 if name in ("low", "high") else kind
             self.register_buffer(name, torch.from_numpy(array).to(wide))
-        self.register_buffer("offset", torch.tensor(offset, dtype=kind))
 
     def forward(
         self,
@@ -45,14 +47,14 @@ class EffectModule(torch.nn.Module):
         actions: torch.Tensor,
         next_observations: torch.Tensor | None = None,
     ) -> torch.Tensor:
+        if not self.effects:  # gradients are zero then, not missing
+            return self.offset + 0 * observations[..., 0].to(self.offset.dtype)
         given = [observations, actions]
         if next_observations is not None:
             given.append(next_observations)
         inputs = torch.cat(given, -1).to(self.low.dtype)[..., self.columns]
         features = self.place(inputs)  # (..., input, feature)
         rewards = self.offset.expand(inputs.shape[:-1])
-        if not self.effects:  # gradients are zero then, not missing
-            rewards = rewards + 0 * observations[..., 0].to(rewards.dtype)
         start = 0
         for effect, size in self.effects:
             width = size ** len(effect)

@@ -51,7 +51,7 @@ class Export(NamedTuple):
     difference: float | None
     """Largest difference in reward on steps within the data's range; None if it was not run."""
     scale: float
-    """Standard deviation of the reward on those steps."""
+    """Standard deviation of the reward on those steps; its size, where it is constant."""
     steps: int
     """How many."""
 
@@ -64,7 +64,7 @@ def export_model(model: RewardModel, path: str | os.PathLike[str], to: str) -> E
         _check_onnx()
     inputs = draw_steps(model, np.random.default_rng(0), _STEPS)
     expected = model.predict(*inputs.values())
-    scale = float(expected.std()) or float(np.abs(expected).max()) or 1.0
+    scale = _find_scale(expected)
     data = _make_onnx(model, inputs) if to == "onnx" else _make_program(model, inputs)
     run = _run_onnx if to == "onnx" else _run_program
     differences: list[float] = []
@@ -81,8 +81,8 @@ def export_model(model: RewardModel, path: str | os.PathLike[str], to: str) -> E
             differences.append(float(np.abs(found - expected[:count]).max()))
         if not max(differences) <= TOLERANCE * scale:
             raise DataError(
-                f"differs from the model by {max(differences):.3g} where rewards have a standard "
-                f"deviation of {scale:.3g}: not written",
+                f"differs from the model by {max(differences):.3g} where rewards are of the order "
+                f"of {scale:.3g}: not written",
                 file=path,
             )
 
@@ -91,6 +91,12 @@ def export_model(model: RewardModel, path: str | os.PathLike[str], to: str) -> E
     columns = {name: rows.shape[1] for name, rows in inputs.items()}
     largest = max(differences) if differences else None
     return Export(Path(path), columns, largest, scale, _STEPS)
+
+
+def _find_scale(rewards: NDArray[Any]) -> float:
+    """Their standard deviation; where they are one number but for rounding, its size."""
+    spread, size = float(rewards.std()), float(np.abs(rewards).max())
+    return spread if spread > TOLERANCE * size else size or 1.0
 
 
 def draw_steps(model: RewardModel, rng: np.random.Generator, count: int) -> Inputs:

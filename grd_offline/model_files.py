@@ -11,7 +11,7 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,8 @@ from grd_offline.storage import create_file, replace_folder
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 CARD = "README.md"
+Model = TypeVar("Model")
+_ATTEMPTS = 20
 _MAX_CONFIG_BYTES = 8 * 2**20
 _MAX_WEIGHTS_BYTES = 2**31
 _SAFETENSORS_TYPES = {
@@ -79,6 +81,33 @@ def find_model(folder: str | os.PathLike[str], name: str) -> Path:
     return inner if not (path / CONFIG).is_file() and (inner / CONFIG).is_file() else path
 
 
+def read_settled(folder: Path, read: Callable[[Path], Model]) -> Model:
+    """What `read` makes of the folder, all of it from one model.
+
+    A model is replaced as a whole, but read file by file: when it was replaced in between, it is
+    read again.
+    """
+    for _ in range(_ATTEMPTS):
+        before = _identify(folder)
+        try:
+            model = read(folder)
+        except DataError:
+            if _identify(folder) == before:
+                raise
+            continue
+        if _identify(folder) == before:
+            return model
+    raise DataError("is replaced again and again while it is read", file=folder)
+
+
+def _identify(folder: Path) -> tuple[int, ...] | None:
+    try:
+        found = [(folder / name).stat() for name in (CONFIG, WEIGHTS)]
+    except OSError:
+        return None
+    return tuple(number for status in found for number in (status.st_ino, status.st_mtime_ns))
+
+
 def holds_only_model(folder: Path) -> bool:
     """Whether a folder holds nothing but the files of a model."""
     return {entry.name for entry in folder.iterdir()} <= {CONFIG, WEIGHTS, CARD}
@@ -91,6 +120,8 @@ def read_config(path: Path, kind: str, version: int | None) -> dict[str, Any]:
         config = json.loads(path.read_bytes())
     except DataError:
         raise
+    except FileNotFoundError as error:
+        raise DataError(f"is not there: expected the folder of a {kind}", file=path) from error
     except OSError as error:
         raise DataError(f"cannot be read: {error.strerror or error}", file=path) from error
     except (ValueError, RecursionError) as error:

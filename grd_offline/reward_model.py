@@ -27,6 +27,7 @@ from grd_offline.model_files import (
     find_model,
     holds_only_model,
     read_config,
+    read_settled,
     read_shapes,
     read_tensors,
     save_model,
@@ -169,7 +170,10 @@ class RewardModel:
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> RewardModel:
         """Read a saved model: its folder, or the decomposition that contains `reward_model/`."""
-        path = find_model(folder, FOLDER)
+        return read_settled(find_model(folder, FOLDER), cls._read)
+
+    @classmethod
+    def _read(cls, path: Path) -> RewardModel:
         config = _read_config(path)
         try:
             kind = _find_kind(config["function"])

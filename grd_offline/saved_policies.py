@@ -95,6 +95,8 @@ def _find_in_member(folder: Path, checkpoints: str) -> list[tuple[Path, int | No
         chosen = [(path, step) for step, path in steps if first <= step <= last]
     if not chosen:
         there = f"there are steps {steps[0][0]} to {steps[-1][0]}" if steps else "there are none"
+        if checkpoints == "best" and steps:
+            there += ", none of which was evaluated (--checkpoints last takes the last)"
         raise DataError(f"no checkpoints {checkpoints}: {there}", file=folder)
     return chosen
 

@@ -45,6 +45,29 @@ def make_effects(columns=(0, 3, 5)):
     )
 
 
+def make_no_effects():
+    """What a fit finds where every step is worth the same, but for rounding."""
+    return EffectModel(
+        observation_names=STATE_NAMES,
+        action_names=ACTION_NAMES,
+        columns=np.zeros(0, np.int64),
+        low=np.zeros(0),
+        high=np.zeros(0),
+        tables=np.zeros((0, 33, 1)),
+        effects=(),
+        sizes=(),
+        constant=1 - 6e-16,
+        weights=np.zeros(0),
+        centres=np.zeros(0),
+        factor=np.zeros((0, 0)),
+        residual_variance=0.0,
+        constant_variance=0.0,
+        noise_variance=0.0,
+        inflation=1.0,
+        shares=np.zeros(0),
+    )
+
+
 def make_network(net="dense", uses_next=False):
     """Two members on some of the columns, each with a mask of its own."""
     generator = torch.Generator().manual_seed(4)
@@ -80,6 +103,7 @@ def make_quadratic():
 FUNCTIONS = {
     "effects": make_effects,
     "effects-next": lambda: make_effects((0, 6, 9)),
+    "effects-none": make_no_effects,
     "network": make_network,
     "network-pair": lambda: make_network("pair"),
     "network-next": lambda: make_network(uses_next=True),

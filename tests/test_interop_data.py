@@ -164,6 +164,14 @@ def test_the_transform_relabels_what_a_buffer_gives(decomposed):
     assert torch.equal(buffer[:]["next", "true_reward"], data["next", "reward"])
 
 
+def test_what_the_transform_misses_is_named(decomposed):
+    data = to_tensordict(decomposed)[:5]
+    with pytest.raises(KeyError, match="pixels: not there, .*; there are: action, .*observation"):
+        LearnedRewardTransform(decomposed, observation_key="pixels")(data)
+    with pytest.raises(KeyError, match="next: not there"):
+        LearnedRewardTransform(decomposed)(data.exclude("next"))
+
+
 def test_the_transform_pays_in_an_environment():
     env = TransformedEnv(GymEnv("Pendulum-v1"), LearnedRewardTransform(make_sized(3, 1)))
     check_env_specs(env)

@@ -351,6 +351,7 @@ def test_judging_methods(factored, tmp_path):
     assert "data-draw='verdicts'" in page
     assert f"{of['grd']['pearson']:.3f}" in page
     assert not (tmp_path / "out/run/report.html").exists()
+    assert "the data are of" not in result.stderr
     assert report_judgement(tmp_path / "out") == page
 
     refused = run_command(tmp_path, "judge", factored, *SMALL, "--out", "out")
@@ -473,6 +474,26 @@ def test_time_left_does_not_count_what_comes_before_the_first_updates(monkeypatc
     for run.step in (20, 40, 60):
         standing.on_progress(run)
     assert standing.describe_speed() == "2 updates/s, 7 min 50 s left"
+
+
+@pytest.mark.parametrize(
+    ("environment", "env_args", "words"),
+    [
+        ("Factored", {"states": 5}, ""),
+        (None, {}, ""),
+        ("Factored", {}, "the data are of grd/Factored-v0 with --env-arg states=5, evaluations"),
+        ("Pendulum-v1", {"g": 2}, "the data are of grd/Factored-v0, evaluations of Pendulum-v1"),
+    ],
+)
+def test_another_environment_is_told(environment, env_args, words, capsys):
+    command = importlib.import_module("grd_offline.cli.train_offline")
+    data = SimpleNamespace(
+        episodes=SimpleNamespace(environment="grd/Factored-v0"), env_args={"states": 5}
+    )
+    settings = make_settings(environment=environment, env_args=env_args)
+    command.tell_other_environment(settings, data)
+    told = capsys.readouterr().err
+    assert (words in told) if words else (told == "")
 
 
 def test_episodes_of_another_horizon_are_told(capsys):

@@ -11,7 +11,7 @@ import reward_models
 import torch
 from reward_models import make_model, make_steps
 
-from grd_offline import DataError, RewardModel
+from grd_offline import DataError, RewardModel, reward_model
 
 kinds = pytest.mark.parametrize("kind", reward_models.FUNCTIONS)
 
@@ -30,6 +30,27 @@ def test_saved_and_loaded_is_the_same(kind, tmp_path):
         np.testing.assert_array_equal(getattr(again, mask), getattr(model, mask))
     assert again.about == model.about
     assert again.needs_next_observations == kind.endswith("next")
+
+
+def test_a_model_that_is_replaced_while_it_is_read_is_read_again(tmp_path, monkeypatch):
+    """Between its config and its weights another model takes its place."""
+    first, second = make_model("effects", step_std=1.0), make_model("effects-next", step_std=2.0)
+    first.save(tmp_path)
+    read, left = reward_model.read_tensors, [3]
+
+    def replace_before(folder, expected):
+        if left[0]:
+            left[0] -= 1
+            (second if left[0] % 2 else first).save(tmp_path)
+        return read(folder, expected)
+
+    monkeypatch.setattr(reward_model, "read_tensors", replace_before)
+    loaded = RewardModel.load(tmp_path)
+    assert loaded.step_std == 1.0
+    assert not loaded.needs_next_observations
+    left[0] = 1000
+    with pytest.raises(DataError, match="is replaced again and again while it is read"):
+        RewardModel.load(tmp_path)
 
 
 @kinds
@@ -52,6 +73,10 @@ def test_the_module_gives_the_same_numbers(kind):
     folded = model.torch()(*(tensor.reshape(5, 10, -1) for tensor in tensors))
     np.testing.assert_array_equal(folded.flatten(), rewards)
     assert model.torch()(*(tensor[:0] for tensor in tensors)).shape == (0,)
+    one = model.torch()(*(tensor[0] for tensor in tensors))
+    torch.testing.assert_close(one, rewards[0])
+    used = tensors if kind.endswith("next") else tensors[:2]
+    torch.testing.assert_close(torch.func.vmap(model.torch())(*used), rewards)
     assert repr(model).startswith("RewardModel(")
     assert len(repr(model)) < 60
 
@@ -74,7 +99,7 @@ def test_gradients_agree_with_finite_differences(kind):
     assert torch.autograd.gradcheck(module, steps)
     observations = steps[0]
     (gradient,) = torch.autograd.grad(module(*steps).sum(), observations)
-    assert bool(gradient.abs().sum() > 0) == (kind != "constant")
+    assert bool(gradient.abs().sum() > 0) == (kind not in ("constant", "effects-none"))
 
 
 def test_no_gradient_where_the_reward_does_not_depend():

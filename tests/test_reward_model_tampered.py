@@ -14,7 +14,9 @@ from safetensors.numpy import load_file, save_file
 
 from grd_offline import DataError, RewardModel
 
-kinds = pytest.mark.parametrize("kind", reward_models.FUNCTIONS)
+kinds = pytest.mark.parametrize(
+    "kind", [kind for kind in reward_models.FUNCTIONS if kind != "effects-none"]
+)  # its tensors are empty
 HUGE = 10**400
 
 
@@ -160,7 +162,7 @@ def test_a_file_that_is_cut_or_is_none_is_refused(saved):
     os.mkfifo(path)
     refuse(saved, "is not a regular file")
     (saved / "config.json").unlink()
-    refuse(saved, "cannot be read")
+    refuse(saved, "is not there: expected the folder of a grd-offline reward model")
     os.mkfifo(saved / "config.json")
     refuse(saved, "is not a regular file|cannot be read")
 

@@ -156,6 +156,10 @@ def test_collect_on_the_command_line(run_folder: Path) -> None:
             ["--policy", "hc", "--checkpoints", "1:10"],
             ("hc/members/grd-0/policies: no checkpoints 1:10: there are steps 9000 to 200000",),
         ),
+        (
+            ["--policy", "unjudged"],
+            ("no checkpoints best: there are steps 10 to 10, none", "--checkpoints last"),
+        ),
         (["--checkpoints", "last"], ("checkpoints: expected a trained policy", "explore")),
         (["--policy", "hc", "--policy-noise", "loud"], ("--policy-noise", "loud")),
         (["--policy", "hc", "--env-arg", "states=7"], ("(5,)", "(7,)", "grd/Factored-v0")),
@@ -168,6 +172,8 @@ def test_mistakes_are_one_line(
 ) -> None:
     (run_folder.parent / "empty").mkdir()
     save_policy(run_folder.parent / "one", seed=0)
+    (run_folder.parent / "unjudged" / "policies").mkdir(parents=True)
+    save_policy(run_folder.parent / "unjudged" / "policies" / "step-000000010", seed=0)
     save_policy(run_folder.parent / "broken", seed=0)
     (run_folder.parent / "broken" / "config.json").write_text("{")
     result = run_command(run_folder, *arguments, "--out", "a.h5")

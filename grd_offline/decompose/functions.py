@@ -149,7 +149,7 @@ class NetworkReward(nn.Module):
                 raise ValueError("next_observations: expected them, this reward depends on them")
             columns.append(next_observations - observations)
         inputs = torch.cat(columns, -1)[..., self.columns].to(self.mean.dtype)
-        rows = ((inputs - self.mean) / self.std).flatten(0, -2)
+        rows = ((inputs - self.mean) / self.std).reshape(-1, len(self.columns))
         members = rows.expand(len(self.mask), *rows.shape)
         rewards = cast(Tensor, self.net(members, self.mask.unsqueeze(1))).mean(0)
         scaled = rewards * self.scale + self.offset

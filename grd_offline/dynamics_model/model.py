@@ -27,7 +27,7 @@ from grd_offline.dynamics_model.storage import (
     write_card,
 )
 from grd_offline.dynamics_model.transitions import Array, IntArray
-from grd_offline.model_files import WEIGHTS, find_model, save_model
+from grd_offline.model_files import WEIGHTS, find_model, read_settled, save_model
 
 _CHUNK_ENTRIES = 5_000_000
 
@@ -119,8 +119,9 @@ class DynamicsModel:
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> DynamicsModel:
         """Read a saved model: its folder, or the decomposition that contains `dynamics_model/`."""
-        path = find_model(folder, FOLDER)
-        return _read_model(path / WEIGHTS, read_config(path))
+        return read_settled(
+            find_model(folder, FOLDER), lambda path: _read_model(path / WEIGHTS, read_config(path))
+        )
 
     def _check(self, observations: ArrayLike, actions: ArrayLike) -> Array:
         first = _check_rows("observations", observations, self.state_size, None)

@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from grd_offline.interop.loading import ModelOrPath
-from grd_offline.interop.rewards import EnvironmentReward
+from grd_offline.interop.rewards import EnvironmentReward, flat_bounds, flatten_batch
 from grd_offline.reward_model import RewardModel
 
 if TYPE_CHECKING:
@@ -142,20 +142,24 @@ class CompactObservation(gym.ObservationWrapper[Any, Any, Any], RecordConstructo
         RecordConstructorArgs.__init__(self, masks=plain)
         gym.ObservationWrapper.__init__(self, env)
         space = env.observation_space
-        if not isinstance(space, spaces.Box) or space.shape != mask.shape:
+        if not space.is_np_flattenable or spaces.flatdim(space) != len(mask):
             raise ValueError(
-                f"masks: {len(mask)} dimensions, expected an environment with a Box of shape "
-                f"({len(mask)},), got {space} (gymnasium.wrappers.FlattenObservation makes it flat)"
+                f"masks: {len(mask)} dimensions, expected an environment whose observations have "
+                f"as many, got {space}"
             )
         self._chosen = np.flatnonzero(mask)
-        self.observation_space = spaces.Box(
-            space.low[self._chosen],
-            space.high[self._chosen],
-            dtype=space.dtype.type,
-        )
+        self._nested: spaces.Space[Any] | None = None
+        if isinstance(space, spaces.Box) and space.shape == mask.shape:
+            low, high = space.low[self._chosen], space.high[self._chosen]
+        else:
+            self._nested = space
+            low, high = flat_bounds(space)[:, self._chosen]
+        self.observation_space = spaces.Box(low, high, dtype=low.dtype.type)
 
     def observation(self, observation: Any) -> Any:
-        """The chosen dimensions."""
+        """The chosen dimensions; of what is nested as float32, as datasets have it."""
+        if self._nested is not None:
+            observation = flatten_batch(self._nested, observation, 1)[0]
         return observation[self._chosen]
 
 
@@ -166,5 +170,8 @@ def _find_mask(masks: ModelOrPath | Sequence[int] | NDArray[Any]) -> NDArray[np.
     if mask.ndim != 1 or not np.isin(mask, (0, 1)).all():
         raise ValueError(f"masks: expected a 0 or 1 per dimension, got {mask!r:.80}")
     if not mask.any():
-        raise ValueError("masks: no dimension is left")
+        raise ValueError(
+            "masks: no dimension is left: the reward does not depend on the state, as far as the "
+            "data tell"
+        )
     return mask.astype(np.bool_)

@@ -36,7 +36,7 @@ class EnvironmentReward:
 
     def flatten_observation(self, observation: Any) -> NDArray[np.float32]:
         """(1, state) of one observation, without a leading axis."""
-        return flatten_one(self._observation_space, observation)
+        return flatten_batch(self._observation_space, observation, 1)
 
     def flatten_actions(self, actions: Any, count: int) -> NDArray[np.float32]:
         """(count, action); choices become one-hot."""
@@ -44,7 +44,7 @@ class EnvironmentReward:
 
     def flatten_action(self, action: Any) -> NDArray[np.float32]:
         """(1, action) of one action."""
-        return flatten_one(self._action_space, action)
+        return flatten_batch(self._action_space, action, 1)
 
     def compute(
         self,
@@ -56,22 +56,34 @@ class EnvironmentReward:
         return self.model.predict(observations, actions, next_observations)
 
 
-def flatten_one(space: spaces.Space[Any], value: Any) -> NDArray[np.float32]:
-    """(1, column) one sample of a space as a row."""
-    return np.asarray(spaces.flatten(space, value), np.float32).reshape(1, -1).copy()
-
-
 def flatten_batch(space: spaces.Space[Any], values: Any, count: int) -> NDArray[np.float32]:
-    """(count, column) a batch of a space's samples, in the order in which datasets have them."""
+    """(count, column) a batch of a space's samples, in the order in which datasets have them.
+
+    Datasets have keys sorted; spaces may have them in any order. One sample is a batch of 1.
+    """
     if isinstance(space, spaces.Dict):
-        parts = [flatten_batch(space[key], values[key], count) for key in space]
-        return np.concatenate(parts, 1)
+        inner = sorted(space.spaces.items())
+        return np.concatenate([flatten_batch(part, values[key], count) for key, part in inner], 1)
     if isinstance(space, spaces.Tuple):
-        inner = zip(space, values, strict=True)
-        return np.concatenate([flatten_batch(part, value, count) for part, value in inner], 1)
+        pairs = zip(space, values, strict=True)
+        return np.concatenate([flatten_batch(part, value, count) for part, value in pairs], 1)
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         counts = np.ravel(space.nvec if isinstance(space, spaces.MultiDiscrete) else space.n)
         chosen = np.asarray(values, np.int64).reshape(count, len(counts)) - np.ravel(space.start)
         codes = [np.eye(size, dtype=np.float32)[chosen[:, i]] for i, size in enumerate(counts)]
         return np.concatenate(codes, 1)
     return np.array(values, np.float32).reshape(count, -1)
+
+
+def flat_bounds(space: spaces.Space[Any]) -> NDArray[np.float32]:
+    """(2, column) the lowest and highest of each column of `flatten_batch`."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        parts = (
+            [part for _, part in sorted(space.spaces.items())]
+            if isinstance(space, spaces.Dict)
+            else list(space)
+        )
+        return np.concatenate([flat_bounds(part) for part in parts], 1)
+    if isinstance(space, spaces.Box):
+        return np.stack([space.low.ravel(), space.high.ravel()]).astype(np.float32)
+    return np.repeat(np.array([[0.0], [1.0]], np.float32), spaces.flatdim(space), 1)

@@ -80,15 +80,15 @@ class LearnedRewardTransform(Transform):  # type: ignore[misc]
             next_tensordict.set(self.true_reward_key, true)
         with torch.no_grad():
             reward = self.module(
-                tensordict.get(self.observation_key),
-                tensordict.get(self.action_key),
-                next_tensordict.get(self.observation_key),
+                _find(tensordict, self.observation_key),
+                _find(tensordict, self.action_key),
+                _find(next_tensordict, self.observation_key),
             )
         return next_tensordict.set(self.reward_key, reward.unsqueeze(-1))
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """For what a replay buffer gives: steps with their `next`."""
-        self._step(tensordict, tensordict.get("next"))
+        self._step(tensordict, _find(tensordict, "next"))
         return tensordict
 
     def _reset(
@@ -111,6 +111,14 @@ class LearnedRewardTransform(Transform):  # type: ignore[misc]
             reward_spec[self.reward_key] = _make_spec(reward_spec)
             return reward_spec
         return Unbounded(reward_spec.shape, device=reward_spec.device, dtype=torch.float32)
+
+
+def _find(tensordict: TensorDictBase, key: str) -> Any:
+    found = tensordict.get(key, None)
+    if found is None:
+        known = ", ".join(sorted(map(str, tensordict.keys())))
+        raise KeyError(f"{key}: not there, where a reward is to be computed; there are: {known}")
+    return found
 
 
 def _make_spec(spec: Any) -> Unbounded:

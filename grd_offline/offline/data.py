@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,8 @@ class OfflineData:
     """(steps,) of all episodes one after the other, by name of the source."""
     discount: float
     """Inside the delivered sums."""
+    env_args: Mapping[str, Any] | None = None
+    """Arguments of the environment that the data are of; None where they are not known."""
     warnings: list[str] = field(default_factory=list)
 
     def find(self, name: str) -> Array:
@@ -95,8 +97,14 @@ def load_data(
             ),
             rewards={name: np.concatenate([part[name] for part in parts]) for name in names},
             discount=header.discount,
+            env_args=_find_arguments(header.settings),
             warnings=warnings,
         )
+
+
+def _find_arguments(settings: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    found = settings.get("env_args")
+    return found if isinstance(found, Mapping) else None
 
 
 def _find_rewards(record: Record, episode: Episode, delay: int | str) -> dict[str, Array]:

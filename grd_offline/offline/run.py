@@ -66,6 +66,7 @@ class OfflineRun:
         """`rewards`: for each of the settings' sources, one for every step of the episodes."""
         self.settings, self.members = settings, settings.make_members()
         self.observers = list(observers)
+        rewards = {name: np.asarray(values) for name, values in rewards.items()}
         self.units = _find_units(settings, episodes, rewards)
         """Of each source's rewards."""
         transitions = make_transitions(episodes)
@@ -212,7 +213,7 @@ def _find_units(
         if name not in rewards:
             known = ", ".join(rewards) or "none"
             raise DataError(f"no rewards called {name!r}; there are: {known}", field="rewards")
-        given = np.asarray(rewards[name])
+        given = rewards[name]
         if given.shape != (episodes.total_steps,):
             raise DataError(
                 f"{name}: expected shape ({episodes.total_steps},), one for every step of the "
