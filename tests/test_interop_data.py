@@ -166,7 +166,7 @@ def test_the_transform_relabels_what_a_buffer_gives(decomposed):
 
 def test_what_the_transform_misses_is_named(decomposed):
     data = to_tensordict(decomposed)[:5]
-    with pytest.raises(KeyError, match="pixels: not there, .*; there are: action, .*observation"):
+    with pytest.raises(KeyError, match=r"pixels: not there, .*; there are: action, .*obs"):
         LearnedRewardTransform(decomposed, observation_key="pixels")(data)
     with pytest.raises(KeyError, match="next: not there"):
         LearnedRewardTransform(decomposed)(data.exclude("next"))

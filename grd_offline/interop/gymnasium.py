@@ -109,6 +109,8 @@ class VectorLearnedReward(_VectorWrapper):
         reached = following
         if self._mode is AutoresetMode.SAME_STEP and ended.any():
             reached = following.copy()
+            if "final_obs" not in infos:
+                raise KeyError("final_obs: not in infos, where an episode ended in the same step")
             for index in np.flatnonzero(ended):
                 final = self._reward.flatten_observation(infos["final_obs"][index])
                 reached[index] = final[0]
