@@ -208,7 +208,7 @@ def test_broken_weights_are_refused(tmp_path: Path) -> None:
     (tmp_path / "p" / "config.json").write_text("[" * 10**5)
     with pytest.raises(DataError, match=r"config.json: is not JSON"):
         load_actor(tmp_path / "p")
-    with pytest.raises(DataError, match=r"nowhere/config.json: is not there: expected the folder of a grd"):
+    with pytest.raises(DataError, match=r"nowhere/config.json: is not there: expected"):
         load_actor(tmp_path / "nowhere")
 
 
