@@ -226,7 +226,7 @@ def test_odd_data_are_handled_and_said(world, tmp_path):
             ["decompose", "data.h5", "--fit", "neural", "--next-state"],
             "next_state: only the closed",
         ),
-        (["relabel", "data.h5", "--model", "precious"], "cannot be read"),
+        (["relabel", "data.h5", "--model", "precious"], "expected the folder of"),
         (
             ["relabel", "wide.h5", "--model", "data-grd"],
             "6 state and 2 action dimensions, the model",
@@ -237,7 +237,7 @@ def test_odd_data_are_handled_and_said(world, tmp_path):
             ["evaluate", "data-grd", "--truth", "true_rewards", "--data", "wide.h5"],
             "6 state and 2 action dimensions, the model",
         ),
-        (["evaluate", "precious", "--truth", "true_rewards"], "cannot be read"),
+        (["evaluate", "precious", "--truth", "true_rewards"], "expected the folder of"),
     ],
 )
 def test_mistakes_end_in_one_line(arguments, message, folder):
