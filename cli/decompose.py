@@ -138,8 +138,8 @@ def show_result(result: Decomposition) -> None:
             top += _names(masks["action_names"], masks["action_to_reward"])
         facts["drives the reward"] = ", ".join(top) or "nothing: every step is worth the same"
         compact = _names(masks["state_names"], masks["compact"]["closure"])
-        among = f"{len(compact)} of {len(masks['state_names'])}"
-        facts["compact state"] = ": ".join([among, ", ".join(compact)] if compact else [among])
+        named = f": {', '.join(compact)}" if compact else ""
+        facts["compact state"] = f"{len(compact)} of {len(masks['state_names'])}{named}"
     for candidate in metrics["alternatives"]:
         facts[f"{candidate['fit']}, held-out returns"] = (
             f"R² {candidate['held_out_return_r2']:.4f}, 90 % intervals hold "

@@ -188,15 +188,19 @@ def find_environment(name: str | None) -> None:
 def tell_other_environment(settings: OfflineSettings, data: OfflineData) -> None:
     """Where evaluations are not in the environment that the data say they are of."""
     from grd_offline.environments import resolve_environment_id
+    from grd_offline.errors import printable
 
     if settings.environment is None:
         return
     chosen, recorded = resolve_environment_id(settings.environment), data.episodes.environment
     if recorded is not None and chosen.rpartition(":")[2] != recorded.rpartition(":")[2]:
-        click.echo(f"warning: the data are of {recorded}, evaluations of {chosen}", err=True)
+        click.echo(
+            f"warning: the data are of {printable(recorded)}, evaluations of {chosen}", err=True
+        )
     elif data.env_args is not None and dict(settings.env_args) != dict(data.env_args):
         arguments = " ".join(
-            f"--env-arg {name}={json.dumps(value)}" for name, value in data.env_args.items()
+            f"--env-arg {printable(name)}={json.dumps(value)}"
+            for name, value in data.env_args.items()
         )
         click.echo(
             f"warning: the data are of {chosen} with {arguments or 'no --env-arg'}, evaluations "

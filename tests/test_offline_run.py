@@ -494,6 +494,9 @@ def test_another_environment_is_told(environment, env_args, words, capsys):
     command.tell_other_environment(settings, data)
     told = capsys.readouterr().err
     assert (words in told) if words else (told == "")
+    data.episodes.environment = "\x1b[31mred"
+    command.tell_other_environment(settings, data)
+    assert "\x1b" not in capsys.readouterr().err
 
 
 def test_episodes_of_another_horizon_are_told(capsys):
