@@ -51,6 +51,27 @@ _OPTIONS: tuple[Callable[..., Any], ...] = (
         "--discount", cls=SettingsOption, type=float, show_default=True, help="Of the policy."
     ),
     click.option(
+        "--alpha",
+        cls=SettingsOption,
+        type=float,
+        show_default=True,
+        help="td3bc: weight of values against imitation; more where data are broad.",
+    ),
+    click.option(
+        "--expectile",
+        cls=SettingsOption,
+        type=float,
+        show_default=True,
+        help="iql: how far values lean towards good actions.",
+    ),
+    click.option(
+        "--temperature",
+        cls=SettingsOption,
+        type=float,
+        show_default=True,
+        help="iql: how sharply better actions are preferred.",
+    ),
+    click.option(
         "--averaging",
         cls=SettingsOption,
         type=float,
@@ -171,8 +192,8 @@ def train_offline(file: str, out: str | None, **options: Any) -> None:
 def pick_settings(options: dict[str, Any]) -> dict[str, Any]:
     """The settings among the options that `train-offline` and `judge` share."""
     names = (
-        "algorithm", "seeds", "seed", "updates", "batch", "discount", "averaging",
-        "eval_every", "eval_episodes", "max_episode_steps",
+        "algorithm", "seeds", "seed", "updates", "batch", "discount", "alpha", "expectile",
+        "temperature", "averaging", "eval_every", "eval_episodes", "max_episode_steps",
     )  # fmt: skip
     return {**{name: options[name] for name in names}, "env_args": dict(options["env_arg"])}
 

@@ -1,7 +1,8 @@
-"""What can be told of recorded updates without a device to record them on."""
+"""Recorded updates: what can be told without a device to record them on, and with one."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -68,3 +69,52 @@ def test_offline_updates_work_in_place(algorithm):
     before = snapshot([learner.counter, *learner.agent.tensors()])
     learner.run_updates(2)
     assert_moved_in_place(before, [learner.counter, *learner.agent.tensors()])
+
+
+ONLINE = """
+from test_online_learner import make_learner, make_settings
+
+settings = make_settings(seeds=1, {changes})
+make = lambda capture: make_learner(settings, device="cuda", capture=capture)
+"""
+OFFLINE = """
+import torch
+from test_offline_learner import make_learner, make_settings
+
+settings = make_settings(averaging=0.2, {changes})
+make = lambda capture: make_learner(settings, device=torch.device("cuda"), capture=capture)
+"""
+COMPARE = """
+import numpy as np
+
+recorded, plain = make(True), make(False)
+begin = plain.export_actors()
+for learner in (recorded, plain):
+    learner.run_updates(20)
+ours, theirs = recorded.export_actors(), plain.export_actors()
+assert np.abs(theirs - begin).max() > 1e-3
+np.testing.assert_allclose(ours, theirs, rtol=1e-2, atol=2e-4)
+print("equal")
+"""
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize(
+    ("setup", "changes"),
+    [
+        (ONLINE, 'methods=("grd", "rrd"), fits=("closed-form", "neural", "paper")'),
+        (ONLINE, 'methods=("oracle",), backbone="td3"'),
+        (OFFLINE, 'algorithm="iql"'),
+        (OFFLINE, 'algorithm="td3bc"'),
+    ],
+)
+def test_recorded_updates_equal_plain_ones(setup, changes):
+    """In a process of its own: tracing cannot see through the checks of shapes of the test run."""
+    result = subprocess.run(
+        [sys.executable, "-c", setup.format(changes=changes) + COMPARE],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path])},
+    )
+    assert result.stdout == "equal\n", result.stderr[-3000:]

@@ -38,7 +38,7 @@ def make_episode(rng, length=LENGTH, reward=None):
     )
 
 
-def make_learner(settings, members=None, *, episodes=6):
+def make_learner(settings, members=None, *, episodes=6, device="cpu", capture=True):
     members = members or settings.make_members()
     learner = Learner(
         settings,
@@ -47,7 +47,8 @@ def make_learner(settings, members=None, *, episodes=6):
         low=[-1.0, -2.0],
         high=[1.0, 2.0],
         step_limit=20,
-        device=torch.device("cpu"),
+        device=torch.device(device),
+        capture=capture,
     )
     for index, member in enumerate(members):
         rng = np.random.default_rng(member.seed)

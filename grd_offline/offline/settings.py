@@ -64,7 +64,7 @@ class OfflineSettings:
     """iql: which expectile of the action values is the state's value (paper, MuJoCo)."""
     temperature: float = 3.0
     """iql: how sharply better actions are preferred (paper, MuJoCo)."""
-    averaging: float = 0.0
+    averaging: float = 0.02
     """Share of the actor's steps so far that the policy which acts is the mean of. 0: the last."""
     eval_every: int = 10_000
     """Updates between evaluations."""
