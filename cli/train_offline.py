@@ -195,7 +195,16 @@ def pick_settings(options: dict[str, Any]) -> dict[str, Any]:
         "algorithm", "seeds", "seed", "updates", "batch", "discount", "alpha", "expectile",
         "temperature", "averaging", "eval_every", "eval_episodes", "max_episode_steps",
     )  # fmt: skip
+    _tell_unused(options["algorithm"])
     return {**{name: options[name] for name in names}, "env_args": dict(options["env_arg"])}
+
+
+def _tell_unused(algorithm: str) -> None:
+    """Options of the algorithm that was not chosen."""
+    given = click.get_current_context().get_parameter_source
+    for name, owner in (("alpha", "td3bc"), ("expectile", "iql"), ("temperature", "iql")):
+        if owner != algorithm and given(name) is click.core.ParameterSource.COMMANDLINE:
+            click.echo(f"warning: --{name} is for {owner}: {algorithm} has no use for it", err=True)
 
 
 def find_environment(name: str | None) -> None:

@@ -313,7 +313,7 @@ def test_mistakes_end_in_one_line(factored, arguments, words):
 def test_judging_methods(factored, tmp_path):
     result = run_command(
         tmp_path, "judge", factored, *SMALL, *FEW, "--methods", "grd,uniform", "--seeds", 2,
-        "--eval-episodes", 3, "--out", "out",
+        "--eval-episodes", 3, "--alpha", 4, "--out", "out",
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     verdict = json.loads((tmp_path / "out/judge.json").read_text())
@@ -340,6 +340,8 @@ def test_judging_methods(factored, tmp_path):
     assert verdict["data_mean_return"] == pytest.approx(true.sum() / 40)
     assert verdict["command"][1] == "judge"
     assert verdict["settings"]["updates"] == 40
+    assert verdict["settings"]["alpha"] == 4
+    assert "warning: --alpha is for td3bc: iql has no use for it\n" in result.stderr
     assert verdict["sources"]["grd"]["fit"]
     with (tmp_path / "out/judge.csv").open(newline="") as file:
         table = list(csv.DictReader(file))
@@ -358,10 +360,11 @@ def test_judging_methods(factored, tmp_path):
     assert refused.returncode == 2
     assert "out: exists already" in refused.stderr
     # Once more, and with fewer beside them: the same again.
-    run_command(
+    once_more = run_command(
         tmp_path, "judge", factored, *SMALL, *FEW, "--methods", "uniform", "--no-observed",
         "--seeds", 2, "--eval-episodes", 3, "--out", "again",
     )  # fmt: skip
+    assert "has no use for it" not in once_more.stderr
     again = json.loads((tmp_path / "again/judge.json").read_text())
     assert [one["source"] for one in again["verdicts"]] == ["true", "uniform"]
     for one in again["verdicts"]:
