@@ -19,7 +19,7 @@ from grd_offline.offline.data import load_data
 from grd_offline.offline.run import OfflineRun
 from grd_offline.offline.settings import ALGORITHMS, OfflineSettings
 
-SHARES = (0.0, 0.01, 0.02, 0.05, 0.1)
+SHARES = (0.0, 0.01, 0.02, 0.05)
 EVERY = 10
 """Updates between two looks at the actor."""
 
@@ -53,6 +53,8 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=100_000)
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--alpha", type=float, default=2.5, help="Of td3bc.")
+    parser.add_argument("--eval-every", type=int, default=20_000)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--workers", type=int, default=0)
     options = parser.parse_args()
@@ -60,7 +62,8 @@ def main() -> None:
     data = load_data(options.file)
     settings = OfflineSettings(
         ("true",), options.environment, options.algorithm, seeds=options.seeds,
-        seed=options.seed, updates=options.updates,
+        seed=options.seed, updates=options.updates, alpha=options.alpha,
+        eval_every=options.eval_every,
     )  # fmt: skip
     with OfflineRun(
         settings,
