@@ -41,7 +41,7 @@ _FITS = ("auto", "closed-form", "masked-net", "neural", "paper")
     Examples:
       grd-offline judge hc.h5 --env HalfCheetah
       grd-offline judge hc.h5 --env HalfCheetah --methods grd,grd-next-state,rrd,uniform \\
-          --algo td3bc --updates 200000 --seeds 5 --device cuda --out hc-judge
+          --algo td3bc --alpha 20 --seeds 5 --device cuda --out hc-judge
       grd-offline judge factored.h5 --env grd/Factored-v0 --seeds 2 --updates 5000 \\
           --eval-every 1000
       grd-offline report hc-judge
