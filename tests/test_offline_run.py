@@ -1,78 +1,39 @@
-"""Offline runs from start to end: policies that beat their data, files, commands, judgement."""
+"""Offline runs from start to end: policies that beat their data, files, commands."""
 
-import csv
 import importlib
-import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NamedTuple
 
 import numpy as np
-import offline_data
+import offline_commands
 import point_mass
 import pytest
+from offline_commands import EPISODES, FEW, SMALL, TRUE, make_settings, run_command, write_file
 
-from grd_offline import DecomposeSettings, decompose_file, open_recording, read_truth
+from grd_offline import DecomposeSettings, decompose_file, open_recording
 from grd_offline.actors import load_actor_about
-from grd_offline.cli import main, offline_live
+from grd_offline.cli import offline_live
 from grd_offline.errors import DataError, StorageError
 from grd_offline.figures import draw_run
-from grd_offline.formats import Header, Leaf, Record, write_dataset
 from grd_offline.offline.data import load_data
-from grd_offline.offline.judge import Found, Scores, find_rewards, find_unsteady, judge_sources
-from grd_offline.offline.run import Checkpoint, OfflineRun
+from grd_offline.offline.run import OfflineRun
 from grd_offline.offline.run_folder import OfflineFolder
 from grd_offline.offline.settings import ALGORITHMS, OfflineSettings
 from grd_offline.online.run_folder import EVALUATION_COLUMNS
-from grd_offline.report import report_judgement
 from grd_offline.run_records import read_rows, read_run
 
 COMMAND = str(Path(sys.executable).with_name("grd-offline"))
-EPISODES, TRUE = offline_data.make_data(100)
 
 
 @pytest.fixture(autouse=True)
 def _register():
     point_mass.register()
-
-
-class Done(NamedTuple):
-    """How a command ended."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-def run_command(folder, *arguments):
-    """In this process, which has everything loaded already."""
-    given, before = [str(argument) for argument in arguments], (sys.argv, os.getcwd())
-    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
-        try:
-            sys.argv = ["grd-offline", *given]
-            os.chdir(folder)
-            with pytest.raises(SystemExit) as stopped:
-                main(given)
-        finally:
-            sys.argv = before[0]
-            os.chdir(before[1])
-    return Done(stopped.value.code, out.getvalue(), err.getvalue())
-
-
-def make_settings(**changes):
-    given = {
-        "rewards": ("true",), "environment": point_mass.ID, "seeds": 2, "updates": 600,
-        "batch": 64, "discount": 0.9, "hidden": (32, 32), "learning_rate": 3e-3,
-        "eval_every": 300, "eval_episodes": 20,
-    }  # fmt: skip
-    return OfflineSettings(**{**given, **changes})
 
 
 class Keeper:
@@ -145,25 +106,6 @@ def test_batches_have_a_limit():
         OfflineSettings(batch=10_000_000)
 
 
-def write_file(path, *, truth=True, delay="end", episodes=None, true=None, final=True):
-    """The point mass as a file of ours."""
-    episodes, true = (EPISODES, TRUE) if episodes is None else (episodes, true)
-    parts = np.split(true, np.cumsum(episodes.lengths)[:-1])
-    records = [
-        Record(
-            {"": episode.observations if final else episode.observations[:-1]},
-            {"": episode.actions},
-            rewards if delay == "step" else episode.rewards,
-            episode.terminations,
-            episode.truncations,
-            extras={"true_rewards": rewards} if truth else {},
-        )
-        for episode, rewards in zip(episodes, parts, strict=True)
-    ]
-    leaf = Leaf("", (2,), "float32"), Leaf("", (1,), "float32")
-    write_dataset(path, Header((leaf[0],), (leaf[1],), delay=delay), records)
-
-
 def test_the_sources_that_a_file_holds(tmp_path):
     write_file(tmp_path / "data.h5")
     data = load_data(tmp_path / "data.h5")
@@ -197,33 +139,9 @@ def relabelled(tmp_path_factory):
     return folder / "data-grd" / "relabelled.h5"
 
 
-def test_a_decomposition_is_judged_by_what_it_writes(relabelled):
-    data = load_data(relabelled)
-    assert set(data.rewards) == {"relabelled", "observed", "true"}
-    original = load_data(relabelled.parent.parent / "data.h5")
-    np.testing.assert_array_equal(data.rewards["observed"], original.rewards["observed"])
-    found = find_rewards(original, "grd", seed=3)
-    np.testing.assert_allclose(found.rewards, data.rewards["relabelled"], rtol=1e-4, atol=1e-4)
-    assert found.about["against_truth"]["pearson"] > 0.95
-    with pytest.raises(DataError, match="are relabelled already: judge the original"):
-        find_rewards(data, "grd")
-
-
-SMALL = (
-    *("--env", "Factored", "--env-arg", "length=12", "--env-arg", "states=5"),
-    *("--env-arg", "actions=2"),
-)
-FEW = ("--seeds", 1, "--updates", 40, "--batch", 16, "--eval-every", 10, "--workers", 0)
-
-
 @pytest.fixture(scope="module")
 def factored(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("factored")
-    done = run_command(
-        folder, "collect", *SMALL, "--episodes", 40, "--keep-true-rewards", "--out", "data.h5"
-    )
-    assert done.returncode == 0, done.stderr
-    return folder / "data.h5"
+    return offline_commands.collect_factored(tmp_path_factory.mktemp("factored"))
 
 
 def test_the_command_leaves_a_run_that_other_commands_use(factored, tmp_path):
@@ -310,121 +228,6 @@ def test_mistakes_end_in_one_line(factored, arguments, words):
     assert not (factored.parent / "runs").exists()
 
 
-def test_judging_methods(factored, tmp_path):
-    result = run_command(
-        tmp_path, "judge", factored, *SMALL, *FEW, "--methods", "grd,uniform", "--seeds", 2,
-        "--eval-episodes", 3, "--alpha", 4, "--out", "out",
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr
-    verdict = json.loads((tmp_path / "out/judge.json").read_text())
-    names = ["true", "observed", "grd", "uniform"]
-    assert [one["source"] for one in verdict["verdicts"]] == names
-    rows = read_rows(tmp_path / "out/run/evaluations.csv")
-    for one in verdict["verdicts"]:
-        for seed, score in enumerate(one["scores"]):
-            means = [
-                float(row["mean_return"])
-                for row in rows
-                if row["member"] == f"{one['source']}-seed{seed}"
-            ]
-            assert len(means) == 4
-            assert score == pytest.approx(np.mean(means[-3:]))
-        assert one["mean_return"] == pytest.approx(np.mean(one["scores"]))
-        assert one["std_return"] == pytest.approx(np.std(one["scores"]))
-        assert one["source"] in result.stdout
-    true = np.concatenate(read_truth(factored))
-    uniform = np.repeat(true.reshape(40, 12).mean(1), 12)
-    of = {one["source"]: one for one in verdict["verdicts"]}
-    assert of["uniform"]["pearson"] == pytest.approx(np.corrcoef(uniform, true)[0, 1], abs=1e-4)
-    assert of["true"]["pearson"] == pytest.approx(1.0)
-    assert verdict["data_mean_return"] == pytest.approx(true.sum() / 40)
-    assert verdict["command"][1] == "judge"
-    assert verdict["settings"]["updates"] == 40
-    assert verdict["settings"]["alpha"] == 4
-    assert "warning: --alpha is for td3bc: iql has no use for it\n" in result.stderr
-    assert verdict["sources"]["grd"]["fit"]
-    with (tmp_path / "out/judge.csv").open(newline="") as file:
-        table = list(csv.DictReader(file))
-    assert [row["source"] for row in table] == names
-    assert float(table[3]["pearson"]) == of["uniform"]["pearson"]
-    assert "look at out/report.html\n" in result.stdout
-    page = (tmp_path / "out/report.html").read_text()
-    assert page.startswith("<!doctype html>")
-    assert "data-draw='verdicts'" in page
-    assert f"{of['grd']['pearson']:.3f}" in page
-    assert not (tmp_path / "out/run/report.html").exists()
-    assert "the data are of" not in result.stderr
-    assert report_judgement(tmp_path / "out") == page
-
-    refused = run_command(tmp_path, "judge", factored, *SMALL, "--out", "out")
-    assert refused.returncode == 2
-    assert "out: exists already" in refused.stderr
-    # Once more, and with fewer beside them: the same again.
-    once_more = run_command(
-        tmp_path, "judge", factored, *SMALL, *FEW, "--methods", "uniform", "--no-observed",
-        "--seeds", 2, "--eval-episodes", 3, "--out", "again",
-    )  # fmt: skip
-    assert "has no use for it" not in once_more.stderr
-    again = json.loads((tmp_path / "again/judge.json").read_text())
-    assert [one["source"] for one in again["verdicts"]] == ["true", "uniform"]
-    for one in again["verdicts"]:
-        assert one["scores"] == pytest.approx(of[one["source"]]["scores"], rel=1e-3)
-
-
-def test_judging_without_the_truth_tells_returns_alone(tmp_path):
-    episodes, true = offline_data.make_data(12)
-    write_file(tmp_path / "data.h5", truth=False, episodes=episodes, true=true)
-    result = run_command(
-        tmp_path, "judge", "data.h5", "--env", point_mass.ID, "--methods", "uniform",
-        "--no-observed", "--out", "out", *FEW,
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr
-    assert "the data hold no true rewards (collect --keep-true-rewards" in result.stderr
-    (verdict,) = json.loads((tmp_path / "out/judge.json").read_text())["verdicts"]
-    assert verdict["source"] == "uniform"
-    assert verdict["pearson"] is verdict["share_of_true"] is verdict["share_of_gain"] is None
-    assert "The data hold no true rewards" in (tmp_path / "out/report.html").read_text()
-
-
-def test_shares_of_what_the_truth_reaches(tmp_path):
-    write_file(tmp_path / "data.h5")
-    data = load_data(tmp_path / "data.h5")
-    settings = make_settings(rewards=("true", "other"))
-    found = {
-        "true": Found(TRUE, {"against_truth": {"pearson": 1.0}}),
-        "other": Found(TRUE, {"against_truth": {"pearson": 0.5}}),
-    }
-    scores = Scores()
-    for low in (100.0, -4.0, -6.0, -5.0):  # the first is not among the last three
-        returns = np.array([[low], [low], [2 * low], [2 * low + 2]])
-        scores.on_checkpoint(None, Checkpoint(1, np.zeros(1), returns, np.ones((4, 1), int)))
-    scores.on_checkpoint(None, Checkpoint(2, np.zeros(1)))
-    true, other = judge_sources(settings, scores.compute(), data, found)
-    assert true.scores == (-5.0, -5.0)
-    assert other.scores == (-10.0, -8.0)
-    assert (other.mean, other.spread, other.pearson) == (-9.0, 1.0, 0.5)
-    # A share of a negative return would say nothing; one of the gain over the data does.
-    assert other.share_of_true is None
-    base = data.behaviour_return
-    assert other.share_of_gain == pytest.approx((-9 - base) / (-5 - base))
-    assert true.share_of_gain == 1.0
-    good = judge_sources(settings, np.array([10.0, 10.0, 4.0, 6.0]), data, found)
-    assert good[1].share_of_true == 0.5
-
-
-def test_seeds_that_lose_what_they_had_gained_are_told(capsys):
-    settings, scores = make_settings(rewards=("true", "other"), seed=7), Scores()
-    #       best 110; true: steady, lost; other: never better than the data, nearly lost
-    for returns in ([110, 110, 9, 110], [90, 90, 8, 90], [80, 60, 7, 78], [80, 30, 6, 70]):
-        found = np.array(returns, float)[:, None]
-        scores.on_checkpoint(None, Checkpoint(1, np.zeros(1), found, np.ones((4, 1), int)))
-        unsteady = find_unsteady(settings, scores, 10.0)
-    assert unsteady == {"true": [8]}
-    assert find_unsteady(settings, scores, None) == {}
-    importlib.import_module("grd_offline.cli.judge")._tell_unsteady(unsteady, 2)
-    assert capsys.readouterr().err.startswith("unsteady seeds: 1 of 2 of true. They end")
-
-
 def test_ctrl_c_keeps_what_there_is(factored, tmp_path):
     process = subprocess.Popen(
         [
@@ -500,13 +303,3 @@ def test_another_environment_is_told(environment, env_args, words, capsys):
     data.episodes.environment = "\x1b[31mred"
     command.tell_other_environment(settings, data)
     assert "\x1b" not in capsys.readouterr().err
-
-
-def test_episodes_of_another_horizon_are_told(capsys):
-    command = importlib.import_module("grd_offline.cli.judge")
-    data = SimpleNamespace(episodes=EPISODES)
-    (steps,) = set(EPISODES.lengths.tolist())
-    command._tell_horizon(data, steps)
-    assert capsys.readouterr().err == ""
-    command._tell_horizon(data, 5 * steps)
-    assert f"--max-episode-steps {steps} makes them alike" in capsys.readouterr().err
