@@ -34,15 +34,18 @@ def export(folder: Path, layout: str, out: Path | None) -> None:
     """Write the reward model in DIR as one file that needs no grd-offline to run.
 
     Inputs: observations (N, state), actions (N, action) and, where the reward depends on them,
-    next_observations (N, state). Output: rewards (N,). All float32, with any N. The file is run
-    before it is kept: it has to give the model's numbers on steps within the range of its data.
+    next_observations (N, state). Output: rewards (N,). All float32, with any N from 1 on. The file
+    is run before it is kept: it has to give the model's numbers on steps within the range of its
+    data.
     """
     from grd_offline.export import FORMATS, export_model
-    from grd_offline.reward_model import RewardModel
+    from grd_offline.reward_model import FOLDER, RewardModel
 
     model = RewardModel.load(folder)
     # Beside it, not in it: a folder of results is replaced as a whole when it is made again.
-    place = folder if folder.name not in ("", "..") else folder.resolve()
+    place = folder if folder.name not in ("", "..", FOLDER) else folder.resolve()
+    if place.name == FOLDER:
+        place = place.parent
     target = out or place.with_name(f"{place.name}{FORMATS[layout]}")
     done = export_model(model, target, layout)
     shapes = ", ".join(f"{name} (N, {columns})" for name, columns in done.inputs.items())

@@ -19,6 +19,7 @@ from .report import leave_report
 from .train_offline import (
     describe_data,
     find_environment,
+    name_path,
     pick_settings,
     tell_other_environment,
     train,
@@ -89,6 +90,7 @@ def judge(
     from grd_offline.offline.judge import (
         LAST,
         Scores,
+        check_data,
         check_names,
         find_references,
         find_unsteady,
@@ -99,6 +101,8 @@ def judge(
     from grd_offline.offline.settings import OfflineSettings
 
     check_names(methods, fit)
+    if fit != "auto" and not {"grd", "grd-next-state"} & set(methods):
+        click.echo("warning: --fit is for grd: no method here has a use for it", err=True)
     settings = OfflineSettings(methods, options["environment"], **pick_settings(options))
     find_environment(settings.environment)
     folder = out if out is not None else _default_folder(file)
@@ -109,6 +113,7 @@ def judge(
         )
         # Before any time is spent.
         limit = check_environment(settings, data.episodes)
+        check_data(data, methods)
         found = find_references(data)
         if not observed:
             found.pop("observed", None)
@@ -285,6 +290,6 @@ def _tell_unsteady(unsteady: dict[str, list[int]], seeds: int) -> None:
 
 
 def _default_folder(file: str) -> Path:
-    path = Path(file.removeprefix("minari:").rstrip("/"))
+    path = name_path(file)
     name = f"{path.stem if path.suffix else path.name}-judge"
     return Path(name) if file.startswith("minari:") else path.with_name(name)

@@ -267,6 +267,12 @@ def train(
         device=device,
         observers=[files, *observers],
     ) as run:
+        if run.outside > 0:
+            click.echo(
+                f"warning: {max(run.outside, 0.001):.1%} of the data's actions are outside of what "
+                "the environment takes: policies cannot take them either",
+                err=True,
+            )
         files.create(
             run,
             data=describe_data(file, data),
@@ -300,8 +306,14 @@ def describe_data(file: str, data: OfflineData) -> dict[str, Any]:
     }
 
 
+def name_path(file: str) -> Path:
+    """The path of some data, ending in a name: not in `.`, `..` or a slash."""
+    path = Path(file.removeprefix("minari:").rstrip("/") or "/")
+    return path if path.name not in ("", "..") else path.resolve()
+
+
 def _default_folder(file: str, algorithm: str) -> str:
-    path = Path(file.removeprefix("minari:").rstrip("/"))
+    path = name_path(file)
     # Every decomposition calls its data the same; its folder has the name.
     name = path.parent.name if path.stem == "relabelled" and path.parent.name else path.stem
     return f"runs/{name}-{algorithm}"

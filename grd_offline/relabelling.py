@@ -96,9 +96,9 @@ def relabel_records(
         record = recording.load(index)
         with locate(source, index):
             episode = as_episode(record, recording.header, when)
-            rewards, std = _predict(model, decomposer, episode)
             if folded:
                 episode = episode.delivered_at_end(discount)
+            rewards, std = _predict(model, decomposer, episode)
             if exact:
                 rewards = spread_remainder(rewards, episode, discount)
             if tally is not None:

@@ -110,6 +110,10 @@ def test_the_command_says_what_it_wrote(tmp_path):
     )
     assert second.startswith("checked on 512 steps: it differs from the model by at most")
     assert (tmp_path / "grd.pt2").stat().st_size > 0
+    model = str(tmp_path / "grd/reward_model")
+    again = CliRunner().invoke(cli, ["export", model, "--to", "torch-export"])
+    assert again.output.startswith(f"wrote {tmp_path}/grd.pt2:")
+    # A folder of results is made again only as long as nothing else is in it.
     assert [path.name for path in (tmp_path / "grd").iterdir()] == ["reward_model"]
 
 

@@ -1,6 +1,7 @@
 """Relabelled data for other libraries: each row is one step, with what followed it."""
 
 import counting
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -17,6 +18,7 @@ from grd_offline import DataError, LearnedReward, RewardModel, read, to_d4rl
 from grd_offline.formats import Header, Leaf, Record, write_dataset
 from grd_offline.interop import LearnedRewardTransform, LearnedRewardVecEnv, to_tensordict
 from grd_offline.interop.steps import read_steps
+from grd_offline.offline.data import load_data
 
 counting.register()
 
@@ -79,6 +81,19 @@ def test_steps_whose_outcome_is_not_known_are_left_out(tmp_path):
     following = data["observations"][inner] + [1, -1]
     np.testing.assert_array_equal(data["next_observations"][inner], following)
     assert len(read_steps(path)) == sum(LENGTHS)
+
+
+def test_next_observations_are_those_of_the_file(tmp_path):
+    """In shuffled data a step does not lead to the one below it."""
+    path = write_counted(tmp_path / "data.h5", layout="d4rl")
+    with h5py.File(path, "r+") as file:
+        file["next_observations"][:] = file["observations"][:] + 1000
+    data = to_d4rl(path)
+    np.testing.assert_array_equal(data["next_observations"], data["observations"] + 1000)
+    following = to_tensordict(path)["next", "observation"].numpy()
+    np.testing.assert_array_equal(following, data["next_observations"])
+    told = load_data(path).warnings
+    assert any("next_observations do not follow on" in warning for warning in told)
 
 
 def test_rewards_come_from_the_field_that_is_named(tmp_path):

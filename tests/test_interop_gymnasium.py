@@ -68,6 +68,24 @@ def test_pairs_are_those_of_the_step():
             assert true == 5
 
 
+class Scaling(counting.Counting):
+    """Writes into the action that it is given, as some environments do."""
+
+    def step(self, action):
+        action *= 0.5
+        return super().step(action)
+
+
+def test_the_action_is_the_one_that_was_chosen():
+    env = LearnedReward(Scaling(), counting.make_model())
+    env.reset(seed=0)
+    assert env.step(np.array([0.5], np.float32))[1] == pytest.approx(1 + 10 * 0.5)
+    envs = VectorLearnedReward(SyncVectorEnv([Scaling, Scaling]), counting.make_model())
+    envs.reset(seed=0)
+    actions = np.array([[0.5], [-0.5]], np.float32)
+    np.testing.assert_allclose(envs.step(actions)[1], [6.0, -4.0])
+
+
 def test_it_passes_gymnasiums_check(folder):
     for make in (
         lambda: LearnedReward(gymnasium.make(point_mass.ID), str(folder)),

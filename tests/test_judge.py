@@ -15,7 +15,14 @@ from offline_commands import EPISODES, FEW, SMALL, TRUE, make_settings, run_comm
 from grd_offline import DecomposeSettings, decompose_file, read_truth
 from grd_offline.errors import DataError
 from grd_offline.offline.data import load_data
-from grd_offline.offline.judge import Found, Scores, find_rewards, find_unsteady, judge_sources
+from grd_offline.offline.judge import (
+    METHODS,
+    Found,
+    Scores,
+    find_rewards,
+    find_unsteady,
+    judge_sources,
+)
 from grd_offline.offline.run import Checkpoint
 from grd_offline.report import report_judgement
 from grd_offline.run_records import read_rows
@@ -43,6 +50,41 @@ def test_a_decomposition_is_judged_by_what_it_writes(tmp_path):
     assert found.about["against_truth"]["pearson"] > 0.95
     with pytest.raises(DataError, match="are relabelled already: judge the original"):
         find_rewards(data, "grd")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_rewards_at_every_step_are_not_given_away(method, tmp_path):
+    """Judged or written, a method sees the sum of such rewards alone."""
+    episodes, true = offline_data.make_data(20)
+    write_file(tmp_path / "data.h5", truth=False, delay="step", episodes=episodes, true=true)
+    data, next_state = load_data(tmp_path / "data.h5"), method == "grd-next-state"
+    settings = DecomposeSettings(
+        method="grd" if next_state else method, next_state=next_state, fit="closed-form", seed=3
+    )
+    decompose_file(tmp_path / "data.h5", tmp_path / "out", settings)
+    written = load_data(tmp_path / "out/relabelled.h5").rewards["relabelled"]
+    found = find_rewards(data, method, fit="closed-form", seed=3)
+    np.testing.assert_allclose(found.rewards, written, rtol=1e-3, atol=1e-3)
+    assert np.abs(written - data.rewards["true"]).max() > 0.01
+
+
+def test_what_a_method_cannot_take_is_refused_before_the_others_begin(tmp_path):
+    episodes, true = offline_data.make_data(12)
+    write_file(tmp_path / "data.h5", episodes=episodes, true=true, final=False)
+    result = run_command(
+        tmp_path, "judge", "data.h5", "--env", point_mass.ID, "--methods", "uniform,grd-next-state",
+        *FEW,
+    )  # fmt: skip
+    assert result.returncode == 2
+    (line,) = result.stderr.splitlines()
+    assert "grd-next-state: not every episode holds its last observation" in line
+    result = run_command(
+        tmp_path, "judge", ".", "--env", point_mass.ID, "--methods", "uniform", "--fit", "paper",
+        "--seed", 2**60,
+    )  # fmt: skip
+    warning, error = result.stderr.splitlines()
+    assert warning == "warning: --fit is for grd: no method here has a use for it"
+    assert "seed: expected seeds below 2^60" in error
 
 
 def test_judging_methods(factored, tmp_path):

@@ -137,9 +137,17 @@ def test_returns_span_the_longest_episode():
         episodes = EpisodeSet.from_episodes([make_episode(2), last])
         # Returns of 2 and 8. The mean goes only where nothing but the clock ends episodes.
         assert find_units(rewards, episodes) == (shift, 3 / 6)
-    _, scale = find_units(np.array([1.0, 3.0, 4.0, 0.0, 0.0]), episodes)
-    assert scale == pytest.approx(1 / 1.6248076)
     assert find_units(np.zeros(5), episodes) == (0.0, 1.0)
+
+
+def test_returns_that_differ_by_rounding_are_alike():
+    """Then rewards count by their sizes, and sources keep their proportion to each other."""
+    episodes = EpisodeSet.from_episodes([make_episode(2), make_episode(3, terminated=True)])
+    at_end = find_units(np.array([0.0, 1.0, 0.0, 0.0, 1.0]), episodes)
+    even = find_units(np.array([1 / 2, 1 / 2, 1 / 3, 1 / 3, 1 / 3 + 1e-15]), episodes)
+    assert at_end.scale == pytest.approx(even.scale) == pytest.approx(3)
+    cancelling = find_units(np.array([5.0, -4.9, -4.9, 5.0, 1e-13]), episodes)
+    assert cancelling.scale == pytest.approx(3 / 9.9)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -231,6 +239,33 @@ def test_a_policy_takes_observations_as_they_are():
     spec = ActorSpec("deterministic", (2, 8, 8, 1), (-4.0,), (2.0,))
     for weights, actions in zip(learner.export_actors(), expected, strict=True):
         np.testing.assert_allclose(Actor(spec, weights).act_many(raw), actions, atol=1e-5)
+
+
+@pytest.mark.parametrize("constant", [100.0, 1e5])
+def test_what_never_changes_does_not_spoil_a_policy(constant):
+    """Its weights, divided by a spread of nothing, would cancel in float32."""
+    changed = [
+        replace(
+            episode, observations=np.c_[np.full(len(episode) + 1, constant), episode.observations]
+        )
+        for episode in EPISODES
+    ]
+    settings = make_settings(rewards=("true",), seeds=1)
+    learner = OfflineLearner(
+        settings, settings.make_members(), make_transitions(EpisodeSet.from_episodes(changed)),
+        {"true": TRUE}, low=[-1.0], high=[1.0], device=torch.device("cpu"),
+    )  # fmt: skip
+    learner.run_updates(10)
+    raw = np.random.default_rng(0).normal(0.0, 2.0, (7, 3)).astype(np.float32)
+    raw[:, 0] = constant
+    with torch.no_grad():
+        inputs = torch.from_numpy((raw - learner.mean) / learner.std)
+        expected = torch.tanh(learner.agent.acting(inputs[None]))[0]
+    actor = Actor(
+        ActorSpec("deterministic", (3, 8, 8, 1), (-1.0,), (1.0,)), learner.export_actors()[0]
+    )
+    np.testing.assert_allclose(actor.act_many(raw), expected, atol=1e-5)
+    assert np.ptp(expected.numpy()) > 0.01
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

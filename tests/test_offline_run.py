@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import offline_commands
+import offline_data
 import point_mass
 import pytest
 from offline_commands import EPISODES, FEW, SMALL, TRUE, make_settings, run_command, write_file
@@ -19,6 +21,7 @@ from offline_commands import EPISODES, FEW, SMALL, TRUE, make_settings, run_comm
 from grd_offline import DecomposeSettings, decompose_file, open_recording
 from grd_offline.actors import load_actor_about
 from grd_offline.cli import offline_live
+from grd_offline.episodes import EpisodeSet
 from grd_offline.errors import DataError, StorageError
 from grd_offline.figures import draw_run
 from grd_offline.offline.data import load_data
@@ -129,6 +132,13 @@ def test_rewards_at_every_step_are_the_truth(tmp_path):
     )
     assert not data.episodes[0].delivered[:-1].any()
     assert "the true ones here" in data.warnings[0]
+    # And so they are after a decomposition.
+    decompose_file(tmp_path / "steps.h5", tmp_path / "out", DecomposeSettings(method="uniform"))
+    again = load_data(tmp_path / "out/relabelled.h5")
+    assert set(again.rewards) == {"relabelled", "observed", "true"}
+    for name in ("observed", "true"):
+        np.testing.assert_allclose(again.rewards[name], data.rewards[name], rtol=1e-5)
+    assert "the true ones here" in again.warnings[0]
 
 
 @pytest.fixture(scope="module")
@@ -303,3 +313,25 @@ def test_another_environment_is_told(environment, env_args, words, capsys):
     data.episodes.environment = "\x1b[31mred"
     command.tell_other_environment(settings, data)
     assert "\x1b" not in capsys.readouterr().err
+
+
+def test_actions_that_no_policy_can_take_are_told(tmp_path):
+    episodes, true = offline_data.make_data(12)
+    wide = [replace(episode, actions=3 * episode.actions) for episode in episodes]
+    write_file(tmp_path / "wide.h5", episodes=EpisodeSet.from_episodes(wide), true=true)
+    write_file(tmp_path / "fits.h5", episodes=episodes, true=true)
+    shares = []
+    for name in ("wide", "fits"):
+        done = run_command(
+            tmp_path, "train-offline", f"{name}.h5", "--env", point_mass.ID, "--rewards", "true",
+            *FEW, "--out", name,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        shares.append([line for line in done.stderr.splitlines() if "actions are outside" in line])
+    actions = np.concatenate([episode.actions for episode in wide])
+    expected = (np.abs(actions) > 1.002).any(1).mean()
+    assert shares[0] == [
+        f"warning: {expected:.1%} of the data's actions are outside of what the environment takes: "
+        "policies cannot take them either"
+    ]
+    assert not shares[1]

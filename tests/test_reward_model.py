@@ -159,6 +159,12 @@ def test_wrong_shapes_are_refused_with_both_counts(kind):
             actions,
             following,
         )
+    large = np.full((50, 5), 1e300)  # infinite in float32
+    if kind.startswith("effects"):
+        assert np.isfinite(model.predict(large, actions, following)).all()
+    else:
+        with pytest.raises(ValueError, match="within the range of float32"):
+            model.predict(large, actions, following)
     module, tensors = model.torch(), [torch.tensor(part) for part in make_steps()]
     both = torch.cat(tensors[:2], -1)
     # As many columns as expected, but not the right ones.

@@ -37,10 +37,13 @@ def check_steps(
 
 
 def _as_matrix(name: str, values: ArrayLike, columns: int, rows: int | None) -> NDArray[np.float32]:
-    array = np.asarray(values, np.float32)
+    with np.errstate(over="ignore"):
+        array = np.asarray(values, np.float32)
     if array.ndim != 2 or array.shape[1] != columns or rows not in (None, len(array)):
         wanted = f"({'N' if rows is None else rows}, {columns})"
         raise ValueError(f"{name}: expected shape {wanted}, got {array.shape}")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name}: expected finite numbers within the range of float32")
     return array
 
 

@@ -39,6 +39,7 @@ __all__ = [
     "as_episode",
     "as_episodes",
     "find_delay",
+    "infer_delay",
     "locate",
     "open_recording",
     "read",
@@ -146,9 +147,13 @@ def find_delay(recording: Recording) -> int | str:
     """
     if recording.header.delay is not None:
         return recording.header.delay
+    return infer_delay(recording.load_rewards(index) for index in range(len(recording)))
+
+
+def infer_delay(rewards_of_episodes: Iterable[Array]) -> int | str:
+    """When rewards are delivered, from the zeros among them; `find_delay` says how."""
     step, hits, slots = 0, 0, 0
-    for index in range(len(recording)):
-        rewards = recording.load_rewards(index)
+    for rewards in rewards_of_episodes:
         inner = np.flatnonzero(rewards[:-1]) + 1
         hits += len(inner)
         slots += len(rewards) - 1

@@ -57,9 +57,9 @@ class LearnedReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         """Take a step; the reward is the model's."""
         if self._observation is None:
             raise gym.error.ResetNeeded("call reset before step")
+        flat = self._reward.flatten_action(action)  # before the environment may write into it
         observation, true, terminated, truncated, info = self.env.step(action)
         following = self._reward.flatten_observation(observation)
-        flat = self._reward.flatten_action(action)
         (reward,) = self._reward.compute(self._observation, flat, following).tolist()
         self._observation = following
         return observation, reward, terminated, truncated, {**info, "true_reward": float(true)}
@@ -103,6 +103,7 @@ class VectorLearnedReward(_VectorWrapper):
         """Take a step in each environment; the rewards are the model's."""
         if self._observations is None:
             raise gym.error.ResetNeeded("call reset before step")
+        flat = self._reward.flatten_actions(actions, self.num_envs)
         observations, true, terminations, truncations, infos = self.env.step(actions)
         following = self._reward.flatten_observations(observations, self.num_envs)
         ended = np.logical_or(terminations, truncations)
@@ -117,7 +118,6 @@ class VectorLearnedReward(_VectorWrapper):
         real = ~self._is_reset_due
         rewards = np.zeros(self.num_envs, np.float64)
         if real.any():
-            flat = self._reward.flatten_actions(actions, self.num_envs)
             rewards[real] = self._reward.compute(
                 self._observations[real], flat[real], reached[real]
             )

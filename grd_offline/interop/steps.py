@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,6 +11,9 @@ from numpy.typing import NDArray
 from grd_offline.episodes import BoolArray, Episode, FloatArray
 from grd_offline.formats import as_episode, as_episodes, locate, open_recording
 from grd_offline.relabelling import find_truth
+
+NEXT = "next_observations"
+"""A field of records only where these are not the observations of the next step."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +25,8 @@ class Steps:
     actions: FloatArray
     """(N, action); one-hot where actions are discrete."""
     next_observations: FloatArray
-    """(N, state); the same observation again where the one after an episode is not known."""
+    """(N, state); the same observation again where the one after an episode is not known. Where
+    the file's own do not lead to the next step, as in shuffled data, they are what it says."""
     rewards: FloatArray
     """(N,)"""
     terminals: BoolArray
@@ -84,18 +87,19 @@ def read_steps(path: str | os.PathLike[str], rewards: str = "rewards") -> Steps:
             single and len(leaves[0].categories or ()) == 1,
         )
 
-        def load() -> Iterator[Episode]:
-            for index in range(len(recording)):
-                record = recording.load(index)
-                with locate(path, index):
-                    values = find_truth(record, rewards, path)
-                    # Whatever the field, every step has its reward: none is still to come.
-                    complete = replace(record, rewards=values, extras={})
-                    yield as_episode(complete, recording.header, "step")
-
         start = 0
-        for index, episode in enumerate(load()):
-            _fill(steps, slice(start, start + len(episode)), index, episode)
+        for index in range(len(recording)):
+            record = recording.load(index)
+            with locate(path, index):
+                values = find_truth(record, rewards, path)
+                # Whatever the field, every step has its reward: none is still to come.
+                complete = replace(record, rewards=values, extras={})
+                episode = as_episode(complete, recording.header, "step")
+            rows = slice(start, start + len(episode))
+            _fill(steps, rows, index, episode)
+            own = record.extras.get(NEXT)
+            if own is not None and own.shape == (len(episode), episodes.state_size):
+                steps.next_observations[rows] = own
             start += len(episode)
     return steps
 

@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 from grd_offline.episodes import Episode, EpisodeSet, check_finite
 from grd_offline.errors import DataError
 from grd_offline.evaluate import pearson
-from grd_offline.formats import Record, as_episode, as_episodes, find_delay, locate, open_recording
+from grd_offline.formats import (
+    Record,
+    as_episode,
+    as_episodes,
+    find_delay,
+    infer_delay,
+    locate,
+    open_recording,
+)
 from grd_offline.formats.relabelled import OBSERVED
 
 Array = NDArray[np.float64]
@@ -71,22 +79,25 @@ def load_data(
     """Read a dataset, relabelled or not, in whatever layout it is."""
     with open_recording(source, max_episode_steps=max_episode_steps, max_bytes=max_bytes) as opened:
         header, delay = opened.header, find_delay(opened)
-        episodes, parts, warnings = [], [], []
+        episodes, parts = [], []
         for index, record in enumerate(opened):
             with locate(source, index):
                 episode = as_episode(record, header, delay)
-                found = _find_rewards(record, episode, delay)
+                parts.append(_find_rewards(record, episode))
                 if delay == "step" and OBSERVED not in record.extras:
                     episode = episode.delivered_at_end(header.discount)
             episodes.append(episode)
-            parts.append(found)
-        names = [name for name in SOURCES if all(name in part for part in parts)]
-        if delay == "step" and "relabelled" not in names:
+        shape = as_episodes(opened, source, delay=delay)
+        warnings = list(opened.warnings)
+        if all("relabelled" in part for part in parts):
+            delay = infer_delay(part["observed"] for part in parts)
+        if delay == "step":
+            parts = [_withhold(part, header.discount) for part in parts]
             warnings.append(
                 "rewards come with every step: they are the true ones here, and the observed ones "
                 "their sum at the end of each episode"
             )
-        shape = as_episodes(opened, source, delay=delay)
+        names = [name for name in SOURCES if all(name in part for part in parts)]
         return OfflineData(
             episodes=EpisodeSet.from_episodes(
                 episodes,
@@ -107,16 +118,12 @@ def _find_arguments(settings: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return found if isinstance(found, Mapping) else None
 
 
-def _find_rewards(record: Record, episode: Episode, delay: int | str) -> dict[str, Array]:
+def _find_rewards(record: Record, episode: Episode) -> dict[str, Array]:
     """Those of one episode, by name of the source."""
     given = record.rewards.astype(np.float64)
-    found = {}
+    found = {"observed": given}
     if OBSERVED in record.extras:
         found = {"relabelled": given, "observed": record.extras[OBSERVED].astype(np.float64)}
-    elif delay == "step":
-        found = {"observed": _at_end(given), "true": given}
-    else:
-        found = {"observed": given}
     if TRUE in record.extras:
         found["true"] = record.extras[TRUE].astype(np.float64)
     for name, rewards in found.items():
@@ -126,10 +133,12 @@ def _find_rewards(record: Record, episode: Episode, delay: int | str) -> dict[st
     return found
 
 
-def _at_end(rewards: Array) -> Array:
-    delayed = np.zeros_like(rewards)
-    delayed[-1] = rewards.sum()
-    return delayed
+def _withhold(found: dict[str, Array], discount: float) -> dict[str, Array]:
+    """Rewards that came with every step are the true ones, observed is their sum at the end."""
+    given = found["observed"]
+    delayed = np.zeros_like(given)
+    delayed[-1] = given @ discount ** np.arange(len(given))
+    return {"true": given, **found, "observed": delayed}
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,6 +194,10 @@ def make_transitions(episodes: EpisodeSet) -> Transitions:
     )
 
 
+_ALIKE = 1e-4
+"""Returns that differ by less than this share of what their rewards amount to are all alike."""
+
+
 class Units(NamedTuple):
     """How a source's rewards are brought to common units: (r - shift) * scale."""
 
@@ -196,16 +209,18 @@ def find_units(rewards: Array, episodes: EpisodeSet) -> Units:
     """Units in which sources compare: returns span as much as the longest episode has steps.
 
     With episodes of 1,000 steps that is IQL's convention for MuJoCo. Sources that sum to the same
-    returns keep their proportion to each other. Where no episode terminates the mean reward is
-    taken off as well: it changes no preference there, and TD3+BC divides values by their size, so
-    that a large mean would drown the differences. Where some do, it would change what is best.
+    returns keep their proportion to each other. Returns that are all alike, but for rounding, span
+    nothing: there the largest sum of the rewards' sizes counts instead.
+
+    Where no episode terminates the mean reward is taken off as well: it changes no preference
+    there, and TD3+BC divides values by their size, so that a large mean would drown the
+    differences. Where some do, it would change what is best.
     """
     starts = np.concatenate([[0], np.cumsum(episodes.lengths)[:-1]])
-    width, spread = float(np.ptp(np.add.reduceat(rewards, starts))), float(rewards.std())
-    scale = 1.0
-    if width > 0:
-        scale = float(episodes.lengths.max()) / width
-    elif spread > 0:
-        scale = 1 / spread
+    width = float(np.ptp(np.add.reduceat(rewards, starts)))
+    size = float(np.add.reduceat(np.abs(rewards), starts).max())
+    if width <= _ALIKE * size:
+        width = size
+    scale = float(episodes.lengths.max()) / width if width > 0 else 1.0
     terminates = any(bool(episode.terminations[-1]) for episode in episodes)
     return Units(0.0 if terminates else float(rewards.mean()), scale)

@@ -56,6 +56,17 @@ def check_names(methods: Sequence[str], fit: str) -> None:
         raise DataError(f"expected one of {', '.join(FITS)}, got {fit!r}", field="fit")
 
 
+def check_data(data: OfflineData, methods: Sequence[str]) -> None:
+    """Refuse data that a method cannot take, before any time is spent on the others."""
+    if "relabelled" in data.rewards:
+        raise DataError("are relabelled already: judge the original", field="data")
+    complete = all(episode.has_final_observation for episode in data.episodes)
+    if NEXT_STATE in methods and not complete:
+        raise DataError(
+            f"{NEXT_STATE}: not every episode holds its last observation", field="methods"
+        )
+
+
 def find_references(data: OfflineData) -> dict[str, Found]:
     """The true rewards, where they are known, and the delayed ones."""
     return {
@@ -75,8 +86,7 @@ def find_rewards(
     progress: Progress = lambda stage, share: None,
 ) -> Found:
     """The rewards that `grd-offline decompose` would write with the same seed."""
-    if "relabelled" in data.rewards:
-        raise DataError("are relabelled already: judge the original", field="data")
+    check_data(data, [method])
     start = time.perf_counter()
     with_next = method == NEXT_STATE
     settings = {"discount": data.discount, "next_state": with_next, "device": device}

@@ -25,6 +25,8 @@ from grd_offline.online.draws import Uniform, to_index
 STREAM = 1
 _FLOOR = 1e-3
 """Added to the standard deviation of each observation (TD3+BC)."""
+_STILL = 1e-6
+"""An observation whose standard deviation is less than this share of its mean does not change."""
 
 
 class OfflineLearner:
@@ -70,7 +72,10 @@ class OfflineLearner:
         acted_upon = transitions.observations[transitions.rows]
         # In float32, as the data are: of millions of rows there is no room for a wider copy.
         self.mean = acted_upon.mean(0, dtype=np.float64).astype(np.float32)
-        self.std = (acted_upon.std(0, dtype=np.float64) + _FLOOR).astype(np.float32)
+        spread = acted_upon.std(0, dtype=np.float64)
+        # What never changes tells nothing. Its weights would be huge, and cancel in float32.
+        still = spread <= _STILL * np.abs(self.mean)
+        self.std = np.where(still, np.inf, spread + _FLOOR).astype(np.float32)
         self.observations = self._send((transitions.observations - self.mean) / self.std)
         self.actions = self._send((transitions.actions - (high + low) / 2) / ((high - low) / 2))
         self.terminated = self._send(transitions.terminated)
@@ -137,6 +142,13 @@ class OfflineLearner:
         counts = [adam.skipped.view(len(self.members), -1) for adam in self.agent.adams()]
         worst = torch.cat(counts, 1).amax(1)
         return worst.numpy(force=True).astype(np.int64)
+
+
+def find_outside(actions: NDArray[np.float32], low: ArrayLike, high: ArrayLike) -> float:
+    """Share of the steps with an action outside of the bounds, by more than rounding."""
+    low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
+    margin = 1e-3 * (high - low)
+    return float(((actions < low - margin) | (actions > high + margin)).any(1).mean())
 
 
 def find_bounds(actions: NDArray[np.float32]) -> tuple[Array, Array]:

@@ -15,7 +15,7 @@ from grd_offline.actors import ActorSpec
 from grd_offline.episodes import EpisodeSet
 from grd_offline.errors import DataError
 from grd_offline.offline.data import Array, Units, find_units, make_transitions
-from grd_offline.offline.learner import OfflineLearner, find_bounds
+from grd_offline.offline.learner import OfflineLearner, find_bounds, find_outside
 from grd_offline.offline.settings import OfflineSettings
 from grd_offline.online.lanes import Stage
 from grd_offline.online.run import MOST_SKIPPED, prepare_process
@@ -79,6 +79,8 @@ class OfflineRun:
                 low, high = self.fleet.low, self.fleet.high
             else:
                 low, high = find_bounds(transitions.actions)
+            self.outside = find_outside(transitions.actions, low, high)
+            """Share of the data's steps whose action the policies cannot take."""
             sizes = (self.states, *settings.hidden, self.actions)
             units = self.units.items()
             self.spec = ActorSpec("deterministic", sizes, tuple(low), tuple(high))

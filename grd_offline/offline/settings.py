@@ -11,6 +11,7 @@ from grd_offline.errors import DataError
 
 ALGORITHMS = ("iql", "td3bc")
 MOST_BATCH = 65_536
+MOST_SEEDS = 2**60
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,8 @@ class OfflineSettings:
         for name in ("seeds", "updates", "batch", "eval_every", "eval_episodes"):
             _check_whole(name, getattr(self, name), 1)
         _check_whole("seed", self.seed, 0)
+        if self.seed + self.seeds > MOST_SEEDS:
+            raise DataError("expected seeds below 2^60", field="seed")
         if self.batch > MOST_BATCH:
             raise DataError(f"expected at most {MOST_BATCH:,}, got {self.batch:,}", field="batch")
         for name in ("discount", "learning_rate", "target_rate", "expectile"):
