@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .naming import beside
 from .options import reading_options
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def decompose(
         settings = DecomposeSettings(**options)  # type: ignore[arg-type]
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    folder = out if out is not None else default_folder(file)
+    folder = out if out is not None else beside(file, "-grd")
     try:
         with show_stages() as progress:
             result = decompose_file(
@@ -108,14 +109,6 @@ def decompose(
     except DataError as error:
         raise error.at(file=file) from None
     show_result(result)
-
-
-def default_folder(file: str) -> Path:
-    """`data-grd` beside `data.h5`."""
-    path = Path(file.removeprefix("minari:").rstrip("/"))
-    if file.startswith("minari:"):
-        return Path(f"{path.name}-grd")
-    return path.with_name(f"{path.stem if path.suffix else path.name}-grd")
 
 
 def show_result(result: Decomposition) -> None:

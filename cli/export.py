@@ -41,12 +41,14 @@ def export(folder: Path, layout: str, out: Path | None) -> None:
     from grd_offline.export import FORMATS, export_model
     from grd_offline.reward_model import FOLDER, RewardModel
 
+    from .naming import name_path
+
     model = RewardModel.load(folder)
     # Beside it, not in it: a folder of results is replaced as a whole when it is made again.
-    place = folder if folder.name not in ("", "..", FOLDER) else folder.resolve()
+    place = name_path(str(folder))
     if place.name == FOLDER:
-        place = place.parent
-    target = out or place.with_name(f"{place.name}{FORMATS[layout]}")
+        place = place.resolve().parent
+    target = out or place.parent / f"{place.name}{FORMATS[layout]}"
     done = export_model(model, target, layout)
     shapes = ", ".join(f"{name} (N, {columns})" for name, columns in done.inputs.items())
     click.echo(f"wrote {done.path}: {shapes} -> rewards (N,)")

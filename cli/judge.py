@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .live import format_share
+from .naming import beside
 from .offline_live import format_share_of
 from .options import NamesType
 from .progress import show_stages
@@ -19,7 +20,6 @@ from .report import leave_report
 from .train_offline import (
     describe_data,
     find_environment,
-    name_path,
     pick_settings,
     tell_other_environment,
     train,
@@ -105,7 +105,7 @@ def judge(
         click.echo("warning: --fit is for grd: no method here has a use for it", err=True)
     settings = OfflineSettings(methods, options["environment"], **pick_settings(options))
     find_environment(settings.environment)
-    folder = out if out is not None else _default_folder(file)
+    folder = out if out is not None else beside(file, "-judge")
     OfflineFolder(folder).check_free()
     try:
         data = load_data(
@@ -287,9 +287,3 @@ def _tell_unsteady(unsteady: dict[str, list[int]], seeds: int) -> None:
         "you trust the means, and take more seeds",
         err=True,
     )
-
-
-def _default_folder(file: str) -> Path:
-    path = name_path(file)
-    name = f"{path.stem if path.suffix else path.name}-judge"
-    return Path(name) if file.startswith("minari:") else path.with_name(name)

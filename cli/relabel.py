@@ -50,16 +50,14 @@ def relabel(
     from grd_offline.reward_model import RewardModel
 
     from .convert import same_place
+    from .naming import beside
     from .progress import show_progress
 
     reward_model = RewardModel.load(model)
     with open_recording(file, max_episode_steps=max_episode_steps, max_bytes=max_size) as recording:
         episodes = check_sizes(reward_model, recording, file)
         layout = recording.layout if recording.layout in ("minari", "d4rl") else "own"
-        path = Path(Path(file).name) if file.startswith("minari:") else Path(file)
-        target = out or path.with_name(
-            f"{path.stem}-relabelled{'' if layout == 'minari' else '.h5'}"
-        )
+        target = out or beside(file, f"-relabelled{'' if layout == 'minari' else '.h5'}")
         if same_place(file, target):
             raise DataError("IN and OUT are the same", file=file)
         about = reward_model.about or {}

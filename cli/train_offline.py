@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .collect import Stop, catch_signals, parse_argument
+from .naming import name_path
 from .options import NamesType, Size, make_settings_option
 from .report import leave_report
 from .train_online import choose_device, count_workers, tell_stopped_at_once
@@ -304,12 +305,6 @@ def describe_data(file: str, data: OfflineData) -> dict[str, Any]:
         "steps": data.episodes.total_steps,
         "environment": data.episodes.environment,
     }
-
-
-def name_path(file: str) -> Path:
-    """The path of some data, ending in a name: not in `.`, `..` or a slash."""
-    path = Path(file.removeprefix("minari:").rstrip("/") or "/")
-    return path if path.name not in ("", "..") else path.resolve()
 
 
 def _default_folder(file: str, algorithm: str) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import samples
 
+from grd_offline.cli.naming import beside
 from grd_offline.formats import open_recording, write_dataset
 
 ROOT = Path(__file__).parent.parent
@@ -170,3 +171,23 @@ def test_an_interrupt_of_convert_leaves_nothing(tmp_path):
     assert result.returncode == 130, result.stderr
     assert result.stderr.strip() == "grd-offline: error: stopped"
     assert os.listdir(tmp_path) == ["data.h5"]
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("data.h5", "data-grd"),
+        ("some/data.h5", "some/data-grd"),
+        ("some/folder/", "some/folder-grd"),
+        ("minari:some/data-v0", "data-v0-grd"),
+    ],
+)
+def test_results_lie_beside_the_data(file, name):
+    assert beside(file, "-grd") == Path(name)
+
+
+def test_results_of_the_folder_one_is_in_lie_beside_it(tmp_path, monkeypatch):
+    (tmp_path / "data/inner").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "data/inner")
+    assert beside(".", "-grd") == tmp_path / "data/inner-grd"
+    assert beside("..", "-grd") == tmp_path / "data-grd"

@@ -92,6 +92,10 @@ def test_next_observations_are_those_of_the_file(tmp_path):
     np.testing.assert_array_equal(data["next_observations"], data["observations"] + 1000)
     following = to_tensordict(path)["next", "observation"].numpy()
     np.testing.assert_array_equal(following, data["next_observations"])
+    with h5py.File(path, "r+") as file:
+        file["next_observations"][0, 1] = np.nan
+    with pytest.raises(DataError, match="next_observations: nan at step 0, dimension 1"):
+        to_d4rl(path)
     told = load_data(path).warnings
     assert any("next_observations do not follow on" in warning for warning in told)
 

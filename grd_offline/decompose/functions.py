@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from grd_offline.decompose.base import Array
 from grd_offline.decompose.padded import Problem
+from grd_offline.episodes import check_finite
 from grd_offline.nn import PairRewardNet, RewardNet
 
 # Predictions are made in blocks of one size, the last one filled up: a product's last bit
@@ -42,8 +43,7 @@ def _as_matrix(name: str, values: ArrayLike, columns: int, rows: int | None) -> 
     if array.ndim != 2 or array.shape[1] != columns or rows not in (None, len(array)):
         wanted = f"({'N' if rows is None else rows}, {columns})"
         raise ValueError(f"{name}: expected shape {wanted}, got {array.shape}")
-    if not np.isfinite(array).all():
-        raise ValueError(f"{name}: expected finite numbers within the range of float32")
+    check_finite(array, name, np.asarray(values))
     return array
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.episodes import BoolArray, Episode, FloatArray
+from grd_offline.episodes import BoolArray, Episode, FloatArray, check_finite
 from grd_offline.formats import as_episode, as_episodes, locate, open_recording
 from grd_offline.relabelling import find_truth
 
@@ -95,9 +95,11 @@ def read_steps(path: str | os.PathLike[str], rewards: str = "rewards") -> Steps:
                 # Whatever the field, every step has its reward: none is still to come.
                 complete = replace(record, rewards=values, extras={})
                 episode = as_episode(complete, recording.header, "step")
+                own = record.extras.get(NEXT)
+                if own is not None:
+                    check_finite(own.astype(np.float32), NEXT, own)
             rows = slice(start, start + len(episode))
             _fill(steps, rows, index, episode)
-            own = record.extras.get(NEXT)
             if own is not None and own.shape == (len(episode), episodes.state_size):
                 steps.next_observations[rows] = own
             start += len(episode)

@@ -89,9 +89,10 @@ def load_data(
             episodes.append(episode)
         shape = as_episodes(opened, source, delay=delay)
         warnings = list(opened.warnings)
-        if all("relabelled" in part for part in parts):
-            delay = infer_delay(part["observed"] for part in parts)
-        if delay == "step":
+        relabelled = all("relabelled" in part for part in parts)
+        # Of a relabelled file the header tells of the new rewards.
+        given = infer_delay(part["observed"] for part in parts) if relabelled else delay
+        if given == "step":
             parts = [_withhold(part, header.discount) for part in parts]
             warnings.append(
                 "rewards come with every step: they are the true ones here, and the observed ones "

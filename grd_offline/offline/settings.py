@@ -11,7 +11,8 @@ from grd_offline.errors import DataError
 
 ALGORITHMS = ("iql", "td3bc")
 MOST_BATCH = 65_536
-MOST_SEEDS = 2**60
+SEEDS_END = 2**60
+"""Above every seed: networks are seeded with four times as much."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class OfflineSettings:
         for name in ("seeds", "updates", "batch", "eval_every", "eval_episodes"):
             _check_whole(name, getattr(self, name), 1)
         _check_whole("seed", self.seed, 0)
-        if self.seed + self.seeds > MOST_SEEDS:
+        if self.seed + self.seeds > SEEDS_END:
             raise DataError("expected seeds below 2^60", field="seed")
         if self.batch > MOST_BATCH:
             raise DataError(f"expected at most {MOST_BATCH:,}, got {self.batch:,}", field="batch")
