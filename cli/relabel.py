@@ -48,13 +48,17 @@ def relabel(
     from grd_offline.formats import open_recording, write_dataset
     from grd_offline.relabelling import check_sizes, relabel_records, relabelled_header
     from grd_offline.reward_model import RewardModel
+    from grd_offline.threads import one_numpy_thread
 
     from .convert import same_place
     from .naming import beside
     from .progress import show_progress
 
     reward_model = RewardModel.load(model)
-    with open_recording(file, max_episode_steps=max_episode_steps, max_bytes=max_size) as recording:
+    with (
+        one_numpy_thread(),
+        open_recording(file, max_episode_steps=max_episode_steps, max_bytes=max_size) as recording,
+    ):
         episodes = check_sizes(reward_model, recording, file)
         layout = recording.layout if recording.layout in ("minari", "d4rl") else "own"
         target = out or beside(file, f"-relabelled{'' if layout == 'minari' else '.h5'}")

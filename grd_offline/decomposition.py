@@ -51,6 +51,7 @@ from grd_offline.report.viewer import METRICS_FILE, is_decomposition
 from grd_offline.reward_model import FOLDER as REWARD_FOLDER
 from grd_offline.reward_model import RewardModel
 from grd_offline.storage import check_folder, create_file, replace_folder
+from grd_offline.threads import one_numpy_thread
 from grd_offline.versions import find_versions
 
 Array = NDArray[np.float64]
@@ -115,6 +116,7 @@ class Decomposition:
     warnings: list[str]
 
 
+@one_numpy_thread()
 def decompose_file(
     source: str | os.PathLike[str],
     out: str | os.PathLike[str],

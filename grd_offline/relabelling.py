@@ -36,6 +36,7 @@ from grd_offline.formats import (
 )
 from grd_offline.formats.relabelled import OBSERVED, STD
 from grd_offline.reward_model import RewardModel
+from grd_offline.threads import one_numpy_thread
 
 
 class Tally:
@@ -164,6 +165,7 @@ def check_sizes(
     return episodes
 
 
+@one_numpy_thread()
 def judge(
     folder: str | os.PathLike[str], truth: str, data: str | os.PathLike[str] | None = None
 ) -> dict[str, Any]:

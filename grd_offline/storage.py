@@ -1,9 +1,12 @@
-"""Writing so that nothing is lost.
+"""Writing so that nothing is lost, and nothing outside is touched.
 
-Whatever is written goes into a hidden partial file (or folder) beside its destination, is synced
+Whatever is written goes into a hidden staging file (or folder) beside its destination, is synced
 to the disk, checked, and only then renamed into place: a full disk, a kill or a Ctrl-C leaves the
-old file or the whole new one. The partial file is also the lock against a second writer; the
-kernel lets go of it when the process dies, and the next writer clears what was left.
+old file or the whole new one. A staging file has a name that nobody can guess, so that no link can
+lie in wait for it. It is also the lock against a second writer: the kernel releases it when the
+process dies, and the next writer removes what was left.
+
+A destination that is a link is followed only inside its own folder.
 """
 
 from __future__ import annotations
@@ -11,7 +14,10 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
+import hashlib
 import os
+import re
+import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterator
@@ -96,17 +102,15 @@ def replace_file(
 ) -> Iterator[OutputFile]:
     """Write a file in full or not at all.
 
-    `verify` is called with the finished partial file, before it takes its place, and raises if
+    `verify` is called with the finished staging file, before it takes its place, and raises if
     what it finds is not what was meant.
     """
-    destination = Path(path).resolve()
     with storage_errors(path):
+        destination = _find_destination(Path(path))
         if destination.exists() and not destination.is_file():
             raise OSError(errno.EEXIST, "exists and is not a regular file")
-        partial = _partial(destination)
-        descriptor = _lock(partial, os.O_RDWR | os.O_CREAT)
+        staging, descriptor = _stage(destination, _create_staging_file)
         try:
-            os.ftruncate(descriptor, 0)
             if destination.exists():
                 os.fchmod(descriptor, stat.S_IMODE(destination.stat().st_mode))
             output = OutputFile(descriptor)
@@ -114,11 +118,11 @@ def replace_file(
             output.check()
             os.fsync(descriptor)
             if verify is not None:
-                verify(partial)
-            os.replace(partial, destination)
+                verify(staging)
+            os.replace(staging, destination)
             _sync_folder(destination.parent)
         except BaseException:
-            partial.unlink(missing_ok=True)
+            staging.unlink(missing_ok=True)
             raise
         finally:
             os.close(descriptor)
@@ -136,35 +140,66 @@ def replace_folder(
     A folder that is there already is replaced as a whole, so only one that `is_replaceable`
     recognises as an earlier output, or an empty one, is.
     """
-    destination = Path(path).resolve()
     check_folder(path, is_replaceable=is_replaceable)
     with storage_errors(path):
-        partial = _partial(destination)
-        partial.mkdir(exist_ok=True)
-        descriptor = _lock(partial, os.O_RDONLY | os.O_DIRECTORY)
+        destination = _find_destination(Path(path))
+        staging, descriptor = _stage(destination, _create_staging_folder)
         try:
-            _clear(partial)
-            yield partial
-            _sync_tree(partial)
+            yield staging
+            _sync_tree(staging)
             if verify is not None:
-                verify(partial)
+                verify(staging)
             if destination.exists():
-                _exchange(partial, destination)
-                shutil.rmtree(partial)
+                _exchange(staging, destination)
+                shutil.rmtree(staging)
             else:
-                os.rename(partial, destination)
+                os.rename(staging, destination)
             _sync_folder(destination.parent)
         except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
+            shutil.rmtree(staging, ignore_errors=True)
             raise
         finally:
             os.close(descriptor)
 
 
+def append_file(path: Path, data: bytes) -> None:
+    """Add to the end of a file that this program made: all of it or, on a full disk, nothing."""
+    with storage_errors(path):
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError(errno.EINVAL, "is not a regular file")
+            try:
+                done = 0
+                while done < len(data):
+                    done += os.write(descriptor, data[done:])
+            except OSError:
+                os.ftruncate(descriptor, status.st_size)
+                raise
+        finally:
+            os.close(descriptor)
+
+
+def make_folder(root: Path, *parts: str) -> Path:
+    """A folder inside `root`, made where it is missing; a link that leads out is refused."""
+    folder = root.joinpath(*parts)
+    with storage_errors(folder):
+        top = root.resolve()
+        for depth in range(1, len(parts) + 1):
+            inner = root.joinpath(*parts[:depth])
+            if not inner.resolve().is_relative_to(top):
+                raise OSError(
+                    errno.ELOOP, f"{inner} is a link that leads out of {root}, not followed"
+                )
+            inner.mkdir(exist_ok=True)
+    return folder
+
+
 def check_folder(path: str | os.PathLike[str], *, is_replaceable: Callable[[Path], bool]) -> None:
     """Refuse a place that `replace_folder` would refuse, before any work is spent."""
-    folder = Path(path).resolve()
     with storage_errors(path):
+        folder = _find_destination(Path(path))
         if not folder.parent.is_dir():
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
         if not os.access(folder.parent, os.W_OK):
@@ -222,8 +257,17 @@ def _is_within(filename: object, path: Path) -> bool:
     )
 
 
-def _partial(destination: Path) -> Path:
-    return destination.with_name(f".{destination.name}.partial")
+def _find_destination(path: Path) -> Path:
+    """Where a path leads: through links above it, and through itself inside its folder only."""
+    if path.name in ("", "..") or not path.is_symlink():
+        return path.resolve()
+    target = path.resolve()
+    if not target.is_relative_to(path.parent.resolve()):
+        raise OSError(
+            errno.ELOOP,
+            f"is a link that leads out of its folder, not followed: remove it, or name {target}",
+        )
+    return target
 
 
 def lock_folder(path: Path) -> int:
@@ -242,31 +286,80 @@ def lock_folder(path: Path) -> int:
     return descriptor
 
 
-def _lock(partial: Path, flags: int) -> int:
+def _stage(destination: Path, create: Callable[[Path], int]) -> tuple[Path, int]:
+    """A new staging file or folder, and the descriptor that holds its lock."""
+    prefix = _staging_prefix(destination.name)
     while True:
-        descriptor = os.open(partial, flags, 0o666)
+        staging = destination.with_name(f"{prefix}{secrets.token_hex(8)}.partial")
+        descriptor = create(staging)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Another writer may have renamed the file away between the open and the lock.
-            if os.path.samestat(os.fstat(descriptor), os.stat(partial)):
-                return descriptor
-        except BlockingIOError:
-            os.close(descriptor)
-            raise OSError(errno.EBUSY, "another process is writing it") from None
-        except FileNotFoundError:
-            pass
+            # Another writer may have taken it for a leftover between its making and its locking.
+            if _is_locked_here(descriptor, staging):
+                _clear_leftovers(destination.parent, prefix, staging)
+                return staging, descriptor
         except BaseException:
             os.close(descriptor)
+            _remove(staging)
             raise
         os.close(descriptor)
 
 
-def _clear(folder: Path) -> None:
-    for entry in folder.iterdir():
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        else:
-            entry.unlink()
+def _staging_prefix(name: str) -> str:
+    if len(os.fsencode(name)) > 200:  # with what is added, file systems take 255 bytes
+        name = hashlib.sha256(os.fsencode(name)).hexdigest()
+    return f".{name}."
+
+
+def _create_staging_file(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
+
+
+def _create_staging_folder(path: Path) -> int:
+    os.mkdir(path)
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+
+
+def _is_locked_here(descriptor: int, path: Path) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
+    except (BlockingIOError, FileNotFoundError):
+        return False
+    except OSError:  # a file system without locks
+        return True
+
+
+def _clear_leftovers(folder: Path, prefix: str, own: Path) -> None:
+    """Remove what a killed writer of the same file left; refuse if another one is at work."""
+    pattern = re.compile(re.escape(prefix) + r"[0-9a-f]{16}\.partial")
+    with os.scandir(folder) as entries:
+        others = [entry.name for entry in entries if pattern.fullmatch(entry.name)]
+    for name in others:
+        path = folder / name
+        if path == own:
+            continue
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:  # a link, or gone by now
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(descriptor).st_uid == os.geteuid():
+                _remove(path)
+        except BlockingIOError:
+            raise OSError(errno.EBUSY, "another process is writing it") from None
+        except OSError:  # a file system without locks: nobody can tell whether it is a leftover
+            continue
+        finally:
+            os.close(descriptor)
+
+
+def _remove(path: Path) -> None:
+    """Remove a staging file or folder; links are removed, never followed."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _sync_tree(folder: Path) -> None:
@@ -303,7 +396,7 @@ def _exchange(new: Path, old: Path) -> None:
             return
         if ctypes.get_errno() not in (errno.ENOSYS, errno.EINVAL):
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    aside = old.with_name(f".{old.name}.old")
+    aside = new.with_suffix(".old")
     os.rename(old, aside)
     os.rename(new, old)
     os.rename(aside, new)

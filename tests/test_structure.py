@@ -14,6 +14,7 @@ ROOT = Path(__file__).parent.parent
 ROOMS = (
     "errors",
     "versions",
+    "threads",
     "registration",
     "episodes",
     "storage",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ import h5py
 import numpy as np
 from h5py import h5d, h5g, h5o, h5p, h5s, h5t
 
-from grd_offline.errors import DataError, StorageError
+from grd_offline.errors import DataError
 from grd_offline.formats.record import Array, Header, Leaf
 from grd_offline.storage import OutputFile
 
@@ -80,7 +81,8 @@ def verify_hdf5(path: Path) -> None:
         with h5py.File(path, "r", locking=False) as file:
             _read_back(file.id, np.empty(0, np.uint8))
     except (OSError, RuntimeError, KeyError, ValueError) as error:
-        raise StorageError(f"{path}: what was written cannot be read back: {error}") from error
+        # Not the name of the file: it is still a staging file, which means nothing to a user.
+        raise OSError(errno.EIO, "what was written cannot be read back") from error
 
 
 def _read_back(group: h5g.GroupID, buffer: Array) -> Array:

@@ -22,6 +22,7 @@ from grd_offline.evaluate import compare_rewards
 from grd_offline.offline.data import Array, OfflineData
 from grd_offline.offline.run import Checkpoint, OfflineRun
 from grd_offline.offline.settings import OfflineSettings
+from grd_offline.threads import one_numpy_thread
 
 NEXT_STATE = "grd-next-state"
 METHODS = (*DECOMPOSITIONS, NEXT_STATE)
@@ -76,6 +77,7 @@ def find_references(data: OfflineData) -> dict[str, Found]:
     }
 
 
+@one_numpy_thread()
 def find_rewards(
     data: OfflineData,
     method: str,

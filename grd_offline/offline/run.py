@@ -20,6 +20,7 @@ from grd_offline.offline.settings import OfflineSettings
 from grd_offline.online.lanes import Stage
 from grd_offline.online.run import MOST_SKIPPED, prepare_process
 from grd_offline.online.workers import Fleet
+from grd_offline.threads import one_numpy_thread
 
 CHUNK = 20
 """Updates between two looks at whether to stop and whether an evaluation is done."""
@@ -134,6 +135,7 @@ class OfflineRun:
         """Updates of each member so far."""
         return self.learner.updates
 
+    @one_numpy_thread()
     def train(self, should_stop: Callable[[], bool] = lambda: False) -> None:
         """Go on until `updates`, or until `should_stop`; the policies of then are kept."""
         settings = self.settings

@@ -26,6 +26,7 @@ from grd_offline.online.learner import Learner
 from grd_offline.online.replay import FinishedEpisode
 from grd_offline.online.settings import OnlineSettings
 from grd_offline.online.workers import Fleet, Round
+from grd_offline.threads import one_numpy_thread
 
 MOST_SKIPPED = 100
 """Updates of one member that may be left out because they were not finite."""
@@ -183,6 +184,7 @@ class Run:
         """Whether the last round reached or passed a multiple of so many steps."""
         return self.step // every > (self.step - self.settings.round_steps) // every
 
+    @one_numpy_thread()
     def train(self, should_stop: Callable[[], bool] = lambda: False) -> None:
         """Go on until `steps`, or until `should_stop` after some round."""
         settings = self.settings

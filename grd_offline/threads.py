@@ -1,0 +1,29 @@
+"""How many threads numpy uses.
+
+The matrices here are small. Threads that share one save little on an idle computer (15 % of a
+decomposition), and wait for each other on a busy one: beside one other process on two cores a
+decomposition took five times as long. So numpy works in one thread, whatever the environment
+variables say. Networks are torch's matter: its threads are left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def one_numpy_thread() -> Iterator[None]:
+    """Let numpy's matrix library use one thread, until the end; also a decorator."""
+    import numpy as np  # noqa: F401 (loads the library whose threads are meant)
+    from threadpoolctl import ThreadpoolController
+
+    found = ThreadpoolController()
+    paths = [
+        library.filepath
+        for library in found.lib_controllers
+        if library.user_api == "blas" and "torch" not in Path(library.filepath).parts
+    ]
+    with found.select(filepath=paths).limit(limits=1):
+        yield
