@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -252,7 +253,7 @@ def virtual_dataset(path):
         file.create_virtual_dataset("observations", layout)
 
 
-@refused("nested more than 8 deep")
+@refused("infos/again: is the same object as 'infos': an object with two names is not read")
 def group_that_contains_itself(path):
     with edit(path) as file:
         file["episode_0/infos/again"] = file["episode_0/infos"]
@@ -757,3 +758,223 @@ def whole_numbers_and_half_precision(path):
     observations = np.ones((60, 3), np.float16)
     observations[:, :2] = samples.flat_arrays()["observations"][:, :2]
     flat(path, observations=observations, rewards=np.arange(60))
+
+
+# Small files that ask for much: the budget of a whole file.
+
+
+@refused("is the same object as 'a0': an object with two names is not read")
+def hard_links_that_multiply(path):
+    """Ten names for each of ten groups below one another: ten thousand million paths."""
+    with edit(path) as file:
+        parent = file.create_group("episode_0/infos/tree")
+        for _ in range(6):
+            child = parent.create_group("a0")
+            for number in range(1, 10):
+                parent[f"a{number}"] = child
+            parent = child
+
+
+@refused("is the same object as 'episode_0'")
+def episodes_that_are_one(path):
+    with edit(path) as file:
+        for number in range(5, 2000):
+            file[f"episode_{number}"] = file["episode_0"]
+
+
+@refused("extra_0: declares 238.4 MB but stores 0 bytes")
+def extras_that_share_one_dataset(path):
+    with edit(path) as file:
+        steps = len(file["episode_0/rewards"])
+        shared = file["episode_0"].create_dataset("extra_0", (steps, 250_000_000 // steps), "u1")
+        for number in range(1, 20):
+            file[f"episode_0/extra_{number}"] = shared
+
+
+@refused("declares 15.0 MB but stores 0 bytes, and the file declares 30.0 MB so far")
+def many_datasets_that_claim_a_little(path):
+    flat(path)
+    with h5py.File(path, "r+") as file:
+        steps = len(file["rewards"])
+        for number in range(50):
+            file.create_dataset(f"infos/x{number:02}", (steps, 15 * 2**20 // steps), "u1")
+
+
+@refused("is stored in 1,999,980 chunks, more than a file of .* needs")
+def chunks_of_one_byte(path):
+    flat(path)
+    with h5py.File(path, "r+") as file:
+        steps = len(file["rewards"])
+        file.create_dataset("infos/x", (steps, 2_000_000 // steps), "u1", chunks=(1, 1))
+
+
+@refused("rewards: declares 238.4 MB but stores 0 bytes")
+def rewards_that_claim_much(path):
+    flat(path, rewards=None)
+    with h5py.File(path, "r+") as file:
+        file.create_dataset("rewards", (62_500_000,), "f4")
+
+
+def _write_raw_chunks(path, name, shape, chunk, filters, chunks):
+    """A dataset of `u1` with hand-made chunks: [(bytes, mask of the filters left out)]."""
+    with h5py.File(path, "r+") as file:
+        plan = h5p.create(h5p.DATASET_CREATE)
+        plan.set_chunk(chunk)
+        for add in filters:
+            add(plan)
+        made = h5d.create(file.id, name, h5t.NATIVE_UINT8, h5s.create_simple(shape), dcpl=plan)
+        for index, (data, mask) in enumerate(chunks):
+            made.write_direct_chunk((index * chunk[0],), data, mask)
+
+
+@refused("cannot be read|takes too long|crashes")
+def a_chunk_that_unpacks_to_more_than_it_says(path):
+    """HDF5 unpacks what a chunk holds, however little its dataset says that it holds."""
+    flat(path)
+    data = zlib.compress(bytes(2**30), 9)
+    filters = [lambda plan: plan.set_deflate(9)]
+    _write_raw_chunks(path, b"bomb", (60,), (60,), filters, [(data, 0)])
+
+
+@refused("holds a chunk of 3 bytes, less than its checksum takes")
+def a_chunk_shorter_than_its_checksum(path):
+    """Reading it ends in SIGSEGV inside HDF5 2.0."""
+    flat(path)
+    filters = [lambda plan: plan.set_fletcher32()]
+    _write_raw_chunks(path, b"short", (60,), (60,), filters, [(b"abc", 0)])
+
+
+@refused("holds a chunk of 1 bytes, less than its checksum takes")
+def one_chunk_of_many_shorter_than_its_checksum(path):
+    flat(path)
+    filters = [lambda plan: plan.set_fletcher32()]
+    chunks = [(bytes(34), 1), (b"x", 0)]
+    _write_raw_chunks(path, b"short", (60,), (30,), filters, chunks)
+
+
+@refused("takes 76.4 MB as numbers with one-hot codes, more than is plausible")
+def one_hot_of_a_thousand_choices(path):
+    actions = np.zeros(20_000, np.int64)
+    actions[0] = 999
+    lengths = {
+        "observations": np.zeros((20_000, 1), "f4"),
+        "actions": actions,
+        "rewards": np.zeros(20_000, "f4"),
+        "terminals": np.arange(20_000) % 100 == 99,
+        "timeouts": np.zeros(20_000, bool),
+    }
+    with h5py.File(path, "w") as file:
+        for name, array in lengths.items():
+            file.create_dataset(name, data=array, compression="gzip", compression_opts=9)
+
+
+@refused("attributes: 50,000, expected at most 1,000")
+def fifty_thousand_attributes(path):
+    own(path)
+    with h5py.File(path, "r+", libver="latest") as file:
+        for number in range(50_000):
+            file["episode_0"].attrs[f"a{number}"] = number
+
+
+@refused("entries in a group, more than a file of .* needs|is a soft link")
+def a_million_links(path):
+    flat(path)
+    with h5py.File(path, "r+", libver="latest") as file:
+        group = file.create_group("infos")
+        for number in range(300_000):
+            group.id.links.create_soft(b"%d" % number, b"/x")
+
+
+@refused("100,005 columns, more than 100,000")
+def a_choice_of_a_hundred_thousand(path):
+    with edit(path) as file:
+        leaf = {"path": "", "shape": [1], "dtype": "int64", "categories": [100_001], "starts": [0]}
+        for name, value in (("action_leaves", json.dumps([leaf])), ("action_names", None)):
+            if name in file.attrs:
+                del file.attrs[name]
+            if value is not None:
+                file.attrs[name] = np.bytes_(value)
+
+
+# What the attributes and metadata say.
+
+
+def _with_leaf(path, **changes):
+    with edit(path) as file:
+        leaf = {"path": "", "shape": [2], "dtype": "float32", "categories": None, "starts": []}
+        del file.attrs["action_leaves"]
+        file.attrs["action_leaves"] = np.bytes_(json.dumps([{**leaf, **changes}]))
+
+
+@refused("attributes: missing or damaged")
+def too_few_starts(path):
+    _with_leaf(path, categories=[3, 3], starts=[0])
+
+
+@refused("attributes: missing or damaged")
+def a_type_that_is_half_a_tuple(path):
+    _with_leaf(path, dtype="(1,2")
+
+
+@refused("attributes: missing or damaged")
+def a_type_of_many_parts(path):
+    _with_leaf(path, dtype="f8,f8,(1000000,1000)f8")
+
+
+@refused("attributes: missing or damaged")
+def infinite_starts(path):
+    _with_leaf(path, categories=[2, 2], starts=[float("inf"), 0])
+
+
+@refused("delivered: expected 0 or 1, got nan at step 0")
+def delivered_is_nan(path):
+    with edit(path) as file:
+        file["episode_0/delivered"] = np.full(len(file["episode_0/rewards"]), np.nan)
+
+
+@refused("observations/b: expected .* rows, as in the first part, got 1")
+def parts_of_unequal_length(path):
+    folder = samples.write_minari_by_hand(path, nested=False)
+    with h5py.File(folder / "data" / "main_data.hdf5", "r+") as file:
+        for episode in file.values():
+            rows = episode["observations"][:]
+            del episode["observations"]
+            episode["observations/a"], episode["observations/b"] = rows, rows[:1]
+    (folder / "data" / "metadata.json").unlink()
+
+
+@refused("observations: expected .* rows, got 0")
+def no_rows_of_observations(path):
+    folder = samples.write_minari_by_hand(path, nested=False)
+    with h5py.File(folder / "data" / "main_data.hdf5", "r+") as file:
+        for episode in file.values():
+            rows = episode["observations"][:0]
+            del episode["observations"]
+            episode["observations"] = rows
+
+
+def _minari_metadata(path, **changes):
+    folder = samples.write_minari_by_hand(path, nested=False)
+    file = folder / "data" / "metadata.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+
+
+@odd("total_episodes is 99, but the file holds 4")
+def metadata_with_more_episodes(path):
+    _minari_metadata(path, total_episodes=99)
+
+
+@odd("total_steps is 'many', but the file holds")
+def metadata_with_other_steps(path):
+    _minari_metadata(path, total_steps="many")
+
+
+@odd("observation_space does not fit the arrays")
+def metadata_with_another_space(path):
+    space = {"type": "Box", "dtype": "float32", "shape": [7], "low": [0] * 7, "high": [1] * 7}
+    _minari_metadata(path, observation_space=json.dumps(space))
+
+
+@odd("action_space is not understood: read from the arrays")
+def metadata_with_an_odd_space(path):
+    _minari_metadata(path, action_space=json.dumps({"type": "Graph"}))

@@ -82,7 +82,7 @@ def test_a_size_limit_can_be_raised(tmp_path):
         )
     code, _, err, _, _ = run("convert", "data.h5", "out.h5", "--to", "own", cwd=tmp_path)
     assert code == 2
-    assert "declares 480.0 MB but stores 0 bytes; raise --max-size" in err
+    assert "observations: declares 480.0 MB but stores 0 bytes; raise --max-size" in err
     code, _, err, _, _ = run(
         "convert", "data.h5", "out.h5", "--to", "own", "--max-size", "1GB", cwd=tmp_path
     )

@@ -242,7 +242,7 @@ def test_a_link_keeps_pointing_at_the_new_file(tmp_path):
 
 
 def test_the_folder_lock_is_let_go_and_leftovers_are_cleared(tmp_path):
-    leftover = tmp_path / ".out.partial"
+    leftover = tmp_path / ".out.0123456789abcdef.partial"
     leftover.mkdir()
     (leftover / "half").write_text("...")
     with replace_folder(tmp_path / "out", is_replaceable=lambda _: False) as folder:

@@ -12,11 +12,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.episodes import BoolArray, Episode, EpisodeSet, check_finite
+from grd_offline.episodes import BoolArray, Episode, EpisodeSet, as_flags, check_finite
 from grd_offline.errors import DataError
+from grd_offline.formats.budget import Budget
 from grd_offline.formats.d3rlpy import is_d3rlpy, read_d3rlpy
 from grd_offline.formats.d4rl import is_d4rl, read_d4rl, write_d4rl
-from grd_offline.formats.guard import SafeGroup, open_handle
+from grd_offline.formats.guard import SafeGroup, Source, open_handle
 from grd_offline.formats.leaves import column_names, flatten
 from grd_offline.formats.minari import (
     find_data_file,
@@ -26,7 +27,8 @@ from grd_offline.formats.minari import (
     write_minari,
 )
 from grd_offline.formats.own import is_own, read_own, write_own
-from grd_offline.formats.record import Array, Header, Leaf, Record, Recording
+from grd_offline.formats.probe import probe_file
+from grd_offline.formats.record import Array, Header, LazyLeaves, Leaf, Record, Recording
 from grd_offline.formats.relabelled import find_relabelled
 from grd_offline.formats.robomimic import is_robomimic, read_robomimic
 
@@ -48,6 +50,7 @@ __all__ = [
 ]
 
 WRITABLE = ("own", "minari", "d4rl")
+MOST_COLUMNS = 100_000
 _MINARI_PREFIX = "minari:"
 
 
@@ -60,14 +63,16 @@ def open_recording(
     """Open a dataset in whatever layout it is; close it, or use it in a `with` statement.
 
     `path` is an HDF5 file, a Minari folder, or `minari:ID` for a dataset that Minari keeps on
-    this computer. `max_episode_steps` cuts flat files without timeouts. `max_bytes` is how much a
-    single dataset of the file may claim to hold beyond what is plausible for its stored size.
+    this computer. `max_episode_steps` cuts flat files without timeouts. `max_bytes` is how much the
+    file may claim to hold beyond what is plausible for its size.
     """
     file = _find_file(path)
-    handle = open_handle(file)
+    handle, size = open_handle(file)
     try:
-        root = SafeGroup(handle.id, max_bytes)
+        budget = Budget(size, max_bytes)
+        root = SafeGroup(handle.id, Source(budget, lambda: probe_file(file, budget)))
         recording = _recognise(root, file, max_episode_steps)
+        _check_columns(recording, budget)
         _names(recording.header)
     except DataError as error:
         handle.close()
@@ -78,7 +83,10 @@ def open_recording(
 
     def load(index: int) -> Record:
         with locate(path, index):
-            return recording.load(index)
+            record = recording.load(index)
+        if isinstance(record.extras, LazyLeaves):
+            record.extras.located = lambda: locate(path, index)
+        return record
 
     def load_rewards(index: int) -> Array:
         with locate(path, index):
@@ -229,6 +237,8 @@ def _find_file(path: str | os.PathLike[str]) -> Path:
 
 
 def _recognise(root: SafeGroup, file: Path, max_episode_steps: int | None) -> Recording:
+    if not is_own(root):
+        root.source.ensure_probed()
     readers: list[tuple[Callable[[SafeGroup], bool], Callable[[], Recording]]] = [
         (is_own, lambda: read_own(root)),
         (is_minari, lambda: read_minari(root, file)),
@@ -243,6 +253,15 @@ def _recognise(root: SafeGroup, file: Path, max_episode_steps: int | None) -> Re
     raise DataError(
         f"layout not recognised (own, Minari, D4RL, d3rlpy, robomimic); the file holds {names}"
     )
+
+
+def _check_columns(recording: Recording, budget: Budget) -> None:
+    """Refuse what is small in the file and large as one column per number or choice."""
+    header = recording.header
+    columns = sum(leaf.size for leaf in (*header.observation_leaves, *header.action_leaves))
+    if columns > max(MOST_COLUMNS, (budget.max_bytes or 0) // 4):
+        raise DataError(f"{columns:,} columns, more than {MOST_COLUMNS:,}")
+    budget.check_flat(columns * int(recording.lengths.sum()))
 
 
 def _names(header: Header) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -276,7 +295,7 @@ def _note_types(recording: Recording) -> None:
 def _delivered(record: Record, delay: int | str) -> BoolArray:
     stored = record.extras.get("delivered")
     if stored is not None:
-        return stored.astype(np.bool_)
+        return as_flags(stored, "delivered")
     steps = len(record.rewards)
     if delay == "step":
         return np.ones(steps, np.bool_)

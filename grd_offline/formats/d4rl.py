@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import h5py
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from grd_offline.episodes import as_flags
 from grd_offline.errors import DataError
 from grd_offline.formats.groups import vector_length
-from grd_offline.formats.guard import SafeDataset, SafeGroup, UnsupportedType
+from grd_offline.formats.guard import SafeDataset, SafeGroup, UnsupportedType, one_line
 from grd_offline.formats.hdf5 import (
     create_dataset,
     create_hdf5,
@@ -27,7 +28,7 @@ from grd_offline.formats.hdf5 import (
     write_attributes,
 )
 from grd_offline.formats.leaves import as_choice, check_leaf
-from grd_offline.formats.record import Array, Header, Leaf, Leaves, Record, Recording
+from grd_offline.formats.record import Array, Header, LazyLeaves, Leaf, Leaves, Record, Recording
 from grd_offline.storage import replace_file
 
 NAME = "d4rl"
@@ -90,10 +91,19 @@ def read_d4rl(root: SafeGroup, max_episode_steps: int | None = None) -> Recordin
         rows = root.dataset("rewards").read(int(starts[index]), int(stops[index]))
         return rows.reshape(-1)
 
+    def read_extra(path: str, index: int) -> Array:
+        with one_line(path):
+            rows = extras[path].read(int(starts[index]), int(stops[index]))
+            if path in finals:
+                rows = np.concatenate([rows, finals[path].read(index, index + 1)])
+            return rows
+
     def load(index: int) -> Record:
         start, stop = int(starts[index]), int(stops[index])
         rows = columns["observations"].read(start, stop)
-        values: Leaves = {}
+        extra: dict[str, Callable[[], Array]] = {
+            path: partial(read_extra, path, index) for path in extras
+        }
         if "next_observations" in columns:
             following = columns["next_observations"].read(start, stop)
             if not np.array_equal(rows[1:], following[:-1]):
@@ -101,20 +111,15 @@ def read_d4rl(root: SafeGroup, max_episode_steps: int | None = None) -> Recordin
                     "next_observations do not follow on from observations inside an episode: "
                     "kept as they are, and only the last is used"
                 )
-                values["next_observations"] = following
+                extra["next_observations"] = lambda: following
             rows = np.concatenate([rows, following[-1:].astype(rows.dtype)])
-        for path, dataset in extras.items():
-            values[path] = dataset.read(start, stop)
-            if path in finals:
-                last = finals[path].read(index, index + 1)
-                values[path] = np.concatenate([values[path], last])
         return Record(
             observations=_split(rows, header.observation_leaves),
             actions=_split(columns["actions"].read(start, stop), header.action_leaves),
             rewards=load_rewards(index),
             terminations=terminations[start:stop],
             truncations=truncations[start:stop],
-            extras=values,
+            extras=LazyLeaves(extra),
             attributes=attributes[index] if attributes else {},
         )
 

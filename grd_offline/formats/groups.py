@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import h5py
 import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.errors import DataError
-from grd_offline.formats.guard import SafeDataset, SafeGroup, UnsupportedType
+from grd_offline.formats.guard import SafeDataset, SafeGroup, UnsupportedType, one_line
 from grd_offline.formats.hdf5 import write_array, write_attributes
 from grd_offline.formats.leaves import check_leaf, check_rows
-from grd_offline.formats.record import Array, Header, Leaf, Leaves, Record
+from grd_offline.formats.record import Array, Header, LazyLeaves, Leaf, Leaves, Record
 
 _NAME = re.compile(r"episode_(0|[1-9][0-9]{0,9})")
 _FIELDS = ("observations", "actions", "rewards", "terminations", "truncations")
@@ -73,17 +74,17 @@ def load_episode(
 ) -> Record:
     """Episode `index` as stored."""
     group = root.group(f"episode_{index}")
-    extras: Leaves = {}
+    extras: dict[str, Callable[[], Array]] = {}
     for name in group.names():
         if name not in _FIELDS:
-            _load_extra(group, name, extras, warn)
+            _find_extras(group, name, extras, warn)
     return Record(
         observations=_load_leaves(group, "observations", header.observation_leaves),
         actions=_load_leaves(group, "actions", header.action_leaves),
         rewards=load_vector(group, "rewards"),
         terminations=load_vector(group, "terminations"),
         truncations=load_vector(group, "truncations"),
-        extras=extras,
+        extras=LazyLeaves(extras),
         attributes={
             name: value for name, value in group.attributes().items() if name not in _OWN_ATTRIBUTES
         },
@@ -150,8 +151,12 @@ def load_vector(group: SafeGroup, field: str) -> Array:
     return array.reshape(-1)
 
 
-def _load_extra(
-    group: SafeGroup, name: str, extras: Leaves, warn: Callable[[str], None], depth: int = 0
+def _find_extras(
+    group: SafeGroup,
+    name: str,
+    extras: dict[str, Callable[[], Array]],
+    warn: Callable[[str], None],
+    depth: int = 0,
 ) -> None:
     *_, last = name.split("/")
     try:
@@ -162,12 +167,17 @@ def _load_extra(
     except DataError as error:
         raise DataError(error.reason, field=name) from None
     if isinstance(found, SafeDataset):
-        extras[name] = found.read()
+        extras[name] = partial(_read_extra, found, name)
     elif isinstance(found, SafeGroup):
         if depth == _DEPTH:
             raise DataError(f"groups nested more than {_DEPTH} deep", field=name)
         for member in found.names():
-            _load_extra(found, f"{name}/{member}", extras, warn, depth + 1)
+            _find_extras(found, f"{name}/{member}", extras, warn, depth + 1)
+
+
+def _read_extra(dataset: SafeDataset, name: str) -> Array:
+    with one_line(name):
+        return dataset.read()
 
 
 def _write_leaves(group: h5py.Group, field: str, leaves: Leaves) -> None:

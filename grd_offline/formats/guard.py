@@ -2,16 +2,19 @@
 
 An HDF5 file can name other files, declare sizes it does not hold, and carry types whose reading
 runs for minutes. Everything here looks before it reads: links are followed one name at a time and
-only hard ones, a dataset's storage, filters, type and size are checked before its first byte is
-read, and whatever h5py raises becomes a `DataError` of one line.
+only hard ones, a dataset's storage, filters, type and size are checked and paid from the file's
+`Budget` before its first byte is read, and whatever h5py raises becomes a `DataError` of one line.
+What is stored in another way than this program stores it is first read in a child process
+(`probe`).
 """
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator
+import stat
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import h5py
@@ -20,14 +23,11 @@ from h5py import h5a, h5d, h5g, h5l, h5o, h5s, h5t, h5z
 from numpy.typing import NDArray
 
 from grd_offline.errors import DataError
+from grd_offline.formats.budget import ATTRIBUTES_PER_OBJECT, Budget, show_bytes
 
-FREE_BYTES = 256 * 2**20
-"""A dataset may always declare this much, however little of it is stored."""
-EXPANSION = 20
-"""Beyond that, at most this many times what is stored: real states compress far less."""
 CHUNK_BYTES = 64 * 2**20
-LINKS = 1_000_000
 ATTRIBUTE_BYTES = 16 * 2**20
+_CHECKSUM_BYTES = 4
 
 _H5PY_ERRORS = (
     OSError,
@@ -77,16 +77,42 @@ def one_line(field: str | None = None) -> Iterator[None]:
         raise DataError(f"cannot be read: {text.splitlines()[0]}", field=field) from error
 
 
+class Source:
+    """One open file: its budget, what is odd in it, and whether a child process has read it."""
+
+    def __init__(self, budget: Budget, probe: Callable[[], None] = lambda: None) -> None:
+        self.budget = budget
+        self.notes: list[str] = []
+        """What is odd but was read all the same."""
+        self.checked: set[int] = set()
+        """Addresses of the datasets whose storage was looked at."""
+        self._probe = probe
+        self._is_probed = False
+
+    def ensure_probed(self) -> None:
+        """Have the whole file read by a child process, unless one has; raises if that fails."""
+        if not self._is_probed:
+            self._is_probed = True
+            self._probe()
+
+
 class SafeDataset:
     """A dataset of plain numbers that was looked at and may be read."""
 
-    def __init__(self, identifier: h5d.DatasetID, max_bytes: int | None, notes: list[str]) -> None:
+    def __init__(self, identifier: h5d.DatasetID, source: Source, address: int) -> None:
         self.shape: tuple[int, ...] = tuple(int(n) for n in identifier.shape)
         self.dtype = _checked_dtype(identifier.get_type())
-        _check_storage(identifier, self.shape, self.dtype, max_bytes)
+        if address not in source.checked:
+            _check_storage(identifier, self.shape, self.dtype, source)
+            source.checked.add(address)
         self._identifier = identifier
-        if self.dtype != self.dtype.newbyteorder("=") and _BIG_ENDIAN not in notes:
-            notes.append(_BIG_ENDIAN)
+        if self.dtype != self.dtype.newbyteorder("=") and _BIG_ENDIAN not in source.notes:
+            source.notes.append(_BIG_ENDIAN)
+
+    @property
+    def nbytes(self) -> int:
+        """Size in memory."""
+        return math.prod(self.shape) * self.dtype.itemsize
 
     def read(self, start: int = 0, stop: int | None = None) -> NDArray[Any]:
         """Rows [start, stop), in the machine's byte order."""
@@ -110,38 +136,43 @@ class SafeDataset:
 class SafeGroup:
     """A group whose members are reached by hard links only."""
 
-    def __init__(
-        self, identifier: h5g.GroupID, max_bytes: int | None, notes: list[str] | None = None
-    ) -> None:
+    def __init__(self, identifier: h5g.GroupID, source: Source, address: int = 0) -> None:
         self._identifier = identifier
-        self._max_bytes = max_bytes
-        self.notes: list[str] = [] if notes is None else notes
-        """What is odd but was read all the same, in this group and below."""
+        self._address = address
+        self._names: list[str] | None = None
+        self.source = source
+
+    @property
+    def notes(self) -> list[str]:
+        """What is odd but was read all the same, anywhere in the file."""
+        return self.source.notes
 
     def names(self) -> list[str]:
         """The names of all members."""
-        with one_line():
-            count = self._identifier.get_num_objs()
-            if count > LINKS:
-                raise DataError(f"{count} entries in one group, more than {LINKS}")
-            return [name.decode("utf-8", "replace") for name in self._identifier]
+        if self._names is None:
+            with one_line():
+                count = self._identifier.get_num_objs()
+                self.source.budget.count("entries in a group", self._address, count)
+                self._names = [name.decode("utf-8", "replace") for name in self._identifier]
+        return self._names
 
     def get(self, name: str) -> SafeGroup | SafeDataset | None:
         """The member of that name, None where there is none."""
         with one_line(name):
-            encoded = name.encode("utf-8")
+            encoded = name.encode("utf-8", "replace")
             if not self._identifier.links.exists(encoded):
                 return None
-            kind = self._identifier.links.get_info(encoded).type
-            if kind == h5l.TYPE_SOFT:
+            link = self._identifier.links.get_info(encoded)
+            if link.type == h5l.TYPE_SOFT:
                 raise DataError("is a soft link, which is not followed")
-            if kind != h5l.TYPE_HARD:
+            if link.type != h5l.TYPE_HARD:
                 raise DataError("is a link to another file, which is not followed")
+            self.source.budget.visit(link.u, self._address, encoded)
             found = h5o.open(self._identifier, encoded)
             if isinstance(found, h5g.GroupID):
-                return SafeGroup(found, self._max_bytes, self.notes)
+                return SafeGroup(found, self.source, link.u)
             if isinstance(found, h5d.DatasetID):
-                return SafeDataset(found, self._max_bytes, self.notes)
+                return SafeDataset(found, self.source, link.u)
             raise DataError("is neither a group nor a dataset")
 
     def dataset(self, name: str) -> SafeDataset:
@@ -166,7 +197,11 @@ class SafeGroup:
         """The scalar attributes that are numbers or fixed-length text; others are left out."""
         found: dict[str, int | float | str] = {}
         with one_line("attributes"):
-            for index in range(h5a.get_num_attrs(self._identifier)):
+            count = h5a.get_num_attrs(self._identifier)
+            if count > ATTRIBUTES_PER_OBJECT:
+                raise DataError(f"{count:,}, expected at most {ATTRIBUTES_PER_OBJECT:,}")
+            self.source.budget.count("attributes", self._address, count)
+            for index in range(count):
                 attribute = h5a.open(self._identifier, index=index)
                 value = _attribute_value(attribute)
                 if value is not None:
@@ -174,23 +209,27 @@ class SafeGroup:
         return found
 
 
-def open_handle(path: str | os.PathLike[str]) -> h5py.File:
-    """Open an HDF5 file for reading; the caller closes it."""
-    file = Path(path)
+def open_handle(path: str | os.PathLike[str]) -> tuple[h5py.File, int]:
+    """Open an HDF5 file for reading, and its size; the caller closes it."""
     try:
-        if not file.exists():
-            raise DataError("no such file", file=path)
-        if not file.is_file():
-            raise DataError("not a regular file", file=path)
-        if file.stat().st_size == 0:
-            raise DataError("is empty", file=path)
-        with file.open("rb"):
-            pass
-    except OSError as error:
-        raise DataError(f"cannot be opened: {error.strerror}", file=path) from error
+        # Not blocked by a named pipe; what it is shows when it is open, and stays so.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise DataError("no such file", file=path) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise DataError(f"cannot be opened: {reason}", file=path) from error
+    try:
+        status = os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        raise DataError("not a regular file", file=path)
+    if status.st_size == 0:
+        raise DataError("is empty", file=path)
     try:
         # A chunk that several episodes share is decompressed once, not once per episode.
-        return h5py.File(file, "r", rdcc_nbytes=CHUNK_BYTES)
+        return h5py.File(path, "r", rdcc_nbytes=CHUNK_BYTES), status.st_size
     except _H5PY_ERRORS as error:
         raise DataError("is not an HDF5 file, or is damaged", file=path) from error
 
@@ -206,7 +245,7 @@ def _checked_dtype(datatype: h5t.TypeID) -> np.dtype[Any]:
 
 
 def _check_storage(
-    identifier: h5d.DatasetID, shape: tuple[int, ...], dtype: np.dtype[Any], max_bytes: int | None
+    identifier: h5d.DatasetID, shape: tuple[int, ...], dtype: np.dtype[Any], source: Source
 ) -> None:
     plan = identifier.get_create_plist()
     if plan.get_external_count():
@@ -220,23 +259,34 @@ def _check_storage(
         raise DataError(f"uses filter {unknown[0]}, which is not supported")
     if sum(code in _COMPRESSORS for code in filters) > 1 or len(set(filters)) < len(filters):
         raise DataError("is compressed more than once")
-    declared = dtype.itemsize
-    for length in shape:
-        declared *= length
-    if layout == h5d.CHUNKED:
-        chunk = dtype.itemsize
-        for length in plan.get_chunk():
-            chunk *= int(length)
-        if chunk > max(CHUNK_BYTES, max_bytes or 0):
-            raise DataError(
-                f"is stored in chunks of {show_bytes(chunk)}, more than {show_bytes(CHUNK_BYTES)}"
-            )
     stored = identifier.get_storage_size()
-    if declared > max(FREE_BYTES, EXPANSION * stored, max_bytes or 0):
-        raise DataError(
-            f"declares {show_bytes(declared)} but stores {show_bytes(stored)}; "
-            "raise --max-size if you trust the file"
-        )
+    chunks = 0
+    if layout == h5d.CHUNKED:
+        chunk = tuple(int(length) for length in plan.get_chunk())
+        chunks = math.prod(-(-length // part) for length, part in zip(shape, chunk, strict=True))
+        size = dtype.itemsize * math.prod(chunk)
+        if size > max(CHUNK_BYTES, source.budget.max_bytes or 0):
+            raise DataError(
+                f"is stored in chunks of {show_bytes(size)}, more than {show_bytes(CHUNK_BYTES)}"
+            )
+    source.budget.pay_data(math.prod(shape) * dtype.itemsize, stored, chunks)
+    if h5z.FILTER_FLETCHER32 in filters and stored:
+        _check_chunks(identifier, chunks, stored)
+    if any(code != h5z.FILTER_FLETCHER32 for code in filters):
+        source.ensure_probed()
+
+
+def _check_chunks(identifier: h5d.DatasetID, chunks: int, stored: int) -> None:
+    """Refuse chunks that are shorter than their own checksum, which crash HDF5 2.0."""
+    smallest = [stored]
+    if chunks > 1:
+
+        def look(found: Any) -> None:
+            smallest[0] = min(smallest[0], found.size)
+
+        identifier.chunk_iter(look)
+    if smallest[0] < _CHECKSUM_BYTES:
+        raise DataError(f"holds a chunk of {smallest[0]} bytes, less than its checksum takes")
 
 
 def _attribute_value(attribute: h5a.AttrID) -> int | float | str | None:
@@ -256,13 +306,3 @@ def _attribute_value(attribute: h5a.AttrID) -> int | float | str | None:
     attribute.read(values)
     number = values.reshape(-1)[0].item()
     return number if isinstance(number, int | float) else None
-
-
-def show_bytes(count: int) -> str:
-    """A byte count for people."""
-    size = float(count)
-    for unit in ("bytes", "KB", "MB", "GB", "TB"):
-        if size < 1024 or unit == "TB":
-            break
-        size /= 1024
-    return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"

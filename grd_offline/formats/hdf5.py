@@ -16,6 +16,7 @@ import numpy as np
 from h5py import h5d, h5g, h5o, h5p, h5s, h5t
 
 from grd_offline.errors import DataError
+from grd_offline.formats.leaves import plain_dtype
 from grd_offline.formats.record import Array, Header, Leaf
 from grd_offline.storage import OutputFile
 
@@ -148,7 +149,9 @@ def header_from_texts(texts: Mapping[str, Any]) -> Header:
             truth=_mapping(texts.get("truth")),
             source=_mapping(texts.get("source")),
         )
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+    except (
+        KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError,
+    ) as error:  # fmt: skip
         name = f"{error.args[0]!r} " if isinstance(error, KeyError) else ""
         raise DataError(f"{name}missing or damaged", field="attributes") from error
 
@@ -172,7 +175,7 @@ def _leaves(text: str) -> tuple[Leaf, ...]:
             Leaf(
                 path=str(entry["path"]),
                 shape=tuple(_count(n) for n in entry["shape"]),
-                dtype=np.dtype(entry["dtype"]).name,
+                dtype=plain_dtype(entry["dtype"]),
                 categories=None if categories is None else tuple(_count(n) for n in categories),
                 starts=tuple(int(n) for n in entry["starts"]),
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -21,11 +22,17 @@ MAX_CHOICES = 1000
 def flatten(leaves: Sequence[Leaf], arrays: Leaves, field: str) -> FloatArray:
     """All leaves side by side, (time, column); discrete choices become one-hot."""
     columns = [_columns(leaf, arrays[leaf.path], _field(field, leaf)) for leaf in leaves]
+    for leaf, column in zip(leaves, columns, strict=True):
+        if len(column) != len(columns[0]):
+            raise DataError(
+                f"expected {len(columns[0])} rows, as in the first part, got {len(column)}",
+                field=_field(field, leaf),
+            )
     return columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
 
 
 def _columns(leaf: Leaf, array: Array, field: str) -> FloatArray:
-    flat = array.reshape(len(array), -1)
+    flat = array.reshape(len(array), math.prod(array.shape[1:]))
     if leaf.categories is not None:
         return _one_hot(leaf, flat, field)
     with np.errstate(over="ignore"):
@@ -38,7 +45,7 @@ def _one_hot(leaf: Leaf, flat: Array, field: str) -> FloatArray:
     assert leaf.categories is not None
     codes = []
     for column, (count, start) in enumerate(zip(leaf.categories, leaf.starts, strict=True)):
-        choice = flat[:, column] - start
+        choice = flat[:, column].astype(np.float64) - start  # whatever type they are stored in
         wrong = np.flatnonzero((choice < 0) | (choice >= count) | (choice != np.floor(choice)))
         if wrong.size:
             raise DataError(
@@ -46,8 +53,20 @@ def _one_hot(leaf: Leaf, flat: Array, field: str) -> FloatArray:
                 f"to {start + count - 1}",
                 field=field,
             )
-        codes.append(np.eye(count, dtype=np.float32)[choice.astype(np.int64)])
+        code = np.zeros((len(choice), count), np.float32)
+        code[np.arange(len(choice)), choice.astype(np.int64)] = 1.0
+        codes.append(code)
     return codes[0] if len(codes) == 1 else np.concatenate(codes, axis=1)
+
+
+def plain_dtype(name: Any) -> str:
+    """The name of a type of numbers; nothing else that numpy makes of a text is taken."""
+    if not isinstance(name, str) or not re.fullmatch(r"[<>=|]?[a-z]{1,8}[0-9]{0,2}", name):
+        raise ValueError(f"expected the name of a type of numbers, got {name!r:.40}")
+    dtype = np.dtype(name)
+    if dtype.kind not in "fiub" or dtype.itemsize > 8:
+        raise ValueError(f"expected a type of numbers, got {name}")
+    return str(dtype.name)
 
 
 def column_names(leaves: Sequence[Leaf], prefix: str) -> tuple[str, ...]:
@@ -117,7 +136,7 @@ def leaves_from_space(space: str | Mapping[str, Any], path: str = "") -> tuple[L
     try:
         parsed = json.loads(space) if isinstance(space, str) else space
         return _leaves_from_space(parsed, path)
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
         return None
 
 
@@ -135,7 +154,7 @@ def _leaves_from_space(space: Mapping[str, Any], path: str) -> tuple[Leaf, ...]:
             leaf for name, subspace in items for leaf in _leaves_from_space(subspace, prefix + name)
         )
     if kind == "Box":
-        dtype = np.dtype(space["dtype"]).name
+        dtype = plain_dtype(space["dtype"])
         return (Leaf(path, tuple(int(n) for n in space["shape"]), dtype),)
     if kind == "Discrete":
         return (Leaf(path, (), "int64", (int(space["n"]),), (int(space["start"]),)),)

@@ -98,6 +98,8 @@ def read_minari(root: SafeGroup, path: Path) -> Recording:
         load=load,
         load_rewards=lambda index: load_vector(root.group(f"episode_{index}"), "rewards"),
     )
+    for text in _find_lies(metadata, header, recording):
+        recording.warn(text)
     if not metadata:
         recording.warn(f"no {_METADATA_FILE} beside the file: spaces are read from the arrays")
     return recording
@@ -174,6 +176,29 @@ def _leaves(first: SafeGroup, field: str, space: Any) -> tuple[Leaf, ...]:
         else leaf
         for leaf in found
     )
+
+
+def _find_lies(metadata: dict[str, Any], header: Header, recording: Recording) -> Iterator[str]:
+    """What the metadata say that is not so in the file."""
+    for name, found in (
+        ("total_episodes", len(recording)),
+        ("total_steps", int(recording.lengths.sum())),
+    ):
+        said = metadata.get(name, found)
+        if said != found:
+            yield f"{_METADATA_FILE}: {name} is {said!r:.40}, but the file holds {found}"
+    for name, leaves in (
+        ("observation_space", header.observation_leaves),
+        ("action_space", header.action_leaves),
+    ):
+        if metadata.get(name) is None:
+            continue
+        declared = leaves_from_space(metadata[name])
+        expected = {leaf.path: leaf.shape for leaf in leaves}
+        if declared is None:
+            yield f"{_METADATA_FILE}: {name} is not understood: read from the arrays"
+        elif {leaf.path: leaf.shape for leaf in declared} != expected:
+            yield f"{_METADATA_FILE}: {name} does not fit the arrays, which are used"
 
 
 def _environment(metadata: dict[str, Any]) -> str | None:

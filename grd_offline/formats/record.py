@@ -1,13 +1,14 @@
 """One dataset as it is stored, whatever its layout: nothing is converted, so nothing is lost.
 
 A `Recording` is what a layout's reader gives and a layout's writer takes. Its episodes are
-`Record`s with the dtypes of the file; `Recording.episodes` is the float32 view that fits use.
+`Record`s with the dtypes of the file; `as_episodes` gives the float32 view that fits use.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +19,29 @@ Array = NDArray[Any]
 Leaves = dict[str, Array]
 """The arrays of a possibly nested space by path: {"": array} for a plain one, {"position": ...,
 "arm/angle": ...} for a Dict, {"_index_0": ...} for a Tuple (Minari's names)."""
+
+
+class LazyLeaves(Mapping[str, Array]):
+    """Arrays by path that are read from the file when they are asked for, and then kept."""
+
+    def __init__(self, readers: Mapping[str, Callable[[], Array]]) -> None:
+        self._readers = dict(readers)
+        self._arrays: Leaves = {}
+        self.located: Callable[[], AbstractContextManager[None]] = nullcontext
+        """Says, in errors of reading, in which file and episode they arose."""
+
+    def __getitem__(self, path: str) -> Array:
+        if path not in self._arrays:
+            read = self._readers[path]
+            with self.located():
+                self._arrays[path] = read()
+        return self._arrays[path]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._readers)
+
+    def __len__(self) -> int:
+        return len(self._readers)
 
 
 @dataclass(frozen=True)
@@ -38,6 +62,8 @@ class Leaf:
             raise ValueError(f"{len(self.categories)} numbers of choices for {entries} entries")
         if self.categories is not None and not self.starts:
             object.__setattr__(self, "starts", (0,) * entries)
+        if self.categories is not None and len(self.starts) != entries:
+            raise ValueError(f"{len(self.starts)} smallest choices for {entries} entries")
 
     @property
     def size(self) -> int:
@@ -76,7 +102,7 @@ class Record:
     rewards: Array
     terminations: Array
     truncations: Array
-    extras: Leaves = field(default_factory=dict)
+    extras: Mapping[str, Array] = field(default_factory=dict)
     """Further arrays with one row per step (or one more) by path, such as "true_rewards"."""
     attributes: Mapping[str, int | float | str] = field(default_factory=dict)
     """Further scalars, such as the episode's seed."""

@@ -1,0 +1,126 @@
+"""A first reading of a file of unknown origin, by a child process that may die.
+
+HDF5 is a large C library, and a file can be made to crash it, to have it unpack a few kilobytes
+into gigabytes, or to keep it busy for minutes. What the guard does not see beforehand happens here
+first: a fork of this process reads every dataset, under limits on memory and time, and its end
+says whether this process may do the same.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import warnings
+from pathlib import Path
+
+import h5py
+
+from grd_offline.errors import DataError
+from grd_offline.formats.budget import Budget
+from grd_offline.formats.guard import SafeDataset, SafeGroup, Source
+
+MEMORY_BYTES = 256 * 2**20
+"""More than this process has, for the library itself and one chunk at a time."""
+SECONDS, SECONDS_PER_MB = 4.0, 1.0
+_BLOCK_BYTES = 8 * 2**20
+_DEPTH = 16
+_MESSAGE_BYTES = 500
+
+
+def probe_file(path: str | os.PathLike[str], budget: Budget) -> None:
+    """Read a whole file in a child process; raises `DataError` where that is not safe."""
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        # The child reads a file and leaves: it takes no lock that another thread may hold.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        _become_reader(path, budget, writer)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        message = pipe.read().decode("utf-8", "replace")
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        if number == signal.SIGXCPU:
+            raise DataError("takes too long to read for a file of its size")
+        name = signal.Signals(number).name
+        raise DataError(f"crashes the HDF5 library when it is read ({name}): damaged, or made to")
+    if message:
+        raise DataError(message)
+    if os.WEXITSTATUS(status) != 0:
+        raise DataError("cannot be read: the first reading failed")
+
+
+def _become_reader(path: str | os.PathLike[str], budget: Budget, writer: int) -> None:
+    """The life of the child: never returns."""
+    code = 1
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for stream in (1, 2):  # whatever a crash prints is not for the user
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+        _limit(budget)
+        message = _read_all(path, budget)
+        os.write(writer, message.encode("utf-8", "replace")[:_MESSAGE_BYTES])
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _limit(budget: Budget) -> None:
+    trusted = budget.max_bytes or 0
+    pages = int(Path("/proc/self/statm").read_text().split()[0]) if Path("/proc").is_dir() else 0
+    if pages:
+        limit = pages * resource.getpagesize() + max(MEMORY_BYTES, trusted)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    megabytes = max(budget.file_bytes, trusted) / 2**20
+    used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
+    seconds = int(used + SECONDS + SECONDS_PER_MB * megabytes) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _read_all(path: str | os.PathLike[str], budget: Budget) -> str:
+    """What is wrong with the file, in one line; nothing where it can be read.
+
+    Only what fails in the reading itself: of what the guard refuses, this process says more.
+    """
+    with h5py.File(path, "r") as file:
+        source = Source(Budget(budget.file_bytes, budget.max_bytes))
+        return _read_group(SafeGroup(file.id, source), "", 0)
+
+
+def _read_group(group: SafeGroup, path: str, depth: int) -> str:
+    try:
+        group.attributes()
+        names = group.names() if depth < _DEPTH else []
+    except DataError:
+        return ""
+    for name in names:
+        try:
+            found = group.get(name)
+        except DataError:
+            continue
+        inner = f"{path}/{name}" if path else name
+        if isinstance(found, SafeGroup):
+            message = _read_group(found, inner, depth + 1)
+        else:
+            message = "" if found is None else _read_dataset(found, inner)
+        if message:
+            return message
+    return ""
+
+
+def _read_dataset(dataset: SafeDataset, path: str) -> str:
+    try:
+        if not dataset.shape:
+            dataset.read()
+            return ""
+        rows = max(1, _BLOCK_BYTES // max(1, dataset.nbytes // max(1, dataset.shape[0])))
+        for start in range(0, dataset.shape[0], rows):
+            dataset.read(start, start + rows)
+    except DataError as error:
+        return f"{path}: {error.reason}"
+    return ""
