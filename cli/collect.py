@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import shlex
 import signal
 import tempfile
 import time
@@ -17,8 +18,9 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
-from .options import make_settings_option
+from .options import make_settings_option, print_warning
 from .progress import Advance, format_bytes, show_progress
 
 if TYPE_CHECKING:
@@ -232,13 +234,20 @@ def collect(
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")
     from grd_offline.collect import CollectSettings
+    from grd_offline.errors import DataError
 
+    if ":" in env and ctx.get_parameter_source("env") is not ParameterSource.COMMANDLINE:
+        raise DataError(
+            f"{env} imports a Python module: if you trust it, add --env {shlex.quote(env)}",
+            file=recipe,
+            field="env",
+        )
     recipe_args = (ctx.default_map or {}).get("env_arg", ())
     settings = CollectSettings(
         environment=env, env_args={**dict(recipe_args), **dict(env_arg)}, **options
     )
     check_destination(out)
-    with catch_signals() as stop:
+    with catch_signals(impatient=True) as stop:
         try:
             tally = write_episodes(settings, out, stop)
         except KeyboardInterrupt:
@@ -283,25 +292,39 @@ class Stop:
     """Whether a signal asked to stop, and which."""
 
     signal_number: int = 0
+    is_heard: bool = False
+    """Whether who is to stop has asked since."""
 
     def is_set(self) -> bool:
         """Whether it is time to stop."""
-        return self.signal_number != 0
+        self.is_heard = self.signal_number != 0
+        return self.is_heard
 
 
 @contextmanager
-def catch_signals() -> Iterator[Stop]:
+def catch_signals(*, impatient: bool = False) -> Iterator[Stop]:
     """Turn the first Ctrl-C, SIGTERM or lost terminal into a flag, so that no write is torn.
 
-    The second raises KeyboardInterrupt.
+    The second raises KeyboardInterrupt. With `impatient` so does the first, where nobody has asked
+    for the flag some seconds later: an environment in this very process may hang.
     """
+    from grd_offline.collect.watch import STOP_SECONDS
+    from grd_offline.collect.workers import Stuck
+
     stop = Stop()
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if stop.is_set():
+        if stop.signal_number:
             raise KeyboardInterrupt
         stop.signal_number = number
+        if impatient:
+            signal.setitimer(signal.ITIMER_REAL, STOP_SECONDS)
 
+    def wake(number: int, frame: FrameType | None) -> None:
+        if not stop.is_heard:
+            raise Stuck
+
+    alarm = signal.signal(signal.SIGALRM, wake)
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup
         numbers.append(signal.SIGHUP)
@@ -309,7 +332,8 @@ def catch_signals() -> Iterator[Stop]:
     try:
         yield stop
     finally:
-        for number, handler in before.items():
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in {**before, signal.SIGALRM: alarm}.items():
             signal.signal(number, handler)
 
 
@@ -358,7 +382,7 @@ def write_episodes(settings: CollectSettings, out: Path, stop: Stop) -> Tally:
     # Which of the two names the file deserves is known only when it is finished.
     unnamed = out.with_name(f".{out.name}.collecting")
     records: Generator[Record, None, None]
-    header, records = collect_records(settings, stop.is_set)
+    header, records = collect_records(settings, stop.is_set, print_warning)
     label = f"collecting {header.environment}"
     try:
         with (

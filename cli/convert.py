@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .options import reading_options
+from .options import print_warning, reading_options
 
 if TYPE_CHECKING:
     from grd_offline.formats import Record, Recording
@@ -50,7 +50,7 @@ def convert(
     IN is whatever `grd-offline inspect` reads. OUT is replaced if it is there, but only once all
     of the new one is safely on the disk.
     """
-    from grd_offline.errors import DataError, printable
+    from grd_offline.errors import DataError
     from grd_offline.formats import open_recording, write_dataset
 
     from .progress import show_progress
@@ -73,7 +73,7 @@ def convert(
         warnings = [*recording.warnings, *warnings]
         episodes, steps = len(recording), int(recording.lengths.sum())
     for warning in warnings:
-        click.echo(f"warning: {printable(warning)}", err=True)
+        print_warning(warning)
     click.echo(
         f"wrote {destination}: {episodes:,} episodes, {steps:,} steps, "
         f"from {recording.layout} to {layout}"

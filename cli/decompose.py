@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .naming import beside
-from .options import reading_options
+from .options import print_warning, reading_options
 
 if TYPE_CHECKING:
     from grd_offline.decomposition import Decomposition
@@ -163,7 +163,7 @@ def show_result(result: Decomposition) -> None:
         style = "yellow" if finding.level == "careful" else ""
         console.print(Text(f"{finding.level}: {printable(finding.text)}", style=style))
     for warning in result.warnings:
-        click.echo(f"warning: {printable(warning)}", err=True)
+        print_warning(warning)
 
 
 def _names(names: list[str], mask: list[int]) -> list[str]:

@@ -80,3 +80,10 @@ def make_settings_option(load: Callable[[], Any]) -> type[click.Option]:
             return super().get_default(ctx, call)
 
     return SettingsOption
+
+
+def print_warning(text: str) -> None:
+    """A warning, on stderr."""
+    from grd_offline.errors import printable
+
+    click.echo(f"warning: {printable(text)}", err=True)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from grd_offline.run_records import RunRecord
 
 _FORMATS = ("png", "svg", "pdf")
 
@@ -51,7 +55,7 @@ def plot(runs: tuple[Path, ...], out: Path | None, form: str | None, metric: str
     """
     form = form or _find_format(out)
 
-    from grd_offline.figures import draw_comparison, draw_decomposition, draw_run, save_figure
+    from grd_offline.plain_files import folder_errors
     from grd_offline.report.viewer import is_decomposition
     from grd_offline.run_records import read_run
 
@@ -59,6 +63,16 @@ def plot(runs: tuple[Path, ...], out: Path | None, form: str | None, metric: str
     if out is not None and decomposed:
         raise click.UsageError(f"-o: takes learning curves of runs, {decomposed[0]} is none")
     records = [read_run(run) for run in runs if run not in decomposed]
+    with folder_errors(runs[0], "does not fit together"):
+        _draw(decomposed, records, out, form, metric)
+
+
+def _draw(
+    decomposed: list[Path], records: list[RunRecord], out: Path | None, form: str, metric: str
+) -> None:
+    from grd_offline.figures import draw_comparison, draw_decomposition, draw_run, save_figure
+    from grd_offline.storage import make_folder
+
     if out is not None:
         figures = {out: draw_comparison(records, metric)}
     else:
@@ -77,18 +91,9 @@ def plot(runs: tuple[Path, ...], out: Path | None, form: str | None, metric: str
             figures[file] = draw_comparison(records, metric)
     for path, figure in figures.items():
         if out is None:
-            _make_folder(path.parent)
+            make_folder(path.parent.parent, path.parent.name)
         save_figure(figure, path, form)
         click.echo(f"wrote {path}")
-
-
-def _make_folder(folder: Path) -> None:
-    from grd_offline.errors import StorageError
-
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"{folder}: cannot be made: {error.strerror}") from error
 
 
 def _find_format(out: Path | None) -> str:

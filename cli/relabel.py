@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .options import reading_options
+from .options import print_warning, reading_options
 
 if TYPE_CHECKING:
     from grd_offline.formats import Record
@@ -84,5 +84,5 @@ def relabel(
                 lengths=recording.lengths,
             )
     for warning in warnings:
-        click.echo(f"warning: {warning}", err=True)
+        print_warning(warning)
     click.echo(f"wrote {target}: {len(episodes):,} episodes, {episodes.total_steps:,} steps")

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from .options import print_warning
+
 
 @click.command(
     epilog="""
@@ -70,16 +72,10 @@ def _make_page(folders: Sequence[Path], filmed: str | None = None) -> str:
     if (decomposed or judged) and len(folders) > 1:
         raise click.UsageError("expected one decomposition, one verdict, or one or more runs")
     if decomposed:
-        return report_decomposition(folders[0], video=filmed, warn=_warn)
+        return report_decomposition(folders[0], video=filmed, warn=print_warning)
     if filmed is not None:
         raise click.UsageError("--video: only episodes of a decomposition can be filmed")
     return report_judgement(folders[0]) if judged else report_runs(folders)
-
-
-def _warn(text: str) -> None:
-    from grd_offline.errors import printable
-
-    click.echo(f"warning: {printable(text)}", err=True)
 
 
 def _write_page(path: Path, page: str) -> None:

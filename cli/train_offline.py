@@ -12,7 +12,7 @@ import click
 
 from .collect import Stop, catch_signals, parse_argument
 from .naming import name_path
-from .options import NamesType, Size, make_settings_option
+from .options import NamesType, Size, make_settings_option, print_warning
 from .report import leave_report
 from .train_online import choose_device, count_workers, tell_stopped_at_once
 
@@ -267,6 +267,7 @@ def train(
         workers=workers,
         device=device,
         observers=[files, *observers],
+        warn=print_warning,
     ) as run:
         if run.outside > 0:
             click.echo(

@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from .collect import catch_signals, parse_argument
-from .options import NamesType, make_settings_option
+from .options import NamesType, make_settings_option, print_warning
 from .report import leave_report
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def _refuse_settings(context: click.Context) -> None:
     for parameter in context.command.params:
         given = context.get_parameter_source(parameter.name or "")
         is_given = given is ParameterSource.COMMANDLINE
-        if is_given and parameter.name not in ("resume", "device", "workers"):
+        if is_given and parameter.name not in ("resume", "device", "workers", "environment"):
             raise click.UsageError(
                 f"--resume: takes --device and --workers alone, not {parameter.opts[0]}: a run "
                 "goes on with the settings that it began with"
@@ -158,7 +158,9 @@ def _begin(options: dict[str, Any]) -> None:
     resolve_environment_id(settings.environment)
     files = RunFolder(folder)
     files.check_free()
-    with Run(settings, workers=workers, device=device, observers=[files]) as run:
+    with Run(
+        settings, workers=workers, device=device, observers=[files], warn=print_warning
+    ) as run:
         command = ["grd-offline", *sys.argv[1:]]
         files.create(run, command=command, workers=workers, device=device)
         steps = run.total_rounds * settings.round_steps
@@ -176,15 +178,35 @@ def _resume(folder: Path, options: dict[str, Any]) -> None:
     from grd_offline.online.run_folder import RunFolder, read_settings
 
     settings, rest = read_settings(folder)
+    _confirm_environment(folder, settings.environment, options["environment"])
     device = choose_device(rest["device"] if options["device"] == "auto" else options["device"])
     asked = options["workers"]
     workers = count_workers(rest["workers"] if asked is None else asked)
     files = RunFolder(folder)
-    with Run(settings, workers=workers, device=device, observers=[files]) as run:
+    with Run(
+        settings, workers=workers, device=device, observers=[files], warn=print_warning
+    ) as run:
         for warning in files.resume(run):
-            click.echo(f"warning: {warning}", err=True)
+            print_warning(warning)
         click.echo(f"going on with {folder} at step {run.step:,}")
         _train(run, files)
+
+
+def _confirm_environment(folder: Path, stored: str, given: str | None) -> None:
+    """An id that imports a module is taken from the command line, never from a file alone."""
+    from grd_offline.errors import DataError
+
+    if given is not None and given != stored:
+        raise click.UsageError(
+            f"--resume: the environment of {folder} is {stored}, not {given}: a run goes on with "
+            "the settings that it began with"
+        )
+    if ":" in stored and given is None:
+        raise DataError(
+            f"its environment {stored} imports a Python module: if you trust it, add "
+            f"--env {shlex.quote(stored)}",
+            file=folder,
+        )
 
 
 def _train(run: Run, files: RunFolder) -> None:

@@ -20,6 +20,8 @@ from grd_offline.errors import DataError
 
 FloatArray = NDArray[np.float32]
 BoolArray = NDArray[np.bool_]
+LARGEST = 1e18
+"""Of observations, actions and rewards: squares of larger numbers leave the range of float32."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,20 +136,22 @@ def as_flags(array: NDArray[Any], field: str) -> BoolArray:
 
 
 def check_finite(array: NDArray[Any], field: str, original: NDArray[Any]) -> None:
-    """Refuse nan, infinity, and what became infinite in float32, naming the first place."""
-    # Summing is far quicker than testing each entry; a sum that overflows is looked into.
-    with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(array.sum(dtype=np.float64)):
-            return
-    wrong = np.argwhere(~np.isfinite(array))
-    if not len(wrong):
+    """Refuse nan, infinity, and what is too large to compute with, naming the first place."""
+    # Two reductions are far quicker than testing each entry; nan fails both comparisons.
+    if array.size == 0 or (array.max() <= LARGEST and array.min() >= -LARGEST):
         return
-    value = original[tuple(wrong[0])]
-    reason = f"{value:.4g}" if not np.isfinite(value) else f"{value:.4g}, too large for float32,"
+    wrong = np.argwhere(~(np.abs(array) <= LARGEST))
     place = f"at step {wrong[0][0]}"
     if array.ndim > 1:
         place += f", dimension {', '.join(str(i) for i in wrong[0][1:])}"
-    raise DataError(f"{reason} {place}", field=field)
+    raise DataError(f"{describe_number(original[tuple(wrong[0])])} {place}", field=field)
+
+
+def describe_number(value: Any) -> str:
+    """A number that is refused, and why."""
+    if not np.isfinite(value):
+        return f"{value:.4g}"
+    return f"{value:.4g}, larger than {LARGEST:.0e} (use smaller units),"
 
 
 @dataclass(frozen=True, eq=False)

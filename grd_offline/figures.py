@@ -65,6 +65,7 @@ STYLE: dict[Any, Any] = {
     "legend.frameon": False,
     "svg.fonttype": "none",
     "pdf.fonttype": 42,  # TrueType: journals refuse the other kind
+    "text.parse_math": False,  # a dollar in a name is a dollar
 }
 MOST_EFFECTS = 9
 MOST_TICKS = 13

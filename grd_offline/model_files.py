@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.errors import DataError, printable
+from grd_offline.plain_files import read_json
 from grd_offline.storage import create_file, replace_folder
 
 CONFIG = "config.json"
@@ -116,16 +117,9 @@ def holds_only_model(folder: Path) -> bool:
 def read_config(path: Path, kind: str, version: int | None) -> dict[str, Any]:
     """A model's config, once its size, format and version are right; None takes any version."""
     try:
-        check_size(path, _MAX_CONFIG_BYTES)
-        config = json.loads(path.read_bytes())
-    except DataError:
-        raise
+        config = read_json(path, _MAX_CONFIG_BYTES, finite=False)
     except FileNotFoundError as error:
         raise DataError(f"is not there: expected the folder of a {kind}", file=path) from error
-    except OSError as error:
-        raise DataError(f"cannot be read: {error.strerror or error}", file=path) from error
-    except (ValueError, RecursionError) as error:
-        raise DataError("is not JSON", file=path) from error
     if not isinstance(config, dict) or config.get("format") != kind:
         raise DataError(f"is not a {kind}", file=path)
     found = config.get("version")

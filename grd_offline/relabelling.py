@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -35,6 +34,7 @@ from grd_offline.formats import (
     open_recording,
 )
 from grd_offline.formats.relabelled import OBSERVED, STD
+from grd_offline.plain_files import folder_errors, read_json
 from grd_offline.reward_model import RewardModel
 from grd_offline.threads import one_numpy_thread
 
@@ -192,9 +192,6 @@ def judge(
         result: dict[str, Any] = {"rewards": tally.compare()}
         true_masks = recording.header.truth.get("masks")
     if isinstance(true_masks, Mapping):
-        try:
-            found = json.loads((place / "masks.json").read_text())
-        except (OSError, ValueError) as error:
-            raise DataError("cannot be read", file=place, field="masks.json") from error
-        result["masks"] = compare_all_masks(found, true_masks)
+        with folder_errors(place / "masks.json", "cannot be compared with the true masks"):
+            result["masks"] = compare_all_masks(read_json(place / "masks.json"), true_masks)
     return result

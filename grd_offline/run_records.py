@@ -6,19 +6,34 @@ Needs numpy only: neither the networks nor the environments of the run.
 from __future__ import annotations
 
 import csv
+import io
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import NoneType
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.errors import DataError, printable
-from grd_offline.storage import replace_file, storage_errors
+from grd_offline.plain_files import TABLE_BYTES, folder_errors, read_json, read_table
+from grd_offline.storage import append_file, replace_file
 
 Array = NDArray[np.float64]
+ABOUT_BYTES = 8 * 2**20
+MASK_BYTES = 16 * 2**20
+EPISODE_BYTES = 4 * 2**20
+LOG_BYTES = 256 * 2**20
+MOST_EDGES = 2**20
+"""Of one mask: a thousand states to a thousand."""
+MOST_MEMBERS = 2000
+MOST_NAME_BYTES = 200
+LARGEST = 1e100
+"""Of numbers in tables: squares of larger ones leave the range."""
+_KINDS = {list: "a list", dict: "an object", str: "text", int: "a whole number", NoneType: "null"}
 Item = TypeVar("Item")
 FORMAT, OFFLINE = "grd-offline run", "grd-offline offline run"
 """In `settings.json` of a run of `train-online`, and of `train-offline`."""
@@ -98,41 +113,75 @@ def read_run(path: Path) -> RunRecord:
     if missing:
         raise DataError(f"expected a column {min(missing)}", file=table)
     members = tuple(dict.fromkeys(row["member"] for row in rows))
-    return RunRecord(path, str(contents.get("environment", "")), rows, members, contents)
+    if len(members) > MOST_MEMBERS:
+        raise DataError(f"{len(members)} members, more than {MOST_MEMBERS}", file=table)
+    for member in members:
+        _check_name(member, table)
+    return RunRecord(path, str(contents.get("environment") or ""), rows, members, contents)
+
+
+def _check_name(member: str, table: Path) -> None:
+    """A member's name is also that of its folder: it must not lead out of the run."""
+    is_fine = member.isprintable() and len(member.encode()) <= MOST_NAME_BYTES
+    if not is_fine or "/" in member or member in (".", ".."):
+        raise DataError(f"expected the name of a member, got {member[:40]!r}", file=table)
+
+
+_ABOUT: dict[str, tuple[type, ...]] = {
+    "command": (list,),
+    "environment": (str, NoneType),
+    "settings": (dict,),
+    "members": (list,),
+    "device": (str,),
+    "workers": (int,),
+    "versions": (dict,),
+}
+"""Types of what `settings.json` has."""
 
 
 def read_about(folder: Path, formats: Sequence[str] = (FORMAT,)) -> dict[str, Any]:
     """The contents of a run's `settings.json`, of the version that this package writes."""
     path = folder / "settings.json"
     try:
-        contents = json.loads(path.read_text())
+        contents = read_json(path, ABOUT_BYTES)
     except FileNotFoundError:
         reason = "not a run: no settings.json" if folder.exists() else "no such folder"
         raise DataError(reason, file=folder) from None
-    except (OSError, ValueError) as error:
-        raise DataError(f"cannot be read: {error}", file=path) from error
     if not isinstance(contents, dict) or contents.get("format") not in formats:
         raise DataError("not the settings of a run of grd-offline", file=path)
     if contents.get("version") != VERSION:
         raise DataError(
             f"expected version {VERSION}, got {contents.get('version')!r:.40}", file=path
         )
+    for name, kinds in _ABOUT.items():
+        if name in contents and not isinstance(contents[name], kinds):
+            expected = " or ".join(_KINDS[kind] for kind in kinds)
+            raise DataError(
+                f"expected {expected}, got {contents[name]!r:.40}", file=path, field=name
+            )
     return contents
 
 
-def write_rows(
-    path: Path,
-    columns: Sequence[str],
-    rows: Sequence[Mapping[str, Any]],
-    *,
-    start: bool = False,
-) -> None:
-    """Append to one of a run's tables, or start it; what a row lacks stays empty."""
-    with storage_errors(path), path.open("w" if start else "a", newline="") as file:
-        writer = csv.DictWriter(file, columns, restval="")
-        if start:
-            writer.writeheader()
-        writer.writerows(rows)
+def start_table(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]] = ()) -> None:
+    """Write one of a run's tables, all or nothing."""
+    with replace_file(path) as output:
+        output.write(_as_csv(columns, rows, header=True))
+
+
+def append_rows(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Append to one of a run's tables; what a row lacks stays empty."""
+    append_file(path, _as_csv(columns, rows))
+
+
+def _as_csv(
+    columns: Sequence[str], rows: Sequence[Mapping[str, Any]], *, header: bool = False
+) -> bytes:
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, columns, restval="", extrasaction="ignore")
+    if header:
+        writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().encode()
 
 
 def write_json(path: Path, contents: Mapping[str, Any]) -> None:
@@ -141,22 +190,23 @@ def write_json(path: Path, contents: Mapping[str, Any]) -> None:
         output.write(json.dumps(contents, indent=1, allow_nan=False).encode() + b"\n")
 
 
-def read_rows(path: Path) -> list[dict[str, str]]:
+def read_rows(path: Path, limit: int = TABLE_BYTES) -> list[dict[str, str]]:
     """The rows of one of a run's tables; one cut off by a kill is left out."""
-    try:
-        with path.open(newline="") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"cannot be read: {error}", file=path) from error
-    return [row for row in rows if None not in row.values() and row.get("step", "").isdigit()]
+    return [row for row in read_table(path, limit) if _is_step(row.get("step", ""))]
+
+
+def _is_step(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 15
 
 
 def make_curves(runs: Sequence[RunRecord], metric: str) -> list[Curve]:
     """One for each group of each run; those without any value of the metric are left out."""
     curves = []
     for run in runs:
-        for group in dict.fromkeys(row["group"] for row in run.rows):
-            rows = [row for row in run.rows if row["group"] == group]
+        groups: dict[str, list[Mapping[str, str]]] = {}
+        for row in run.rows:
+            groups.setdefault(row["group"], []).append(row)
+        for group, rows in groups.items():
             label = group if len(runs) == 1 else f"{run.name}: {group}"
             curve = _make_curve(run, rows, label, METRICS[metric][0])
             if curve is not None:
@@ -193,10 +243,13 @@ def _make_curve(
 
 def _number(run: RunRecord, text: str, column: str) -> float:
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
+        number = math.nan
+    if not abs(number) <= LARGEST:
         reason = f"expected a number, got {text[:40]!r}"
-        raise DataError(reason, file=run.path / "evaluations.csv", field=column) from None
+        raise DataError(reason, file=run.path / "evaluations.csv", field=column)
+    return number
 
 
 def read_masks(run: RunRecord, member: str, moments: int = 3) -> list[dict[str, Any]]:
@@ -215,18 +268,23 @@ def spread_out(items: Sequence[Item], most: int) -> list[Item]:
 
 
 def _read_mask(file: Path) -> dict[str, Any]:
-    try:
-        contents = json.loads(file.read_text())
+    with folder_errors(file, "cannot be read as masks"):
+        contents = read_json(file, MASK_BYTES)
         masks: dict[str, Any] = {"step": int(contents["step"])}
         for (name, _), dimensions in zip(MASKS, (1, 1, 2, 2), strict=True):
             mask = np.array(contents[name], np.float64)
-            if mask.ndim != dimensions or not mask.size:
+            if mask.ndim != dimensions or not 0 < mask.size <= MOST_EDGES:
                 raise ValueError(f"{name}: expected {dimensions} dimensions, got {mask.shape}")
             masks[name] = np.atleast_2d(mask)
+        states, actions = masks["state_to_reward"].size, masks["action_to_reward"].size
+        for name, shape in (
+            ("state_to_state", (states,) * 2),
+            ("action_to_state", (actions, states)),
+        ):
+            if masks[name].shape != shape:
+                raise ValueError(f"{name}: expected shape {shape}, got {masks[name].shape}")
         masks["compact"] = int(np.sum(contents.get("compact", 0)))
         return masks
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"cannot be read as masks: {error}", file=file) from error
 
 
 def read_episodes(run: RunRecord, member: str, moments: int) -> list[EpisodeRewards]:
@@ -242,15 +300,16 @@ def read_episode(run: RunRecord, member: str) -> EpisodeRewards | None:
 
 
 def _read_one(member: str, file: Path) -> EpisodeRewards | None:
-    try:
-        with file.open(newline="") as opened:
-            rows = list(csv.DictReader(opened))
+    with folder_errors(file, "cannot be read as rewards"):
+        rows = read_table(file, EPISODE_BYTES)
         found = np.array([float(row["reward"]) for row in rows])
         true = np.array([float(row["true_reward"]) for row in rows])
-        step = int(file.stem.removeprefix("step-"))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"cannot be read as rewards: {error}", file=file) from error
-    return EpisodeRewards(member, step, found, true) if rows else None
+        if not (np.abs(found) <= LARGEST).all() or not (np.abs(true) <= LARGEST).all():
+            raise ValueError("expected finite numbers")
+        step = file.stem.removeprefix("step-")
+        if not _is_step(step):
+            raise ValueError(f"expected a step in the name, got {step[:40]!r}")
+    return EpisodeRewards(member, int(step), found, true) if rows else None
 
 
 def choose_member(run: RunRecord, kind: str) -> str | None:

@@ -165,6 +165,8 @@ def replace_folder(
 def append_file(path: Path, data: bytes) -> None:
     """Add to the end of a file that this program made: all of it or, on a full disk, nothing."""
     with storage_errors(path):
+        if path.is_symlink():
+            raise OSError(errno.ELOOP, "is a link, which is not followed")
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             status = os.fstat(descriptor)

@@ -868,7 +868,7 @@ def one_hot_of_a_thousand_choices(path):
             file.create_dataset(name, data=array, compression="gzip", compression_opts=9)
 
 
-@refused("attributes: 50,000, expected at most 1,000")
+@refused("attributes: 50,003, expected at most 1,000")
 def fifty_thousand_attributes(path):
     own(path)
     with h5py.File(path, "r+", libver="latest") as file:

@@ -1,6 +1,7 @@
 """Runs from start to end: agents learn from returns, stop and go on, survive what goes wrong."""
 
 import csv
+import errno
 import json
 import os
 import signal
@@ -17,14 +18,14 @@ import torch
 from click.testing import CliRunner
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from grd_offline import RewardModel
+from grd_offline import RewardModel, storage
 from grd_offline.cli import cli
 from grd_offline.errors import DataError, StorageError
 from grd_offline.online import run as run_module
 from grd_offline.online.run import Run
 from grd_offline.online.run_folder import RunFolder, read_settings
 from grd_offline.online.settings import METHODS, OnlineSettings
-from grd_offline.run_records import read_rows, write_rows
+from grd_offline.run_records import append_rows, read_rows
 
 COMMAND = str(Path(sys.executable).with_name("grd-offline"))
 
@@ -401,10 +402,20 @@ def test_a_resumed_run_has_as_many_workers_as_asked(tmp_path, monkeypatch, given
     assert asked == [expected]
 
 
-def test_a_full_disk_and_a_lost_table_are_told_in_a_line(tmp_path):
+def test_a_full_disk_and_a_lost_table_are_told_in_a_line(tmp_path, monkeypatch):
     full = tmp_path / "log.csv"
-    full.symlink_to("/dev/full")
+    full.write_text("a\n")
+
+    def write_half(descriptor, data):
+        """What a disk does that is full in the middle of a row."""
+        if len(data) < 100:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return os.pwrite(descriptor, data[:50], 0) and 50
+
+    monkeypatch.setattr(storage.os, "write", write_half)
     with pytest.raises(StorageError, match=r"log\.csv: cannot be written: No space left"):
-        write_rows(full, ("a",), [{"a": "1" * 100}])
+        append_rows(full, ("a",), [{"a": "1" * 100}])
+    monkeypatch.undo()
+    assert full.stat().st_size == 2
     with pytest.raises(DataError, match=r"lost\.csv: cannot be read"):
         read_rows(tmp_path / "lost.csv")

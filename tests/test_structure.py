@@ -18,6 +18,7 @@ ROOMS = (
     "registration",
     "episodes",
     "storage",
+    "plain_files",
     "model_files",
     "formats",
     "summary",

@@ -68,7 +68,7 @@ class Odd(gym.Env):
         self.t += 1
         return self.state, reward, False, False, {}
 
-gym.register("Odd-v1", entry_point=Odd)
+gym.register("Fleet-v1", entry_point=Odd)
 '''
 
 
@@ -89,7 +89,7 @@ def make_fleet(seeds: Sequence[int] = SEEDS, **options: Any) -> Fleet:
 def make_odd(mode: str, seeds: Sequence[int] = (1, 2), after: int = 1, **options: Any) -> Fleet:
     defaults = {"workers": 0, "hidden": (4,), "steps": 10, "max_episode_steps": 7}
     args = {"mode": mode, "after": after}
-    return Fleet("odd_fleet_environments:Odd-v1", seeds, env_args=args, **{**defaults, **options})
+    return Fleet("odd_fleet_environments:Fleet-v1", seeds, env_args=args, **{**defaults, **options})
 
 
 def make_weights(fleet: Fleet, number: int = 0) -> np.ndarray:
@@ -319,7 +319,7 @@ def test_orders_out_of_turn() -> None:
     [
         ("nan", "^member 0, episode 1: observations: nan at step 3, dimension 1$"),
         ("inf", "^member 0, episode 1: rewards: inf at step 2$"),
-        ("raise", "^member 0, episode 1: .*Odd-v1 failed at step 2: RuntimeError: the motor is"),
+        ("raise", "^member 0, episode 1: .*Fleet-v1 failed at step 2: RuntimeError: the motor is"),
     ],
 )
 def test_misbehaving_environment(mode: str, message: str, workers: int) -> None:
@@ -332,7 +332,7 @@ def test_misbehaving_environment(mode: str, message: str, workers: int) -> None:
 @pytest.mark.parametrize(
     ("mode", "message"),
     [
-        ("raise", "member 0, episode 0: .*Odd-v1 failed at step 2: RuntimeError"),
+        ("raise", "member 0, episode 0: .*Fleet-v1 failed at step 2: RuntimeError"),
         ("nan", "member 0, episode 0: observations: nan at step 3, dimension 1"),
     ],
 )
@@ -354,9 +354,12 @@ def test_misbehaving_in_an_evaluation() -> None:
 @pytest.mark.parametrize(
     ("mode", "message"),
     [
-        ("image", "Odd-v1: observations: expected a one-dimensional Box, got Box"),
-        ("unbounded", "Odd-v1: actions: expected a bounded one-dimensional Box of floats, got Box"),
-        ("choices", "Odd-v1: actions: expected a bounded .* got Discrete"),
+        ("image", "Fleet-v1: observations: expected a one-dimensional Box, got Box"),
+        (
+            "unbounded",
+            "Fleet-v1: actions: expected a bounded one-dimensional Box of floats, got Box",
+        ),
+        ("choices", "Fleet-v1: actions: expected a bounded .* got Discrete"),
     ],
 )
 def test_unsupported_spaces(mode: str, message: str) -> None:

@@ -18,16 +18,19 @@ __all__ = ["CollectSettings", "collect", "deliver"]
 
 
 def collect(
-    settings: CollectSettings, should_stop: Callable[[], bool] = lambda: False
+    settings: CollectSettings,
+    should_stop: Callable[[], bool] = lambda: False,
+    warn: Callable[[str], None] = lambda text: None,
 ) -> tuple[Header, Generator[Record, None, None]]:
     """The header of a new dataset, and its episodes one by one, in order.
 
     Episodes are made while they are asked for; closing the generator ends the workers. When
-    `should_stop` becomes true, episodes that are finished still come, and no more.
+    `should_stop` becomes true, episodes that are finished still come, and no more. `warn` hears
+    of an environment that hangs.
     """
     runner = EpisodeRunner(settings)
     workers = min(settings.workers, settings.episodes)
     if workers == 1:
-        return runner.header, collect_here(runner, should_stop)
+        return runner.header, collect_here(runner, should_stop, warn)
     runner.close()
-    return runner.header, collect_in_workers(settings, workers, should_stop)
+    return runner.header, collect_in_workers(settings, workers, should_stop, warn)

@@ -17,6 +17,7 @@ from grd_offline.collect.settings import (
     LARGEST_STEP_LIMIT,
     CollectSettings,
 )
+from grd_offline.collect.watch import make_pulse
 from grd_offline.episodes import check_finite
 from grd_offline.errors import DataError
 from grd_offline.formats.leaves import check_leaf
@@ -64,6 +65,7 @@ class EpisodeRunner:
             for nested in self._observation_leaves
         ]
         self._rewards = np.empty(self.step_limit)
+        self.pulse = make_pulse()
         masks = _true_masks(self.environment) if settings.keep_true_rewards else None
         self._noise_free_rewards = None if masks is None else np.empty(self.step_limit)
         self.header = self._make_header(masks)
@@ -150,9 +152,11 @@ class EpisodeRunner:
         at = -1
         try:
             with np.errstate(over="ignore", invalid="ignore"):
+                self.pulse += 1
                 observation, _ = self.environment.reset(seed=seed)
                 self._store_first(observation)
                 for at, action in enumerate(actions):
+                    self.pulse += 2  # odd all the while
                     observation, reward, terminated, truncated, info = step(action)
                     for array, keys in leaves:
                         array[at + 1] = _pick(observation, keys) if keys else observation
@@ -163,9 +167,11 @@ class EpisodeRunner:
                         return at + 1, bool(terminated), bool(truncated)
         except DataError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             place = "at the reset" if at < 0 else f"at step {at}"
             raise DataError(f"{self.id} failed {place}: {describe_error(error)}") from error
+        finally:
+            self.pulse += 1
         return self.step_limit, False, True
 
     def _store_first(self, observation: Any) -> None:
@@ -284,7 +290,7 @@ def make_environment(settings: CollectSettings) -> tuple[gym.Env[Any, Any], str,
             limit = environment.spec.max_episode_steps if environment.spec else None
     except DataError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise DataError(f"{name} cannot be made: {describe_error(error)}") from error
     if limit is None:
         limit = DEFAULT_STEP_LIMIT

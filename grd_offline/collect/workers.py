@@ -12,10 +12,11 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing import connection, resource_tracker
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from grd_offline.collect.runner import EpisodeRunner
 from grd_offline.collect.settings import CollectSettings
+from grd_offline.collect.watch import Pulse, Warn, Watch, make_pulse
 from grd_offline.errors import DataError
 from grd_offline.formats.record import Record
 
@@ -23,15 +24,36 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 
+class Stuck(KeyboardInterrupt):
+    """Raised from outside where an environment does not return although it is time to stop."""
+
+
 def collect_here(
-    runner: EpisodeRunner, should_stop: Callable[[], bool]
+    runner: EpisodeRunner, should_stop: Callable[[], bool], warn: Warn
 ) -> Generator[Record, None, None]:
+    """Episodes made by this process."""
+    done = threading.Event()
+    index = 0
+
+    def look() -> None:
+        watch = Watch(warn)
+        while not done.wait(LOOK_SECONDS):
+            pulse = int(runner.pulse[0])
+            if pulse % 2:  # inside of the environment
+                watch.look(0, pulse, lambda: f"episode {index}")
+
+    threading.Thread(target=look, daemon=True).start()
     try:
         for index in range(runner.settings.episodes):
             if should_stop():
                 return
-            yield runner.run(index)
+            try:
+                record = runner.run(index)
+            except Stuck:
+                return
+            yield record
     finally:
+        done.set()
         runner.close()
 
 
@@ -40,6 +62,7 @@ EPISODES_QUEUED = 2
 EPISODES_AHEAD = 4
 """Episodes per worker that may be finished or begun before the one that is due: bounds memory."""
 POLL_SECONDS = 0.2
+LOOK_SECONDS = 1.0
 GRACE_SECONDS = 1.0
 
 
@@ -47,22 +70,28 @@ GRACE_SECONDS = 1.0
 class _Worker:
     process: multiprocessing.process.BaseProcess
     connection: Connection[int, Record | DataError]
+    pulse: Pulse
     queue: deque[int] = field(default_factory=deque)
     """Episodes handed to it and not yet back, in order."""
 
+    def describe(self) -> str:
+        """Who it is, for a warning."""
+        return f"episode {self.queue[0]} (worker process {self.process.pid})"
+
 
 def collect_in_workers(
-    settings: CollectSettings, count: int, should_stop: Callable[[], bool]
+    settings: CollectSettings, count: int, should_stop: Callable[[], bool], warn: Warn
 ) -> Generator[Record, None, None]:
+    """Episodes made by other processes."""
     workers = _start_workers(settings, count)
     try:
-        yield from _in_order(workers, settings.episodes, should_stop)
+        yield from _in_order(workers, settings.episodes, should_stop, Watch(warn))
     finally:
         _end_workers(workers)
 
 
 def _in_order(
-    workers: list[_Worker], episodes: int, should_stop: Callable[[], bool]
+    workers: list[_Worker], episodes: int, should_stop: Callable[[], bool], watch: Watch
 ) -> Iterator[Record]:
     """Hand out episodes to whoever is free, and pass the results on in order."""
     results: dict[int, Record | DataError] = {}
@@ -72,6 +101,11 @@ def _in_order(
     due = 0
     while due < episodes:
         _hand_out(workers, waiting, due + window)
+        for worker in workers:
+            if worker.queue:
+                watch.look(worker.process.pid, int(worker.pulse[0]), worker.describe)
+            else:
+                watch.forget(worker.process.pid)
         for worker in _wait(workers):
             index, result = _receive(worker)
             results[index] = result
@@ -134,16 +168,20 @@ def describe_death(process: multiprocessing.process.BaseProcess) -> str:
 
 def _start_workers(settings: CollectSettings, count: int) -> list[_Worker]:
     context = multiprocessing.get_context("spawn")
+    memory = context.RawArray("q", count)
     workers = []
     with environment_for_workers():
-        for _ in range(count):
+        for place in range(count):
             ours, theirs = context.Pipe()
             process = context.Process(
-                target=_work, args=(settings, theirs), name="grd-offline-collect", daemon=True
+                target=_work,
+                args=(settings, theirs, memory, place),
+                name="grd-offline-collect",
+                daemon=True,
             )
             process.start()
             theirs.close()
-            workers.append(_Worker(process, ours))
+            workers.append(_Worker(process, ours, make_pulse(memory, place)))
     return workers
 
 
@@ -182,12 +220,15 @@ def environment_for_workers() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _work(settings: CollectSettings, pipe: Connection[Record | DataError, int]) -> None:
+def _work(
+    settings: CollectSettings, pipe: Connection[Record | DataError, int], memory: Any, place: int
+) -> None:
     """The life of a worker: an episode's number in, the episode or its error out."""
     become_worker()
     runner: EpisodeRunner | DataError
     try:
         runner = EpisodeRunner(settings)
+        runner.pulse = make_pulse(memory, place)
     except DataError as error:
         runner = error
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):

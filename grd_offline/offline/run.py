@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from grd_offline.actors import ActorSpec
+from grd_offline.collect.watch import Hung, Warn
 from grd_offline.episodes import EpisodeSet
 from grd_offline.errors import DataError
 from grd_offline.offline.data import Array, Units, find_units, make_transitions
@@ -63,8 +64,13 @@ class OfflineRun:
         workers: int = 1,
         device: str = "cpu",
         observers: Sequence[Observer] = (),
+        warn: Warn = lambda text: None,
     ) -> None:
-        """`rewards`: for each of the settings' sources, one for every step of the episodes."""
+        """`rewards`: for each of the settings' sources, one for every step of the episodes.
+
+        `warn` hears of environments that hang.
+        """
+        self._warn = warn
         self.settings, self.members = settings, settings.make_members()
         self.observers = list(observers)
         rewards = {name: np.asarray(values) for name, values in rewards.items()}
@@ -112,6 +118,7 @@ class OfflineRun:
             steps=1,  # it only evaluates
             env_args=settings.env_args,
             max_episode_steps=settings.max_episode_steps,
+            warn=self._warn,
         )
 
     def __enter__(self) -> OfflineRun:
@@ -137,7 +144,22 @@ class OfflineRun:
 
     @one_numpy_thread()
     def train(self, should_stop: Callable[[], bool] = lambda: False) -> None:
-        """Go on until `updates`, or until `should_stop`; the policies of then are kept."""
+        """Go on until `updates`, or until `should_stop`; the policies of then are kept.
+
+        When it is to stop and an environment does not answer, the evaluation is given up.
+        """
+        if self.fleet is not None:
+            self.fleet.should_stop = should_stop
+        try:
+            self._train(should_stop)
+        except Hung as hung:
+            assert self.fleet is not None
+            self._warn(f"{hung}: the evaluation is given up")
+            self.fleet.abandon()
+            self._evaluating = None
+            self._keep(evaluate=False)
+
+    def _train(self, should_stop: Callable[[], bool]) -> None:
         settings = self.settings
         while self.step < settings.updates and not should_stop():
             ahead = settings.eval_every - self.step % settings.eval_every

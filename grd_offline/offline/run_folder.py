@@ -20,8 +20,8 @@ from grd_offline.actors import Actor, save_actor
 from grd_offline.errors import DataError
 from grd_offline.offline.run import CHECK_EVERY, Checkpoint, OfflineRun
 from grd_offline.online.run_folder import EVALUATION_COLUMNS
-from grd_offline.run_records import OFFLINE, VERSION, write_json, write_rows
-from grd_offline.storage import check_writable
+from grd_offline.run_records import OFFLINE, VERSION, append_rows, start_table, write_json
+from grd_offline.storage import check_writable, make_folder, storage_errors
 from grd_offline.versions import find_versions
 
 LOG_COLUMNS = (
@@ -66,7 +66,8 @@ class OfflineFolder:
     ) -> None:
         """Start a new folder; one that has something in it is refused."""
         self.check_free()
-        self.path.mkdir(parents=True, exist_ok=True)
+        with storage_errors(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
         contents = {
             "format": OFFLINE,
             "version": VERSION,
@@ -84,8 +85,8 @@ class OfflineFolder:
             "versions": find_versions(),
         }
         write_json(self.path / "settings.json", contents)
-        write_rows(self.path / "log.csv", LOG_COLUMNS, [], start=True)
-        write_rows(self.path / "evaluations.csv", EVALUATION_COLUMNS, [], start=True)
+        start_table(self.path / "log.csv", LOG_COLUMNS)
+        start_table(self.path / "evaluations.csv", EVALUATION_COLUMNS)
 
     def on_progress(self, run: OfflineRun) -> None:
         """Log losses, if it is time."""
@@ -102,7 +103,7 @@ class OfflineFolder:
                     zip(checkpoint.returns, checkpoint.lengths, strict=True)
                 )
             ]
-            write_rows(self.path / "evaluations.csv", EVALUATION_COLUMNS, rows)
+            append_rows(self.path / "evaluations.csv", EVALUATION_COLUMNS, rows)
         for index in range(len(run.members)):
             self._save_policy(run, index, checkpoint)
 
@@ -136,8 +137,7 @@ class OfflineFolder:
             "mean_return": mean,
         }
         actor = Actor(run.spec, checkpoint.weights[index])
-        folder = self.path / "members" / member.name / "policies"
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = make_folder(self.path, "members", member.name, "policies")
         save_actor(folder / f"step-{checkpoint.step:09d}", actor, about)
         if mean is not None and mean > self.best.get(member.name, -np.inf):
             self.best[member.name] = mean
@@ -159,4 +159,4 @@ class OfflineFolder:
             for name, values in zip(run.learner.agent.loss_names, losses, strict=True):
                 row[f"{name}_loss"] = float(values[index])
             rows.append(row)
-        write_rows(self.path / "log.csv", LOG_COLUMNS, rows)
+        append_rows(self.path / "log.csv", LOG_COLUMNS, rows)

@@ -7,6 +7,7 @@ file runs. It is written all or nothing, so a run killed at any moment finds the
 from __future__ import annotations
 
 import os
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,14 @@ from torch import Tensor
 
 from grd_offline.errors import DataError
 from grd_offline.online.run import Run
+from grd_offline.plain_files import folder_errors
 from grd_offline.storage import replace_file
 
 NAME = "checkpoint.pt"
 FORMAT = "grd-offline checkpoint"
 VERSION = 1
+MOST_PARTS = 10**6
+"""Tensors, numbers and lists in a checkpoint: honest ones have thousands."""
 
 
 def save_checkpoint(run: Run, folder: Path, extra: dict[str, Any]) -> None:
@@ -42,33 +46,51 @@ def save_checkpoint(run: Run, folder: Path, extra: dict[str, Any]) -> None:
 def load_checkpoint(run: Run, folder: Path) -> tuple[dict[str, Any], list[str]]:
     """Put the run where it was saved; gives `extra`, and what may keep it from being exact."""
     path = folder / NAME
-    contents = _read(path)
-    names = [member.name for member in run.members]
-    if contents["members"] != names:
-        raise DataError(f"expected members {names}, got {contents['members']}", file=path)
-    try:
-        gaps = run.load_state(_from_plain(contents["run"]))
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise DataError(f"does not fit this run: {error}", file=path) from error
-    lost = [f"{gap}; the episode is lost: going on, but not bit for bit" for gap in gaps]
-    return _from_plain(contents["extra"]), _find_differences(contents) + lost
+    with folder_errors(path, "does not fit this run"):
+        contents = _read(path)
+        names = [member.name for member in run.members]
+        if contents["members"] != names:
+            found = f"{contents['members']!r:.200}"
+            raise DataError(f"expected members {names}, got {found}", file=path)
+        try:
+            gaps = run.load_state(contents["run"])
+        except (RuntimeError, AssertionError) as error:
+            raise ValueError(str(error).splitlines()[0] if str(error) else "state") from error
+        lost = [f"{gap}; the episode is lost: going on, but not bit for bit" for gap in gaps]
+        return contents["extra"], _find_differences(contents) + lost
 
 
 def _read(path: Path) -> dict[str, Any]:
+    """A checkpoint's contents, once its format, version and sizes are right."""
     if not path.is_file():
         raise DataError("no checkpoint here", file=path)
+    _check_archive(path)
     try:
         contents = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises whatever its reader meets
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        plain = _from_plain(contents, [MOST_PARTS])
+    except Exception as error:  # torch raises whatever its reader meets, with advice of its own
+        if isinstance(error, MemoryError):
+            raise
+        reason = "damaged, or holds more than tensors and plain values"
         raise DataError(f"not a checkpoint: {reason}", file=path) from error
-    if not isinstance(contents, dict) or contents.get("format") != FORMAT:
+    if not isinstance(plain, dict) or plain.get("format") != FORMAT:
         raise DataError("not a checkpoint of grd-offline", file=path)
-    if contents.get("version") != VERSION:
+    if plain.get("version") != VERSION:
+        raise DataError(f"expected version {VERSION}, got {plain.get('version')!r:.40}", file=path)
+    return plain
+
+
+def _check_archive(path: Path) -> None:
+    """Refuse an archive that unpacks to more than it takes: torch writes them unpacked."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            declared = sum(entry.file_size for entry in archive.infolist())
+    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+        raise DataError("not a checkpoint: damaged, or of another kind", file=path) from error
+    if declared > path.stat().st_size:
         raise DataError(
-            f"expected version {VERSION}, got {contents.get('version')!r:.40}", file=path
+            f"not a checkpoint: declares {declared:,} bytes, more than the file has", file=path
         )
-    return contents
 
 
 def _find_differences(contents: dict[str, Any]) -> list[str]:
@@ -98,14 +120,22 @@ def _to_plain(value: Any) -> Any:
     return value
 
 
-def _from_plain(value: Any) -> Any:
+def _from_plain(value: Any, parts_left: list[int]) -> Any:
+    """The inverse; what repeats itself without end, or claims numbers it lacks, is refused."""
+    parts_left[0] -= 1
+    if parts_left[0] < 0:
+        raise ValueError(f"more than {MOST_PARTS} parts")
+    if isinstance(value, Tensor):
+        if value.numel() * value.element_size() > value.untyped_storage().nbytes():
+            raise ValueError("a tensor that is larger than its numbers")
+        return value
     if isinstance(value, dict):
         if _ARRAY in value:
-            numbers = value[_ARRAY].numpy()
+            numbers = _from_plain(value[_ARRAY], parts_left).numpy()
             return numbers.view(np.uint64) if value["dtype"] == "uint64" else numbers
-        return {name: _from_plain(part) for name, part in value.items()}
+        return {name: _from_plain(part, parts_left) for name, part in value.items()}
     if isinstance(value, list):
-        return [_from_plain(part) for part in value]
+        return [_from_plain(part, parts_left) for part in value]
     return value
 
 

@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from grd_offline.actors import Actor, ActorSpec, count_weights
 from grd_offline.collect.runner import describe_error, make_environment
 from grd_offline.collect.settings import CollectSettings
+from grd_offline.collect.watch import Pulse, make_pulse
+from grd_offline.episodes import LARGEST, describe_number
 from grd_offline.errors import DataError
 from grd_offline.policies import draw_box_actions
 
 Array = NDArray[np.float32]
-_MOST_REWARD = float(np.finfo(np.float32).max)
 EVALUATION_STEPS = 24
 """Steps of an evaluation between two looks at whether a round is due."""
 _RESETS, _ROUNDS, _EVALUATIONS = range(3)
@@ -89,13 +90,17 @@ class Stage:
         self.low, self.high = space.low.astype(np.float64), space.high.astype(np.float64)
         self.steps = 0
         """Taken in this episode."""
+        self.pulse = make_pulse()
+        """Odd while the environment is at work."""
         self._action_type = acted.dtype
         self._step = self.environment.step
 
     def reset(self, seed: int) -> Array:
         """Begin an episode."""
         self.steps = 0
+        self.pulse += 1
         observation, _ = self.environment.reset(seed=seed)
+        self.pulse += 1
         first = np.array(observation, np.float32)
         if first.shape != (self.observation_size,):
             raise DataError(
@@ -107,7 +112,9 @@ class Stage:
     def step(self, action: Array) -> tuple[Array, float, bool, bool]:
         """What follows, the reward, and whether the episode was terminated or truncated."""
         # A copy each way: an environment may change what it is handed, and what it handed out.
+        self.pulse += 1
         observation, reward, terminated, truncated, _ = self._step(action.astype(self._action_type))
+        self.pulse += 1
         self.steps += 1
         terminated = bool(terminated)
         truncated = bool(truncated) or (self.steps >= self.step_limit and not terminated)
@@ -160,8 +167,9 @@ def follow(place: Place, rows: Rows) -> Place:
 class Lane:
     """One member and its environment, kept from round to round."""
 
-    def __init__(self, settings: LaneSettings, member: int) -> None:
+    def __init__(self, settings: LaneSettings, member: int, pulse: Pulse) -> None:
         self._stage = settings.make_stage()
+        self._stage.pulse = pulse
         self._member = member
         self._seed = settings.seeds[member]
         self._episode = 0
@@ -247,7 +255,7 @@ class Lane:
         try:
             with np.errstate(over="ignore", invalid="ignore"):
                 yield
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             place = f"step {self._stage.steps}" if self._observation is not None else "the reset"
             reason = str(error)
             if not isinstance(error, DataError):
@@ -256,25 +264,23 @@ class Lane:
 
     def _check_finite(self, rows: Rows, count: int, episode: int, step: int) -> None:
         named = ("observations", "actions", "next_observations", "rewards")
-        # The replay holds rewards in float32.
-        rewards = np.where(np.abs(rows.rewards) > _MOST_REWARD, np.inf, rows.rewards)[:, None]
-        whole = (rows.observations, rows.actions, rows.next_observations, rewards)
+        whole = (rows.observations, rows.actions, rows.next_observations, rows.rewards[:, None])
         arrays: list[NDArray[Any]] = [array[:count] for array in whole]
-        wrong = [(~np.isfinite(array)).any(axis=1) for array in arrays]
+        wrong = [(~(np.abs(array) <= LARGEST)).any(axis=1) for array in arrays]
         if not any(flags.any() for flags in wrong):
             return
         row = int(np.flatnonzero(np.any(wrong, axis=0))[0])
         which = next(i for i, flags in enumerate(wrong) if flags[row])
-        dimension = int(np.flatnonzero(~np.isfinite(arrays[which][row]))[0])
+        dimension = int(np.flatnonzero(~(np.abs(arrays[which][row]) <= LARGEST))[0])
         ends = np.flatnonzero((rows.terminations | rows.truncations)[:row])
         at = row - ends[-1] - 1 if len(ends) else step + row
         field = named[which]
         if field == "next_observations":
             field, at = "observations", at + 1
         place = f"at step {at}" + (f", dimension {dimension}" if field != "rewards" else "")
+        value = describe_number(arrays[which][row, dimension])
         raise DataError(
-            f"member {self._member}, episode {episode + len(ends)}: {field}: "
-            f"{arrays[which][row, dimension]} {place}"
+            f"member {self._member}, episode {episode + len(ends)}: {field}: {value} {place}"
         )
 
 
@@ -303,17 +309,19 @@ def evaluate(
     stage: Stage,
     settings: LaneSettings,
     members: Sequence[int],
-    weights: Array,
+    board: Board,
     index: int,
     episodes: int,
 ) -> Generator[None, None, EvaluationResult]:
     """Run episodes without noise, pausing every few steps; returns what came of them."""
+    weights = board.evaluation_weights
     actor = Actor(settings.spec, weights[members[0]])
     returns = np.zeros((len(members), episodes))
     lengths = np.zeros((len(members), episodes), np.int64)
     taken = 0
     for row, member in enumerate(members):
         actor.load(weights[member])
+        stage.pulse = board.pulses[member]
         for episode in range(episodes):
             key = (_EVALUATIONS, index, episode)
             with _blaming_evaluation(stage, member, index, episode):
@@ -337,7 +345,7 @@ def evaluate(
 def _blaming_evaluation(stage: Stage, member: int, index: int, episode: int) -> Iterator[None]:
     try:
         yield
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         reason = str(error)
         if not isinstance(error, DataError):
             reason = f"{stage.id} failed at step {stage.steps}: {describe_error(error)}"
@@ -363,13 +371,15 @@ class Board:
             terminations=self._array((members, steps), np.bool_),
             truncations=self._array((members, steps), np.bool_),
         )
+        self.pulses = self._array((members, 1), np.int64)
+        """Of each member's environment."""
 
     @staticmethod
     def count_bytes(settings: LaneSettings) -> int:
         """How much memory the arrays take, with room for their alignment."""
         spec, members, steps = settings.spec, len(settings.seeds), settings.steps
         per_step = 4 * (2 * spec.observation_size + spec.action_size) + 8 + 2
-        return members * (2 * 4 * count_weights(spec) + steps * per_step) + 8 * _ALIGNMENT
+        return members * (2 * 4 * count_weights(spec) + steps * per_step + 8) + 9 * _ALIGNMENT
 
     def rows_of(self, member: int) -> Rows:
         """One member's part."""
@@ -424,7 +434,7 @@ class Crew:
         self._members = tuple(members)
         self._board = Board(settings, memory)
         self._actor = Actor(settings.spec, np.zeros(count_weights(settings.spec), np.float32))
-        self._lanes = [Lane(settings, member) for member in members]
+        self._lanes = [Lane(settings, member, self._board.pulses[member]) for member in members]
         self._stage: Stage | None = None
         self._evaluation: Generator[None, None, EvaluationResult] | None = None
 
@@ -438,9 +448,13 @@ class Crew:
         if isinstance(order, EvaluationOrder):
             if self._stage is None:
                 self._stage = self._settings.make_stage()
-            weights = self._board.evaluation_weights
             self._evaluation = evaluate(
-                self._stage, self._settings, self._members, weights, order.number, order.episodes
+                self._stage,
+                self._settings,
+                self._members,
+                self._board,
+                order.number,
+                order.episodes,
             )
             return None
         if isinstance(order, PlaceOrder):

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from grd_offline.collect.watch import Hung, Warn
 from grd_offline.errors import DataError
 from grd_offline.evaluate import pearson
 from grd_offline.online.learner import Learner
@@ -114,9 +115,12 @@ class Run:
         workers: int = 1,
         device: str = "cpu",
         observers: Sequence[Observer] = (),
+        warn: Warn = lambda text: None,
     ) -> None:
+        """`warn` hears of environments that hang."""
         self.settings, self.members = settings, settings.make_members()
         self.observers = list(observers)
+        self._warn = warn
         prepare_process()
         is_sac = settings.backbone == "sac"
         self.fleet = Fleet(
@@ -129,6 +133,7 @@ class Run:
             steps=settings.round_steps,
             env_args=settings.env_args,
             max_episode_steps=settings.max_episode_steps,
+            warn=warn,
         )
         try:
             self.learner = Learner(
@@ -186,7 +191,20 @@ class Run:
 
     @one_numpy_thread()
     def train(self, should_stop: Callable[[], bool] = lambda: False) -> None:
-        """Go on until `steps`, or until `should_stop` after some round."""
+        """Go on until `steps`, or until `should_stop` after some round.
+
+        When it is to stop and an environment does not answer, the round and the evaluation under
+        way are given up; the run can be saved as it was before them.
+        """
+        self.fleet.should_stop = should_stop
+        try:
+            self._train(should_stop)
+        except Hung as hung:
+            self._warn(f"{hung}: given up: the steps since {self.step:,}, and any evaluation")
+            self.fleet.abandon()
+            self._is_collecting, self._collected, self._evaluating = False, None, None
+
+    def _train(self, should_stop: Callable[[], bool]) -> None:
         settings = self.settings
         total = self.total_rounds
         while self.rounds < total and not should_stop():

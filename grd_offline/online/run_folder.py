@@ -30,16 +30,25 @@ from grd_offline.nn import EDGES
 from grd_offline.online.checkpoints import has_checkpoint, load_checkpoint, save_checkpoint
 from grd_offline.online.run import Evaluation, Run
 from grd_offline.online.settings import OnlineSettings
+from grd_offline.plain_files import folder_errors
 from grd_offline.reward_model import RewardModel
 from grd_offline.run_records import (
     FORMAT,
+    LOG_BYTES,
     VERSION,
+    append_rows,
     read_about,
     read_rows,
+    start_table,
     write_json,
-    write_rows,
 )
-from grd_offline.storage import check_writable, lock_folder, replace_file, storage_errors
+from grd_offline.storage import (
+    check_writable,
+    lock_folder,
+    make_folder,
+    replace_file,
+    storage_errors,
+)
 from grd_offline.versions import find_versions
 
 LOG_EVERY = 1000
@@ -55,6 +64,9 @@ EVALUATION_COLUMNS = (
 )  # fmt: skip
 
 
+TABLES = {"log.csv": LOG_COLUMNS, "evaluations.csv": EVALUATION_COLUMNS}
+
+
 class RunFolder:
     """Hears of a run and writes its files."""
 
@@ -68,6 +80,8 @@ class RunFolder:
         self._checkpoint_seconds = checkpoint_seconds
         self._last_checkpoint = time.monotonic()
         self._pending: dict[int, dict[str, Any]] = {}
+        self._rows = dict.fromkeys(TABLES, 0)
+        """Of each table so far: a resume looks whether they are still there."""
         self._board: Any = None
         self._let_go: Callable[[], Any] = lambda: None
 
@@ -98,21 +112,30 @@ class RunFolder:
             "versions": find_versions(),
         }
         write_json(self.path / "settings.json", contents)
-        write_rows(self.path / "log.csv", LOG_COLUMNS, [], start=True)
-        write_rows(self.path / "evaluations.csv", EVALUATION_COLUMNS, [], start=True)
+        for name, columns in TABLES.items():
+            start_table(self.path / name, columns)
         self._open_board(None)
 
     def resume(self, run: Run) -> list[str]:
         """Go on from the last checkpoint; gives what may keep it from being exact."""
         self._hold()
         extra, warnings = load_checkpoint(run, self.path)
-        self.best = {str(name): float(value) for name, value in extra["best"].items()}
-        self._before = float(extra["seconds"])
-        for name, columns in (("log.csv", LOG_COLUMNS), ("evaluations.csv", EVALUATION_COLUMNS)):
-            rows = read_rows(self.path / name)
+        with folder_errors(self.path, "the checkpoint does not fit"):
+            self.best = {str(name): float(value) for name, value in extra["best"].items()}
+            self._before = float(extra["seconds"])
+            counts = {name: int(extra.get("rows", {}).get(name, 0)) for name in TABLES}
+        for name, columns in TABLES.items():
+            rows = read_rows(self.path / name, LOG_BYTES)
             # What came after the checkpoint comes again.
             kept = [row for row in rows if int(row["step"]) <= run.step]
-            write_rows(self.path / name, columns, kept, start=True)
+            missing = counts[name] - len(kept)
+            if missing > 0:
+                warnings.append(
+                    f"{self.path / name}: {missing} rows are missing that were there when the "
+                    "checkpoint was written: going on without them"
+                )
+            start_table(self.path / name, columns, kept)
+            self._rows[name] = len(kept)
         self._open_board(run.step + 1)
         return warnings
 
@@ -129,7 +152,8 @@ class RunFolder:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             return
-        self._board = SummaryWriter(str(self.path / "tensorboard"), purge_step=purge_step)
+        folder = make_folder(self.path, "tensorboard")
+        self._board = SummaryWriter(str(folder), purge_step=purge_step)
 
     @property
     def seconds(self) -> float:
@@ -147,7 +171,8 @@ class RunFolder:
         """Write a checkpoint."""
         # An evaluation under way is finished first, and its files must be in the folder.
         run.finish_evaluation()
-        save_checkpoint(run, self.path, {"best": self.best, "seconds": self.seconds})
+        extra = {"best": self.best, "seconds": self.seconds, "rows": self._rows}
+        save_checkpoint(run, self.path, extra)
         self._last_checkpoint = time.monotonic()
 
     def on_evaluation_start(self, run: Run) -> None:
@@ -206,7 +231,7 @@ class RunFolder:
             self._save_policy(run, index, evaluation, mean, is_best)
             if is_best and kept["functions"][index] is not None:
                 self._save_reward(run, index, evaluation, kept)
-        write_rows(self.path / "evaluations.csv", EVALUATION_COLUMNS, rows)
+        self._append("evaluations.csv", rows)
         self._show_on_board(rows, ("mean_return", "correlation", "edges_on", "compact_states"))
 
     def _log(self, run: Run) -> None:
@@ -235,8 +260,12 @@ class RunFolder:
                 for name, value in zip(source.loss_names, values, strict=True):
                     row[f"{name}_loss"] = float(value)
             rows.append(row)
-        write_rows(self.path / "log.csv", LOG_COLUMNS, rows)
+        self._append("log.csv", rows)
         self._show_on_board(rows, LOG_COLUMNS[6:])
+
+    def _append(self, name: str, rows: list[dict[str, Any]]) -> None:
+        append_rows(self.path / name, TABLES[name], rows)
+        self._rows[name] += len(rows)
 
     def _show_on_board(self, rows: list[dict[str, Any]], columns: Sequence[str]) -> None:
         if self._board is None:
@@ -257,8 +286,7 @@ class RunFolder:
             "mean_return": mean,
         }
         actor = Actor(run.fleet.spec, evaluation.weights[index])
-        folder = self.path / "members" / member.name / "policies"
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = make_folder(self.path, "members", member.name, "policies")
         save_actor(folder / f"step-{evaluation.step:09d}", actor, about)
         if is_best:
             save_actor(folder / "best", actor, about)
@@ -289,7 +317,7 @@ class RunFolder:
                 "correlation_last_episode": _number(kept["correlations"][index]),
             },
         )
-        model.save(self.path / "members" / member.name / "reward_model")
+        model.save(make_folder(self.path, "members", member.name) / "reward_model")
 
     def _write_masks(
         self, name: str, step: int, masks: Mapping[str, Any], compact: np.ndarray
@@ -304,9 +332,7 @@ class RunFolder:
             output.write(("\n".join(lines) + "\n").encode())
 
     def _member_file(self, name: str, kind: str, step: int, ending: str) -> Path:
-        folder = self.path / "members" / name / kind
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder / f"step-{step:09d}.{ending}"
+        return make_folder(self.path, "members", name, kind) / f"step-{step:09d}.{ending}"
 
     def close(self) -> None:
         """Finish what is being written."""
@@ -318,13 +344,18 @@ class RunFolder:
 def read_settings(folder: Path) -> tuple[OnlineSettings, dict[str, Any]]:
     """The settings of a run, and the rest of its `settings.json`."""
     contents = read_about(folder)
+    file = folder / "settings.json"
     try:
-        given = dict(contents["settings"])
-        given = {name: tuple(v) if isinstance(v, list) else v for name, v in given.items()}
-        given["sets"] = {name: tuple(values) for name, values in given["sets"].items()}
-        return OnlineSettings(**given), contents
-    except (KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"settings do not fit: {error}", file=folder / "settings.json") from error
+        with folder_errors(file, "settings do not fit"):
+            for name in ("device", "workers"):
+                if name not in contents:
+                    raise DataError("is missing", field=name)
+            given = dict(contents["settings"])
+            given = {name: tuple(v) if isinstance(v, list) else v for name, v in given.items()}
+            given["sets"] = {name: tuple(values) for name, values in given["sets"].items()}
+            return OnlineSettings(**given), contents
+    except DataError as error:
+        raise error.at(file=file) from None
 
 
 def _describe(member: Any) -> dict[str, Any]:

@@ -129,16 +129,21 @@ class OnlineSettings:
         _check_names("fits", self.fits, FITS)
         _check_names("backbone", (self.backbone,), BACKBONES)
         _check_names("compact", (self.compact,), COMPACT)
-        whole = (
-            "seeds", "steps", "round_steps", "round_updates", "batch", "episodes", "replay",
-            "eval_every", "eval_episodes",
-        )  # fmt: skip
-        for name in whole:
-            _check_number(name, getattr(self, name), lowest=1)
+        for name, most in _COUNTS.items():
+            _check_number(name, getattr(self, name), 1, most)
         for name in ("seed", "warmup", "compact_patience"):
-            _check_number(name, getattr(self, name), lowest=0)
-        for name in (*_ABOVE_ZERO, "centre_rate"):
+            _check_number(name, getattr(self, name), 0, 2**63)
+        if self.max_episode_steps is not None:
+            _check_number("max_episode_steps", self.max_episode_steps, 1, _LONG)
+        if len(self.hidden) > MOST_LAYERS:
+            raise DataError(f"expected at most {MOST_LAYERS} layers", field="hidden")
+        for width in self.hidden:
+            _check_number("hidden", width, 1, MOST_WIDTH)
+        for name in (*_ABOVE_ZERO, "centre_rate", "exploration"):
             _check_share(name, getattr(self, name))
+        for name, kind in (("environment", str), ("overlap", bool), ("env_args", Mapping)):
+            if not isinstance(getattr(self, name), kind):
+                raise DataError(f"got {getattr(self, name)!r:.40}, which it cannot be", field=name)
         for name, values in self.sets.items():
             if name not in SETTABLE:
                 raise DataError(f"expected one of {', '.join(SETTABLE)}, got {name!r}", field="set")
@@ -193,6 +198,13 @@ class OnlineSettings:
 
 
 _ABOVE_ZERO = ("learning_rate", "model_rate", "policy_discount", "target_rate")
+_LONG = 2**40
+_COUNTS = {
+    "seeds": 1000, "steps": _LONG, "round_steps": 10**6, "round_updates": 10**6, "batch": 2**17,
+    "episodes": 2**12, "replay": 2**32, "eval_every": _LONG, "eval_episodes": 10**4,
+}  # fmt: skip
+"""Settings that count something, each with the most that makes sense."""
+MOST_LAYERS, MOST_WIDTH = 16, 2**14
 SETTABLE = (*LAMBDAS, *_ABOVE_ZERO, "centre_rate", "critic_norm")
 
 
@@ -240,12 +252,16 @@ def _check_names(name: str, values: tuple[str, ...], known: tuple[str, ...]) -> 
         raise DataError("the same twice", field=name)
 
 
-def _check_number(name: str, value: object, lowest: int) -> None:
+def _check_number(name: str, value: object, lowest: int, most: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
         raise DataError(f"expected a whole number of at least {lowest}, got {value!r}", field=name)
+    if value > most:
+        raise DataError(f"expected at most {most:,}, got {value!r:.40}", field=name)
 
 
-def _check_share(name: str, value: float) -> None:
+def _check_share(name: str, value: object) -> None:
+    if not isinstance(value, int | float):
+        raise DataError(f"expected a number, got {value!r:.40}", field=name)
     if name in _ABOVE_ZERO and not 0 < value <= 1:
         raise DataError(f"expected more than 0 and at most 1, got {value!r}", field=name)
     if not 0 <= value <= 1:

@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from multiprocessing import connection
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,6 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from grd_offline.actors import ActorSpec, count_weights
+from grd_offline.collect.watch import STOP_SECONDS, Hung, Warn, Watch
 from grd_offline.collect.workers import (
     GRACE_SECONDS,
     POLL_SECONDS,
@@ -52,6 +54,8 @@ from grd_offline.online.lanes import (
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
+ASK_SECONDS = 1.0
+"""Of waiting, before the fleet asks whether to stop: it is not its to ask after every round."""
 MAX_DEATHS = 3
 """Deaths of one worker within a round after which it is not replaced any more."""
 
@@ -89,8 +93,10 @@ class Fleet:
         steps: int = 100,
         env_args: Mapping[str, Any] | None = None,
         max_episode_steps: int | None = None,
+        warn: Warn = lambda text: None,
     ) -> None:
-        """One member per seed; a round is `steps` steps of each.
+        """One member per seed; a round is `steps` steps of each. `warn` hears of environments
+        that hang.
 
         0 workers: in this process, when results are asked for; to the last bit the same as in
         others if numpy uses one thread here, as it does there (OMP_NUM_THREADS=1).
@@ -119,10 +125,15 @@ class Fleet:
         context = multiprocessing.get_context("spawn")
         self._memory = context.RawArray("b", Board.count_bytes(self._settings))
         self._board = Board(self._settings, self._memory)
+        self._watch = Watch(warn)
+        self.should_stop: Callable[[], bool] = lambda: False
+        """Whether to wait no longer for environments that do not answer."""
         self._places = [self._start_of(0) for _ in seeds]
         self._restarted = np.zeros(len(seeds), np.bool_)
         self._lost = np.zeros(len(seeds), np.bool_)
         """(member,) its unfinished episode was lost since its last round."""
+        self._before_round = self._places, self._lost
+        """Where the members stood before the round that is running."""
         self._gaps: list[str] = []
         """Why members could not go back to where they were."""
         self._round: RoundOrder | None = None
@@ -167,6 +178,7 @@ class Fleet:
         if weights is not None:
             self._put(self._board.weights, weights)
         self._round = RoundOrder(int(index), weights is None)
+        self._before_round = list(self._places), self._lost.copy()
         for worker in self._workers:
             worker.owes_round = True
             worker.send(self._round)
@@ -217,7 +229,8 @@ class Fleet:
     def state(self) -> dict[str, NDArray[Any]]:
         """Where every member stands, between rounds; plain arrays. An evaluation is not in it: one
         that was running is started again with its index and weights."""
-        self._check_free()
+        if self._round is not None:
+            raise RuntimeError(f"round {self._round.number} is running: finish it first")
         return {
             "seeds": np.array(self._settings.seeds, np.uint64),
             "episodes": np.array([place.episode for place in self._places], np.int64),
@@ -238,6 +251,14 @@ class Fleet:
             self._send_places(worker)
         self._wait_for(lambda worker: worker.owes_places)
         return self._gaps
+
+    def abandon(self) -> None:
+        """End the workers and forget what they were doing: a round, an evaluation. `state` is
+        what it was before the round."""
+        self.close()
+        if self._round is not None:
+            self._places, self._lost = self._before_round
+        self._round = self._evaluation = None
 
     def close(self) -> None:
         """End the workers; what they were doing is lost."""
@@ -304,8 +325,25 @@ class Fleet:
         worker.send(PlaceOrder(tuple(self._places[member] for member in worker.members)))
 
     def _wait_for(self, owes: Callable[[_Debts], bool]) -> None:
+        begin, stopped_at = time.monotonic(), None
+        for worker in self._workers:
+            self._watch.forget(id(worker))
         while busy := [worker for worker in self._workers if owes(worker)]:
             self._receive(busy, POLL_SECONDS)
+            for worker in busy:
+                pulses = self._board.pulses[worker.members, 0]
+                self._watch.look(id(worker), pulses.tolist(), partial(self._describe, worker))
+            if time.monotonic() - begin > ASK_SECONDS and self.should_stop():
+                stopped_at = time.monotonic() if stopped_at is None else stopped_at
+                if time.monotonic() - stopped_at > STOP_SECONDS:
+                    raise Hung(f"{self._describe(busy[0])} does not answer")
+
+    def _describe(self, worker: _Worker | _Here) -> str:
+        """The member that a worker is busy with; all of its members where it is with none."""
+        inside = [member for member in worker.members if self._board.pulses[member, 0] % 2]
+        members = ", ".join(map(str, inside or worker.members))
+        process = f" (worker process {worker.process.pid})" if isinstance(worker, _Worker) else ""
+        return f"member {members}{process}"
 
     def _receive(self, workers: list[_Worker | _Here], timeout: float) -> None:
         for worker in _ready(workers, timeout):

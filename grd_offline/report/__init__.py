@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from grd_offline.plain_files import folder_errors
 from grd_offline.report.decomposed import Decomposed
 from grd_offline.report.film import make_film
 from grd_offline.report.judged import make_judge_page
@@ -42,7 +43,9 @@ def report_decomposition(
 
 def report_runs(folders: Sequence[Path]) -> str:
     """The page of one or more runs of `train-online` or `train-offline`."""
-    return make_run_page([read_run(folder) for folder in folders])
+    runs = [read_run(folder) for folder in folders]
+    with folder_errors(folders[0], "settings, evaluations and members do not fit together"):
+        return make_run_page(runs)
 
 
 def report_judgement(folder: Path) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from grd_offline.errors import DataError
+from grd_offline.plain_files import folder_errors, read_json
 from grd_offline.report.film import Film
 from grd_offline.report.packing import encode, pack
 from grd_offline.report.page import (
@@ -43,6 +43,7 @@ CLEARLY = 0.95
 """Effects that are all pinned down so far need no drawing that says so."""
 MASKS = ("state_to_reward", "action_to_reward", "state_to_state", "action_to_state")
 NINETY = show_share(0.9)
+MISFIT = "metrics, masks and effects do not fit together"
 Contents = Mapping[str, Any]
 
 
@@ -54,21 +55,17 @@ class Decomposed:
         self.metrics: Contents = _read_json(folder, "metrics.json")
         self.masks: Contents = _read_json(folder, "masks.json")
         effects: Contents = _read_json(folder, "effects.json")
-        try:
+        with folder_errors(folder, MISFIT):
             self.effects = sorted(effects["effects"], key=lambda effect: -float(effect["share"]))
             self.inputs = _rank_inputs(self.effects, self.masks)
             self.tracks: Tracks = read_tracks(
                 folder, self.metrics, self.masks, self.inputs[:MOST_INPUTS]
             )
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            raise _unfit(folder, error) from error
 
     def make_page(self, film: Film | None = None) -> str:
         """The page as text."""
-        try:
+        with folder_errors(self.folder, MISFIT):
             return self._make_page(film)
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            raise _unfit(self.folder, error) from error
 
     def _make_page(self, film: Film | None) -> str:
         payload: dict[str, Any] = {
@@ -526,16 +523,9 @@ def _mark(names: Sequence[str]) -> str:
 
 def _read_json(folder: Path, name: str) -> dict[str, Any]:
     try:
-        contents = json.loads((folder / name).read_text())
+        contents = read_json(folder / name)
     except FileNotFoundError:
         raise DataError(f"not a decomposition: no {name}", file=folder) from None
-    except (OSError, ValueError) as error:
-        raise DataError(f"cannot be read: {error}", file=folder / name) from error
     if not isinstance(contents, dict):
         raise DataError("expected an object", file=folder / name)
     return contents
-
-
-def _unfit(folder: Path, error: Exception) -> DataError:
-    reason = f"{type(error).__name__}: {error}"
-    return DataError(f"metrics, masks and effects do not fit together: {reason}", file=folder)

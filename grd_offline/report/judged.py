@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from grd_offline.errors import DataError, printable
+from grd_offline.plain_files import folder_errors, read_json
 from grd_offline.report.curves import (
     describe_lines,
     find_seconds,
@@ -36,6 +36,7 @@ from grd_offline.run_records import Curve, RunRecord, make_curves, read_run
 JUDGE_FILE, RUN_FOLDER = "judge.json", "run"
 FORMAT, VERSION = "grd-offline judge", 1
 """In `judge.json`."""
+MISFIT = "cannot be read as verdicts"
 TRUE, OBSERVED = "true", "observed"
 ALGORITHMS = {"iql": "IQL", "td3bc": "TD3+BC"}
 TRUTH = {
@@ -136,32 +137,24 @@ class Judged:
 def make_judge_page(folder: Path) -> str:
     """The page as text."""
     judged = read_judged(folder)
-    try:
+    with folder_errors(folder / JUDGE_FILE, MISFIT):
         return _make_page(judged, folder)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise _unfit(folder, error) from error
 
 
 def read_judged(folder: Path) -> Judged:
     """What `grd-offline judge` wrote, of the version that this package writes."""
     path = folder / JUDGE_FILE
     try:
-        about = json.loads(path.read_text())
+        about = read_json(path)
     except FileNotFoundError:
         raise DataError(f"not a folder of judge: no {JUDGE_FILE}", file=folder) from None
-    except (OSError, ValueError) as error:
-        raise DataError(f"cannot be read: {error}", file=path) from error
     if not isinstance(about, dict) or about.get("format") != FORMAT:
         raise DataError("not a verdict of grd-offline judge", file=path)
     if about.get("version") != VERSION:
         raise DataError(f"expected version {VERSION}, got {about.get('version')!r:.40}", file=path)
     run = read_run(folder / RUN_FOLDER)
-    try:
+    with folder_errors(path, MISFIT):
         verdicts = [_read_verdict(one, about["sources"]) for one in about["verdicts"]]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _unfit(folder, error) from error
     if not any(verdict.source not in (TRUE, OBSERVED) for verdict in verdicts):
         raise DataError("expected a verdict on at least one method", file=path)
     return Judged(about, run, tuple(sorted(verdicts, key=lambda verdict: -verdict.mean)))
@@ -177,11 +170,6 @@ def _read_verdict(one: Mapping[str, Any], sources: Mapping[str, Any]) -> Verdict
     about = sources.get(one["source"]) or {}
     name = printable(str(one["source"]))
     return Verdict(name, scores, mean, spread, of_true, of_gain, pearson, about)
-
-
-def _unfit(folder: Path, error: Exception) -> DataError:
-    reason = f"{type(error).__name__}: {error}"
-    return DataError(f"cannot be read as verdicts: {reason}", file=folder / JUDGE_FILE)
 
 
 def _make_page(judged: Judged, folder: Path) -> str:

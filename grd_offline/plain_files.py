@@ -1,0 +1,119 @@
+"""Reading JSON and CSV files of unknown origin.
+
+Every such file of a run, a decomposition or a model goes through here: it must be a regular file
+of a plausible size, and hold finite numbers, text that can be written again, and no nesting beyond
+reason. What is in it is checked by who reads it; `folder_errors` turns what does not fit into one
+line.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from grd_offline.errors import DataError
+
+JSON_BYTES = 64 * 2**20
+TABLE_BYTES = 16 * 2**20
+DEPTH = 32
+LARGEST_INTEGER = 2**63
+_MISFITS = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
+
+
+def read_bytes(path: Path, limit: int) -> bytes:
+    """The contents of a regular file of at most so many bytes.
+
+    FileNotFoundError where there is none: what that means, the caller knows.
+    """
+    try:
+        # Not blocked by a named pipe; what it is shows when it is open.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise DataError(f"cannot be read: {reason}", file=path) from error
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise DataError("is not a regular file", file=path)
+        if status.st_size > limit:
+            raise DataError(
+                f"is larger than {limit // 2**20} MB, more than such a file needs", file=path
+            )
+        try:
+            return file.read(limit + 1)
+        except OSError as error:
+            raise DataError(f"cannot be read: {error.strerror}", file=path) from error
+
+
+def read_json(path: Path, limit: int = JSON_BYTES, *, finite: bool = True) -> Any:
+    """What a JSON file says; FileNotFoundError where there is none.
+
+    With `finite`, no number may be infinite, or whole and of more than 64 bits.
+    """
+    data = read_bytes(path, limit)
+    try:
+        contents = json.loads(data)
+        _check(contents, finite, 0)
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deep" if isinstance(error, RecursionError) else error
+        raise DataError(f"cannot be read, is not JSON: {reason}", file=path) from error
+    return contents
+
+
+def _check(value: Any, finite: bool, depth: int) -> None:
+    kind = type(value)
+    if kind is float:
+        if finite and not math.isfinite(value):
+            raise ValueError(f"expected finite numbers, got {value}")
+    elif kind is int:
+        if finite and abs(value) >= LARGEST_INTEGER:
+            raise ValueError("a whole number of more than 64 bits")
+    elif kind is str:
+        value.encode()  # a lone surrogate can be read but never be written
+    elif depth == DEPTH and kind in (list, dict):
+        raise ValueError(f"nested more than {DEPTH} deep")
+    elif kind is list:
+        for entry in value:
+            _check(entry, finite, depth + 1)
+    elif kind is dict:
+        for name, entry in value.items():
+            name.encode()
+            _check(entry, finite, depth + 1)
+
+
+def read_table(path: Path, limit: int = TABLE_BYTES) -> list[dict[str, str]]:
+    """The rows of a CSV file with a header; one that was cut off is left out."""
+    try:
+        text = read_bytes(path, limit).decode("utf-8")
+        rows = list(csv.DictReader(io.StringIO(text, newline=""), restkey=""))
+    except FileNotFoundError:
+        raise DataError("cannot be read: no such file", file=path) from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"is not a table that can be read: {error}", file=path) from error
+    return [row for row in rows if None not in row.values()]
+
+
+@contextmanager
+def folder_errors(folder: Path, what: str) -> Iterator[None]:
+    """Contents of a folder's files that do not fit what is made of them, in one line."""
+    try:
+        yield
+    except DataError:
+        raise
+    except OSError as error:
+        if error.filename is None:
+            raise
+        raise DataError(f"cannot be read: {error.strerror}", file=error.filename) from error
+    except _MISFITS as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise DataError(f"{what}: {reason}", file=folder) from error
