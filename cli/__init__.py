@@ -2,108 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
-import click
-
-from .collect import collect
-from .convert import convert
-from .decompose import decompose
-from .evaluate import evaluate
-from .export import export
-from .inspect import inspect
-from .judge import judge
-from .plot import plot
-from .relabel import relabel
-from .report import report
-from .train_offline import train_offline
-from .train_online import train_online
-
-
-@click.group(
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="""
-    \b
-    Examples:
-      grd-offline collect --env HalfCheetah --episodes 500 --out hc.h5
-      grd-offline inspect hc.h5
-      grd-offline decompose hc.h5
-      grd-offline convert hc.h5 hc-minari --to minari
-      grd-offline export hc-grd --to onnx
-      grd-offline judge hc.h5 --env HalfCheetah
-      grd-offline train-online --env Walker2d
-      grd-offline plot runs/Walker2d-grd
-      grd-offline report runs/Walker2d-grd
-    """,
-)
-@click.version_option(package_name="grd-offline", prog_name="grd-offline")
-def cli() -> None:
-    """Find out, from nothing but how well each episode went, which steps deserve the credit."""
-
-
-for command in (
-    collect,
-    convert,
-    decompose,
-    evaluate,
-    export,
-    inspect,
-    judge,
-    plot,
-    relabel,
-    report,
-    train_offline,
-    train_online,
-):
-    cli.add_command(command)
+__all__ = ["cli", "main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; a user's mistake ends in one line and exit code 2."""
-    sys.exit(_run(arguments))
-
-
-def _run(arguments: Sequence[str] | None) -> int:
     try:
-        code = cli.main(arguments, prog_name="grd-offline", standalone_mode=False)
-        sys.stdout.flush()
-        return code if isinstance(code, int) else 0
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message())
-        return 2
-    except click.UsageError as error:
-        where = error.ctx.command_path if error.ctx else "grd-offline"
-        return _fail(f"{error.format_message()} (see '{where} --help')")
-    except click.ClickException as error:
-        return _fail(error.format_message())
-    except click.exceptions.Exit as error:
-        return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        return _fail("stopped", code=130)
-    except BrokenPipeError:
-        # Whoever read our output has left; Python must not complain of that at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
-    except Exception as error:
-        return _report(error)
+        from .program import run  # here, so that Ctrl-C while it is imported is as quiet as later
+    except KeyboardInterrupt:
+        print("grd-offline: error: stopped", file=sys.stderr)
+        sys.exit(130)
+    sys.exit(run(arguments))
 
 
-def _report(error: Exception) -> int:
-    from grd_offline.errors import DataError, StorageError
+def __getattr__(name: str) -> Any:
+    if name == "cli":
+        from .program import cli
 
-    if isinstance(error, DataError | StorageError):
-        return _fail(str(error))
-    if isinstance(error, MemoryError):
-        return _fail("out of memory")
-    if os.environ.get("GRD_OFFLINE_DEBUG"):
-        raise error
-    reason = f"{type(error).__name__}: {error}".splitlines()[0]
-    return _fail(f"{reason} (a bug: set GRD_OFFLINE_DEBUG=1 to see where)", code=1)
-
-
-def _fail(reason: str, code: int = 2) -> int:
-    line = " ".join(reason.split())
-    click.echo(f"grd-offline: error: {line}", err=True)
-    return code
+        return cli
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -118,6 +118,8 @@ def _set_array(
             with np.errstate(over="ignore"):
                 converted = array.astype(dtype)
             check_finite(converted, field, array)
+            if field == "rewards":
+                _check_not_lost(converted, array)
             array = converted
     elif dtype is np.float32:
         check_finite(array, field, array)
@@ -145,6 +147,16 @@ def check_finite(array: NDArray[Any], field: str, original: NDArray[Any]) -> Non
     if array.ndim > 1:
         place += f", dimension {', '.join(str(i) for i in wrong[0][1:])}"
     raise DataError(f"{describe_number(original[tuple(wrong[0])])} {place}", field=field)
+
+
+def _check_not_lost(converted: FloatArray, original: NDArray[Any]) -> None:
+    """Refuse rewards that are so small that float32 takes them for 0."""
+    lost = np.flatnonzero((converted == 0) & (original != 0))
+    if lost.size and not converted.any():
+        raise DataError(
+            f"{original[lost[0]]:.4g} at step {lost[0]}, too small for float32 (use larger units)",
+            field="rewards",
+        )
 
 
 def describe_number(value: Any) -> str:

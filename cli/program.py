@@ -1,0 +1,152 @@
+"""All commands, and what becomes of their errors."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+
+import click
+
+from .collect import collect
+from .convert import convert
+from .decompose import decompose
+from .evaluate import evaluate
+from .export import export
+from .inspect import inspect
+from .judge import judge
+from .plot import plot
+from .relabel import relabel
+from .report import report
+from .train_offline import train_offline
+from .train_online import train_online
+
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="""
+    \b
+    Examples:
+      grd-offline collect --env HalfCheetah --episodes 500 --out hc.h5
+      grd-offline inspect hc.h5
+      grd-offline decompose hc.h5
+      grd-offline convert hc.h5 hc-minari --to minari
+      grd-offline export hc-grd --to onnx
+      grd-offline judge hc.h5 --env HalfCheetah
+      grd-offline train-online --env Walker2d
+      grd-offline plot runs/Walker2d-grd
+      grd-offline report runs/Walker2d-grd
+    """,
+)
+@click.version_option(package_name="grd-offline", prog_name="grd-offline")
+def cli() -> None:
+    """Find out, from nothing but how well each episode went, which steps deserve the credit."""
+
+
+for command in (
+    collect,
+    convert,
+    decompose,
+    evaluate,
+    export,
+    inspect,
+    judge,
+    plot,
+    relabel,
+    report,
+    train_offline,
+    train_online,
+):
+    cli.add_command(command)
+
+
+def run(arguments: Sequence[str] | None) -> int:
+    """Run a command and give its exit code; every error is one line."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal or file of another encoding gets question marks rather than an error.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    code = _run(arguments)
+    return code if _flush() else code or _fail("the output cannot be written")
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    try:
+        os.getcwd()
+        code = cli.main(arguments, prog_name="grd-offline", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        return 2
+    except click.UsageError as error:
+        where = error.ctx.command_path if error.ctx else "grd-offline"
+        return _fail(f"{error.format_message()} (see '{where} --help')")
+    except click.ClickException as error:
+        return _fail(error.format_message())
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return _fail("stopped", code=130)
+    except BrokenPipeError:
+        # Whoever read our output has left.
+        _discard_output()
+        return 141
+    except Exception as error:
+        return _report(error)
+
+
+def _report(error: Exception) -> int:
+    from grd_offline.errors import DataError, StorageError
+
+    if os.environ.get("GRD_OFFLINE_DEBUG"):
+        raise error
+    if isinstance(error, DataError | StorageError):
+        return _fail(str(error))
+    reason = f"{type(error).__name__}: {error}".splitlines()[0]
+    if isinstance(error, MemoryError) or "alloc" in reason or "out of memory" in reason:
+        return _fail("out of memory")
+    if isinstance(error, OSError):
+        return _fail(_describe_system_error(error))
+    if isinstance(error, ImportError) or type(error).__name__ == "DependencyNotInstalled":
+        return _fail(f"a package is missing, or does not fit: {reason}")
+    return _fail(f"{reason} (a bug: set GRD_OFFLINE_DEBUG=1 to see where)", code=1)
+
+
+def _describe_system_error(error: OSError) -> str:
+    """What the system would not do, in words."""
+    reason = error.strerror or str(error) or type(error).__name__
+    if error.filename is not None:
+        return f"{error.filename}: {reason}"
+    try:
+        os.getcwd()
+    except OSError:
+        return "the working folder is gone: change to another one"
+    return reason
+
+
+def _flush() -> bool:
+    """Write out what was printed; whether that was possible."""
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+    except BrokenPipeError:
+        _discard_output()
+    except OSError:
+        _discard_output()
+        return False
+    return True
+
+
+def _discard_output() -> None:
+    """Python must not complain at exit of what could not be written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _fail(reason: str, code: int = 2) -> int:
+    line = " ".join(reason.split())
+    with suppress(OSError):
+        click.echo(f"grd-offline: error: {line}", err=True)
+    return code
