@@ -14,6 +14,7 @@ import json
 import math
 import os
 import stat
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +23,7 @@ from typing import Any
 from grd_offline.errors import DataError
 
 JSON_BYTES = 64 * 2**20
-TABLE_BYTES = 16 * 2**20
+TABLE_BYTES = 8 * 2**20
 DEPTH = 32
 LARGEST_INTEGER = 2**63
 _MISFITS = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
@@ -41,7 +42,7 @@ def read_bytes(path: Path, limit: int) -> bytes:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise DataError(f"cannot be read: {reason}", file=path) from error
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise DataError("is not a regular file", file=path)
@@ -49,10 +50,12 @@ def read_bytes(path: Path, limit: int) -> bytes:
             raise DataError(
                 f"is larger than {limit // 2**20} MB, more than such a file needs", file=path
             )
-        try:
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
             return file.read(limit + 1)
-        except OSError as error:
-            raise DataError(f"cannot be read: {error.strerror}", file=path) from error
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror}", file=path) from error
+    finally:
+        os.close(descriptor)
 
 
 def read_json(path: Path, limit: int = JSON_BYTES, *, finite: bool = True) -> Any:
@@ -107,7 +110,9 @@ def read_table(path: Path, limit: int = TABLE_BYTES) -> list[dict[str, str]]:
 def folder_errors(folder: Path, what: str) -> Iterator[None]:
     """Contents of a folder's files that do not fit what is made of them, in one line."""
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of numpy: numbers out of range
+            yield
     except DataError:
         raise
     except OSError as error:

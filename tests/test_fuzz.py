@@ -1,0 +1,69 @@
+"""Two thousand mutated files, folders and models: no crash, no hang, no memory, nothing outside."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import corpus
+import numpy as np
+import pytest
+import reward_models
+import run_folders
+import samples
+
+from grd_offline.actors import Actor, ActorSpec, count_weights, save_actor
+
+PARTS, CASES = 4, 2000
+
+
+def run_fuzz(kind, folder, part):
+    """A quarter of the cases; gives how many were refused."""
+    size = CASES // PARTS
+    script = Path(__file__).with_name("fuzzing.py")
+    bounds = [str(size * part), str(size * (part + 1))]
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", str(script), kind, str(folder), *bounds],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    refused, total, _, _ = done.stdout.split()
+    assert int(total) == size
+    return int(refused)
+
+
+def write_outside(folder):
+    (folder / "outside").mkdir()
+    (folder / "outside" / "thesis.tex").write_text("precious")
+    return folder / "templates"
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_mutated_files(part, tmp_path):
+    corpus.own(tmp_path / "own.source")
+    corpus.flat(tmp_path / "flat.source")
+    samples.write_flat(tmp_path / "zip.source", samples.flat_arrays(), compression="gzip")
+    samples.write_d3rlpy_by_hand(tmp_path / "d3.source")
+    samples.write_robomimic_by_hand(tmp_path / "robo.source")
+    folder = samples.write_minari_by_hand(tmp_path / "minari")
+    (folder / "data" / "main_data.hdf5").rename(tmp_path / "minari.source")
+    assert run_fuzz("files", tmp_path, part) > 100  # the mutations do reach what is checked
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_tampered_folders(part, tmp_path):
+    templates = write_outside(tmp_path)
+    for name, write in run_folders.FOLDERS.items():
+        write(templates / name)
+    assert 100 < run_fuzz("folders", tmp_path, part) < 480
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_tampered_models(part, tmp_path):
+    templates = write_outside(tmp_path)
+    for kind in reward_models.FUNCTIONS:
+        reward_models.make_model(kind).save(templates / kind)
+    spec = ActorSpec("gaussian", (5, 8, 4), (-1.0, -1.0), (1.0, 1.0))
+    actor = Actor(spec, np.zeros(count_weights(spec), np.float32))
+    save_actor(templates / "policy", actor, {})
+    assert 100 < run_fuzz("models", tmp_path, part) < 480
