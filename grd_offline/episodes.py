@@ -21,7 +21,8 @@ from grd_offline.errors import DataError
 FloatArray = NDArray[np.float32]
 BoolArray = NDArray[np.bool_]
 LARGEST = 1e18
-"""Of observations, actions and rewards: squares of larger numbers leave the range of float32."""
+"""Of numbers that are computed with: squares of larger ones leave the range of float32."""
+_FLOAT32_MAX, _FLOAT64_MAX = float(np.finfo(np.float32).max), float(np.finfo(np.float64).max)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,12 +138,16 @@ def as_flags(array: NDArray[Any], field: str) -> BoolArray:
     return array.astype(np.bool_)
 
 
-def check_finite(array: NDArray[Any], field: str, original: NDArray[Any]) -> None:
-    """Refuse nan, infinity, and what is too large to compute with, naming the first place."""
+def check_finite(
+    array: NDArray[Any], field: str, original: NDArray[Any], largest: float = np.inf
+) -> None:
+    """Refuse nan, infinity, what became infinite in float32, and what is larger than `largest`,
+    naming the first place."""
     # Two reductions are far quicker than testing each entry; nan fails both comparisons.
-    if array.size == 0 or (array.max() <= LARGEST and array.min() >= -LARGEST):
+    most = min(largest, _FLOAT32_MAX) if array.dtype == np.float32 else min(largest, _FLOAT64_MAX)
+    if array.size == 0 or (array.max() <= most and array.min() >= -most):
         return
-    wrong = np.argwhere(~(np.abs(array) <= LARGEST))
+    wrong = np.argwhere(~(np.abs(array) <= most))
     place = f"at step {wrong[0][0]}"
     if array.ndim > 1:
         place += f", dimension {', '.join(str(i) for i in wrong[0][1:])}"
@@ -163,6 +168,8 @@ def describe_number(value: Any) -> str:
     """A number that is refused, and why."""
     if not np.isfinite(value):
         return f"{value:.4g}"
+    if abs(value) > _FLOAT32_MAX:
+        return f"{value:.4g}, too large for float32,"
     return f"{value:.4g}, larger than {LARGEST:.0e} (use smaller units),"
 
 

@@ -69,7 +69,7 @@ def read_json(path: Path, limit: int = JSON_BYTES, *, finite: bool = True) -> An
         _check(contents, finite, 0)
     except (ValueError, RecursionError) as error:
         reason = "nested too deep" if isinstance(error, RecursionError) else error
-        raise DataError(f"cannot be read, is not JSON: {reason}", file=path) from error
+        raise DataError(f"is not JSON and cannot be read: {reason}", file=path) from error
     return contents
 
 

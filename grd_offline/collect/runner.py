@@ -18,7 +18,7 @@ from grd_offline.collect.settings import (
     CollectSettings,
 )
 from grd_offline.collect.watch import make_pulse
-from grd_offline.episodes import check_finite
+from grd_offline.episodes import LARGEST, check_finite
 from grd_offline.errors import DataError
 from grd_offline.formats.leaves import check_leaf
 from grd_offline.formats.record import Array, Header, Leaf, Leaves, Record
@@ -197,9 +197,9 @@ class EpisodeRunner:
         for array, nested in zip(self._observations, self._observation_leaves, strict=True):
             observations[nested.leaf.path] = array[: steps + 1].copy()
             if nested.leaf.categories is None:
-                check_finite(array[: steps + 1], "observations", array)
+                check_finite(array[: steps + 1], "observations", array, LARGEST)
         rewards = self._rewards[:steps].copy()
-        check_finite(rewards, "rewards", rewards)
+        check_finite(rewards, "rewards", rewards, LARGEST)
         terminations, truncations = np.zeros((2, steps), np.bool_)
         terminations[-1], truncations[-1] = terminated, truncated
         extras: Leaves = {}

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from grd_offline.episodes import FloatArray, check_finite
+from grd_offline.episodes import LARGEST, FloatArray, check_finite
 from grd_offline.errors import DataError
 from grd_offline.formats.record import Array, Leaf, Leaves
 
@@ -37,7 +37,7 @@ def _columns(leaf: Leaf, array: Array, field: str) -> FloatArray:
         return _one_hot(leaf, flat, field)
     with np.errstate(over="ignore"):
         converted = flat.astype(np.float32, copy=False)
-    check_finite(converted, field, flat)
+    check_finite(converted, field, flat, LARGEST)
     return converted
 
 
