@@ -324,16 +324,18 @@ def catch_signals(*, impatient: bool = False) -> Iterator[Stop]:
         if not stop.is_heard:
             raise Stuck
 
-    alarm = signal.signal(signal.SIGALRM, wake)
-    numbers = [signal.SIGINT, signal.SIGTERM]
+    handlers: dict[int, Any] = {signal.SIGINT: handle, signal.SIGTERM: handle}
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup
-        numbers.append(signal.SIGHUP)
-    before = {number: signal.signal(number, handle) for number in numbers}
+        handlers[signal.SIGHUP] = handle
+    if impatient:
+        handlers[signal.SIGALRM] = wake
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield stop
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        for number, handler in {**before, signal.SIGALRM: alarm}.items():
+        if impatient:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in before.items():
             signal.signal(number, handler)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -64,12 +65,24 @@ for command in (
 
 def run(arguments: Sequence[str] | None) -> int:
     """Run a command and give its exit code; every error is one line."""
-    for stream in (sys.stdout, sys.stderr):
-        # A terminal or file of another encoding gets question marks rather than an error.
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+    _prepare_streams()
     code = _run(arguments)
     return code if _flush() else code or _fail("the output cannot be written")
+
+
+def _prepare_streams() -> None:
+    """Streams that are closed swallow what is printed; those of another encoding show a question
+    mark for what they cannot show."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:  # else the next file that is opened would be taken for the stream
+            os.open(os.devnull, os.O_RDWR)
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _run(arguments: Sequence[str] | None) -> int:
@@ -123,15 +136,14 @@ def _describe_system_error(error: OSError) -> str:
         os.getcwd()
     except OSError:
         return "the working folder is gone: change to another one"
-    return reason
+    return f"the output cannot be written: {reason}" if error.errno == errno.ENOSPC else reason
 
 
 def _flush() -> bool:
     """Write out what was printed; whether that was possible."""
     try:
         for stream in (sys.stdout, sys.stderr):
-            if stream is not None:
-                stream.flush()
+            stream.flush()
     except BrokenPipeError:
         _discard_output()
     except OSError:

@@ -13,6 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
+def is_numpys(library: str) -> bool:
+    """Whether a matrix library at that path is not the one that torch brings along."""
+    return Path(library).parts[-3:-1] != ("torch", "lib")
+
+
 @contextmanager
 def one_numpy_thread() -> Iterator[None]:
     """Let numpy's matrix library use one thread, until the end; also a decorator."""
@@ -23,7 +28,7 @@ def one_numpy_thread() -> Iterator[None]:
     paths = [
         library.filepath
         for library in found.lib_controllers
-        if library.user_api == "blas" and Path(library.filepath).parts[-3:-1] != ("torch", "lib")
+        if library.user_api == "blas" and is_numpys(library.filepath)
     ]
     with found.select(filepath=paths).limit(limits=1):
         yield

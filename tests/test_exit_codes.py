@@ -1,0 +1,180 @@
+"""Whatever a user, a stranger or the system does: exit code 2 and one line, never "a bug"."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import corpus
+import pytest
+import run_folders
+
+HERE = str(Path(__file__).parent)
+
+
+def run(folder, *arguments, environment=None, shell=None):
+    """The command in a process of its own; `shell` is put around it."""
+    command = [sys.executable, "-m", "grd_offline.cli", *arguments]
+    if shell is not None:
+        command = ["sh", "-c", shell, "sh", *command]
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": HERE, **(environment or {})},
+        capture_output=True,
+    )
+
+
+def check(done, message, code=2):
+    err = done.stderr.decode("utf-8", "replace")
+    assert done.returncode == code, err
+    assert message in err, err
+    assert "a bug" not in err
+    assert "Traceback" not in err
+    assert len(err.splitlines()) == 1, err
+
+
+def test_an_output_that_is_full(tmp_path):
+    corpus.own(tmp_path / "data.h5")
+    done = run(tmp_path, "inspect", "data.h5", shell='"$@" > /dev/full')
+    check(done, "the output cannot be written")
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_an_output_that_is_closed(closed, tmp_path):
+    corpus.own(tmp_path / "data.h5")
+    done = run(tmp_path, "inspect", "data.h5", shell=f'"$@" {closed}')
+    assert done.returncode == 0, done.stderr
+    assert b"Traceback" not in done.stderr
+    done = run(tmp_path, "inspect", "missing.h5", shell=f'"$@" {closed}')
+    assert done.returncode == 2
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp437"])
+def test_an_output_of_another_encoding(encoding, tmp_path):
+    run_folders.write_decomposition(tmp_path / "grd")
+    corpus.own(tmp_path / "daten-äöü.h5")
+    environment = {"PYTHONIOENCODING": encoding}
+    done = run(tmp_path, "inspect", "daten-äöü.h5", environment=environment)
+    assert done.returncode == 0, done.stderr
+    done = run(tmp_path, "--help", environment=environment)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_working_folder_that_is_gone(tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    corpus.own(tmp_path / "data.h5")
+    done = run(gone, "inspect", "data.h5", shell='rmdir "$PWD"; "$@"')
+    check(done, "the working folder is gone")
+
+
+def test_an_environment_that_leaves_python(tmp_path):
+    arguments = ("--env", "hanging:Hanging-v0", "--env-arg", "mode=exit", "--env-arg", "after=30")
+    done = run(tmp_path, "collect", *arguments, "--workers", "1", "--out", "data.h5")
+    check(done, "failed at step 10: SystemExit: 7")
+    assert not (tmp_path / "data.h5").exists()
+
+
+def test_an_environment_whose_package_is_missing(tmp_path):
+    (tmp_path / "gone_package.py").write_text("import no_such_package_at_all")
+    done = run(tmp_path, "collect", "--env", "gone_package:Thing-v0", "--out", "data.h5")
+    check(done, "no_such_package_at_all")
+
+
+def test_a_missing_package_of_our_own(tmp_path):
+    script = (
+        "import sys; sys.modules['matplotlib'] = None\n"
+        "from grd_offline.cli import main\nmain(['plot', 'run'])\n"
+    )
+    run_folders.write_online_run(tmp_path / "run")
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True)
+    check(done, "a package is missing")
+
+
+def test_a_recipe_cannot_name_a_module(tmp_path):
+    (tmp_path / "evil.py").write_text("open('pwned', 'w')")
+    (tmp_path / "recipe.toml").write_text('env = "evil:Thing-v0"\nout = "data.h5"\n')
+    done = run(tmp_path, "collect", "--recipe", "recipe.toml")
+    check(done, "imports a Python module: if you trust it, add --env evil:Thing-v0")
+    assert not (tmp_path / "pwned").exists()
+
+
+@pytest.mark.parametrize(
+    ("scale", "message"),
+    [(1e300, "rewards: 1e+300, too large for float32"), (1e20, "larger than 1e+18")],
+)
+def test_collect_never_writes_what_inspect_refuses(scale, message, tmp_path):
+    arguments = ("--env", "hanging:Hanging-v0", "--env-arg", f"scale={scale!r}", "--episodes", "2")
+    done = run(tmp_path, "collect", *arguments, "--workers", "1", "--out", "data.h5")
+    check(done, message)
+    assert list(tmp_path.glob("*.h5")) == []
+
+
+def _deep(folder):
+    (folder / "settings.json").write_text('{"a":' * 100_000)
+
+
+def _fifo(folder):
+    (folder / "settings.json").unlink()
+    os.mkfifo(folder / "settings.json")
+
+
+def _zero(folder):
+    (folder / "evaluations.csv").unlink()
+    (folder / "evaluations.csv").symlink_to("/dev/zero")
+
+
+def _huge_mask(folder):
+    path = folder / "members" / "grd-closed-form-seed0" / "masks" / "step-000002000.json"
+    row = "[" + "0," * 2999 + "0]"
+    path.write_text('{"step": 1, "state_to_state": [' + ",".join([row] * 3000) + "]}")
+
+
+def _infinite(folder):
+    path = folder / "evaluations.csv"
+    path.write_text(path.read_text().replace("2000,", "1e999,").replace(",1000,", ",inf,"))
+
+
+def _digits(folder):
+    path = folder / "evaluations.csv"
+    path.write_text(path.read_text().replace("\n1000,", "\n²,"))
+
+
+def _long_names(folder):
+    path = folder / "evaluations.csv"
+    path.write_text(path.read_text().replace("ircr-seed0", "x" * 5000))
+
+
+def _leads_out(folder):
+    path = folder / "evaluations.csv"
+    path.write_text(path.read_text().replace("grd-closed-form-seed0", "../../../../etc"))
+
+
+def _types(folder):
+    path = folder / "settings.json"
+    path.write_text(path.read_text().replace('"settings": {', '"settings": [1], "x": {'))
+
+
+@pytest.mark.parametrize("command", ["report", "plot"])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_deep, "settings.json: is not JSON"),
+        (_fifo, "settings.json: is not a regular file"),
+        (_zero, "evaluations.csv: is not a regular file"),
+        (_huge_mask, "step-000002000.json: is larger than"),
+        (_infinite, "expected a number, got"),
+        (_digits, None),
+        (_long_names, "expected the name of a member"),
+        (_leads_out, "expected the name of a member"),
+        (_types, "settings: expected an object"),
+    ],
+)
+def test_run_folders_of_a_stranger(change, message, command, tmp_path):
+    change(run_folders.write_online_run(tmp_path / "run"))
+    done = run(tmp_path, command, "run")
+    if message is None:
+        assert done.returncode == 0, done.stderr
+    else:
+        check(done, message)

@@ -1,0 +1,121 @@
+"""What hangs is noticed, and does not keep a command from ending with its data saved."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from grd_offline import read
+from grd_offline.collect import CollectSettings, collect, watch
+from grd_offline.online.workers import Fleet
+from grd_offline.run_records import read_rows
+
+ID = "hanging:Hanging-v0"
+LIMIT_SECONDS = 10.0
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(watch, "SILENT_SECONDS", 0.5)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_step_that_never_returns_is_told(workers, impatient):
+    told = []
+    settings = CollectSettings(ID, env_args={"after": 50}, episodes=8, workers=workers)
+    deadline = time.monotonic() + 30
+    _, records = collect(settings, lambda: bool(told) or time.monotonic() > deadline, told.append)
+    if workers == 1:  # in this process, where only a signal ends it
+        before = signal.signal(signal.SIGALRM, _raise_stuck)
+        signal.setitimer(signal.ITIMER_REAL, 4)
+    try:
+        assert len(list(records)) in (2, 3, 4)
+    finally:
+        if workers == 1:
+            signal.signal(signal.SIGALRM, before)
+    assert "episode" in told[0]
+    assert "no step for" in told[0]
+    assert time.strftime("%H:") in told[0]
+
+
+def _raise_stuck(number, frame):
+    from grd_offline.collect.workers import Stuck
+
+    raise Stuck
+
+
+def test_a_member_that_hangs_is_named(impatient):
+    told = []
+    with Fleet(ID, [0, 1, 2], workers=3, steps=5, hidden=(4,), warn=told.append) as fleet:
+        fleet.start_round(0, None)
+        fleet.finish_round()
+        stopped = fleet._workers[1].process.pid
+        os.kill(stopped, signal.SIGSTOP)
+        fleet.start_round(1, None)
+        fleet.should_stop = lambda: bool(told)
+        with pytest.raises(watch.Hung, match=r"member 1 .*does not answer"):
+            fleet.finish_round()
+        fleet.abandon()
+        state = fleet.state()
+    assert "member 1 (worker process" in told[0]
+    assert len(told) == 1
+    assert state["steps"].tolist() == [5, 5, 5]
+
+
+def start(folder, *arguments):
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    return subprocess.Popen(
+        [sys.executable, "-m", "grd_offline.cli", *arguments],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def end(process, number):
+    """Send the signal, and see how and how soon the command ends."""
+    process.send_signal(number)
+    begin = time.monotonic()
+    out, err = process.communicate(timeout=60)
+    assert "Traceback" not in err, err
+    assert time.monotonic() - begin < LIMIT_SECONDS, err
+    return out, err
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_collect_ends_and_keeps_what_is_finished(workers, tmp_path):
+    arguments = ("--env-arg", "after=50", "--episodes", "8", "--out", "data.h5")
+    process = start(tmp_path, "collect", "--env", ID, *arguments, "--workers", workers)
+    time.sleep(5)
+    out, _ = end(process, signal.SIGINT)
+    assert process.returncode == 130
+    assert "episodes are in data.partial.h5" in out
+    assert len(read(tmp_path / "data.partial.h5")) >= 2
+
+
+def test_training_ends_and_saves_a_checkpoint(tmp_path):
+    arguments = ("--warmup", "100", "--eval-every", "100", "--steps", "5000", "--workers", "2")
+    process = start(
+        tmp_path, "train-online", "--env", ID, "--env-arg", "after=550", "--method", "oracle",
+        "--eval-episodes", "1", "--seeds", "2", "--out", "run", *arguments,
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not _has_reached(tmp_path / "run", 300):
+        time.sleep(0.5)
+    time.sleep(3)
+    _, err = end(process, signal.SIGTERM)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "does not answer" in err
+    assert (tmp_path / "run" / "checkpoint.pt").is_file()
+    assert read_rows(tmp_path / "run" / "evaluations.csv")
+
+
+def _has_reached(folder, step):
+    table = folder / "evaluations.csv"
+    return table.is_file() and any(int(row["step"]) >= step for row in read_rows(table))
