@@ -155,8 +155,10 @@ def replace_folder(
             else:
                 os.rename(staging, destination)
             _sync_folder(destination.parent)
-        except BaseException:
+        except BaseException as error:
             shutil.rmtree(staging, ignore_errors=True)
+            if isinstance(error, StorageError):  # its file is named as a user knows it
+                raise StorageError(str(error).replace(str(staging), os.fspath(path))) from error
             raise
         finally:
             os.close(descriptor)
