@@ -827,13 +827,23 @@ def _write_raw_chunks(path, name, shape, chunk, filters, chunks):
             made.write_direct_chunk((index * chunk[0],), data, mask)
 
 
-@refused("cannot be read|takes too long|crashes")
+@refused("holds a chunk that unpacks to more than the 60 bytes it declares|stores .* bytes for a")
 def a_chunk_that_unpacks_to_more_than_it_says(path):
     """HDF5 unpacks what a chunk holds, however little its dataset says that it holds."""
     flat(path)
     data = zlib.compress(bytes(2**30), 9)
     filters = [lambda plan: plan.set_deflate(9)]
     _write_raw_chunks(path, b"bomb", (60,), (60,), filters, [(data, 0)])
+
+
+@refused("bomb: holds a chunk that unpacks to more than the 1048576 bytes it declares")
+def chunks_that_unpack_to_hundreds_of_times_what_they_say(path):
+    """Each of them little, all of them together minutes of work."""
+    own(path)
+    data = zlib.compress(bytes(2**29), 9)
+    filters = [lambda plan: plan.set_shuffle(), lambda plan: plan.set_deflate(9)]
+    chunks = [(data, 0)] * 4
+    _write_raw_chunks(path, b"episode_0/bomb", (4 * 2**20,), (2**20,), filters, chunks)
 
 
 @refused("holds a chunk of 3 bytes, less than its checksum takes")

@@ -238,8 +238,6 @@ def _find_file(path: str | os.PathLike[str]) -> Path:
 
 
 def _recognise(root: SafeGroup, file: Path, max_episode_steps: int | None) -> Recording:
-    if not is_own(root):
-        root.source.ensure_probed()
     readers: list[tuple[Callable[[SafeGroup], bool], Callable[[], Recording]]] = [
         (is_own, lambda: read_own(root)),
         (is_minari, lambda: read_minari(root, file)),

@@ -4,8 +4,8 @@ An HDF5 file can name other files, declare sizes it does not hold, and carry typ
 runs for minutes. Everything here looks before it reads: links are followed one name at a time and
 only hard ones, a dataset's storage, filters, type and size are checked and paid from the file's
 `Budget` before its first byte is read, and whatever h5py raises becomes a `DataError` of one line.
-What is stored in another way than this program stores it is first read in a child process
-(`probe`).
+What is compressed with deflate is unpacked here (`unpack`), and what HDF5 has to unpack is first
+read in a child process (`probe`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from grd_offline.errors import DataError
 from grd_offline.formats.budget import ATTRIBUTES_PER_OBJECT, Budget, show_bytes
+from grd_offline.formats.unpack import UNDERSTOOD, Unpacker
 
 CHUNK_BYTES = 64 * 2**20
 ATTRIBUTE_BYTES = 16 * 2**20
@@ -78,7 +79,7 @@ def one_line(field: str | None = None) -> Iterator[None]:
 
 
 class Source:
-    """One open file: its budget, what is odd in it, and whether a child process has read it."""
+    """One open file: its budget, what is odd in it, and how its datasets are stored."""
 
     def __init__(self, budget: Budget, probe: Callable[[], None] = lambda: None) -> None:
         self.budget = budget
@@ -86,11 +87,15 @@ class Source:
         """What is odd but was read all the same."""
         self.checked: set[int] = set()
         """Addresses of the datasets whose storage was looked at."""
+        self.compressed: set[int] = set()
+        """Addresses of those that HDF5 has to unpack."""
+        self.deflated: set[int] = set()
+        """Addresses of those that are unpacked here."""
         self._probe = probe
         self._is_probed = False
 
     def ensure_probed(self) -> None:
-        """Have the whole file read by a child process, unless one has; raises if that fails."""
+        """Have what HDF5 has to unpack read by a child process first; raises if that fails."""
         if not self._is_probed:
             self._is_probed = True
             self._probe()
@@ -103,9 +108,14 @@ class SafeDataset:
         self.shape: tuple[int, ...] = tuple(int(n) for n in identifier.shape)
         self.dtype = _checked_dtype(identifier.get_type())
         if address not in source.checked:
-            _check_storage(identifier, self.shape, self.dtype, source)
+            _check_storage(identifier, self.shape, self.dtype, source, address)
             source.checked.add(address)
         self._identifier = identifier
+        self._unpacker: Unpacker | None = None
+        if address in source.deflated:
+            plan = identifier.get_create_plist()
+            self._unpacker = Unpacker(identifier, plan, self.shape, self.dtype)
+        self.address = address
         if self.dtype != self.dtype.newbyteorder("=") and _BIG_ENDIAN not in source.notes:
             source.notes.append(_BIG_ENDIAN)
 
@@ -124,6 +134,8 @@ class SafeDataset:
                 self._identifier.read(h5s.ALL, h5s.ALL, number)
                 return number
             rows = slice(start, stop).indices(self.shape[0])
+            if self._unpacker is not None:
+                return self._unpacker.read(rows[0], rows[1])
             shape = (max(0, rows[1] - rows[0]), *self.shape[1:])
             array = np.empty(shape, native)
             if array.size:
@@ -160,9 +172,12 @@ class SafeGroup:
         """The member of that name, None where there is none."""
         with one_line(name):
             encoded = name.encode("utf-8", "replace")
-            if not self._identifier.links.exists(encoded):
-                return None
-            link = self._identifier.links.get_info(encoded)
+            try:
+                link = self._identifier.links.get_info(encoded)
+            except (KeyError, RuntimeError):
+                if not self._identifier.links.exists(encoded):
+                    return None
+                raise
             if link.type == h5l.TYPE_SOFT:
                 raise DataError("is a soft link, which is not followed")
             if link.type != h5l.TYPE_HARD:
@@ -245,7 +260,11 @@ def _checked_dtype(datatype: h5t.TypeID) -> np.dtype[Any]:
 
 
 def _check_storage(
-    identifier: h5d.DatasetID, shape: tuple[int, ...], dtype: np.dtype[Any], source: Source
+    identifier: h5d.DatasetID,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    source: Source,
+    address: int,
 ) -> None:
     plan = identifier.get_create_plist()
     if plan.get_external_count():
@@ -272,7 +291,10 @@ def _check_storage(
     source.budget.pay_data(math.prod(shape) * dtype.itemsize, stored, chunks)
     if h5z.FILTER_FLETCHER32 in filters and stored:
         _check_chunks(identifier, chunks, stored)
-    if any(code != h5z.FILTER_FLETCHER32 for code in filters):
+    if h5z.FILTER_DEFLATE in filters and set(filters) <= set(UNDERSTOOD):
+        source.deflated.add(address)
+    elif not set(filters) <= {h5z.FILTER_FLETCHER32, h5z.FILTER_SHUFFLE}:
+        source.compressed.add(address)
         source.ensure_probed()
 
 
