@@ -65,8 +65,8 @@ def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "--max-size",
         type=Size(),
         metavar="SIZE",
-        help="Trust the file to unpack to so much, for example 8GB. Without it, a file that "
-        "claims far more than it stores is refused.",
+        help="Trust the file to unpack to this size, for example 8GB. Without it, a file is "
+        "refused that claims far more than it stores.",
     )(command)
 
 

@@ -32,7 +32,7 @@ def tamper(folder, chance, victim):
     if kind < 0.6 and path.suffix in CHANGES:
         try:
             return CHANGES[path.suffix](path, chance)
-        except (ValueError, IndexError):  # an earlier change has broken it already
+        except (ValueError, IndexError, RecursionError):  # an earlier change has broken it already
             return change_bytes(path, chance)
     if kind < 0.75:
         return change_bytes(path, chance)
