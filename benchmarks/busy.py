@@ -46,10 +46,9 @@ def main() -> None:
         beside.append(decompose(options.data))
         for process in busy:
             process.kill()
-    ratio = min(beside) / min(alone)
-    print(
-        f"alone {min(alone):.1f} s, beside {options.processes} busy {min(beside):.1f} s: {ratio:.2f}"
-    )
+    first, second = min(alone), min(beside)
+    print(f"alone {first:.1f} s, beside {options.processes} busy {second:.1f} s")
+    print(f"ratio {second / first:.2f}")
 
 
 if __name__ == "__main__":
