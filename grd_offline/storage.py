@@ -189,10 +189,10 @@ def make_folder(root: Path, *parts: str) -> Path:
     """A folder inside `root`, made where it is missing; a link that leads out is refused."""
     folder = root.joinpath(*parts)
     with storage_errors(folder):
-        top = root.resolve()
+        top = _resolve(root)
         for depth in range(1, len(parts) + 1):
             inner = root.joinpath(*parts[:depth])
-            if not inner.resolve().is_relative_to(top):
+            if not _resolve(inner).is_relative_to(top):
                 raise OSError(
                     errno.ELOOP, f"{inner} is a link that leads out of {root}, not followed"
                 )
@@ -219,7 +219,7 @@ def check_folder(path: str | os.PathLike[str], *, is_replaceable: Callable[[Path
 def check_writable(path: Path) -> None:
     """Refuse a place where a folder, and the folders above it, cannot be made or written to."""
     with storage_errors(path):
-        above = path.resolve()
+        above = _resolve(path)
         while not above.exists():
             above = above.parent
         if not above.is_dir():
@@ -255,23 +255,32 @@ def storage_errors(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _is_within(filename: object, path: Path) -> bool:
-    folder = path.resolve().parent
-    return isinstance(filename, str | os.PathLike) and Path(filename).resolve().is_relative_to(
-        folder
-    )
+    if not isinstance(filename, str | os.PathLike):
+        return False
+    try:
+        return Path(filename).resolve().is_relative_to(path.resolve().parent)
+    except (OSError, RuntimeError):
+        return True
 
 
 def _find_destination(path: Path) -> Path:
     """Where a path leads: through links above it, and through itself inside its folder only."""
     if path.name in ("", "..") or not path.is_symlink():
-        return path.resolve()
-    target = path.resolve()
-    if not target.is_relative_to(path.parent.resolve()):
+        return _resolve(path)
+    target = _resolve(path)
+    if not target.is_relative_to(_resolve(path.parent)):
         raise OSError(
             errno.ELOOP,
             f"is a link that leads out of its folder, not followed: remove it, or name {target}",
         )
     return target
+
+
+def _resolve(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except RuntimeError:  # what Python before 3.13 makes of it
+        raise OSError(errno.ELOOP, "is a link that leads to itself") from None
 
 
 def lock_folder(path: Path) -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import samples
-from h5py import h5d, h5p, h5s, h5t
+from h5py import h5d, h5p, h5s, h5t, h5z
 
 from grd_offline.formats import write_dataset
 
@@ -846,7 +846,7 @@ def chunks_that_unpack_to_hundreds_of_times_what_they_say(path):
     _write_raw_chunks(path, b"episode_0/bomb", (4 * 2**20,), (2**20,), filters, chunks)
 
 
-@refused("holds a chunk of 3 bytes, less than its checksum takes")
+@refused("holds a chunk of 3 bytes, expected 60")
 def a_chunk_shorter_than_its_checksum(path):
     """Reading it ends in SIGSEGV inside HDF5 2.0."""
     flat(path)
@@ -854,12 +854,45 @@ def a_chunk_shorter_than_its_checksum(path):
     _write_raw_chunks(path, b"short", (60,), (60,), filters, [(b"abc", 0)])
 
 
-@refused("holds a chunk of 1 bytes, less than its checksum takes")
+@refused("holds a chunk of 1 bytes, expected 30")
 def one_chunk_of_many_shorter_than_its_checksum(path):
     flat(path)
     filters = [lambda plan: plan.set_fletcher32()]
     chunks = [(bytes(34), 1), (b"x", 0)]
     _write_raw_chunks(path, b"short", (60,), (30,), filters, chunks)
+
+
+@refused("short: holds a chunk of 8 bytes, expected 12582912")
+def a_chunk_of_which_hdf5_reads_on(path):
+    """It copies what lies behind the chunk in memory, or crashes."""
+    flat(path)
+    size = 12 * 2**20
+    filters = [lambda plan: plan.set_shuffle()]
+    _write_raw_chunks(path, b"short", (size,), (size,), filters, [(b"12345678", 0)])
+    with h5py.File(path, "r+") as file:
+        file.create_group("final")
+        file.move("short", "final/short")
+
+
+@refused("short: holds a chunk of 8 bytes, expected 4000")
+def a_chunk_whose_compression_was_left_out(path):
+    flat(path)
+    filters = [lambda plan: plan.set_filter(h5z.FILTER_LZF, 0, (4, 261, 4000))]
+    _write_raw_chunks(path, b"short", (4000,), (4000,), filters, [(b"12345678", 1)])
+
+
+@refused("short: is compressed for chunks of another size")
+def compression_that_lies_about_its_chunks(path):
+    flat(path)
+    filters = [lambda plan: plan.set_filter(h5z.FILTER_LZF, 0, (4, 261, 8))]
+    _write_raw_chunks(path, b"short", (4000,), (4000,), filters, [(b"12345678", 0)])
+
+
+@refused("short: uses filter 6, which is not supported")
+def scale_and_offset(path):
+    flat(path)
+    with h5py.File(path, "r+") as file:
+        file.create_dataset("short", data=np.arange(60), scaleoffset=0)
 
 
 @refused("takes 76.4 MB as numbers with one-hot codes, more than is plausible")

@@ -80,6 +80,25 @@ def test_a_destination_that_leads_out_is_refused(tmp_path, outside):
     assert (outside / "thesis.tex").read_text() == "precious"
 
 
+def test_links_that_lead_to_themselves(tmp_path):
+    for name in ("file", "folder"):
+        (tmp_path / name).symlink_to(name)
+    with pytest.raises(StorageError, match="leads to itself"), replace_file(tmp_path / "file"):
+        pass
+    with (
+        pytest.raises(StorageError, match="leads to itself"),
+        replace_folder(tmp_path / "folder", is_replaceable=lambda _: True),
+    ):
+        pass
+    with pytest.raises(StorageError, match="leads to itself"):
+        make_folder(tmp_path, "folder")
+    run_folders.write_online_run(tmp_path / "run")
+    (tmp_path / "run" / "report.html").symlink_to("report.html")
+    done = run_command(tmp_path, "report", "run")
+    assert done.returncode == 2
+    assert "report.html: cannot be written: is a link that leads to itself" in done.stderr
+
+
 def test_a_folder_may_lie_behind_a_link(tmp_path):
     """A user's own link above the destination is followed: results on another disk."""
     (tmp_path / "disk").mkdir()

@@ -19,16 +19,15 @@ from typing import Any
 
 import h5py
 import numpy as np
-from h5py import h5a, h5d, h5g, h5l, h5o, h5s, h5t, h5z
+from h5py import h5a, h5d, h5g, h5l, h5o, h5p, h5s, h5t, h5z
 from numpy.typing import NDArray
 
 from grd_offline.errors import DataError
 from grd_offline.formats.budget import ATTRIBUTES_PER_OBJECT, Budget, show_bytes
-from grd_offline.formats.unpack import UNDERSTOOD, Unpacker
+from grd_offline.formats.unpack import Unpacker
 
 CHUNK_BYTES = 64 * 2**20
 ATTRIBUTE_BYTES = 16 * 2**20
-_CHECKSUM_BYTES = 4
 
 _H5PY_ERRORS = (
     OSError,
@@ -46,7 +45,6 @@ _FILTERS = {
     h5z.FILTER_SHUFFLE: "shuffle",
     h5z.FILTER_FLETCHER32: "fletcher32",
     h5z.FILTER_LZF: "lzf",
-    h5z.FILTER_SCALEOFFSET: "scaleoffset",
 }
 _BIG_ENDIAN = "numbers in the other byte order: read in this computer's"
 _COMPRESSORS = (h5z.FILTER_DEFLATE, h5z.FILTER_LZF)
@@ -279,7 +277,7 @@ def _check_storage(
     if sum(code in _COMPRESSORS for code in filters) > 1 or len(set(filters)) < len(filters):
         raise DataError("is compressed more than once")
     stored = identifier.get_storage_size()
-    chunks = 0
+    chunks = size = 0
     if layout == h5d.CHUNKED:
         chunk = tuple(int(length) for length in plan.get_chunk())
         chunks = math.prod(-(-length // part) for length, part in zip(shape, chunk, strict=True))
@@ -289,26 +287,42 @@ def _check_storage(
                 f"is stored in chunks of {show_bytes(size)}, more than {show_bytes(CHUNK_BYTES)}"
             )
     source.budget.pay_data(math.prod(shape) * dtype.itemsize, stored, chunks)
-    if h5z.FILTER_FLETCHER32 in filters and stored:
-        _check_chunks(identifier, chunks, stored)
-    if h5z.FILTER_DEFLATE in filters and set(filters) <= set(UNDERSTOOD):
+    if h5z.FILTER_DEFLATE in filters:
         source.deflated.add(address)
-    elif not set(filters) <= {h5z.FILTER_FLETCHER32, h5z.FILTER_SHUFFLE}:
-        source.compressed.add(address)
-        source.ensure_probed()
+    elif filters and stored:
+        _check_chunks(identifier, plan, filters, size, stored if chunks == 1 else None)
+        if h5z.FILTER_LZF in filters:
+            source.compressed.add(address)
+            source.ensure_probed()
 
 
-def _check_chunks(identifier: h5d.DatasetID, chunks: int, stored: int) -> None:
-    """Refuse chunks that are shorter than their own checksum, which crash HDF5 2.0."""
-    smallest = [stored]
-    if chunks > 1:
+def _check_chunks(
+    identifier: h5d.DatasetID,
+    plan: h5p.PropDCID,
+    filters: list[int],
+    size: int,
+    stored: int | None,
+) -> None:
+    """Refuse chunks that hold less than HDF5 takes from them: it reads on behind their end.
+
+    `stored` is the size of the one chunk there is; None where each has to be asked for.
+    """
+    packer = filters.index(h5z.FILTER_LZF) if h5z.FILTER_LZF in filters else None
+    if packer is not None and plan.get_filter(packer)[2][2:3] != (size,):
+        raise DataError("is compressed for chunks of another size")
+    if stored is not None and packer is None:
+        smallest = stored
+    else:
+        sizes = [size]
 
         def look(found: Any) -> None:
-            smallest[0] = min(smallest[0], found.size)
+            if packer is None or found.filter_mask >> packer & 1:
+                sizes.append(found.size)
 
         identifier.chunk_iter(look)
-    if smallest[0] < _CHECKSUM_BYTES:
-        raise DataError(f"holds a chunk of {smallest[0]} bytes, less than its checksum takes")
+        smallest = min(sizes)
+    if smallest < size:
+        raise DataError(f"holds a chunk of {smallest} bytes, expected {size}")
 
 
 def _attribute_value(attribute: h5a.AttrID) -> int | float | str | None:

@@ -20,12 +20,11 @@ from numpy.typing import NDArray
 from grd_offline.errors import DataError
 
 CACHE_BYTES = 32 * 2**20
-UNDERSTOOD = (h5z.FILTER_DEFLATE, h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32)
 _CHECKSUM_BYTES = 4
 
 
 class Unpacker:
-    """One dataset whose filters are among those that are `UNDERSTOOD`."""
+    """One dataset whose filters are deflate, and perhaps shuffle and a checksum."""
 
     def __init__(
         self,
