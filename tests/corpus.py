@@ -883,9 +883,14 @@ def a_chunk_whose_compression_was_left_out(path):
 
 @refused("short: is compressed for chunks of another size")
 def compression_that_lies_about_its_chunks(path):
+    """The filter takes its buffer's size from the file."""
     flat(path)
-    filters = [lambda plan: plan.set_filter(h5z.FILTER_LZF, 0, (4, 261, 8))]
+    filters = [lambda plan: plan.set_filter(h5z.FILTER_LZF, 0, (4, 261, 4000))]
     _write_raw_chunks(path, b"short", (4000,), (4000,), filters, [(b"12345678", 0)])
+    content = path.read_bytes()
+    honest, lie = struct.pack("<2I", 261, 4000), struct.pack("<2I", 261, 8)
+    assert content.count(honest) == 1
+    path.write_bytes(content.replace(honest, lie))
 
 
 @refused("short: uses filter 6, which is not supported")
