@@ -92,9 +92,9 @@ class RewardModel:
         Observations are (N, state), actions (N, action), one-hot where they are discrete choices.
         Next observations may always be given; they are used where the reward depends on them.
         """
-        return self.function.predict(
-            *self._check_steps(observations, actions, next_observations, done)
-        )
+        steps = self._check_steps(observations, actions, next_observations, done)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return _check_rewards(self.function.predict(*steps))
 
     def __call__(
         self, state: ArrayLike, action: ArrayLike, next_state: ArrayLike, done: ArrayLike
@@ -122,9 +122,12 @@ class RewardModel:
     ) -> tuple[Array, Array]:
         """`predict` and `uncertainty` of the same steps, in less time than one after the other."""
         steps = self._check_steps(observations, actions, next_observations)
-        if isinstance(self.function, EffectModel):
-            return self.function.predict_both(*steps)
-        return self.function.predict(*steps), self._step_std(len(steps[0]))
+        with np.errstate(over="ignore", invalid="ignore"):
+            if isinstance(self.function, EffectModel):
+                rewards, std = self.function.predict_both(*steps)
+            else:
+                rewards, std = self.function.predict(*steps), self._step_std(len(steps[0]))
+        return _check_rewards(rewards), std
 
     def _step_std(self, count: int) -> Array:
         return np.full(count, np.nan if self.step_std is None else self.step_std)
@@ -230,6 +233,13 @@ class RewardModel:
             needs_next=self.needs_next_observations,
             knows_std=isinstance(self.function, EffectModel) or self.step_std is not None,
         )
+
+
+def _check_rewards(rewards: Array) -> Array:
+    """What a model with absurd weights makes of steps is refused, not passed on."""
+    if not np.isfinite(rewards).all():
+        raise DataError("the model gives rewards that are nan or infinite: it is damaged")
+    return rewards
 
 
 def _as_matrix(name: str, values: ArrayLike, columns: int, rows: int | None) -> NDArray[Any]:
