@@ -119,8 +119,6 @@ def _set_array(
             with np.errstate(over="ignore"):
                 converted = array.astype(dtype)
             check_finite(converted, field, array)
-            if field == "rewards":
-                _check_not_lost(converted, array)
             array = converted
     elif dtype is np.float32:
         check_finite(array, field, array)
@@ -154,12 +152,14 @@ def check_finite(
     raise DataError(f"{describe_number(original[tuple(wrong[0])])} {place}", field=field)
 
 
-def _check_not_lost(converted: FloatArray, original: NDArray[Any]) -> None:
-    """Refuse rewards that are so small that float32 takes them for 0."""
-    lost = np.flatnonzero((converted == 0) & (original != 0))
-    if lost.size and not converted.any():
+def check_rewards(rewards: NDArray[Any]) -> None:
+    """Refuse an episode's rewards that are too large to compute with, or that float32 takes for
+    nothing but zeros."""
+    check_finite(rewards, "rewards", rewards, LARGEST)
+    if rewards.any() and not rewards.astype(np.float32).any():
+        step = int(np.flatnonzero(rewards)[0])
         raise DataError(
-            f"{original[lost[0]]:.4g} at step {lost[0]}, too small for float32 (use larger units)",
+            f"{rewards[step]:.4g} at step {step}, too small for float32 (use larger units)",
             field="rewards",
         )
 

@@ -10,6 +10,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else "\ufffd" for c in text)
 
 
+def clean_text(text: str) -> str:
+    """Text that can be written to a file: lone surrogates, which JSON can name, cannot."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
 class DataError(ValueError):
     """Data that cannot be used: says where (file, episode, field), what was expected, what came."""
 

@@ -1026,3 +1026,41 @@ def metadata_with_another_space(path):
 @odd("action_space is not understood: read from the arrays")
 def metadata_with_an_odd_space(path):
     _minari_metadata(path, action_space=json.dumps({"type": "Graph"}))
+
+
+@odd("s0")
+def names_with_lone_surrogates(path):
+    with edit(path) as file:
+        del file.attrs["observation_names"]
+        names = '["s0", "\\ud800", "b\\udfff", "c"]'
+        file.attrs["observation_names"] = np.bytes_(names)
+        del file.attrs["environment"]
+        file.attrs["environment"] = np.bytes_("x")
+
+
+@odd("minari")
+def unsigned_choices(path):
+    folder = samples.write_minari_by_hand(path, nested=False)
+    with h5py.File(folder / "data" / "main_data.hdf5", "r+") as file:
+        for episode in file.values():
+            steps = len(episode["rewards"])
+            del episode["actions"]
+            episode["actions"] = np.arange(steps, dtype=np.uint64) % 3
+    metadata = folder / "data" / "metadata.json"
+    space = {"type": "Discrete", "dtype": "int64", "start": 0, "n": 3}
+    contents = json.loads(metadata.read_text())
+    metadata.write_text(json.dumps({**contents, "action_space": json.dumps(space)}))
+
+
+@refused("rewards: 1e\\+30, larger than 1e\\+18")
+def huge_rewards(path):
+    with edit(path) as file:
+        rewards = file["episode_0/rewards"][:]
+        rewards[-1] = 1e30
+        replace(file, "episode_0/rewards", rewards)
+
+
+@refused("observations: 1e\\+37, larger than 1e\\+18")
+def huge_observations(path):
+    with edit(path) as file:
+        file["episode_0/observations"][2, 1] = 1e37

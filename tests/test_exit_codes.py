@@ -102,7 +102,12 @@ def test_a_recipe_cannot_name_a_module(tmp_path):
 
 @pytest.mark.parametrize(
     ("scale", "message"),
-    [(1e300, "rewards: 1e+300, too large for float32"), (1e20, "larger than 1e+18")],
+    [
+        (1e300, "rewards: 1e+300, too large for float32"),
+        (1e20, "larger than 1e+18"),
+        (4e16, "larger than 1e+18"),  # their sum is
+        (1e-300, "too small for float32"),
+    ],
 )
 def test_collect_never_writes_what_inspect_refuses(scale, message, tmp_path):
     arguments = ("--env", "hanging:Hanging-v0", "--env-arg", f"scale={scale!r}", "--episodes", "2")

@@ -18,7 +18,7 @@ from grd_offline.collect.settings import (
     CollectSettings,
 )
 from grd_offline.collect.watch import make_pulse
-from grd_offline.episodes import LARGEST, check_finite
+from grd_offline.episodes import LARGEST, check_finite, check_rewards
 from grd_offline.errors import DataError
 from grd_offline.formats.leaves import check_leaf
 from grd_offline.formats.record import Array, Header, Leaf, Leaves, Record
@@ -199,7 +199,9 @@ class EpisodeRunner:
             if nested.leaf.categories is None:
                 check_finite(array[: steps + 1], "observations", array, LARGEST)
         rewards = self._rewards[:steps].copy()
-        check_finite(rewards, "rewards", rewards, LARGEST)
+        check_rewards(rewards)
+        delivered = deliver(rewards, self.settings.delay, self.settings.discount)
+        check_rewards(delivered)
         terminations, truncations = np.zeros((2, steps), np.bool_)
         terminations[-1], truncations[-1] = terminated, truncated
         extras: Leaves = {}
@@ -210,7 +212,7 @@ class EpisodeRunner:
         return Record(
             observations=observations,
             actions={self._action_leaf.path: actions[:steps].copy()},
-            rewards=deliver(rewards, self.settings.delay, self.settings.discount),
+            rewards=delivered,
             terminations=terminations,
             truncations=truncations,
             extras=extras,

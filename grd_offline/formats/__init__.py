@@ -12,7 +12,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.episodes import LARGEST, BoolArray, Episode, EpisodeSet, as_flags, check_finite
+from grd_offline.episodes import (
+    BoolArray,
+    Episode,
+    EpisodeSet,
+    as_flags,
+    check_finite,
+    check_rewards,
+)
 from grd_offline.errors import DataError
 from grd_offline.formats.budget import Budget
 from grd_offline.formats.d3rlpy import is_d3rlpy, read_d3rlpy
@@ -137,7 +144,7 @@ def as_episodes(
 
 def as_episode(record: Record, header: Header, delay: int | str) -> Episode:
     """The float32 view of one record."""
-    check_finite(record.rewards, "rewards", record.rewards, LARGEST)
+    check_rewards(record.rewards)
     return Episode(
         observations=flatten(header.observation_leaves, record.observations, "observations"),
         actions=flatten(header.action_leaves, record.actions, "actions"),

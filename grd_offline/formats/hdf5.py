@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 from h5py import h5d, h5g, h5o, h5p, h5s, h5t
 
-from grd_offline.errors import DataError
+from grd_offline.errors import DataError, clean_text
 from grd_offline.formats.leaves import plain_dtype
 from grd_offline.formats.record import Array, Header, Leaf
 from grd_offline.storage import OutputFile
@@ -160,7 +160,7 @@ def write_attributes(group: h5py.Group, texts: Mapping[str, int | float | str]) 
     """Attributes as numbers and fixed-length UTF-8: variable-length text is unsafe to read back."""
     for name, value in texts.items():
         if isinstance(value, str):
-            encoded = value.encode("utf-8") or b"\0"
+            encoded = value.encode("utf-8", "replace") or b"\0"
             dtype = h5py.string_dtype("utf-8", len(encoded))
             group.attrs.create(name, np.array(encoded, dtype=dtype))
         else:
@@ -192,11 +192,11 @@ def _count(number: Any) -> int:
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:
-    return None if text is None else tuple(str(name) for name in json.loads(text))
+    return None if text is None else tuple(clean_text(str(name)) for name in json.loads(text))
 
 
 def _text(value: Any) -> str | None:
-    return None if value is None else str(value)
+    return None if value is None else clean_text(str(value))
 
 
 def _checked_delay(text: str | None) -> int | str | None:

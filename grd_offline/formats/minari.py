@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from grd_offline.errors import DataError
+from grd_offline.errors import DataError, clean_text
 from grd_offline.formats.groups import (
     episode_lengths,
     leaves_in,
@@ -206,7 +206,7 @@ def _environment(metadata: dict[str, Any]) -> str | None:
         identifier = json.loads(metadata["env_spec"])["id"]
     except (KeyError, TypeError, ValueError, RecursionError):
         return None
-    return identifier if isinstance(identifier, str) else None
+    return clean_text(identifier) if isinstance(identifier, str) else None
 
 
 def _metadata(header: Header, identifier: str) -> dict[str, Any]:
