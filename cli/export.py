@@ -40,6 +40,7 @@ def export(folder: Path, layout: str, out: Path | None) -> None:
     """
     from grd_offline.export import FORMATS, export_model
     from grd_offline.reward_model import FOLDER, RewardModel
+    from grd_offline.storage import check_file
 
     from .naming import name_path
 
@@ -49,6 +50,7 @@ def export(folder: Path, layout: str, out: Path | None) -> None:
     if place.name == FOLDER:
         place = place.resolve().parent
     target = out or place.parent / f"{place.name}{FORMATS[layout]}"
+    check_file(target)
     done = export_model(model, target, layout)
     shapes = ", ".join(f"{name} (N, {columns})" for name, columns in done.inputs.items())
     click.echo(f"wrote {done.path}: {shapes} -> rewards (N,)")

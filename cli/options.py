@@ -25,7 +25,7 @@ class Size(Parameter):
         """Text to bytes."""
         if isinstance(value, int):
             return value
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?", str(value).lower())
+        match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,15})?)\s*([kmgt]?)i?b?", str(value).lower())
         if match is None:
             self.fail(f"{value!r} is not a size such as 500MB or 4GB", param, ctx)
         return int(float(match[1]) * _UNITS[match[2]])

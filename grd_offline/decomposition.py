@@ -26,6 +26,7 @@ from grd_offline.decompose.dynamics import fit_dynamics
 from grd_offline.dynamics_model import DynamicsModel, fit_dynamics_model
 from grd_offline.dynamics_model import compare_masks as compare_dynamics
 from grd_offline.effects import EffectCurve, EffectModel
+from grd_offline.episodes import EpisodeSet
 from grd_offline.errors import DataError
 from grd_offline.evaluate import LEVELS, compare_all_masks, compute_calibration
 from grd_offline.formats import (
@@ -96,6 +97,8 @@ class DecomposeSettings:
                 raise ValueError(f"{name}: expected one of {expected}, got {getattr(self, name)!r}")
         if self.next_state and (self.method != "grd" or self.fit not in ("auto", "closed-form")):
             raise ValueError("next_state: only the closed form takes the next state as an input")
+        if not 0 <= self.seed < 2**63:
+            raise ValueError(f"seed: expected at least 0 and less than 2^63, got {self.seed}")
         if self.gamma is not None and not 0 < self.gamma <= 1:
             raise ValueError(f"gamma: expected more than 0 and at most 1, got {self.gamma}")
 
@@ -142,6 +145,7 @@ def decompose_file(
             return run.write(folder, Path(out), start)
 
 
+MANY_COLUMNS = 400
 _LITTLE = 0.5
 """R² on returns held out below which a user is told so first."""
 _WRITTEN = {
@@ -153,6 +157,16 @@ _WRITTEN = {
 def _is_replaceable(folder: Path) -> bool:
     """Whether a folder holds an earlier decomposition and nothing else."""
     return is_decomposition(folder) and {entry.name for entry in folder.iterdir()} <= _WRITTEN
+
+
+def _check_width(episodes: EpisodeSet) -> None:
+    """Refuse data that are wider than any fit can tell apart, before hours are spent on them."""
+    columns = episodes.state_size + episodes.action_size
+    if columns > MANY_COLUMNS and columns > episodes.total_steps:
+        raise DataError(
+            f"{columns:,} columns in {episodes.total_steps:,} steps: a fit of so many columns "
+            "needs more steps than columns"
+        )
 
 
 class _Run:
@@ -189,6 +203,7 @@ class _Run:
             raise DataError("is relabelled already: decompose the original", file=source)
         if settings.truth is not None and settings.truth != "rewards":
             find_truth(first, settings.truth, source)
+        _check_width(episodes)
         self.episodes = episodes
 
     def fit(self) -> None:

@@ -143,7 +143,7 @@ def check_finite(
     naming the first place."""
     # Two reductions are far quicker than testing each entry; nan fails both comparisons.
     most = min(largest, _FLOAT32_MAX) if array.dtype == np.float32 else min(largest, _FLOAT64_MAX)
-    if array.size == 0 or (array.max() <= most and array.min() >= -most):
+    if array.size == 0 or (float(array.max()) <= most and float(array.min()) >= -most):
         return
     wrong = np.argwhere(~(np.abs(array) <= most))
     place = f"at step {wrong[0][0]}"

@@ -20,13 +20,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from grd_offline.errors import DataError
+from grd_offline.errors import DataError, StorageError
 
 JSON_BYTES = 64 * 2**20
 TABLE_BYTES = 8 * 2**20
 DEPTH = 32
 LARGEST_INTEGER = 2**63
-_MISFITS = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
+MISFITS = (
+    LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError, SyntaxError,
+)  # fmt: skip
+"""What code raises that was handed contents of another kind than it takes."""
 
 
 def read_bytes(path: Path, limit: int) -> bytes:
@@ -116,9 +119,9 @@ def folder_errors(folder: Path, what: str) -> Iterator[None]:
     except DataError:
         raise
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None or isinstance(error, StorageError):
             raise
         raise DataError(f"cannot be read: {error.strerror}", file=error.filename) from error
-    except _MISFITS as error:
+    except MISFITS as error:
         reason = f"{type(error).__name__}: {error}"
         raise DataError(f"{what}: {reason}", file=folder) from error

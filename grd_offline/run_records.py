@@ -30,6 +30,7 @@ LOG_BYTES = 256 * 2**20
 MOST_EDGES = 2**20
 """Of one mask: a thousand states to a thousand."""
 MOST_MEMBERS = 2000
+MOST_GROUPS = 500
 MOST_NAME_BYTES = 200
 LARGEST = 1e100
 """Of numbers in tables: squares of larger ones leave the range."""
@@ -117,6 +118,16 @@ def read_run(path: Path) -> RunRecord:
         raise DataError(f"{len(members)} members, more than {MOST_MEMBERS}", file=table)
     for member in members:
         _check_name(member, table)
+    owners = {(row["member"], row["group"], row["seed"]) for row in rows}
+    groups = {group for _, group, _ in owners}
+    if len(owners) > len(members) or len(groups) > MOST_GROUPS:
+        raise DataError(
+            f"expected one group and one seed for each member and at most {MOST_GROUPS} groups, "
+            f"got {len(owners)} of {len(members)} members in {len(groups)} groups",
+            file=table,
+        )
+    for name in (text for owner in owners for text in owner[1:]):
+        _check_name(name, table)
     return RunRecord(path, str(contents.get("environment") or ""), rows, members, contents)
 
 

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from grd_offline.errors import StorageError
+from grd_offline.errors import DataError, StorageError
 
 
 class OutputFile:
@@ -105,10 +105,9 @@ def replace_file(
     `verify` is called with the finished staging file, before it takes its place, and raises if
     what it finds is not what was meant.
     """
+    check_file(path)
     with storage_errors(path):
         destination = _find_destination(Path(path))
-        if destination.exists() and not destination.is_file():
-            raise OSError(errno.EEXIST, "exists and is not a regular file")
         staging, descriptor = _stage(destination, _create_staging_file)
         try:
             if destination.exists():
@@ -157,8 +156,12 @@ def replace_folder(
             _sync_folder(destination.parent)
         except BaseException as error:
             shutil.rmtree(staging, ignore_errors=True)
-            if isinstance(error, StorageError):  # its file is named as a user knows it
-                raise StorageError(str(error).replace(str(staging), os.fspath(path))) from error
+            # Files in it are named as a user knows them.
+            known = os.fspath(path)
+            if isinstance(error, StorageError):
+                raise StorageError(str(error).replace(str(staging), known)) from error
+            if isinstance(error, DataError) and error.file is not None:
+                error.file = error.file.replace(str(staging), known)
             raise
         finally:
             os.close(descriptor)
@@ -198,6 +201,16 @@ def make_folder(root: Path, *parts: str) -> Path:
                 )
             inner.mkdir(exist_ok=True)
     return folder
+
+
+def check_file(path: str | os.PathLike[str]) -> None:
+    """Refuse a place that `replace_file` would refuse, before any work is spent."""
+    with storage_errors(path):
+        destination = _find_destination(Path(path))
+        if destination.exists() and not destination.is_file():
+            raise OSError(errno.EEXIST, "exists and is not a regular file")
+        if not destination.parent.is_dir():
+            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
 
 
 def check_folder(path: str | os.PathLike[str], *, is_replaceable: Callable[[Path], bool]) -> None:

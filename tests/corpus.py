@@ -1064,3 +1064,99 @@ def huge_rewards(path):
 def huge_observations(path):
     with edit(path) as file:
         file["episode_0/observations"][2, 1] = 1e37
+
+
+# What a second, hostile look found.
+
+
+@refused("rewards: holds a chunk of 8 bytes, expected 160")
+def a_short_chunk_beside_one_that_is_out_of_reach(path):
+    """The sizes of all chunks together are enough; that of the one which is read is not."""
+    n = 40
+    flat(path, observations=None, actions=None, rewards=None, terminals=None, timeouts=None)
+    with h5py.File(path, "a") as file:
+        for name, kind in (("observations", "f4"), ("actions", "f4"), ("terminals", "?")):
+            file[name] = np.zeros((n, 1) if kind == "f4" else n, kind)
+        file["timeouts"] = np.arange(n) % 10 == 9
+        made = file.create_dataset(
+            "rewards", (2 * n - 7,), "f4", chunks=(n,), maxshape=(None,), shuffle=True
+        )
+        made.id.write_direct_chunk((0,), bytes(8), 1)
+        made.id.write_direct_chunk((n,), bytes(4 * n), 1)
+    content = path.read_bytes()
+    declared = struct.pack("<Q", 2 * n - 7)
+    assert content.count(declared) == 1
+    path.write_bytes(content.replace(declared, struct.pack("<Q", n)))
+
+
+@refused("next_observations: expected shape \\(60, 3\\), got \\(60, 5\\)")
+def next_observations_of_another_width(path):
+    flat(path, next_observations=np.zeros((60, 5), "f4"))
+
+
+def _episode_attributes(path, value):
+    flat(path)
+    with h5py.File(path, "r+") as file:
+        ends = np.flatnonzero(file["terminals"][:] | file["timeouts"][:]) + 1
+        count = len(ends) + (len(ends) == 0 or ends[-1] < len(file["rewards"]))
+        text = json.dumps([value] * int(count))
+        file["episode_attributes"] = np.frombuffer(text.encode(), np.uint8)
+
+
+for _number, _value in enumerate(
+    [{"a": {"b": 1}}, {"a": None}, {"a": 2**70}, {"a": [1, "x"]}, {"a": "\ud800"}, {"": 1},
+     {"a" * 70_000: 1}, {"a": float("nan")}]
+):  # fmt: skip
+
+    def _make(path, value=_value):
+        _episode_attributes(path, value)
+
+    REFUSED[f"attributes_that_are_none_{_number}"] = (_make, "episode_attributes: is damaged")
+
+
+@odd("action_space is not understood")
+def choices_that_begin_beyond_all_numbers(path):
+    space = {"type": "MultiDiscrete", "dtype": "int64", "nvec": [3, 2], "start": [10**400, 0]}
+    _minari_metadata(path, action_space=json.dumps(space))
+
+
+@odd("action_space is not understood")
+def fewer_than_no_choices(path):
+    space = {"type": "MultiDiscrete", "dtype": "int64", "nvec": [3 * 10**7, 2 - 3 * 10**7]}
+    _minari_metadata(path, action_space=json.dumps({**space, "start": [0, 0]}))
+
+
+@refused("attributes: missing or damaged")
+def leaves_whose_paths_are_the_same(path):
+    with edit(path) as file:
+        leaf = {"shape": [2], "dtype": "float32", "categories": None, "starts": []}
+        leaves = [{**leaf, "path": "a/b"}, {**leaf, "path": "a//b"}]
+        del file.attrs["action_leaves"]
+        file.attrs["action_leaves"] = np.bytes_(json.dumps(leaves))
+
+
+@refused("300,000 episodes, more than is plausible")
+def episodes_that_take_no_room(path):
+    steps = 300_000
+    with h5py.File(path, "w") as file:
+        for name in ("observations", "actions", "rewards", "terminals", "timeouts"):
+            file.create_dataset(name, data=np.ones(steps, "i1"), compression="gzip")
+
+
+@refused("episode_attributes: is damaged")
+def attributes_of_nothing_but_lists(path):
+    flat(path)
+    text = "[" + "[]," * (4 * 2**20) + "[]]"
+    with h5py.File(path, "r+") as file:
+        data = np.frombuffer(text.encode(), np.uint8)
+        file.create_dataset("episode_attributes", data=data, compression="gzip")
+
+
+@refused("metadata.json: is larger than 4 MB")
+def metadata_of_nothing_but_lists(path):
+    _minari_metadata(path, author=[[]] * (4 * 2**20))
+
+
+@odd("d4rl")
+def rewards_of_two_bytes(path):
+    flat(path, rewards=np.linspace(-1, 1, 60).astype(np.float16))

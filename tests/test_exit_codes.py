@@ -6,8 +6,11 @@ import sys
 from pathlib import Path
 
 import corpus
+import numpy as np
 import pytest
 import run_folders
+
+from grd_offline.formats import Header, Leaf, Record, write_dataset
 
 HERE = str(Path(__file__).parent)
 
@@ -156,6 +159,18 @@ def _leads_out(folder):
     path.write_text(path.read_text().replace("grd-closed-form-seed0", "../../../../etc"))
 
 
+def _many_groups(folder):
+    path = folder / "evaluations.csv"
+    rows = path.read_text().splitlines()
+    rows += [rows[1].replace(",ircr,", f",group{number},") for number in range(20_000)]
+    path.write_text("\n".join(rows) + "\n")
+
+
+def _long_group(folder):
+    path = folder / "evaluations.csv"
+    path.write_text(path.read_text().replace(",ircr,", f",{'x' * 100_000},"))
+
+
 def _types(folder):
     path = folder / "settings.json"
     path.write_text(path.read_text().replace('"settings": {', '"settings": [1], "x": {'))
@@ -173,6 +188,8 @@ def _types(folder):
         (_digits, None),
         (_long_names, "expected the name of a member"),
         (_leads_out, "expected the name of a member"),
+        (_many_groups, "expected one group and one seed for each member"),
+        (_long_group, "expected the name of a member"),
         (_types, "settings: expected an object"),
     ],
 )
@@ -183,3 +200,54 @@ def test_run_folders_of_a_stranger(change, message, command, tmp_path):
         assert done.returncode == 0, done.stderr
     else:
         check(done, message)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("inspect", "data.h5", "--max-size", "9" * 400), "is not a size"),
+        (("decompose", "data.h5", "--seed", str(2**70)), "seed: expected at least 0"),
+        (("collect", "--env", "Pendulum", "--delay", "9" * 30, "--out", "c.h5"), "delay"),
+        (
+            ("train-offline", "data.h5", "--rewards", "observed", "--seeds", "9" * 9, "--out", "t"),
+            "seeds: expected at most 1,000",
+        ),
+        (("export", "grd", "--to", "onnx", "--out", "."), "exists and is not a regular file"),
+        (("convert", "data.h5", "home", "--to", "minari"), "holds something else"),
+    ],
+)
+def test_odd_values(arguments, message, tmp_path):
+    corpus.own(tmp_path / "data.h5")
+    run_folders.write_decomposition(tmp_path / "grd")
+    (tmp_path / "home" / "docs").mkdir(parents=True)
+    (tmp_path / "home" / "docs" / "thesis.tex").write_text("precious")
+    (tmp_path / "home" / "main_data.hdf5").write_text("")
+    check(run(tmp_path, *arguments), message)
+    assert (tmp_path / "home" / "docs" / "thesis.tex").read_text() == "precious"
+
+
+def test_extras_with_names_of_the_layout(tmp_path):
+    corpus.flat(tmp_path / "data.h5", terminations=np.zeros(60))
+    done = run(tmp_path, "convert", "data.h5", "out.h5", "--to", "own")
+    check(done, "out.h5: cannot be written in the layout own")
+    assert not (tmp_path / "out.h5").exists()
+
+
+def test_more_columns_than_steps(tmp_path):
+    last = np.arange(5) == 4
+    records = [
+        Record(
+            {"": np.random.default_rng(seed).normal(size=(6, 1000)).astype(np.float32)},
+            {"": np.zeros((5, 1), np.float32)},
+            last * 1.0,
+            np.zeros(5, np.bool_),
+            last,
+        )
+        for seed in range(3)
+    ]
+    header = Header((Leaf("", (1000,), "float32"),), (Leaf("", (1,), "float32"),))
+    write_dataset(tmp_path / "wide.h5", header, records)
+    done = run(tmp_path, "decompose", "wide.h5")
+    err = done.stderr.decode()
+    assert done.returncode == 2, err
+    assert "1,001 columns in 15 steps" in err

@@ -66,7 +66,7 @@ class CollectSettings:
         _check_integer("seed", self.seed, 0)
         _check_integer("workers", self.workers, 1)
         if self.delay != "end":
-            _check_integer("delay", self.delay, 1, hint='"end" or ')
+            _check_integer("delay", self.delay, 1, 2**40, hint='"end" or ')
         if self.max_episode_steps is not None:
             _check_integer("max_episode_steps", self.max_episode_steps, 1, LARGEST_STEP_LIMIT)
         if self.policy not in POLICIES and not Path(self.policy).is_dir():

@@ -38,6 +38,7 @@ from grd_offline.formats.probe import probe_file
 from grd_offline.formats.record import Array, Header, LazyLeaves, Leaf, Record, Recording
 from grd_offline.formats.relabelled import find_relabelled
 from grd_offline.formats.robomimic import is_robomimic, read_robomimic
+from grd_offline.plain_files import MISFITS, folder_errors
 
 __all__ = [
     "WRITABLE",
@@ -79,11 +80,16 @@ def open_recording(
         budget = Budget(size, max_bytes)
         root = SafeGroup(handle.id, Source(budget, lambda: probe_file(file, budget)))
         recording = _recognise(root, file, max_episode_steps)
+        budget.check_episodes(len(recording))
         _check_columns(recording, budget)
         _names(recording.header)
     except DataError as error:
         handle.close()
         raise error.at(file=path) from None
+    except MISFITS as error:
+        handle.close()
+        reason = f"does not fit together: {type(error).__name__}: {error}"
+        raise DataError(reason, file=path) from error
     except BaseException:
         handle.close()
         raise
@@ -212,16 +218,18 @@ def write_dataset(
 
     The flat layout of D4RL needs the `lengths` of all episodes beforehand.
     """
-    if layout == "own":
-        write_own(path, header, records)
-        return []
-    if layout == "minari":
-        return write_minari(path, header, records)
-    if layout == "d4rl":
-        if lengths is None:
-            raise ValueError("the d4rl layout needs the lengths of the episodes")
+    if layout not in WRITABLE:
+        raise ValueError(f"layout: expected one of {', '.join(WRITABLE)}, got {layout!r}")
+    if layout == "d4rl" and lengths is None:
+        raise ValueError("the d4rl layout needs the lengths of the episodes")
+    with folder_errors(Path(path), f"cannot be written in the layout {layout}"):
+        if layout == "own":
+            write_own(path, header, records)
+            return []
+        if layout == "minari":
+            return write_minari(path, header, records)
+        assert lengths is not None
         return write_d4rl(path, header, records, lengths)
-    raise ValueError(f"layout: expected one of {', '.join(WRITABLE)}, got {layout!r}")
 
 
 def _find_file(path: str | os.PathLike[str]) -> Path:
@@ -318,6 +326,10 @@ def _delivered(record: Record, delay: int | str) -> BoolArray:
 def locate(path: str | os.PathLike[str], index: int) -> Iterator[None]:
     """Errors raised inside say in which file and episode they arose."""
     try:
-        yield
+        with np.errstate(over="ignore", invalid="ignore"):
+            yield
     except DataError as error:
         raise error.at(file=path, episode=index) from None
+    except MISFITS as error:
+        reason = f"does not fit together: {type(error).__name__}: {error}"
+        raise DataError(reason, file=path, episode=index) from error

@@ -16,6 +16,7 @@ FREE_COUNT = 10_000
 BYTES_PER_LINK = 64
 BYTES_PER_CHUNK = 64
 """Each link and each chunk of an honest file takes more than this, with what it leads to."""
+BYTES_PER_EPISODE = 16
 ATTRIBUTES_PER_OBJECT = 1_000
 
 
@@ -66,6 +67,14 @@ class Budget:
             raise DataError(
                 f"is stored in {chunks:,} chunks, more than a file of "
                 f"{show_bytes(self.file_bytes)} needs{_HINT}"
+            )
+
+    def check_episodes(self, count: int) -> None:
+        """Refuse episodes that take no room in the file: each is work."""
+        if count > FREE_COUNT + max(self.file_bytes, self.max_bytes or 0) // BYTES_PER_EPISODE:
+            raise DataError(
+                f"{count:,} episodes, more than is plausible for a file of "
+                f"{show_bytes(self.file_bytes)}{_HINT}"
             )
 
     def check_flat(self, count: int) -> None:

@@ -6,6 +6,7 @@ Also read: d3rlpy's first layout, which has `episode_terminals` in the place of 
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -16,9 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.episodes import as_flags
-from grd_offline.errors import DataError
+from grd_offline.errors import DataError, clean_text
 from grd_offline.formats.groups import vector_length
-from grd_offline.formats.guard import SafeDataset, SafeGroup, UnsupportedType, one_line
+from grd_offline.formats.guard import (
+    ATTRIBUTE_BYTES,
+    SafeDataset,
+    SafeGroup,
+    UnsupportedType,
+    one_line,
+)
 from grd_offline.formats.hdf5 import (
     create_dataset,
     create_hdf5,
@@ -77,6 +84,10 @@ def read_d4rl(root: SafeGroup, max_episode_steps: int | None = None) -> Recordin
         for leaf in leaves:
             check_leaf(leaf, field)
         _check_width(columns[field], leaves, field)
+    if "next_observations" in columns:
+        expected, found = columns["observations"].shape, columns["next_observations"].shape
+        if expected != found:
+            raise DataError(f"expected shape {expected}, got {found}", field="next_observations")
     terminations, truncations = _ends(root, names, steps, max_episode_steps)
     stops = np.flatnonzero(terminations | truncations) + 1
     unfinished = len(stops) == 0 or stops[-1] < steps
@@ -357,12 +368,29 @@ def _visit(
             _visit(found, member, f"{path}/{member}", keep, depth + 1)
 
 
+def _are_plain(attributes: Any) -> bool:
+    """Whether these are names with numbers and texts that HDF5 can hold as attributes."""
+    return isinstance(attributes, dict) and all(
+        0 < len(name) <= 200
+        and clean_text(name) == name
+        and (
+            (isinstance(value, str) and clean_text(value) == value)
+            or (isinstance(value, int) and abs(value) < 2**63)
+            or (isinstance(value, float) and math.isfinite(value))
+        )
+        for name, value in attributes.items()
+    )
+
+
 def _read_attributes(root: SafeGroup, names: set[str], episodes: int) -> list[dict[str, Any]]:
     if _ATTRIBUTES not in names:
         return []
     try:
-        attributes = json.loads(root.dataset(_ATTRIBUTES).read().astype(np.uint8).tobytes())
-        if len(attributes) != episodes or not all(isinstance(a, dict) for a in attributes):
+        dataset = root.dataset(_ATTRIBUTES)
+        if dataset.nbytes > ATTRIBUTE_BYTES:
+            raise ValueError("size")
+        attributes = json.loads(dataset.read().astype(np.uint8).tobytes())
+        if len(attributes) != episodes or not all(map(_are_plain, attributes)):
             raise ValueError("count")
     except (ValueError, TypeError, RecursionError) as error:
         raise DataError("is damaged", field=_ATTRIBUTES) from error

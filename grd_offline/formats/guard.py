@@ -27,7 +27,7 @@ from grd_offline.formats.budget import ATTRIBUTES_PER_OBJECT, Budget, show_bytes
 from grd_offline.formats.unpack import Unpacker
 
 CHUNK_BYTES = 64 * 2**20
-ATTRIBUTE_BYTES = 16 * 2**20
+ATTRIBUTE_BYTES = 2 * 2**20
 
 _H5PY_ERRORS = (
     OSError,
@@ -290,7 +290,7 @@ def _check_storage(
     if h5z.FILTER_DEFLATE in filters:
         source.deflated.add(address)
     elif filters and stored:
-        _check_chunks(identifier, plan, filters, size, stored if chunks == 1 else None)
+        _check_chunks(identifier, plan, filters, size, chunks)
         if h5z.FILTER_LZF in filters:
             source.compressed.add(address)
             source.ensure_probed()
@@ -301,26 +301,24 @@ def _check_chunks(
     plan: h5p.PropDCID,
     filters: list[int],
     size: int,
-    stored: int | None,
+    chunks: int,
 ) -> None:
-    """Refuse chunks that hold less than HDF5 takes from them: it reads on behind their end.
-
-    `stored` is the size of the one chunk there is; None where each has to be asked for.
-    """
+    """Refuse chunks that hold less than HDF5 takes from them: it reads on behind their end."""
     packer = filters.index(h5z.FILTER_LZF) if h5z.FILTER_LZF in filters else None
     if packer is not None and plan.get_filter(packer)[2][2:3] != (size,):
         raise DataError("is compressed for chunks of another size")
-    if stored is not None and packer is None:
-        smallest = stored
+    smallest = size
+
+    def look(found: Any) -> None:
+        nonlocal smallest
+        is_plain = packer is None or found.filter_mask >> packer & 1
+        if is_plain and found.byte_offset is not None:
+            smallest = min(smallest, found.size)
+
+    if chunks == 1:
+        look(identifier.get_chunk_info_by_coord((0,) * identifier.rank))
     else:
-        sizes = [size]
-
-        def look(found: Any) -> None:
-            if packer is None or found.filter_mask >> packer & 1:
-                sizes.append(found.size)
-
         identifier.chunk_iter(look)
-        smallest = min(sizes)
     if smallest < size:
         raise DataError(f"holds a chunk of {smallest} bytes, expected {size}")
 

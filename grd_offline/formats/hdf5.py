@@ -16,7 +16,7 @@ import numpy as np
 from h5py import h5d, h5g, h5o, h5p, h5s, h5t
 
 from grd_offline.errors import DataError, clean_text
-from grd_offline.formats.leaves import plain_dtype
+from grd_offline.formats.leaves import check_path, check_start, plain_dtype
 from grd_offline.formats.record import Array, Header, Leaf
 from grd_offline.storage import OutputFile
 
@@ -173,11 +173,11 @@ def _leaves(text: str) -> tuple[Leaf, ...]:
         categories = entry["categories"]
         leaves.append(
             Leaf(
-                path=str(entry["path"]),
+                path=check_path(clean_text(str(entry["path"]))),
                 shape=tuple(_count(n) for n in entry["shape"]),
                 dtype=plain_dtype(entry["dtype"]),
                 categories=None if categories is None else tuple(_count(n) for n in categories),
-                starts=tuple(int(n) for n in entry["starts"]),
+                starts=tuple(check_start(n) for n in entry["starts"]),
             )
         )
     if not leaves or len({leaf.path for leaf in leaves}) < len(leaves):

@@ -15,6 +15,9 @@ from grd_offline.episodes import LARGEST, FloatArray, check_finite
 from grd_offline.errors import DataError
 from grd_offline.formats.record import Array, Leaf, Leaves
 
+DEPTH = 8
+"""Of groups within one another."""
+MOST_START = 2**53
 MAX_CHOICES = 1000
 """Whole numbers up to here are taken for discrete choices, where the file does not say."""
 
@@ -157,15 +160,36 @@ def _leaves_from_space(space: Mapping[str, Any], path: str) -> tuple[Leaf, ...]:
         dtype = plain_dtype(space["dtype"])
         return (Leaf(path, tuple(int(n) for n in space["shape"]), dtype),)
     if kind == "Discrete":
-        return (Leaf(path, (), "int64", (int(space["n"]),), (int(space["start"]),)),)
+        return (Leaf(path, (), "int64", (_count(space["n"]),), (check_start(space["start"]),)),)
     if kind == "MultiDiscrete":
-        counts = tuple(int(n) for n in space["nvec"])
-        starts = tuple(int(n) for n in space["start"])
+        counts = tuple(_count(n) for n in space["nvec"])
+        starts = tuple(check_start(n) for n in space["start"])
         return (Leaf(path, (len(counts),), "int64", counts, starts),)
     if kind == "MultiBinary":
         shape = space["n"] if isinstance(space["n"], list) else [space["n"]]
         return (Leaf(path, tuple(int(n) for n in shape), "int8"),)
     raise ValueError(kind)
+
+
+def _count(number: Any) -> int:
+    if not 0 < int(number) < 2**20:
+        raise ValueError(f"{number} choices")
+    return int(number)
+
+
+def check_start(number: Any) -> int:
+    """The smallest choice, where it is a number that float64 holds exactly."""
+    if abs(int(number)) > MOST_START:
+        raise ValueError(f"choices from {number}")
+    return int(number)
+
+
+def check_path(path: str) -> str:
+    """The path of a leaf: names that are not empty, and few of them."""
+    parts = path.split("/") if path else []
+    if len(parts) > DEPTH or not all(parts) or {".", ".."} & set(parts) or "\0" in path:
+        raise ValueError(f"path {path!r:.40}")
+    return path
 
 
 def space_from_leaves(leaves: Sequence[Leaf]) -> dict[str, Any]:

@@ -29,12 +29,13 @@ from grd_offline.formats.guard import SafeGroup
 from grd_offline.formats.hdf5 import create_hdf5, header_as_texts, header_from_texts, verify_hdf5
 from grd_offline.formats.leaves import check_leaf, leaves_from_space, space_from_leaves
 from grd_offline.formats.record import Header, Leaf, Leaves, Record, Recording
+from grd_offline.plain_files import read_json
 from grd_offline.storage import create_file, replace_folder
 
 NAME = "minari"
 DATA_FILE = "main_data.hdf5"
 _METADATA_FILE = "metadata.json"
-_METADATA_BYTES = 64 * 2**20
+_METADATA_BYTES = 4 * 2**20
 _OWN_KEY = "grd_offline"
 _REPEATED = "repeated_final_observations"
 _WRITTEN = (
@@ -122,9 +123,7 @@ def write_minari(
     def verify(folder: Path) -> None:
         verify_hdf5(folder / "data" / DATA_FILE)
 
-    with replace_folder(
-        path, is_replaceable=lambda folder: find_data_file(folder) is not None, verify=verify
-    ) as folder:
+    with replace_folder(path, is_replaceable=_is_dataset, verify=verify) as folder:
         data = folder / "data"
         data.mkdir()
         with create_file(data / DATA_FILE) as output, create_hdf5(output) as file:
@@ -144,15 +143,21 @@ def write_minari(
     return warnings
 
 
+def _is_dataset(folder: Path) -> bool:
+    """Whether a folder is a dataset of Minari's and holds nothing else."""
+    inner = folder / "data" if (folder / "data").is_dir() else folder
+    names = {entry.name for entry in inner.iterdir()}
+    is_alone = inner == folder or {entry.name for entry in folder.iterdir()} == {"data"}
+    return is_alone and DATA_FILE in names and names <= {DATA_FILE, _METADATA_FILE}
+
+
 def _load_metadata(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
     try:
-        if path.stat().st_size > _METADATA_BYTES:
-            raise DataError("too large", field=_METADATA_FILE)
-        metadata = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError("is not JSON", field=_METADATA_FILE) from error
+        metadata = read_json(path, _METADATA_BYTES, finite=False)
+    except FileNotFoundError:
+        return {}
+    except DataError as error:
+        raise DataError(error.reason, field=_METADATA_FILE) from error
     if not isinstance(metadata, dict):
         raise DataError("is not a JSON object", field=_METADATA_FILE)
     own = metadata.get(_OWN_KEY, {})

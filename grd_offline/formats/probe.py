@@ -76,9 +76,9 @@ def _limit(budget: Budget) -> None:
     trusted = budget.max_bytes or 0
     pages = int(Path("/proc/self/statm").read_text().split()[0]) if Path("/proc").is_dir() else 0
     if pages:
-        limit = pages * resource.getpagesize() + max(MEMORY_BYTES, trusted)
+        limit = min(pages * resource.getpagesize() + max(MEMORY_BYTES, trusted), 2**62)
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    megabytes = max(budget.file_bytes, trusted) / 2**20
+    megabytes = min(max(budget.file_bytes, trusted) / 2**20, 1e6)
     used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
     seconds = int(used + SECONDS + SECONDS_PER_MB * megabytes) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))

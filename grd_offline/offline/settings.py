@@ -10,6 +10,7 @@ from typing import Any
 from grd_offline.errors import DataError
 
 ALGORITHMS = ("iql", "td3bc")
+MOST_SEEDS = 1000
 MOST_BATCH = 65_536
 SEEDS_END = 2**60
 """Above every seed: networks are seeded with four times as much."""
@@ -95,6 +96,8 @@ class OfflineSettings:
         for name in ("seeds", "updates", "batch", "eval_every", "eval_episodes"):
             _check_whole(name, getattr(self, name), 1)
         _check_whole("seed", self.seed, 0)
+        if self.seeds > MOST_SEEDS:
+            raise DataError(f"expected at most {MOST_SEEDS:,}, got {self.seeds:,}", field="seeds")
         if self.seed + self.seeds > SEEDS_END:
             raise DataError("expected seeds below 2^60", field="seed")
         if self.batch > MOST_BATCH:
