@@ -34,6 +34,7 @@ def run_fuzz(kind, folder, part):
 
 def write_outside(folder):
     (folder / "outside").mkdir()
+    (folder / "templates").mkdir()
     (folder / "outside" / "thesis.tex").write_text("precious")
     return folder / "templates"
 

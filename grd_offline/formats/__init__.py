@@ -79,30 +79,27 @@ def open_recording(
     try:
         budget = Budget(size, max_bytes)
         root = SafeGroup(handle.id, Source(budget, lambda: probe_file(file, budget)))
-        recording = _recognise(root, file, max_episode_steps)
-        budget.check_episodes(len(recording))
-        _check_columns(recording, budget)
-        _names(recording.header)
+        with _fitting():
+            recording = _recognise(root, file, max_episode_steps)
+            budget.check_episodes(len(recording))
+            _check_columns(recording, budget)
+            _names(recording.header)
     except DataError as error:
         handle.close()
         raise error.at(file=path) from None
-    except MISFITS as error:
-        handle.close()
-        reason = f"does not fit together: {type(error).__name__}: {error}"
-        raise DataError(reason, file=path) from error
     except BaseException:
         handle.close()
         raise
 
     def load(index: int) -> Record:
-        with locate(path, index):
+        with locate(path, index), _fitting():
             record = recording.load(index)
         if isinstance(record.extras, LazyLeaves):
             record.extras.located = lambda: locate(path, index)
         return record
 
     def load_rewards(index: int) -> Array:
-        with locate(path, index):
+        with locate(path, index), _fitting():
             return recording.load_rewards(index)
 
     return replace(recording, load=load, load_rewards=load_rewards, close=handle.close)
@@ -150,15 +147,16 @@ def as_episodes(
 
 def as_episode(record: Record, header: Header, delay: int | str) -> Episode:
     """The float32 view of one record."""
-    check_rewards(record.rewards)
-    return Episode(
-        observations=flatten(header.observation_leaves, record.observations, "observations"),
-        actions=flatten(header.action_leaves, record.actions, "actions"),
-        rewards=record.rewards,
-        terminations=record.terminations,
-        truncations=record.truncations,
-        delivered=_delivered(record, delay),
-    )
+    with _fitting():
+        check_rewards(record.rewards)
+        return Episode(
+            observations=flatten(header.observation_leaves, record.observations, "observations"),
+            actions=flatten(header.action_leaves, record.actions, "actions"),
+            rewards=record.rewards,
+            terminations=record.terminations,
+            truncations=record.truncations,
+            delivered=_delivered(record, delay),
+        )
 
 
 def find_delay(recording: Recording) -> int | str:
@@ -326,10 +324,18 @@ def _delivered(record: Record, delay: int | str) -> BoolArray:
 def locate(path: str | os.PathLike[str], index: int) -> Iterator[None]:
     """Errors raised inside say in which file and episode they arose."""
     try:
-        with np.errstate(over="ignore", invalid="ignore"):
-            yield
+        yield
     except DataError as error:
         raise error.at(file=path, episode=index) from None
+
+
+@contextmanager
+def _fitting() -> Iterator[None]:
+    """Arrays of a file that do not fit what is made of them, in one line."""
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            yield
+    except DataError:
+        raise
     except MISFITS as error:
-        reason = f"does not fit together: {type(error).__name__}: {error}"
-        raise DataError(reason, file=path, episode=index) from error
+        raise DataError(f"does not fit together: {type(error).__name__}: {error}") from error
