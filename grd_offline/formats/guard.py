@@ -290,7 +290,8 @@ def _check_storage(
     if h5z.FILTER_DEFLATE in filters:
         source.deflated.add(address)
     elif filters and stored:
-        _check_chunks(identifier, plan, filters, size, chunks)
+        only = (0,) * len(shape) if chunks == 1 else None
+        _check_chunks(identifier, plan, filters, size, only)
         if h5z.FILTER_LZF in filters:
             source.compressed.add(address)
             source.ensure_probed()
@@ -301,9 +302,12 @@ def _check_chunks(
     plan: h5p.PropDCID,
     filters: list[int],
     size: int,
-    chunks: int,
+    only: tuple[int, ...] | None,
 ) -> None:
-    """Refuse chunks that hold less than HDF5 takes from them: it reads on behind their end."""
+    """Refuse chunks that hold less than HDF5 takes from them: it reads on behind their end.
+
+    `only` is the place of the one chunk that is read; None where there are several.
+    """
     packer = filters.index(h5z.FILTER_LZF) if h5z.FILTER_LZF in filters else None
     if packer is not None and plan.get_filter(packer)[2][2:3] != (size,):
         raise DataError("is compressed for chunks of another size")
@@ -315,8 +319,8 @@ def _check_chunks(
         if is_plain and found.byte_offset is not None:
             smallest = min(smallest, found.size)
 
-    if chunks == 1:
-        look(identifier.get_chunk_info_by_coord((0,) * identifier.rank))
+    if only is not None:
+        look(identifier.get_chunk_info_by_coord(only))
     else:
         identifier.chunk_iter(look)
     if smallest < size:
