@@ -1,9 +1,9 @@
 """How many threads numpy uses.
 
-The matrices here are small. Threads that share one save little on an idle computer (15 % of a
-decomposition), and wait for each other on a busy one: beside one other process on two cores a
-decomposition took five times as long. So numpy works in one thread, whatever the environment
-variables say. Networks are torch's matter: its threads are left alone.
+The matrices here are small. Threads that share one save about 10 % of a decomposition on an idle
+computer, and wait for each other on a busy one (`benchmarks/busy.py`). So numpy works in one
+thread, whatever the environment variables say. Networks are torch's matter: its threads are left
+alone.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def _payload(page):
 
 
 def fuzz_models(folder, number, chance):
-    """A reward model, dynamics model or policy in which something was changed, loaded and used."""
+    """A reward model or policy in which something was changed, loaded and used."""
     import numpy as np
     import reward_models
 
