@@ -24,10 +24,10 @@ from pathlib import Path
 import numpy as np
 
 from grd_offline.decompose import Decomposer, make_decomposer
-from grd_offline.effects import EffectModel
 from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.evaluate import NORMAL_90, affine_error, compare_masks, pearson, r_squared
 from grd_offline.graph import compact_closure
+from grd_offline.rewards.effects import EffectModel
 from grd_offline.synthetic import FactoredWorld, WorldSettings
 
 WORLDS = {
@@ -155,7 +155,7 @@ def judge_file(case: dict) -> dict:
 
 
 def judge_dynamics(training: EpisodeSet, world: FactoredWorld, to_reward) -> dict:
-    from grd_offline.decompose.dynamics import fit_dynamics
+    from grd_offline.dynamics.search import fit_dynamics
 
     start = time.perf_counter()
     found = fit_dynamics(training, rng=np.random.default_rng(0))

@@ -308,8 +308,8 @@ def catch_signals(*, impatient: bool = False) -> Iterator[Stop]:
     The second raises KeyboardInterrupt. With `impatient` so does the first, where nobody has asked
     for the flag some seconds later: an environment in this very process may hang.
     """
-    from grd_offline.collect.watch import STOP_SECONDS
     from grd_offline.collect.workers import Stuck
+    from grd_offline.fleet.watch import STOP_SECONDS
 
     stop = Stop()
 

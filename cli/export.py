@@ -38,9 +38,9 @@ def export(folder: Path, layout: str, out: Path | None) -> None:
     is run before it is kept: it has to give the model's numbers on steps within the range of its
     data.
     """
-    from grd_offline.export import FORMATS, export_model
-    from grd_offline.reward_model import FOLDER, RewardModel
-    from grd_offline.storage import check_file
+    from grd_offline.files.storage import check_file
+    from grd_offline.rewards.export import FORMATS, export_model
+    from grd_offline.rewards.model import FOLDER, RewardModel
 
     from .naming import name_path
 

@@ -12,7 +12,7 @@ from .options import reading_options
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from grd_offline.summary import Summary
+    from grd_offline.formats.summary import Summary
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _ROWS = 40
@@ -38,7 +38,7 @@ def inspect(file: str, as_json: bool, max_episode_steps: int | None, max_size: i
     Minari folder, or minari:ID for a dataset that Minari keeps on this computer.
     """
     from grd_offline.formats import open_recording
-    from grd_offline.summary import summarise
+    from grd_offline.formats.summary import summarise
 
     from .progress import show_progress
 

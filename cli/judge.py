@@ -212,8 +212,8 @@ def _write(
     verdicts: list[Verdict],
     about: dict[str, Any],
 ) -> None:
-    from grd_offline.run_records import write_json
-    from grd_offline.storage import replace_file
+    from grd_offline.files.runs import write_json
+    from grd_offline.files.storage import replace_file
     from grd_offline.versions import find_versions
 
     rows = [verdict.to_json() for verdict in verdicts]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from grd_offline.run_records import RunRecord
+    from grd_offline.files.runs import RunRecord
 
 _FORMATS = ("png", "svg", "pdf")
 
@@ -55,9 +55,9 @@ def plot(runs: tuple[Path, ...], out: Path | None, form: str | None, metric: str
     """
     form = form or _find_format(out)
 
-    from grd_offline.plain_files import folder_errors
+    from grd_offline.files.plain import folder_errors
+    from grd_offline.files.runs import read_run
     from grd_offline.report.viewer import is_decomposition
-    from grd_offline.run_records import read_run
 
     decomposed = [run for run in runs if is_decomposition(run)]
     if out is not None and decomposed:
@@ -70,8 +70,13 @@ def plot(runs: tuple[Path, ...], out: Path | None, form: str | None, metric: str
 def _draw(
     decomposed: list[Path], records: list[RunRecord], out: Path | None, form: str, metric: str
 ) -> None:
-    from grd_offline.figures import draw_comparison, draw_decomposition, draw_run, save_figure
-    from grd_offline.storage import make_folder
+    from grd_offline.files.storage import make_folder
+    from grd_offline.report.figures import (
+        draw_comparison,
+        draw_decomposition,
+        draw_run,
+        save_figure,
+    )
 
     if out is not None:
         figures = {out: draw_comparison(records, metric)}

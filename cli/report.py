@@ -79,7 +79,7 @@ def _make_page(folders: Sequence[Path], filmed: str | None = None) -> str:
 
 
 def _write_page(path: Path, page: str) -> None:
-    from grd_offline.storage import replace_file
+    from grd_offline.files.storage import replace_file
 
     with replace_file(path) as output:
         output.write(page.encode())

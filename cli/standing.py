@@ -87,7 +87,7 @@ class Standing:
 
     def _read_curves(self) -> None:
         """What was evaluated before a resumed run was stopped."""
-        from grd_offline.run_records import read_rows
+        from grd_offline.files.runs import read_rows
 
         rows = read_rows(self.files.path / "evaluations.csv")
         for group in self.groups:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from grd_offline.registration import register_environments
 
 if TYPE_CHECKING:
-    from grd_offline.decomposition import DecomposeSettings, decompose_file
-    from grd_offline.dynamics_model import DynamicsModel
+    from grd_offline.decompose.pipeline import DecomposeSettings, decompose_file
+    from grd_offline.dynamics import DynamicsModel
     from grd_offline.episodes import Episode, EpisodeSet
     from grd_offline.errors import DataError, StorageError
     from grd_offline.formats import open_recording, read, read_truth, write_dataset
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         VectorLearnedReward,
         to_d4rl,
     )
-    from grd_offline.reward_model import RewardModel
+    from grd_offline.rewards.model import RewardModel
 
 __all__ = [
     "CompactObservation",
@@ -47,15 +47,15 @@ __version__ = "0.1.0"
 _HOMES = {
     "CompactObservation": "interop",
     "DataError": "errors",
-    "DecomposeSettings": "decomposition",
-    "DynamicsModel": "dynamics_model",
+    "DecomposeSettings": "decompose.pipeline",
+    "DynamicsModel": "dynamics",
     "Episode": "episodes",
     "EpisodeSet": "episodes",
     "LearnedReward": "interop",
-    "RewardModel": "reward_model",
+    "RewardModel": "rewards.model",
     "StorageError": "errors",
     "VectorLearnedReward": "interop",
-    "decompose_file": "decomposition",
+    "decompose_file": "decompose.pipeline",
     "open_recording": "formats",
     "read": "formats",
     "read_truth": "formats",

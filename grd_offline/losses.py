@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from grd_offline.nn import Masks, Mixture
+from grd_offline.members.nn import Masks, Mixture
 
 if TYPE_CHECKING:
     # Only for reading and for the test run, which checks them: no dependency in use.

@@ -15,9 +15,10 @@ import jaxtyping
 import torch
 
 from grd_offline import losses
-from grd_offline import nn as networks
+from grd_offline.agents import losses as policy_losses
+from grd_offline.members import draws
+from grd_offline.members import nn as networks
 from grd_offline.offline import losses as offline_losses
-from grd_offline.online import draws, policy_losses
 
 
 def check_shapes(module: ModuleType) -> None:

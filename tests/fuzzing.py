@@ -23,7 +23,7 @@ def fuzz_files(folder, number, chance):
     """An HDF5 file with some bytes changed, read to the end."""
     from grd_offline import DataError
     from grd_offline.formats import open_recording
-    from grd_offline.summary import summarise
+    from grd_offline.formats.summary import summarise
 
     sources = sorted(folder.glob("*.source"))
     content = bytearray(chance.choice(sources).read_bytes())
@@ -103,7 +103,7 @@ def fuzz_models(folder, number, chance):
     import reward_models
 
     from grd_offline import DataError, RewardModel
-    from grd_offline.actors import load_actor
+    from grd_offline.agents.actors import load_actor
 
     templates = folder / "templates"
     name = chance.choice(sorted(os.listdir(templates)))

@@ -5,9 +5,9 @@ import json
 
 import numpy as np
 
+from grd_offline.files.runs import OFFLINE, VERSION
 from grd_offline.offline.settings import OfflineSettings
 from grd_offline.online.run_folder import EVALUATION_COLUMNS
-from grd_offline.run_records import OFFLINE, VERSION
 
 SCORES = {
     "true": (290.0, 310.0),

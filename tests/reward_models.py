@@ -4,10 +4,11 @@ import numpy as np
 import torch
 
 from grd_offline import RewardModel
-from grd_offline.decompose.functions import ConstantFunction, NetworkFunction, NetworkReward
-from grd_offline.decompose.quadratic import QuadraticFunction
-from grd_offline.effects import EffectModel
-from grd_offline.nn import PairRewardNet, RewardNet
+from grd_offline.members.nn import PairRewardNet, RewardNet
+from grd_offline.rewards.constant import ConstantFunction
+from grd_offline.rewards.effects import EffectModel
+from grd_offline.rewards.network import NetworkFunction, NetworkReward
+from grd_offline.rewards.quadratic import QuadraticFunction
 
 STATES, ACTIONS = 5, 2
 STATE_NAMES = tuple(f"s{i}" for i in range(STATES))

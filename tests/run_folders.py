@@ -8,9 +8,9 @@ import judgements
 import numpy as np
 import reward_models
 
+from grd_offline.files.runs import FORMAT, VERSION
 from grd_offline.online.run_folder import EVALUATION_COLUMNS
 from grd_offline.online.settings import OnlineSettings
-from grd_offline.run_records import FORMAT, VERSION
 
 
 def write_online_run(folder, *, groups=("ircr", "grd-closed-form", "oracle"), states=3):

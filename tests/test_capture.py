@@ -17,7 +17,7 @@ from grd_offline.online.learner import _find_tensors
 MANY_SIZES = """
 import torch
 from torch._dynamo.utils import counters
-from grd_offline.online.capture import compiling_every_size
+from grd_offline.members.capture import compiling_every_size
 
 double = torch.compile(lambda x: 2 * x, dynamic=False, backend="eager")
 with compiling_every_size():

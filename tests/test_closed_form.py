@@ -7,18 +7,18 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from grd_offline.decompose.closed_form import (
-    ClosedFormFit,
-    ClosedFormSettings,
-    fit_closed_form,
-)
-from grd_offline.decompose.closed_form_average import average_models, compress
-from grd_offline.decompose.closed_form_evidence import (
+from grd_offline.decompose.closed_form.average import average_models, compress
+from grd_offline.decompose.closed_form.evidence import (
     EvidenceProblem,
     measure_gains,
     measure_losses,
 )
-from grd_offline.decompose.closed_form_inputs import (
+from grd_offline.decompose.closed_form.fit import (
+    ClosedFormFit,
+    ClosedFormSettings,
+    fit_closed_form,
+)
+from grd_offline.decompose.closed_form.inputs import (
     Equations,
     build_basis,
     smooth_kernel,
@@ -143,7 +143,7 @@ def test_features_reproduce_the_kernel() -> None:
 def test_sums_per_segment_and_the_constant() -> None:
     rng = np.random.default_rng(3)
     episodes = draw_episodes(rng, lambda s, a: s[:, 0], episodes=5, every=4)
-    from grd_offline.decompose.closed_form_inputs import iterate_segments
+    from grd_offline.decompose.closed_form.inputs import iterate_segments
 
     segments = list(iterate_segments(episodes, False, 0.9))
     basis = build_basis(np.concatenate([segment.inputs for segment in segments]), 3, smooth_kernel)

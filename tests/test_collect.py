@@ -15,10 +15,10 @@ import pytest
 import samples
 
 from grd_offline import DataError, write_dataset
+from grd_offline.agents.exploration import draw_box_actions, draw_discrete_actions
 from grd_offline.collect import CollectSettings, collect, deliver
 from grd_offline.environments import FactoredEnv
 from grd_offline.formats import Header, Record, open_recording, read
-from grd_offline.policies import draw_box_actions, draw_discrete_actions
 
 ODD_ENVIRONMENTS = '''
 import os
@@ -400,7 +400,7 @@ def test_exploration_differs_between_episodes() -> None:
 
 
 def test_drifting_noise_is_the_recursion() -> None:
-    from grd_offline.policies import _accumulate
+    from grd_offline.agents.exploration import _accumulate
 
     shocks = np.random.default_rng(0).standard_normal((77, 2))
     expected = shocks.copy()

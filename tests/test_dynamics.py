@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from grd_offline.decompose.dynamics import DynamicsSettings, fit_dynamics
+from grd_offline.dynamics.search import DynamicsSettings, fit_dynamics
 from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.synthetic import FactoredWorld, WorldSettings
 

@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from grd_offline import StorageError
-from grd_offline.dynamics_model import (
+from grd_offline.dynamics import (
     DynamicsModel,
     DynamicsModelSettings,
     compare_masks,

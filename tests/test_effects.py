@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from grd_offline.effects import EffectModel
+from grd_offline.rewards.effects import EffectModel
 
 
 def make_model(rng: np.random.Generator, next_state: bool = False) -> EffectModel:

@@ -16,7 +16,7 @@ from reward_models import make_model, make_steps
 
 from grd_offline import DataError
 from grd_offline.cli import cli
-from grd_offline.export import draw_steps, export_model
+from grd_offline.rewards.export import draw_steps, export_model
 
 kinds = pytest.mark.parametrize("kind", reward_models.FUNCTIONS)
 NAMES = ("observations", "actions", "next_observations")
@@ -25,7 +25,7 @@ NAMES = ("observations", "actions", "next_observations")
 def test_exported_files_give_the_models_numbers(tmp_path):
     """Every kind in both formats, written in a process without the tests' checks of shapes."""
     code = (
-        "import sys, reward_models as made\nfrom grd_offline.export import export_model\n"
+        "import sys, reward_models as made\nfrom grd_offline.rewards.export import export_model\n"
         "for kind in made.FUNCTIONS:\n"
         "    for to in ('onnx', 'torch-export'):\n"
         "        done = export_model(made.make_model(kind), f'{sys.argv[1]}/{kind}.{to}', to)\n"
@@ -90,7 +90,7 @@ def test_checks_are_made_within_the_range_of_the_data(kind):
 
 
 def test_a_file_that_differs_is_not_written(tmp_path, monkeypatch):
-    monkeypatch.setattr("grd_offline.export.TOLERANCE", 0.0)
+    monkeypatch.setattr("grd_offline.rewards.export.TOLERANCE", 0.0)
     (tmp_path / "reward.pt2").write_text("as before")
     with pytest.raises(DataError, match=r"differs from the model by .*: not written"):
         export_model(make_model("effects"), tmp_path / "reward.pt2", "torch-export")

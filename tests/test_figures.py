@@ -12,16 +12,7 @@ from matplotlib.text import Text
 
 from grd_offline.cli import main
 from grd_offline.errors import DataError
-from grd_offline.figures import (
-    GREYS,
-    draw_comparison,
-    draw_decomposition,
-    draw_run,
-    save_figure,
-)
-from grd_offline.online.run_folder import EVALUATION_COLUMNS
-from grd_offline.online.settings import OnlineSettings
-from grd_offline.run_records import (
+from grd_offline.files.runs import (
     FORMAT,
     VERSION,
     make_curves,
@@ -29,6 +20,15 @@ from grd_offline.run_records import (
     read_masks,
     read_run,
     scales_differ,
+)
+from grd_offline.online.run_folder import EVALUATION_COLUMNS
+from grd_offline.online.settings import OnlineSettings
+from grd_offline.report.figures import (
+    GREYS,
+    draw_comparison,
+    draw_decomposition,
+    draw_run,
+    save_figure,
 )
 
 STARTS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}

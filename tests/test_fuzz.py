@@ -11,7 +11,7 @@ import reward_models
 import run_folders
 import samples
 
-from grd_offline.actors import Actor, ActorSpec, count_weights, save_actor
+from grd_offline.agents.actors import Actor, ActorSpec, count_weights, save_actor
 
 PARTS, CASES = 4, 2000
 

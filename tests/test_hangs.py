@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from grd_offline import read
-from grd_offline.collect import CollectSettings, collect, watch
-from grd_offline.online.workers import Fleet
-from grd_offline.run_records import read_rows
+from grd_offline.collect import CollectSettings, collect
+from grd_offline.files.runs import read_rows
+from grd_offline.fleet import watch
+from grd_offline.fleet.workers import Fleet
 
 ID = "hanging:Hanging-v0"
 LIMIT_SECONDS = 10.0

@@ -14,6 +14,7 @@ from offline_commands import EPISODES, FEW, SMALL, TRUE, make_settings, run_comm
 
 from grd_offline import DecomposeSettings, decompose_file, read_truth
 from grd_offline.errors import DataError
+from grd_offline.files.runs import read_rows
 from grd_offline.offline.data import load_data
 from grd_offline.offline.judge import (
     Found,
@@ -24,7 +25,6 @@ from grd_offline.offline.judge import (
 )
 from grd_offline.offline.run import Checkpoint
 from grd_offline.report import report_judgement
-from grd_offline.run_records import read_rows
 
 
 @pytest.fixture(autouse=True)

@@ -12,10 +12,10 @@ import tampering
 from offline_commands import run_command
 
 from grd_offline import StorageError
+from grd_offline.files.storage import make_folder, replace_file, replace_folder
 from grd_offline.online.run import Run
 from grd_offline.online.run_folder import RunFolder
 from grd_offline.online.settings import OnlineSettings
-from grd_offline.storage import make_folder, replace_file, replace_folder
 
 
 @pytest.fixture

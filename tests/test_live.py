@@ -15,7 +15,7 @@ from rich.console import Console
 from grd_offline.cli import live, standing
 from grd_offline.cli.live import Lines, draw_curve, draw_panel, format_point, print_closing
 from grd_offline.cli.standing import Point, Standing, summarise
-from grd_offline.nn import Masks
+from grd_offline.members.nn import Masks
 from grd_offline.online.run import Evaluation
 from grd_offline.online.run_folder import EVALUATION_COLUMNS
 

@@ -17,7 +17,7 @@ from grd_offline.losses import (
     rrd_unbiased_loss,
     sparsity_loss,
 )
-from grd_offline.nn import Masks, Mixture
+from grd_offline.members.nn import Masks, Mixture
 
 WEIGHTS = SparsityWeights(1.0, 2.0, 3.0, 4.0, 5.0)
 

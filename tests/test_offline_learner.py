@@ -10,7 +10,7 @@ import offline_data
 import pytest
 import torch
 
-from grd_offline.actors import Actor, ActorSpec
+from grd_offline.agents.actors import Actor, ActorSpec
 from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.errors import DataError
 from grd_offline.offline.data import find_units, make_transitions

@@ -19,17 +19,17 @@ import pytest
 from offline_commands import EPISODES, FEW, SMALL, TRUE, make_settings, run_command, write_file
 
 from grd_offline import DecomposeSettings, decompose_file, open_recording
-from grd_offline.actors import load_actor_about
+from grd_offline.agents.actors import load_actor_about
 from grd_offline.cli import offline_live
 from grd_offline.episodes import EpisodeSet
 from grd_offline.errors import DataError, StorageError
-from grd_offline.figures import draw_run
+from grd_offline.files.runs import read_rows, read_run
 from grd_offline.offline.data import load_data
 from grd_offline.offline.run import OfflineRun
 from grd_offline.offline.run_folder import OfflineFolder
 from grd_offline.offline.settings import ALGORITHMS, OfflineSettings
 from grd_offline.online.run_folder import EVALUATION_COLUMNS
-from grd_offline.run_records import read_rows, read_run
+from grd_offline.report.figures import draw_run
 
 COMMAND = str(Path(sys.executable).with_name("grd-offline"))
 

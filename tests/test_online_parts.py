@@ -4,11 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from grd_offline.nn import Stack
-from grd_offline.online.draws import Uniform, to_gumbel, to_index, to_normal
-from grd_offline.online.optimiser import Adam
-from grd_offline.online.policy import build_members
-from grd_offline.online.policy_losses import (
+from grd_offline.agents.losses import (
     bellman_target,
     critic_loss,
     deterministic_actor_loss,
@@ -16,6 +12,9 @@ from grd_offline.online.policy_losses import (
     squash,
     temperature_loss,
 )
+from grd_offline.members.draws import Uniform, to_gumbel, to_index, to_normal
+from grd_offline.members.nn import Stack, build_members
+from grd_offline.members.optimiser import Adam
 from grd_offline.online.replay import FinishedEpisode, Replay
 
 CPU = torch.device("cpu")

@@ -18,14 +18,15 @@ import torch
 from click.testing import CliRunner
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from grd_offline import RewardModel, storage
+from grd_offline import RewardModel
 from grd_offline.cli import cli
 from grd_offline.errors import DataError, StorageError
+from grd_offline.files import storage
+from grd_offline.files.runs import append_rows, read_rows
 from grd_offline.online import run as run_module
 from grd_offline.online.run import Run
 from grd_offline.online.run_folder import RunFolder, read_settings
 from grd_offline.online.settings import METHODS, OnlineSettings
-from grd_offline.run_records import append_rows, read_rows
 
 COMMAND = str(Path(sys.executable).with_name("grd-offline"))
 

@@ -15,7 +15,8 @@ import tampering
 import torch
 from offline_commands import run_command
 
-from grd_offline import DataError, storage
+from grd_offline import DataError
+from grd_offline.files import storage
 from grd_offline.online.checkpoints import load_checkpoint
 from grd_offline.online.run import Run
 from grd_offline.online.run_folder import RunFolder, read_settings

@@ -11,7 +11,8 @@ import reward_models
 import torch
 from reward_models import make_model, make_steps
 
-from grd_offline import DataError, RewardModel, reward_model
+from grd_offline import DataError, RewardModel
+from grd_offline.rewards import model as reward_model
 
 kinds = pytest.mark.parametrize("kind", reward_models.FUNCTIONS)
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from grd_offline.decompose.functions import NetworkFunction
 from grd_offline.decompose.rrd import Rrd, RrdSettings
 from grd_offline.episodes import Episode, EpisodeSet
+from grd_offline.rewards.network import NetworkFunction
 
 
 def make_set(*, final: bool = True, every: int | None = None) -> EpisodeSet:

@@ -13,10 +13,10 @@ import pytest
 import samples
 
 from grd_offline import DataError, open_recording, write_dataset
-from grd_offline.actors import Actor, ActorSpec, count_weights, load_actor, save_actor
+from grd_offline.agents.actors import Actor, ActorSpec, count_weights, load_actor, save_actor
+from grd_offline.agents.saved import load_policies
 from grd_offline.collect import CollectSettings, collect
 from grd_offline.formats import Header, Record
-from grd_offline.saved_policies import load_policies
 
 COMMAND = str(Path(sys.executable).with_name("grd-offline"))
 WORLD = {"length": 12, "states": 5, "actions": 2}

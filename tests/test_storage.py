@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 import samples
 
-from grd_offline import StorageError, read, storage
+from grd_offline import StorageError, read
+from grd_offline.files import storage
+from grd_offline.files.storage import replace_file, replace_folder
 from grd_offline.formats import write_dataset
-from grd_offline.storage import replace_file, replace_folder
 
 LAYOUTS = ("own", "minari", "d4rl")
 

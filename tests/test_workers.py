@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from grd_offline import DataError
-from grd_offline.actors import Actor, count_weights
-from grd_offline.online.workers import Fleet, Round
+from grd_offline.agents.actors import Actor, count_weights
+from grd_offline.fleet.workers import Fleet, Round
 
 WORLD = {"length": 30, "min_length": 11, "states": 6}
 SEEDS = (3, 8, 8, 2)
@@ -480,7 +480,7 @@ def test_workers_are_gone_after_closing_and_deaf_to_interrupts() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc and /dev/shm")
 def test_a_killed_parent_leaves_nothing_behind() -> None:
     script = (
-        "from grd_offline.online.workers import Fleet\n"
+        "from grd_offline.fleet.workers import Fleet\n"
         "if __name__ == '__main__':\n"
         "    fleet = Fleet('Factored', [0, 1], workers=2)\n"
         "    fleet.start_round(0, None); fleet.finish_round()\n"
@@ -513,7 +513,7 @@ def is_running(process: str) -> bool:
 
 def test_torch_is_not_imported() -> None:
     script = (
-        "import sys; from grd_offline.online.workers import Fleet\n"
+        "import sys; from grd_offline.fleet.workers import Fleet\n"
         "Fleet('Factored', [0], workers=0).close()\n"
         "assert 'torch' not in sys.modules"
     )

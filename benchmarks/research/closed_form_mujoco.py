@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 
-from grd_offline.decompose.closed_form import ClosedFormSettings, fit_closed_form
+from grd_offline.decompose.closed_form.fit import ClosedFormSettings, fit_closed_form
 from grd_offline.formats import read, read_truth
 
 

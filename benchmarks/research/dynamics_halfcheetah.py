@@ -10,8 +10,8 @@ import time
 import gymnasium
 import numpy as np
 
-from grd_offline.decompose.dynamics import fit_dynamics
-from grd_offline.dynamics_model import compare_masks
+from grd_offline.dynamics import compare_masks
+from grd_offline.dynamics.search import fit_dynamics
 from grd_offline.episodes import Episode, EpisodeSet
 
 

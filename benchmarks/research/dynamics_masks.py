@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 
-from grd_offline.decompose.dynamics import DynamicsFit, DynamicsSettings, fit_dynamics
+from grd_offline.dynamics.search import DynamicsFit, DynamicsSettings, fit_dynamics
 from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.graph import compact_closure
 from grd_offline.synthetic import FactoredWorld, WorldSettings

@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from neural_worlds import as_episodes, f1
 
-from grd_offline.decompose.neural import DynamicsStage, Neural, NeuralSettings, RewardStage
-from grd_offline.decompose.padded import Problem
+from grd_offline.decompose.equations import Problem
+from grd_offline.decompose.pair_net import DynamicsStage, Neural, NeuralSettings, RewardStage
 from grd_offline.decompose.paper import DEFAULT_LAMBDAS, PaperSettings
 from grd_offline.decompose.paper import _Model as PaperModel
 from grd_offline.decompose.rrd import RrdSettings

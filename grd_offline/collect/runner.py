@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -12,18 +12,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.collect.settings import (
-    DEFAULT_STEP_LIMIT,
-    LARGEST_STEP_LIMIT,
-    CollectSettings,
-)
-from grd_offline.collect.watch import make_pulse
+from grd_offline.agents.exploration import POLICIES, draw_box_actions, draw_discrete_actions
+from grd_offline.agents.saved import SavedPolicy, load_policies
+from grd_offline.collect.settings import CollectSettings
 from grd_offline.episodes import LARGEST, check_finite, check_rewards
 from grd_offline.errors import DataError
+from grd_offline.fleet.environment import describe_error, make_environment
+from grd_offline.fleet.watch import make_pulse
 from grd_offline.formats.leaves import check_leaf
 from grd_offline.formats.record import Array, Header, Leaf, Leaves, Record
-from grd_offline.policies import POLICIES, draw_box_actions, draw_discrete_actions
-from grd_offline.saved_policies import SavedPolicy, load_policies
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -51,7 +48,9 @@ class EpisodeRunner:
 
     def __init__(self, settings: CollectSettings) -> None:
         self.settings = settings
-        self.environment, self.id, self.step_limit = make_environment(settings)
+        self.environment, self.id, self.step_limit = make_environment(
+            settings.environment, settings.env_args, settings.max_episode_steps
+        )
         self._observation_leaves = _observation_leaves(self.environment.observation_space)
         self._action_leaf = _action_leaf(self.environment.action_space)
         self._action_type = self.environment.action_space.dtype
@@ -274,56 +273,6 @@ def _pick(observation: Any, keys: tuple[str | int, ...]) -> Any:
     return observation
 
 
-def make_environment(settings: CollectSettings) -> tuple[gym.Env[Any, Any], str, int]:
-    """The environment, its full id, and the number of steps after which it truncates."""
-    import gymnasium as gym
-
-    from grd_offline.environments import FactoredEnv, resolve_environment_id
-
-    name = resolve_environment_id(settings.environment)
-    try:
-        with _without_mujoco_warnings():
-            environment = gym.make(
-                name,
-                max_episode_steps=settings.max_episode_steps,
-                disable_env_checker=True,
-                **settings.env_args,
-            )
-            limit = environment.spec.max_episode_steps if environment.spec else None
-    except DataError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise DataError(f"{name} cannot be made: {describe_error(error)}") from error
-    if limit is None:
-        limit = DEFAULT_STEP_LIMIT
-        # Its episodes end by themselves, after as many steps as its settings say.
-        if isinstance(environment.unwrapped, FactoredEnv):
-            limit = environment.unwrapped.world.settings.length
-    if limit > LARGEST_STEP_LIMIT:
-        raise DataError(
-            f"{name} has a limit of {limit} steps: expected at most {LARGEST_STEP_LIMIT}",
-            field="max_episode_steps",
-        )
-    return environment, name, limit
-
-
-@contextmanager
-def _without_mujoco_warnings() -> Iterator[None]:
-    """Some of Gymnasium's models use deprecated attributes, of which MuJoCo warns on the terminal
-    and in a log file in the working directory, though the user can do nothing about it."""
-    try:
-        import mujoco
-    except ImportError:
-        yield
-        return
-    before = mujoco.get_mju_user_warning()
-    mujoco.set_mju_user_warning(lambda message: None)
-    try:
-        yield
-    finally:
-        mujoco.set_mju_user_warning(before)
-
-
 def _observation_leaves(
     space: gym.Space[Any], keys: tuple[str | int, ...] = ()
 ) -> list[NestedLeaf]:
@@ -405,9 +354,3 @@ def _versions() -> dict[str, str | None]:
         except PackageNotFoundError:
             found[package] = None
     return found
-
-
-def describe_error(error: BaseException) -> str:
-    """An exception of someone else's code, in one line."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

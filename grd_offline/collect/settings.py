@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from grd_offline.agents.exploration import POLICIES
+from grd_offline.agents.saved import check_checkpoints
 from grd_offline.errors import DataError
-from grd_offline.policies import POLICIES
-from grd_offline.saved_policies import check_checkpoints
+from grd_offline.fleet.environment import LARGEST_STEP_LIMIT
+from grd_offline.fleet.processes import count_cores
 
-DEFAULT_STEP_LIMIT = 1000
-"""Where an environment has no time limit: as long as Gymnasium's MuJoCo tasks."""
-LARGEST_STEP_LIMIT = 1_000_000
-"""The arrays of a whole episode are held in memory."""
 POLICY_NOISES = ("deterministic", "sampled")
-
-
-def count_cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 @dataclass(frozen=True)

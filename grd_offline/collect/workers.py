@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-import signal
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
-from multiprocessing import connection, resource_tracker
+from multiprocessing import connection
 from typing import TYPE_CHECKING, Any
 
 from grd_offline.collect.runner import EpisodeRunner
 from grd_offline.collect.settings import CollectSettings
-from grd_offline.collect.watch import Pulse, Warn, Watch, make_pulse
 from grd_offline.errors import DataError
+from grd_offline.fleet.processes import (
+    GRACE_SECONDS,
+    POLL_SECONDS,
+    become_worker,
+    describe_death,
+    environment_for_workers,
+)
+from grd_offline.fleet.watch import Pulse, Warn, Watch, make_pulse
 from grd_offline.formats.record import Record
 
 if TYPE_CHECKING:
@@ -61,9 +66,7 @@ EPISODES_QUEUED = 2
 """Episodes handed to a worker at a time: it never waits for the next, and none holds many."""
 EPISODES_AHEAD = 4
 """Episodes per worker that may be finished or begun before the one that is due: bounds memory."""
-POLL_SECONDS = 0.2
 LOOK_SECONDS = 1.0
-GRACE_SECONDS = 1.0
 
 
 @dataclass(eq=False)
@@ -157,15 +160,6 @@ def _receive(worker: _Worker) -> tuple[int, Record | DataError]:
     return index, DataError(f"the worker process died {cause}", episode=index)
 
 
-def describe_death(process: multiprocessing.process.BaseProcess) -> str:
-    """What ended a worker: its exit code or a signal."""
-    process.join(GRACE_SECONDS)
-    code = process.exitcode
-    if code is not None and code < 0:
-        return f"of signal {signal.Signals(-code).name}"
-    return f"with exit code {code}"
-
-
 def _start_workers(settings: CollectSettings, count: int) -> list[_Worker]:
     context = multiprocessing.get_context("spawn")
     memory = context.RawArray("q", count)
@@ -196,30 +190,6 @@ def _end_workers(workers: list[_Worker]) -> None:
         worker.process.join()
 
 
-@contextmanager
-def environment_for_workers() -> Iterator[None]:
-    """What a process must be given before it starts: one thread each, and deaf to Ctrl-C.
-
-    A blocked signal stays blocked in the children, so that a Ctrl-C while they import does not
-    end them; ours is delivered when it is unblocked.
-    """
-    # Started now, because it unblocks the signal when it starts.
-    resource_tracker.ensure_running()
-    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(dict.fromkeys(names, "1"))
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
 def _work(
     settings: CollectSettings, pipe: Connection[Record | DataError, int], memory: Any, place: int
 ) -> None:
@@ -238,13 +208,6 @@ def _work(
         runner.close()
 
 
-def become_worker() -> None:
-    """What a process does first: deaf to the terminal's signals, gone when its parent is."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.setpgid(0, 0)
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
-
-
 def _attempt(runner: EpisodeRunner | DataError, index: int) -> Record | DataError:
     if isinstance(runner, DataError):
         return runner
@@ -252,11 +215,3 @@ def _attempt(runner: EpisodeRunner | DataError, index: int) -> Record | DataErro
         return runner.run(index)
     except DataError as error:
         return error
-
-
-def _leave_with_parent() -> None:
-    """However the parent ends, kill -9 included, its workers do not outlive it."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from grd_offline.decompose.base import Decomposer
+from grd_offline.decompose.contract import Decomposer
 
 METHODS = ("grd", "rrd", "rrd-unbiased", "ircr", "uniform")
 FITS = ("auto", "closed-form", "masked-net", "neural", "paper")
@@ -26,8 +26,8 @@ def make_decomposer(
 ) -> Decomposer:
     """An estimator that is not fitted yet; further `settings` go to the method's own dataclass."""
     if method == "grd" and fit == "closed-form":
-        from grd_offline.decompose.closed import ClosedForm
-        from grd_offline.decompose.closed_form import ClosedFormSettings
+        from grd_offline.decompose.closed_form.estimator import ClosedForm
+        from grd_offline.decompose.closed_form.fit import ClosedFormSettings
 
         return ClosedForm(ClosedFormSettings(discount=discount, next_state=next_state, **settings))
     if next_state:
@@ -37,7 +37,7 @@ def make_decomposer(
 
         return MaskedNet(MaskedNetSettings(discount=discount, device=device, **settings))
     if method == "grd" and fit == "neural":
-        from grd_offline.decompose.neural import Neural, NeuralSettings
+        from grd_offline.decompose.pair_net import Neural, NeuralSettings
 
         return Neural(NeuralSettings(discount=discount, device=device, **settings))
     if method == "grd" and fit == "paper":

@@ -12,10 +12,11 @@ from typing import Self
 
 import numpy as np
 
-from grd_offline.decompose.base import Array, Decomposer, Progress
-from grd_offline.decompose.functions import ConstantFunction
+from grd_offline.decompose.contract import Decomposer, Progress
 from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.errors import DataError
+from grd_offline.rewards.constant import ConstantFunction
+from grd_offline.rewards.contract import Array
 
 
 @dataclass(frozen=True)

@@ -15,15 +15,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from grd_offline.decompose.base import Decomposer, Progress
-from grd_offline.decompose.closed import ClosedForm
-from grd_offline.decompose.closed_form import ClosedFormSettings
-from grd_offline.decompose.functions import ConstantFunction, NetworkFunction
-from grd_offline.decompose.neural import NeuralSettings, RewardStage
-from grd_offline.decompose.padded import Problem
+from grd_offline.decompose.closed_form.estimator import ClosedForm
+from grd_offline.decompose.closed_form.fit import ClosedFormSettings
+from grd_offline.decompose.contract import Decomposer, Progress
+from grd_offline.decompose.equations import Problem
+from grd_offline.decompose.pair_net import NeuralSettings, RewardStage
 from grd_offline.decompose.training import Noise, Plan
 from grd_offline.episodes import EpisodeSet
-from grd_offline.nn import RewardNet
+from grd_offline.members.nn import RewardNet
+from grd_offline.rewards.constant import ConstantFunction
+from grd_offline.rewards.network import NetworkFunction
 
 
 @dataclass(frozen=True)

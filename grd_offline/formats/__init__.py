@@ -21,6 +21,7 @@ from grd_offline.episodes import (
     check_rewards,
 )
 from grd_offline.errors import DataError
+from grd_offline.files.plain import MISFITS, folder_errors
 from grd_offline.formats.budget import Budget
 from grd_offline.formats.d3rlpy import is_d3rlpy, read_d3rlpy
 from grd_offline.formats.d4rl import is_d4rl, read_d4rl, write_d4rl
@@ -38,7 +39,6 @@ from grd_offline.formats.probe import probe_file
 from grd_offline.formats.record import Array, Header, LazyLeaves, Leaf, Record, Recording
 from grd_offline.formats.relabelled import find_relabelled
 from grd_offline.formats.robomimic import is_robomimic, read_robomimic
-from grd_offline.plain_files import MISFITS, folder_errors
 
 __all__ = [
     "WRITABLE",

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from grd_offline.episodes import as_flags
 from grd_offline.errors import DataError, clean_text
+from grd_offline.files.storage import replace_file
 from grd_offline.formats.groups import vector_length
 from grd_offline.formats.guard import (
     ATTRIBUTE_BYTES,
@@ -36,7 +37,6 @@ from grd_offline.formats.hdf5 import (
 )
 from grd_offline.formats.leaves import as_choice, check_leaf
 from grd_offline.formats.record import Array, Header, LazyLeaves, Leaf, Leaves, Record, Recording
-from grd_offline.storage import replace_file
 
 NAME = "d4rl"
 _FLAGS = ("terminals", "timeouts", "episode_terminals")

@@ -16,9 +16,9 @@ import numpy as np
 from h5py import h5d, h5g, h5o, h5p, h5s, h5t
 
 from grd_offline.errors import DataError, clean_text
+from grd_offline.files.storage import OutputFile
 from grd_offline.formats.leaves import check_path, check_start, plain_dtype
 from grd_offline.formats.record import Array, Header, Leaf
-from grd_offline.storage import OutputFile
 
 CHUNK_BYTES = 2**20
 _BLOCK_BYTES = 8 * 2**20

@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 
 from grd_offline.errors import DataError, clean_text
+from grd_offline.files.plain import read_json
+from grd_offline.files.storage import create_file, replace_folder
 from grd_offline.formats.groups import (
     episode_lengths,
     leaves_in,
@@ -29,8 +31,6 @@ from grd_offline.formats.guard import SafeGroup
 from grd_offline.formats.hdf5 import create_hdf5, header_as_texts, header_from_texts, verify_hdf5
 from grd_offline.formats.leaves import check_leaf, leaves_from_space, space_from_leaves
 from grd_offline.formats.record import Header, Leaf, Leaves, Record, Recording
-from grd_offline.plain_files import read_json
-from grd_offline.storage import create_file, replace_folder
 
 NAME = "minari"
 DATA_FILE = "main_data.hdf5"

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 
 from grd_offline.errors import DataError
+from grd_offline.files.storage import replace_file
 from grd_offline.formats.groups import (
     episode_lengths,
     load_episode,
@@ -22,7 +23,6 @@ from grd_offline.formats.hdf5 import (
 )
 from grd_offline.formats.leaves import check_leaf
 from grd_offline.formats.record import Header, Record, Recording
-from grd_offline.storage import replace_file
 
 NAME = "own"
 FORMAT_ATTRIBUTE = "grd_offline_format"

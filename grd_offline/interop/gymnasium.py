@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from grd_offline.interop.loading import ModelOrPath
 from grd_offline.interop.rewards import EnvironmentReward, flat_bounds, flatten_batch
-from grd_offline.reward_model import RewardModel
+from grd_offline.rewards.model import RewardModel
 
 if TYPE_CHECKING:
     _VectorWrapper = gym.vector.VectorWrapper[Any, Any, Any, Any, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TypeAlias
 
-from grd_offline.reward_model import RewardModel
+from grd_offline.rewards.model import RewardModel
 
 ModelOrPath: TypeAlias = "RewardModel | str | os.PathLike[str]"
 

@@ -10,7 +10,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
 from grd_offline.interop.loading import ModelOrPath
 from grd_offline.interop.rewards import EnvironmentReward
-from grd_offline.reward_model import RewardModel
+from grd_offline.rewards.model import RewardModel
 
 
 class LearnedRewardVecEnv(VecEnvWrapper):

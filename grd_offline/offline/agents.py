@@ -12,7 +12,11 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor
 
-from grd_offline.nn import Stack
+from grd_offline.agents.losses import bellman_target, critic_loss
+from grd_offline.agents.policy import ACTOR_EVERY, SMOOTHING, SMOOTHING_LIMIT
+from grd_offline.members.draws import to_normal
+from grd_offline.members.nn import Stack, build_members
+from grd_offline.members.optimiser import Adam, Flat
 from grd_offline.offline.losses import (
     advantage_weights,
     expectile_loss,
@@ -20,10 +24,6 @@ from grd_offline.offline.losses import (
     weighted_imitation_loss,
 )
 from grd_offline.offline.settings import OfflineSettings
-from grd_offline.online.draws import to_normal
-from grd_offline.online.optimiser import Adam, Flat
-from grd_offline.online.policy import ACTOR_EVERY, SMOOTHING, SMOOTHING_LIMIT, build_members
-from grd_offline.online.policy_losses import bellman_target, critic_loss
 
 CRITICS = 2
 

@@ -16,11 +16,11 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from grd_offline.errors import DataError
+from grd_offline.members.capture import record
+from grd_offline.members.draws import Uniform, to_index
 from grd_offline.offline.agents import AGENTS, Batch
 from grd_offline.offline.data import Array, Transitions
 from grd_offline.offline.settings import OfflineMember, OfflineSettings
-from grd_offline.online.capture import record
-from grd_offline.online.draws import Uniform, to_index
 
 STREAM = 1
 _FLOOR = 1e-3
@@ -124,7 +124,7 @@ class OfflineLearner:
 
     @torch.no_grad()
     def export_actors(self) -> NDArray[np.float32]:
-        """(member, number) weights for `grd_offline.actors`, which take observations as they are.
+        """(member, number) weights of actors that take observations as they are.
 
         The normalisation goes into the first layer: (s - m) / d W + b = s (W / d) + (b - m / d W).
         """

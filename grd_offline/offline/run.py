@@ -11,16 +11,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from grd_offline.actors import ActorSpec
-from grd_offline.collect.watch import Hung, Warn
+from grd_offline.agents.actors import ActorSpec
 from grd_offline.episodes import EpisodeSet
 from grd_offline.errors import DataError
+from grd_offline.fleet.lanes import Stage
+from grd_offline.fleet.watch import Hung, Warn
+from grd_offline.fleet.workers import Fleet
 from grd_offline.offline.data import Array, Units, find_units, make_transitions
 from grd_offline.offline.learner import OfflineLearner, find_bounds, find_outside
 from grd_offline.offline.settings import OfflineSettings
-from grd_offline.online.lanes import Stage
 from grd_offline.online.run import MOST_SKIPPED, prepare_process
-from grd_offline.online.workers import Fleet
 from grd_offline.threads import one_numpy_thread
 
 CHUNK = 20

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from grd_offline.actors import Actor, save_actor
+from grd_offline.agents.actors import Actor, save_actor
 from grd_offline.errors import DataError
+from grd_offline.files.runs import OFFLINE, VERSION, append_rows, start_table, write_json
+from grd_offline.files.storage import check_writable, make_folder, storage_errors
 from grd_offline.offline.run import CHECK_EVERY, Checkpoint, OfflineRun
 from grd_offline.online.run_folder import EVALUATION_COLUMNS
-from grd_offline.run_records import OFFLINE, VERSION, append_rows, start_table, write_json
-from grd_offline.storage import check_writable, make_folder, storage_errors
 from grd_offline.versions import find_versions
 
 LOG_COLUMNS = (

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from grd_offline.errors import DataError
+from grd_offline.files.plain import folder_errors
+from grd_offline.files.storage import replace_file
 from grd_offline.online.run import Run
-from grd_offline.plain_files import folder_errors
-from grd_offline.storage import replace_file
 
 NAME = "checkpoint.pt"
 FORMAT = "grd-offline checkpoint"

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from grd_offline.decompose.functions import NetworkFunction, NetworkReward
+from grd_offline.agents.batch import Steps
 from grd_offline.losses import (
     SparsityWeights,
     dynamics_loss,
@@ -28,12 +28,19 @@ from grd_offline.losses import (
     return_loss,
     sparsity_loss,
 )
-from grd_offline.nn import DynamicsNet, GraphMasks, Masks, RewardNet, sample_edges
-from grd_offline.online.draws import to_gumbel
-from grd_offline.online.optimiser import Adam
-from grd_offline.online.policy import build_members
-from grd_offline.online.replay import FinishedEpisode, Replay, Steps
+from grd_offline.members.draws import to_gumbel
+from grd_offline.members.nn import (
+    DynamicsNet,
+    GraphMasks,
+    Masks,
+    RewardNet,
+    build_members,
+    sample_edges,
+)
+from grd_offline.members.optimiser import Adam
+from grd_offline.online.replay import FinishedEpisode, Replay
 from grd_offline.online.sources import Draws, Source
+from grd_offline.rewards.network import NetworkFunction, NetworkReward
 
 
 @dataclass(frozen=True)

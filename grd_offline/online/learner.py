@@ -16,14 +16,15 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from grd_offline.agents.batch import Steps
+from grd_offline.agents.policy import Policy
 from grd_offline.graph import compact_closure, compact_one_hop
 from grd_offline.losses import SparsityWeights
-from grd_offline.online.capture import record
-from grd_offline.online.draws import Uniform
+from grd_offline.members.capture import record
+from grd_offline.members.draws import Uniform
 from grd_offline.online.generative import NEURAL, PAPER, Generative
-from grd_offline.online.policy import Policy
 from grd_offline.online.quadratic import Quadratic
-from grd_offline.online.replay import FinishedEpisode, Replay, Steps
+from grd_offline.online.replay import FinishedEpisode, Replay
 from grd_offline.online.rrd import Rrd
 from grd_offline.online.settings import Member, OnlineSettings
 from grd_offline.online.sources import Delayed, Ircr, Oracle, Source
@@ -213,7 +214,7 @@ class Learner:
         return self._graphs[key]
 
     def export_actors(self) -> NDArray[np.float32]:
-        """(member, number) weights for `grd_offline.actors`, masks worked in."""
+        """(member, number) weights for `grd_offline.agents.actors`, masks worked in."""
         return self.policy.export_actors(self.mask)
 
     def count_skipped(self) -> NDArray[np.int64]:

@@ -23,10 +23,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from grd_offline.decompose.quadratic import QuadraticFunction
-from grd_offline.nn import Masks
-from grd_offline.online.replay import FinishedEpisode, Replay, Steps
+from grd_offline.agents.batch import Steps
+from grd_offline.members.nn import Masks
+from grd_offline.online.replay import FinishedEpisode, Replay
 from grd_offline.online.sources import Source
+from grd_offline.rewards.quadratic import QuadraticFunction
 
 Array = NDArray[np.float64]
 MOST_PAIRED = 32

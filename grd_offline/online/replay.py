@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from grd_offline.online.draws import to_index
+from grd_offline.agents.batch import Steps
+from grd_offline.members.draws import to_index
 
 
 class FinishedEpisode(NamedTuple):
@@ -30,22 +31,6 @@ class FinishedEpisode(NamedTuple):
     """(T,) of the environment: only their sum is for the learner to see."""
     terminated: bool
     """The end is part of the task, not of a clock."""
-
-
-class Steps(NamedTuple):
-    """Single steps, drawn at random; all (member, batch, ...)."""
-
-    observations: Tensor
-    actions: Tensor
-    next_observations: Tensor
-    terminated: Tensor
-    """1.0 where nothing follows."""
-    delayed: Tensor
-    """What the environment hands out at this step: the return at the last, else 0."""
-    true: Tensor
-    """The reward that nobody is told: for `oracle` alone."""
-    returns: Tensor
-    """Of the step's episode."""
 
 
 class Stretch(NamedTuple):

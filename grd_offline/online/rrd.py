@@ -12,14 +12,14 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from grd_offline.decompose.functions import NetworkFunction
+from grd_offline.agents.batch import Steps
 from grd_offline.losses import rrd_loss, rrd_unbiased_loss
-from grd_offline.nn import RewardNet
+from grd_offline.members.nn import RewardNet, build_members
+from grd_offline.members.optimiser import Adam
 from grd_offline.online.generative import copy_member
-from grd_offline.online.optimiser import Adam
-from grd_offline.online.policy import build_members
-from grd_offline.online.replay import Replay, Steps
+from grd_offline.online.replay import Replay
 from grd_offline.online.sources import Draws, Source
+from grd_offline.rewards.network import NetworkFunction
 
 STEPS = 64
 """Steps drawn of each episode, as its authors do."""

@@ -20,13 +20,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from grd_offline.collect.watch import Hung, Warn
 from grd_offline.errors import DataError
 from grd_offline.evaluate import pearson
+from grd_offline.fleet.watch import Hung, Warn
+from grd_offline.fleet.workers import Fleet, Round
 from grd_offline.online.learner import Learner
 from grd_offline.online.replay import FinishedEpisode
 from grd_offline.online.settings import OnlineSettings
-from grd_offline.online.workers import Fleet, Round
 from grd_offline.threads import one_numpy_thread
 
 MOST_SKIPPED = 100

@@ -23,16 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from grd_offline.actors import Actor, save_actor
-from grd_offline.decompose.base import RewardFunction
+from grd_offline.agents.actors import Actor, save_actor
 from grd_offline.errors import DataError
-from grd_offline.nn import EDGES
-from grd_offline.online.checkpoints import has_checkpoint, load_checkpoint, save_checkpoint
-from grd_offline.online.run import Evaluation, Run
-from grd_offline.online.settings import OnlineSettings
-from grd_offline.plain_files import folder_errors
-from grd_offline.reward_model import RewardModel
-from grd_offline.run_records import (
+from grd_offline.files.plain import folder_errors
+from grd_offline.files.runs import (
     FORMAT,
     LOG_BYTES,
     VERSION,
@@ -42,13 +36,19 @@ from grd_offline.run_records import (
     start_table,
     write_json,
 )
-from grd_offline.storage import (
+from grd_offline.files.storage import (
     check_writable,
     lock_folder,
     make_folder,
     replace_file,
     storage_errors,
 )
+from grd_offline.members.nn import EDGES
+from grd_offline.online.checkpoints import has_checkpoint, load_checkpoint, save_checkpoint
+from grd_offline.online.run import Evaluation, Run
+from grd_offline.online.settings import OnlineSettings
+from grd_offline.rewards.contract import RewardFunction
+from grd_offline.rewards.model import RewardModel
 from grd_offline.versions import find_versions
 
 LOG_EVERY = 1000

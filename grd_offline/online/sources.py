@@ -16,10 +16,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from grd_offline.decompose.base import RewardFunction
-from grd_offline.nn import Masks
-from grd_offline.online.draws import Uniform
-from grd_offline.online.replay import FinishedEpisode, Replay, Steps
+from grd_offline.agents.batch import Steps
+from grd_offline.members.draws import Uniform
+from grd_offline.members.nn import Masks
+from grd_offline.online.replay import FinishedEpisode, Replay
+from grd_offline.rewards.contract import RewardFunction
 
 Array = NDArray[np.float64]
 STREAM = 1

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from grd_offline.plain_files import folder_errors
+from grd_offline.files.plain import folder_errors
+from grd_offline.files.runs import read_run
 from grd_offline.report.decomposed import Decomposed
 from grd_offline.report.film import make_film
 from grd_offline.report.judged import make_judge_page
 from grd_offline.report.runs import make_run_page
 from grd_offline.report.viewer import find_landmarks
-from grd_offline.run_records import read_run
 
 REPORT_FILE = "report.html"
 

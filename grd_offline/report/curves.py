@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from grd_offline.files.runs import METRICS, OFFLINE, Curve, RunRecord, make_curves
 from grd_offline.report.page import make_chart, make_command, make_settings, show_number
-from grd_offline.run_records import METRICS, OFFLINE, Curve, RunRecord, make_curves
 
 Array = NDArray[np.float64]
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from grd_offline.errors import DataError
-from grd_offline.plain_files import folder_errors, read_json
+from grd_offline.files.plain import folder_errors, read_json
 from grd_offline.report.film import Film
 from grd_offline.report.packing import encode, pack
 from grd_offline.report.page import (

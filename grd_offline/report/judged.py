@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from grd_offline.errors import DataError, printable
-from grd_offline.plain_files import folder_errors, read_json
+from grd_offline.files.plain import folder_errors, read_json
+from grd_offline.files.runs import Curve, RunRecord, make_curves, read_run
 from grd_offline.report.curves import (
     describe_lines,
     find_seconds,
@@ -31,7 +32,6 @@ from grd_offline.report.page import (
     make_table,
     show_number,
 )
-from grd_offline.run_records import Curve, RunRecord, make_curves, read_run
 
 JUDGE_FILE, RUN_FOLDER = "judge.json", "run"
 FORMAT, VERSION = "grd-offline judge", 1

@@ -11,6 +11,17 @@ from numpy.typing import NDArray
 
 from grd_offline.errors import DataError
 from grd_offline.evaluate import pearson
+from grd_offline.files.runs import (
+    MASKS,
+    OFFLINE,
+    Curve,
+    EpisodeRewards,
+    RunRecord,
+    make_curves,
+    read_episodes,
+    read_masks,
+    scales_differ,
+)
 from grd_offline.report.curves import (
     describe_lines,
     find_count,
@@ -33,17 +44,6 @@ from grd_offline.report.page import (
     make_section,
     make_table,
     show_number,
-)
-from grd_offline.run_records import (
-    MASKS,
-    OFFLINE,
-    Curve,
-    EpisodeRewards,
-    RunRecord,
-    make_curves,
-    read_episodes,
-    read_masks,
-    scales_differ,
 )
 
 Array = NDArray[np.float64]

@@ -14,7 +14,7 @@ from grd_offline.errors import DataError
 from grd_offline.formats import Header, Record, as_episode, locate, open_recording
 from grd_offline.formats.relabelled import OBSERVED, STD
 from grd_offline.report.packing import count_bytes, pack_series
-from grd_offline.reward_model import FOLDER as REWARD_FOLDER
+from grd_offline.rewards.model import FOLDER as REWARD_FOLDER
 
 Array = NDArray[np.float64]
 MOST_EPISODES = 500

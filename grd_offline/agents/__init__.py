@@ -1,0 +1,1 @@
+"""Policies that learn, policies that were saved, and exploration without a policy."""

@@ -1,0 +1,306 @@
+"""A trained policy in numpy: where environments are stepped, torch is neither needed nor imported.
+
+The learner hands over its weights as one flat float32 vector: W0 (in x out, row by row), b0, W1,
+b1, and so on. `Actor` turns an observation into an action; a saved one is a folder of
+`config.json` and `model.safetensors`, loaded without running code from it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from grd_offline.agents.exploration import float32_bounds
+from grd_offline.errors import DataError
+from grd_offline.files.models import (
+    CONFIG,
+    as_plain,
+    read_config,
+    read_settled,
+    read_tensors,
+    write_model,
+)
+
+Array = NDArray[np.float32]
+FORMAT = "grd-offline policy"
+VERSION = 1
+KINDS = ("gaussian", "deterministic")
+LOG_STD_RANGE = (-20.0, 2.0)
+"""Where SAC's log standard deviation is clamped."""
+MAX_ACTION = 1e30
+MAX_UNITS = 2**16
+MAX_LAYERS = 64
+MAX_WEIGHTS = 2**28
+
+
+@dataclass(frozen=True)
+class ActorSpec:
+    """What a policy network is, apart from its weights."""
+
+    kind: str
+    """"gaussian": mean and log standard deviation, squashed by tanh (SAC); "deterministic": tanh
+    of the output, plus noise (TD3, DDPG)."""
+    sizes: tuple[int, ...]
+    """Units per layer, from the observation to the output; ReLU between the layers."""
+    low: tuple[float, ...]
+    """Smallest action, in the units of the environment."""
+    high: tuple[float, ...]
+    """Largest action."""
+    noise: float = 0.0
+    """Standard deviation of a deterministic policy's noise, where the action is in [-1, 1]."""
+
+    def __post_init__(self) -> None:
+        for field in ("sizes", "low", "high"):
+            values = getattr(self, field)
+            if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray):
+                raise DataError(f"expected a list of numbers, got {values!r:.40}", field=field)
+        if self.kind not in KINDS:
+            raise DataError(f"expected {' or '.join(KINDS)}, got {self.kind!r:.40}", field="kind")
+        self._check_sizes()
+        self._check_bounds()
+        if not _is_finite(self.noise) or self.noise < 0:
+            raise DataError(
+                f"expected a number of at least 0, got {self.noise!r:.40}", field="noise"
+            )
+
+    def _check_sizes(self) -> None:
+        if not 2 <= len(self.sizes) <= MAX_LAYERS:
+            raise DataError(
+                f"expected 2 to {MAX_LAYERS} layers, got {len(self.sizes)}", field="sizes"
+            )
+        for size in self.sizes:
+            is_whole = isinstance(size, int | np.integer) and not isinstance(size, bool)
+            if not is_whole or not 1 <= size <= MAX_UNITS:
+                raise DataError(f"expected 1 to {MAX_UNITS} units, got {size!r:.40}", field="sizes")
+        object.__setattr__(self, "sizes", tuple(int(size) for size in self.sizes))
+        if self.kind == "gaussian" and self.sizes[-1] % 2:
+            raise DataError(
+                f"expected a mean and a spread per action, got {self.sizes[-1]} outputs",
+                field="sizes",
+            )
+        if count_weights(self) > MAX_WEIGHTS:
+            raise DataError(
+                f"expected at most {MAX_WEIGHTS} weights, got {count_weights(self)}", field="sizes"
+            )
+
+    def _check_bounds(self) -> None:
+        for field in ("low", "high"):
+            values = getattr(self, field)
+            if len(values) != self.action_size:
+                raise DataError(
+                    f"expected {self.action_size} numbers, as many as actions, got {len(values)}",
+                    field=field,
+                )
+            if not all(_is_finite(value) for value in values):
+                raise DataError("expected finite numbers", field=field)
+            object.__setattr__(self, field, tuple(float(value) for value in values))
+        if not all(low < high for low, high in zip(self.low, self.high, strict=True)):
+            raise DataError("expected each above its low", field="high")
+
+    @property
+    def observation_size(self) -> int:
+        """Dimensions of an observation."""
+        return self.sizes[0]
+
+    @property
+    def action_size(self) -> int:
+        """Dimensions of an action."""
+        return self.sizes[-1] // (2 if self.kind == "gaussian" else 1)
+
+
+def _is_finite(value: Any) -> bool:
+    if not isinstance(value, int | float | np.number) or isinstance(value, bool):
+        return False
+    # A comparison, because a whole number from a file may be too large for a float.
+    return bool(-MAX_ACTION <= value <= MAX_ACTION)
+
+
+def count_weights(spec: ActorSpec) -> int:
+    """Length of the flat weight vector."""
+    return sum((inputs + 1) * outputs for inputs, outputs in pairwise(spec.sizes))
+
+
+class Actor:
+    """A policy network with its weights. Not for use by several threads: it has buffers."""
+
+    def __init__(self, spec: ActorSpec, weights: ArrayLike) -> None:
+        self.spec = spec
+        # Arrays of its own, so that results do not depend on where the weights came from.
+        self._layers = [
+            (np.empty((inputs, outputs), np.float32), np.empty(outputs, np.float32))
+            for inputs, outputs in pairwise(spec.sizes)
+        ]
+        self._hidden = [
+            (weight, bias, np.empty(len(bias), np.float32)) for weight, bias in self._layers[:-1]
+        ]
+        self._last = (*self._layers[-1], np.empty(spec.sizes[-1], np.float32))
+        low, high = np.array(spec.low), np.array(spec.high)
+        # Halved before the sum, which could overflow otherwise.
+        self._centre = (low / 2 + high / 2).astype(np.float32)
+        self._half = (high / 2 - low / 2).astype(np.float32)
+        self._lowest, self._highest = float32_bounds(low, high)
+        self.load(weights)
+
+    @property
+    def weights(self) -> Array:
+        """The flat weight vector, a copy."""
+        return np.concatenate([part.ravel() for layer in self._layers for part in layer])
+
+    def load(self, weights: ArrayLike) -> None:
+        """Take other weights over."""
+        flat = np.asarray(weights, np.float32)
+        expected = (count_weights(self.spec),)
+        if flat.shape != expected:
+            raise DataError(f"expected shape {expected}, got {flat.shape}", field="weights")
+        if not np.isfinite(flat).all():
+            raise DataError("nan or infinite", field="weights")
+        begin = 0
+        for layer in self._layers:
+            for part in layer:
+                part[...] = flat[begin : begin + part.size].reshape(part.shape)
+                begin += part.size
+
+    def act(self, observation: ArrayLike, rng: np.random.Generator | None = None) -> Array:
+        """(action,) for one observation, in the units of the environment; no rng: no noise."""
+        normal = None if rng is None else rng.standard_normal(self.spec.action_size, np.float32)
+        return self.act_with_noise(np.asarray(observation, np.float32), normal)
+
+    def act_with_noise(self, observation: Array, normal: Array | None) -> Array:
+        """`act` with the standard normal numbers already drawn; None: no noise."""
+        x = observation
+        for weight, bias, out in self._hidden:
+            x = np.dot(x, weight, out=out)
+            x += bias
+            np.maximum(x, _ZERO, out=x)
+        weight, bias, out = self._last
+        x = np.dot(x, weight, out=out)
+        x += bias
+        return self._squash(x, normal)
+
+    def act_many(self, observations: ArrayLike, rng: np.random.Generator | None = None) -> Array:
+        """(N, action) for N observations; equal to `act` up to rounding."""
+        x = np.asarray(observations, np.float32)
+        if x.ndim != 2 or x.shape[1] != self.spec.observation_size:
+            raise DataError(
+                f"expected shape (N, {self.spec.observation_size}), got {x.shape}",
+                field="observations",
+            )
+        for weight, bias in self._layers[:-1]:
+            x = np.maximum(x @ weight + bias, 0.0)
+        weight, bias = self._layers[-1]
+        shape = (len(x), self.spec.action_size)
+        normal = None if rng is None else rng.standard_normal(shape, np.float32)
+        return self._squash(x @ weight + bias, normal)
+
+    def _squash(self, output: Array, normal: Array | None) -> Array:
+        size = self.spec.action_size
+        if self.spec.kind == "gaussian":
+            squashed: Any = output[..., :size]
+            if normal is not None:
+                log_std = np.minimum(np.maximum(output[..., size:], _LOWEST), _HIGHEST)
+                squashed = squashed + np.exp(log_std) * normal
+            action: Array = np.tanh(squashed)
+        else:
+            action = np.tanh(output)
+            if normal is not None and self.spec.noise:
+                action += np.float32(self.spec.noise) * normal
+        # Clipping to [-1, 1] and scaling, or scaling and clipping to the bounds, is the same, and
+        # the latter also mends what float32 rounds out of the bounds. np.clip takes longer.
+        action *= self._half
+        action += self._centre
+        np.maximum(action, self._lowest, out=action)
+        np.minimum(action, self._highest, out=action)
+        return action
+
+
+# Arrays rather than numbers, which numpy would convert in every call.
+_ZERO = np.zeros((), np.float32)
+_LOWEST, _HIGHEST = (np.full((), value, np.float32) for value in LOG_STD_RANGE)
+
+
+def save_actor(
+    folder: str | os.PathLike[str], actor: Actor, about: Mapping[str, Any] | None = None
+) -> None:
+    """Write a policy folder, all or nothing. `about`: plain JSON, such as environment and step."""
+    spec = actor.spec
+    config = {
+        "format": FORMAT,
+        "version": VERSION,
+        "kind": spec.kind,
+        "sizes": list(spec.sizes),
+        "low": list(spec.low),
+        "high": list(spec.high),
+        "noise": float(spec.noise),
+        "about": dict(about or {}),
+    }
+    layers = zip(_names(spec), (part for layer in actor._layers for part in layer), strict=True)
+    write_model(folder, config, dict(layers), _card(spec, about or {}))
+
+
+def load_actor(folder: str | os.PathLike[str]) -> Actor:
+    """Read a policy folder; the first thing that does not fit is named."""
+    return load_actor_about(folder)[0]
+
+
+def load_actor_about(folder: str | os.PathLike[str]) -> tuple[Actor, dict[str, Any]]:
+    """Read a policy folder, and what was written about it."""
+    return read_settled(Path(folder), _read_actor)
+
+
+def _read_actor(path: Path) -> tuple[Actor, dict[str, Any]]:
+    config = read_config(path / CONFIG, FORMAT, VERSION)
+    about = config.get("about")
+    if not isinstance(about, dict):
+        raise DataError("expected an object", file=path / "config.json", field="about")
+    try:
+        spec = ActorSpec(**{name: config.get(name) for name in _FIELDS})  # type: ignore[arg-type]
+    except DataError as error:
+        raise error.at(file=path / "config.json") from None
+    tensors = read_tensors(path, _expected(spec))
+    return Actor(spec, np.concatenate([tensors[name].ravel() for name in _names(spec)])), about
+
+
+_FIELDS = ("kind", "sizes", "low", "high", "noise")
+
+
+def _names(spec: ActorSpec) -> list[str]:
+    layers = range(len(spec.sizes) - 1)
+    return [f"{part}_{layer}" for layer in layers for part in ("weight", "bias")]
+
+
+def _expected(spec: ActorSpec) -> dict[str, tuple[str, tuple[int, ...]]]:
+    shapes: list[tuple[int, ...]] = []
+    for inputs, outputs in pairwise(spec.sizes):
+        shapes += [(inputs, outputs), (outputs,)]
+    return {name: ("float32", shape) for name, shape in zip(_names(spec), shapes, strict=True)}
+
+
+def _card(spec: ActorSpec, about: Mapping[str, Any]) -> str:
+    facts = "\n".join(f"| {as_plain(key)} | {as_plain(value)} |" for key, value in about.items())
+    explores = spec.kind == "gaussian" or spec.noise > 0
+    imported = "import numpy as np\n" if explores else ""
+    explored = "action = actor.act(observation, np.random.default_rng(0))   # as it explored\n"
+    return f"""# Policy
+
+A {spec.kind} policy of {" x ".join(str(size) for size in spec.sizes)} units. Made by grd-offline.
+
+```python
+{imported}from grd_offline.agents.actors import load_actor
+
+actor = load_actor("this folder")
+action = actor.act(observation)                             # as good as it knows
+{explored if explores else ""}```
+
+    grd-offline collect --policy "this folder" --env ENV --out data.h5
+
+| | |
+|---|---|
+{facts}
+"""

@@ -1,0 +1,201 @@
+"""Variances averaged over the models that the data leave possible, where none of them is certain.
+
+With few or noisy amounts many sets of effects explain the data about as well, and the best of them
+is too sure of itself. So sets of effects and their variances are drawn from their posterior (a
+Gibbs sampler), and each effect goes into the last fit with its average variance: what is in half of
+the models at variance v enters with v / 2.
+
+Prior. Each input matters with probability 1/4; one that matters has a main effect of its own with
+probability 1/2; of the pairs of inputs that matter one in five per input is there. Logarithms of
+variances lie about a common level, itself unknown, since effects of one reward are of like size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grd_offline.decompose.closed_form.inputs import Effect
+
+Array = NDArray[np.float64]
+
+_INPUT = 0.25
+_MAIN = 0.5
+_PAIRS = 0.2
+_BESIDE = 0.05  # of a potential
+_WIDTH = 1.5  # octaves: spread of variances about their level
+_VARIANCES = 2.0 ** np.arange(-14, 3)
+_LEVELS = np.arange(-12, 1.01, 0.5)
+_NOISES = np.geomspace(1e-4, 1.5, 160)
+_KEPT = 0.99995  # of a block's squared norm, by the directions that stand for it
+_DIRECTIONS = 40
+_RARE = 0.05  # share of models below which an effect is left out
+
+
+@dataclass(frozen=True, eq=False)
+class ModelAverage:
+    """What the sampled models have in common."""
+
+    variances: dict[Effect, float]
+    """Average variance of every effect that is not rare among them."""
+    noise: float
+    inclusion: dict[int, float]
+    """By column: the share of models that it is an input of."""
+    draws: int
+    """How many models."""
+
+    def likely(self) -> list[int]:
+        """Columns that are inputs of at least half of the models."""
+        return sorted(column for column, share in self.inclusion.items() if share >= 0.5)
+
+    def score(self, column: int) -> float:
+        """Log Bayes factor of that input, as far as so many draws can tell."""
+        share = (self.inclusion.get(column, 0.0) * self.draws + 0.5) / (self.draws + 1)
+        return float(np.log(share / (1 - share)) - np.log(_INPUT / (1 - _INPUT)))
+
+
+def average_models(
+    blocks: Mapping[Effect, NDArray[np.floating]],
+    target: Array,
+    column: Callable[[int], int],
+    columns: int,
+    *,
+    unit: float,
+    sweeps: int,
+    rng: np.random.Generator,
+    progress: Callable[[float], None] = lambda share: None,
+) -> ModelAverage:
+    """Sample sets of effects with their variances; average after the first quarter.
+
+    `blocks` holds (row, column) of each candidate; `columns` of them could be inputs; variances are
+    looked for about `unit`. A sweep draws the noise, then each effect given all others.
+    """
+    effects = list(blocks)
+    parts = [compress(np.asarray(blocks[effect], np.float64)) * unit**0.5 for effect in effects]
+    prior = _Prior([{column(i) for i in effect} for effect in effects], columns)
+    state = np.full(len(effects), -1)
+    level = len(_LEVELS) // 2
+    totals, counts, noises = np.zeros(len(effects)), np.zeros(len(effects)), []
+    inclusion: dict[int, float] = {}
+    for sweep in range(sweeps):
+        progress(sweep / sweeps)
+        noise, inverse = _draw_noise(parts, state, target, rng)
+        for k in rng.permutation(len(effects)):
+            inverse = _draw_effect(inverse, parts[k], target, state, k, prior, level, rng)
+        level = _draw(_LEVEL_PRIOR[:, state[state >= 0]].sum(1), rng)
+        if sweep >= sweeps // 4:
+            noises.append(noise)
+            counts += state >= 0
+            totals[state >= 0] += _VARIANCES[state[state >= 0]]
+            for one in prior.union(state >= 0):
+                inclusion[one] = inclusion.get(one, 0.0) + 1
+    draws = len(noises)
+    often = np.flatnonzero(counts >= _RARE * draws)
+    return ModelAverage(
+        {effects[k]: float(totals[k]) * unit / draws for k in often},
+        float(np.mean(noises)),
+        {one: count / draws for one, count in inclusion.items()},
+        draws,
+    )
+
+
+def compress(block: Array) -> Array:
+    """Few columns U with U U^T near Z Z^T: all that the evidence depends on."""
+    left, values, _ = np.linalg.svd(block, full_matrices=False)
+    power = np.cumsum(values**2)
+    count = int(np.searchsorted(power, _KEPT * power[-1])) + 1
+    return np.asarray((left * values)[:, : min(count, _DIRECTIONS)])
+
+
+def _log_level_prior() -> Array:
+    """(level, variance) log probability of each variance about each level."""
+    gap = (np.log2(_VARIANCES) - _LEVELS[:, None]) / _WIDTH
+    weights = np.exp(-0.5 * gap**2)
+    return np.asarray(np.log(weights / weights.sum(1, keepdims=True)))
+
+
+_LEVEL_PRIOR = _log_level_prior()
+
+
+class _Prior:
+    """Log probability of a set of effects."""
+
+    def __init__(self, inputs: Sequence[set[int]], columns: int) -> None:
+        self.inputs = [frozenset(one) - {-1} for one in inputs]
+        self.columns = columns
+        self.orders = np.array([len(one) for one in self.inputs])
+
+    def union(self, included: NDArray[np.bool_]) -> set[int]:
+        """Columns of all these effects."""
+        return set().union(*(self.inputs[k] for k in np.flatnonzero(included)))
+
+    def measure(self, included: NDArray[np.bool_]) -> float:
+        active = len(self.union(included))
+        beside, mains = (int((self.orders[included] == order).sum()) for order in (0, 1))
+        joint = int(included.sum()) - beside - mains
+        share = min(0.5, _PAIRS / max(active - 1, 1))
+        value = active * np.log(_INPUT) + (self.columns - active) * np.log(1 - _INPUT)
+        value += mains * np.log(_MAIN) + (active - mains) * np.log(1 - _MAIN)
+        value += joint * np.log(share) + (active * (active - 1) / 2 - joint) * np.log(1 - share)
+        return float(value + beside * np.log(_BESIDE / (1 - _BESIDE)))
+
+
+def _draw(log_weights: Array, rng: np.random.Generator) -> int:
+    """An index in proportion to exp(log_weights)."""
+    weights = np.exp(log_weights - log_weights.max())
+    return int(np.searchsorted(np.cumsum(weights), rng.random() * weights.sum()))
+
+
+def _draw_noise(
+    parts: Sequence[Array], state: NDArray[np.int64], target: Array, rng: np.random.Generator
+) -> tuple[float, Array]:
+    """The noise given all effects, and C^-1 with it."""
+    covariance = np.zeros((len(target), len(target)))
+    for part, chosen in zip(parts, state, strict=True):
+        if chosen >= 0:
+            covariance += _VARIANCES[chosen] * (part @ part.T)
+    values, vectors = np.linalg.eigh(covariance)
+    values = np.maximum(values, 0)[:, None] + _NOISES
+    power = (vectors.T @ target)[:, None] ** 2
+    drawn = _draw(-0.5 * (np.log(values) + power / values).sum(0), rng)
+    return float(_NOISES[drawn]), np.asarray((vectors / values[:, drawn]) @ vectors.T)
+
+
+def _draw_effect(
+    inverse: Array,
+    part: Array,
+    target: Array,
+    state: NDArray[np.int64],
+    k: int,
+    prior: _Prior,
+    level: int,
+    rng: np.random.Generator,
+) -> Array:
+    """Effect k given all others: its variance, or that it is absent. Returns the new C^-1.
+
+    The gain of variance v is that of `measure_gains`, with C free of the effect.
+    """
+    if state[k] >= 0:
+        inverse = _shift(inverse, part, -_VARIANCES[state[k]])
+    seen = inverse @ part
+    values, vectors = np.linalg.eigh(part.T @ seen)
+    pull = (vectors.T @ (seen.T @ target)) ** 2
+    grown = 1 + _VARIANCES[:, None] * np.maximum(values, 0)
+    gains = 0.5 * (_VARIANCES[:, None] * pull / grown - np.log(grown)).sum(1)
+    included = state >= 0
+    included[k] = False
+    absent = prior.measure(included)
+    included[k] = True
+    present = gains + _LEVEL_PRIOR[level] + prior.measure(included)
+    state[k] = _draw(np.append(absent, present), rng) - 1
+    return _shift(inverse, part, _VARIANCES[state[k]]) if state[k] >= 0 else inverse
+
+
+def _shift(inverse: Array, part: Array, change: float) -> Array:
+    """(C + change U U^T)^-1 from C^-1."""
+    seen = inverse @ part
+    inner = np.eye(part.shape[1]) / change + part.T @ seen
+    return np.asarray(inverse - seen @ np.linalg.solve(inner, seen.T))

@@ -1,0 +1,231 @@
+"""Which effects: forward by the evidence each would add, backward by the evidence each carries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grd_offline.decompose.closed_form.evidence import (
+    EvidenceProblem,
+    Posterior,
+    measure_gains,
+    measure_losses,
+)
+from grd_offline.decompose.closed_form.inputs import Effect
+
+Array = NDArray[np.float64]
+
+_CHUNK = 8_000_000  # entries of candidate columns looked at in one go
+
+
+@dataclass(frozen=True)
+class SearchRules:
+    """Thresholds of the search, in units of log evidence unless said otherwise."""
+
+    add_gain: float
+    """An effect is added only if it gains more than this."""
+    new_input: float
+    """Added to that for each input of the effect that no other effect has yet."""
+    add_share: float
+    """Of one round's best gain: what gains less waits for the next round."""
+    add_most: int
+    """Effects added per round."""
+    rounds: int
+    drop_loss: float
+    """An effect is dropped if the evidence would fall by less than this."""
+    gain_share: float
+    """Of the evidence gained so far: both thresholds are at least this."""
+    noise_floor: float
+    """Smallest noise, as a share of the target's variance."""
+    iterations: int
+    """Of the fixed point, per fit."""
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """Effects in the model, with the fit of their variances."""
+
+    effects: tuple[Effect, ...]
+    fit: Posterior
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """Inputs that stand in any effect."""
+        return tuple(sorted({i for effect in self.effects for i in effect}))
+
+    def start(self) -> tuple[dict[Effect, float], float]:
+        """Variances and noise, from which a related fit may start."""
+        values = self.fit.variances.tolist()
+        return dict(zip(self.effects, values, strict=True)), self.fit.noise
+
+
+class EffectBank:
+    """Scaled columns of all candidate effects, and fits of subsets of them."""
+
+    def __init__(self, columns: dict[Effect, NDArray[np.floating]], target: Array) -> None:
+        self.columns, self.target = columns, target
+        self.averages: dict[Effect, NDArray[np.floating]] = {}
+        self.scales: dict[Effect, float] = {}
+        self.sizes: dict[Effect, int] = {}
+
+    @cached_property
+    def null_evidence(self) -> float:
+        """Log evidence without any effect, at the best noise."""
+        rows = len(self.target)
+        noise = max(float(self.target @ self.target) / max(rows, 1), 1e-300)
+        return float(-0.5 * rows * (np.log(2 * np.pi * noise) + 1))
+
+    def merge(self, effect: Effect, parts: Sequence[Effect]) -> None:
+        """Make one block of several, which will share a variance."""
+        scale = float(np.mean([self.scales[part] for part in parts])) / len(parts) ** 0.5
+        ratios = [scale / self.scales[part] for part in parts]
+        columns = [self.columns.pop(p) * r for p, r in zip(parts, ratios, strict=True)]
+        averages = [self.averages.pop(p) * r for p, r in zip(parts, ratios, strict=True)]
+        self.columns[effect], self.averages[effect] = np.hstack(columns), np.hstack(averages)
+        self.scales[effect] = scale
+
+    def join(self, other: EffectBank) -> None:
+        """Take over another bank's effects."""
+        self.columns.update(other.columns)
+        self.averages.update(other.averages)
+        self.scales.update(other.scales)
+        self.sizes.update(other.sizes)
+
+    def fit(
+        self,
+        effects: Sequence[Effect],
+        variances: dict[Effect, float],
+        noise: float,
+        rules: SearchRules,
+        *,
+        free: bool = True,
+        iterations: int | None = None,
+    ) -> Selection:
+        """Maximise the evidence of these effects from a first guess of their variances."""
+        blocks = [np.asarray(self.columns[effect], np.float64) for effect in effects]
+        every = np.concatenate(blocks, 1) if blocks else np.zeros((len(self.target), 0))
+        problem = EvidenceProblem(every, [block.shape[1] for block in blocks], self.target)
+        spread = [float((block**2).sum()) / max(1, len(block)) for block in blocks]
+        even = [0.5 / (len(blocks) * max(one, 1e-12)) for one in spread]
+        start = np.array(
+            [variances.get(effect, first) for effect, first in zip(effects, even, strict=True)]
+        )
+        fit = problem.maximise(
+            start,
+            noise,
+            floor=rules.noise_floor,
+            iterations=rules.iterations if iterations is None else iterations,
+            free=free,
+        )
+        return Selection(tuple(effects), fit)
+
+    def scan(self, chosen: Selection, candidates: Sequence[Effect]) -> tuple[Array, Array]:
+        """Gain of each candidate at its best variance, and that variance."""
+        gains, variances = np.zeros(len(candidates)), np.zeros(len(candidates))
+        widths = np.array([self.columns[effect].shape[1] for effect in candidates])
+        for width in np.unique(widths):
+            members = np.flatnonzero(widths == width)
+            step = max(1, _CHUNK // int(len(self.target) * width))
+            for begin in range(0, len(members), step):
+                part = members[begin : begin + step]
+                blocks = np.stack([self.columns[candidates[k]] for k in part], 1)
+                gains[part], variances[part] = measure_gains(chosen.fit, blocks)
+        return gains, variances
+
+
+def search_forward(
+    bank: EffectBank,
+    candidates: Sequence[Effect],
+    start: Selection,
+    rules: SearchRules,
+    progress: Callable[[float], None] = lambda share: None,
+) -> Selection:
+    """Add what gains evidence, refit, drop what carries none; until nothing gains."""
+    chosen = start
+    dropped: set[Effect] = set()
+    for turn in range(rules.rounds):
+        progress(turn / rules.rounds)
+        left = [e for e in candidates if e not in set(chosen.effects) and e not in dropped]
+        if not left:
+            break
+        gains, variances = bank.scan(chosen, left)
+        present = set(chosen.inputs)
+        gains -= [rules.new_input * len(set(effect) - present) for effect in left]
+        order = np.argsort(-gains, kind="stable")[: rules.add_most]
+        least = max(rules.add_gain, rules.gain_share * (chosen.fit.evidence - bank.null_evidence))
+        order = order[gains[order] > max(least, rules.add_share * gains[order[0]])]
+        if not len(order):
+            break
+        new = [left[k] for k in order]
+        guesses, noise = chosen.start()
+        guesses.update({left[k]: float(variances[k]) for k in order})
+        grown = bank.fit([*chosen.effects, *new], guesses, noise, rules)
+        kept = drop_idle(bank, grown, rules)
+        dropped = set(grown.effects) - set(kept.effects)
+        if kept.fit.evidence < chosen.fit.evidence + 0.5 * least:
+            break
+        chosen = kept
+    return chosen
+
+
+def drop_idle(bank: EffectBank, chosen: Selection, rules: SearchRules) -> Selection:
+    """Drop effects whose removal costs less than `drop_loss`, the idlest first; refit."""
+    while chosen.effects:
+        losses = measure_losses(chosen.fit)
+        gained = chosen.fit.evidence - bank.null_evidence
+        idle = np.flatnonzero(losses < max(rules.drop_loss, 0.5 * rules.gain_share * gained))
+        if not len(idle):
+            break
+        # Effects that stand in for each other look idle one at a time: never all at once.
+        gone = set(idle[np.argsort(losses[idle], kind="stable")][: max(1, len(idle) // 2)].tolist())
+        guesses, noise = chosen.start()
+        kept = [effect for k, effect in enumerate(chosen.effects) if k not in gone]
+        chosen = bank.fit(kept, guesses, noise, rules)
+    return chosen
+
+
+def measure_inputs(
+    bank: EffectBank, chosen: Selection, rules: SearchRules, column: Callable[[int], int]
+) -> dict[int, tuple[float, Selection]]:
+    """By column: evidence lost when its inputs are removed and the rest refitted, and that fit.
+
+    Inputs with column -1 are no inputs of the reward and are not tried.
+    """
+    losses = {}
+    guesses, noise = chosen.start()
+    for removed in sorted({column(i) for i in chosen.inputs} - {-1}):
+        rest: list[Effect] = []
+        for effect in chosen.effects:
+            left = tuple(i for i in effect if column(i) != removed)
+            if left and left not in rest and left in bank.columns:
+                rest.append(left)
+        without = bank.fit(rest, guesses, noise, rules, iterations=12)
+        losses[removed] = (chosen.fit.evidence - without.fit.evidence, without)
+    return losses
+
+
+def search_backward(
+    bank: EffectBank,
+    chosen: Selection,
+    rules: SearchRules,
+    threshold: float,
+    column: Callable[[int], int],
+) -> tuple[Selection, dict[int, float]]:
+    """Remove the column that carries least evidence, while that is less than `threshold`."""
+    while True:
+        losses = measure_inputs(bank, chosen, rules, column)
+        least = min(losses, key=lambda i: losses[i][0], default=None)
+        if least is None or losses[least][0] >= threshold:
+            return chosen, {i: loss for i, (loss, _) in losses.items()}
+        guesses, noise = losses[least][1].start()
+        chosen = drop_idle(bank, bank.fit(losses[least][1].effects, guesses, noise, rules), rules)
+
+
+def list_candidates(inputs: Sequence[int], order: int) -> list[Effect]:
+    """Every effect of up to `order` of these inputs."""
+    return [effect for k in range(1, order + 1) for effect in combinations(sorted(inputs), k)]

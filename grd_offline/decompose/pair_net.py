@@ -1,0 +1,465 @@
+"""`--fit neural`: the paper's model, made to work.
+
+The reward is a sum of small learned effects, one per input and one per pair of inputs
+(`PairRewardNet`), each behind the masks of its inputs. What a free net cannot tell from a few
+hundred returns, which of many rewards with the same returns is the one that few inputs explain,
+the masks then decide, by gradient:
+
+1. `masks`. One net on all inputs: a dense warm-up, then masks sampled per row by Gumbel-softmax,
+   every edge at a price, until most of those that the reward does not need are gone.
+2. `reward`. Several members on the inputs that are left, each with a part of the episodes held
+   out; masks sampled again, now with clearer sight. What all members keep is then fixed and the
+   nets polished, keeping for each member the weights that were best on its held-out returns. The
+   mean of the members is the reward.
+3. `dynamics`. The mixture density net and its masks, for a limited number of updates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from grd_offline.decompose.contract import Decomposer, Progress
+from grd_offline.decompose.equations import Problem, export_network
+from grd_offline.decompose.training import Noise, ParameterGroup, Plan, Trainer
+from grd_offline.episodes import EpisodeSet
+from grd_offline.losses import (
+    SparsityWeights,
+    dynamics_loss,
+    edge_count_loss,
+    return_loss,
+)
+from grd_offline.members.nn import EDGES, DynamicsNet, GraphMasks, PairRewardNet, RewardNet
+from grd_offline.rewards.constant import ConstantFunction
+from grd_offline.rewards.network import NetworkFunction
+
+
+@dataclass(frozen=True)
+class NeuralSettings:
+    """Settings of `neural`; defaults from trials, see benchmarks/research/neural.md."""
+
+    discount: float = 1.0
+    """gamma of the return sum (paper: 1.00)."""
+    members: int = 4
+    """Nets in the second stage, each with its own held-out episodes; their mean is the reward."""
+    features: int = 8
+    """Features of each input; fewer where there are many inputs."""
+    batch_steps: int = 5000
+    """Steps in an update's batch; as many whole rows as fit, at least 8."""
+    mask_updates: int = 1200
+    """Updates of the first stage."""
+    reward_updates: int = 1500
+    """Updates of the second stage."""
+    dynamics_updates: int = 1000
+    """Updates of the dynamics net; with 0 every edge of the dynamics stays in."""
+    learning_rate: float = 0.01
+    """Adam's rate for the nets, falling to 0 along a cosine."""
+    mask_rate: float = 0.02
+    """Adam's rate for the mask logits."""
+    mask_start: float = 3.0
+    """psi_0 - psi_1 at first: each edge is there with probability .95."""
+    temperature: float = 1.0
+    """Of the Gumbel-softmax."""
+    edge_price: float = 0.003
+    """Sparsity weight of each edge into the reward, at most; returns have variance 1."""
+    edge_share: float = 0.15
+    """The weight is no more than this share of what is unexplained of held-out returns."""
+    dynamics_edge_price: float = 0.003
+    """Sparsity weight of each edge into a state."""
+    dynamics_hidden: int = 64
+    """Hidden units of both layers of the dynamics net (paper: 256)."""
+    embedding: int = 8
+    """Size of the vector that tells the dynamics net which dimension it predicts (paper: none)."""
+    dynamics_batch: int = 256
+    """Steps per update of the dynamics net (paper: N = 256)."""
+    dynamics_rate: float = 3e-3
+    """Adam's rate for the dynamics net."""
+    dynamics_outputs: int = 16
+    """At most so many state dimensions per update of the dynamics net, drawn at random."""
+    held_out: float = 0.15
+    """Fraction of the rows that each member holds out to choose its weights by."""
+    device: str = "cpu"
+    """`cpu` or `cuda`."""
+    capture: bool = True
+    """On CUDA, record each kind of update as a graph and replay it."""
+
+    def __post_init__(self) -> None:
+        for name in ("members", "features", "batch_steps", "mask_updates"):
+            _check(name, getattr(self, name), getattr(self, name) >= 1, "of at least 1")
+        _check("reward_updates", self.reward_updates, self.reward_updates >= 1, "of at least 1")
+        _check("dynamics_updates", self.dynamics_updates, self.dynamics_updates >= 0, "from 0")
+        _check("discount", self.discount, 0 < self.discount <= 1, "above 0, at most 1")
+        _check("held_out", self.held_out, 0 < self.held_out < 1, "between 0 and 1")
+        _check("temperature", self.temperature, self.temperature > 0, "above 0")
+
+
+def _check(name: str, value: float, right: bool, wanted: str) -> None:
+    if not right:
+        raise ValueError(f"{name}: expected a number {wanted}, got {value!r}")
+
+
+class Neural(Decomposer):
+    """GRD with learned effects and masks by gradient."""
+
+    def __init__(self, settings: NeuralSettings | None = None) -> None:
+        self.settings = settings if settings is not None else NeuralSettings()
+
+    def fit(
+        self,
+        episodes: EpisodeSet,
+        *,
+        rng: np.random.Generator,
+        progress: Progress | None = None,
+    ) -> Self:
+        """Learn masks, reward and dynamics; the module's words describe the stages."""
+        settings = self.settings
+        problem = Problem.from_episodes(
+            episodes, discount=settings.discount, device=settings.device
+        )
+        noise = Noise(rng, settings.device)
+        stage = None
+        if problem.variance > 0:
+            kept = _find_masks(problem, settings, noise, progress)
+            stage = _fit_reward(problem, kept, settings, noise, progress) if len(kept) else None
+        self._keep_reward(problem, stage)
+        graph = _fit_dynamics(problem, settings, noise, progress)
+        self._keep_dynamics(graph)
+        return self
+
+    def _keep_reward(self, problem: Problem, stage: RewardStage | None) -> None:
+        reward = np.zeros(problem.states + problem.actions)
+        scores = np.zeros_like(reward)
+        self.held_out_r2_ = 0.0
+        self.function_ = ConstantFunction(
+            problem.offset, states=problem.states, actions=problem.actions
+        )
+        if stage is not None:
+            columns = stage.kept.numpy(force=True)
+            reward[columns] = stage.vote().numpy(force=True)[0, 0]
+            scores[columns] = stage.compute_probabilities().mean(0).numpy(force=True)
+            self.held_out_r2_ = float(1 - stage.best_losses.mean() / problem.variance)
+            if reward.any():
+                self.function_ = stage.export()
+        states = problem.states
+        kept = reward.astype(np.int64)
+        self.masks_ = {"state_to_reward": kept[:states], "action_to_reward": kept[states:]}
+        self.scores_ = {"state_to_reward": scores[:states], "action_to_reward": scores[states:]}
+
+    def _keep_dynamics(self, graph: GraphMasks) -> None:
+        assert self.masks_ is not None
+        assert self.scores_ is not None
+        chosen, probabilities = graph.choose(), graph.compute_probabilities()
+        for name in EDGES[2:]:
+            self.masks_[name] = getattr(chosen, name)[0].numpy(force=True).astype(np.int64)
+            self.scores_[name] = getattr(probabilities, name)[0].numpy(force=True).astype(float)
+
+
+def _find_masks(
+    problem: Problem, settings: NeuralSettings, noise: Noise, progress: Progress | None
+) -> Tensor:
+    """First stage: which inputs the reward may need, as indices."""
+    everything = torch.arange(problem.states + problem.actions, device=problem.device)
+    stage = RewardStage(problem, everything, settings, noise, members=1)
+    plan = Plan(settings.mask_updates, "masks", progress)
+    stage.run(plan, stage.update_dense, 0.25)
+    stage.run(plan, stage.update_masked, 0.75)
+    return everything[stage.vote()[0, 0] > 0]
+
+
+def _fit_reward(
+    problem: Problem,
+    kept: Tensor,
+    settings: NeuralSettings,
+    noise: Noise,
+    progress: Progress | None,
+) -> RewardStage:
+    """Second stage: several members on the inputs that are left."""
+    stage = RewardStage(problem, kept, settings, noise, members=settings.members)
+    plan = Plan(settings.reward_updates, "reward", progress)
+    stage.run(plan, stage.update_dense, 0.2)
+    stage.run(plan, stage.update_masked, 0.45)
+    stage.fix_masks()
+    stage.run(plan, stage.update_fixed, 0.35, choose=True)
+    stage.restore_best()
+    return stage
+
+
+class RewardStage:
+    """Members of a pair net on some inputs, their masks, and updates as closures over both."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        kept: Tensor,
+        settings: NeuralSettings,
+        noise: Noise,
+        *,
+        members: int,
+        net: RewardNet | None = None,
+    ) -> None:
+        """`net` takes the place of a pair net."""
+        self.problem, self.kept, self.settings = problem, kept, settings
+        self._noise = noise.updates
+        device, count = problem.device, len(kept)
+        states = int((kept < problem.states).sum())
+        features = min(settings.features, max(2, 512 // count))
+        self.net = (
+            net
+            if net is not None
+            else PairRewardNet(members, count, features=features, generator=noise.weights)
+        ).to(device)
+        self.graph = GraphMasks(members, states, count - states, start=settings.mask_start)
+        self.graph.to(device)
+        self._inputs = problem.inputs[:, kept]
+        self._time = problem.rows.common_time
+        self._split(members, noise.weights)
+        self._fixed, self._is_fixed = torch.ones(members, 1, count, device=device), False
+        self._unexplained = torch.ones(members, device=device)
+        self.best_losses = torch.full((members,), torch.inf, device=device)
+        self._best = [torch.zeros_like(value) for value in self._kept_tensors()]
+        self.trainer = Trainer(
+            [
+                ParameterGroup(list(self.net.parameters()), settings.learning_rate),
+                ParameterGroup(
+                    [self.graph.state_to_reward, self.graph.action_to_reward], settings.mask_rate
+                ),
+            ],
+            device=device,
+            generators=[noise.updates],
+            betas=(0.9, 0.98),
+            capture=settings.capture,
+        )
+
+    def _split(self, members: int, generator: torch.Generator) -> None:
+        """Rows to train on and rows held out, other ones for each member; steps to centre by."""
+        count = len(self.problem.targets)
+        held_out = max(1, round(self.settings.held_out * count))
+        order = torch.randperm(count, generator=generator)
+        shifts = (torch.arange(members) * count) // members
+        tables = order[(torch.arange(count) + shifts.unsqueeze(1)) % count]
+        tables = tables.to(self.problem.device)
+        self._held_out = tables[:, :held_out]
+        # A single row has to do for both.
+        self._training = tables[:, held_out:] if held_out < count else tables
+        real = self.problem.rows.real_steps.nonzero().squeeze(1)
+        chosen = torch.randperm(len(real), generator=generator)[:512].to(real.device)
+        self._reference = self._inputs[real[chosen]]
+        lengths = self.problem.rows.lengths
+        typical = self._time or int(lengths.double().mean().ceil())
+        self._batch = max(8, self.settings.batch_steps // typical)
+
+    def _kept_tensors(self) -> list[Tensor]:
+        centre = [self.net.centre] if isinstance(self.net, PairRewardNet) else []
+        return [*self.net.parameters(), *centre]
+
+    def run(
+        self, plan: Plan, update: Callable[[], None], part: float, *, choose: bool = False
+    ) -> None:
+        """Spend `part` of the plan on `update`; with `choose`, keep each member's best weights."""
+        updates = max(1, round(part * plan.updates))
+        self._measure_unexplained()
+
+        def report(done: int) -> None:
+            plan.tell(part, done / updates)
+            self._measure_unexplained()
+            if choose:
+                self._keep_better()
+
+        self.trainer.run(
+            update, updates, schedule=lambda done: plan.rate(part, done), report=report, every=25
+        )
+        plan.begun += part
+
+    def update_dense(self) -> None:
+        """Every input there."""
+        self._step(torch.ones_like(self._fixed))
+
+    def update_masked(self) -> None:
+        """Masks sampled for each row, each edge at its price.
+
+        The price falls with what the members do not yet explain of their held-out returns: where
+        nearly all is explained, an input of little effect is worth keeping too.
+        """
+        mask = self.graph.sample_reward(
+            self._batch, temperature=self.settings.temperature, generator=self._noise
+        )
+        terms = edge_count_loss(
+            *self.graph.compute_probabilities(), weights=SparsityWeights(1, 1, 0, 0, 0)
+        )
+        price = (self.settings.edge_share * self._unexplained).clamp_max(self.settings.edge_price)
+        self._step(mask, price * terms.total)
+
+    def update_fixed(self) -> None:
+        """Masks as voted."""
+        self._step(self._fixed)
+
+    def _step(self, mask: Tensor, extra: Tensor | None = None) -> None:
+        """One update on a batch of training rows; `mask` is (member, row or 1, input)."""
+        members, count = self._training.shape
+        picks = torch.randint(
+            count, (members, self._batch), generator=self._noise, device=self._training.device
+        )
+        self._recentre()
+        losses = self._compute_losses(self._training.gather(1, picks), mask)
+        self.trainer.step(losses if extra is None else losses + extra)
+
+    @torch.no_grad()
+    def _recentre(self) -> None:
+        """Centre the features of a pair net on a fixed sample of the steps."""
+        if not isinstance(self.net, PairRewardNet):
+            return
+        reference = self._reference.expand(len(self._training), -1, -1)
+        centre = self.net.compute_features(reference).mean(1, keepdim=True)
+        self.net.centre.copy_(centre)
+
+    def _compute_losses(self, rows: Tensor, mask: Tensor) -> Tensor:
+        batch = self.problem.rows.gather(rows, self._time)
+        rewards = self.net(self._inputs[batch.steps], mask.unsqueeze(2))
+        return return_loss(
+            rewards,
+            batch.valid,
+            self.problem.targets[rows],
+            discount=self.problem.discount,
+            starts=batch.starts,
+            scales=self.problem.spans[rows],
+        )
+
+    def compute_probabilities(self) -> Tensor:
+        """(member, input) P(edge) into the reward."""
+        return torch.cat(self.graph.compute_probabilities()[:2], 1).detach()
+
+    def vote(self) -> Tensor:
+        """(1, 1, input) the inputs that all members keep.
+
+        They hold out different episodes: an input that only helps to learn some episodes by heart
+        is dropped by one or the other, one that the reward needs by none.
+        """
+        return torch.cat(self.graph.choose()[:2], 1).amin(0).unsqueeze(0).unsqueeze(0)
+
+    def fix_masks(self) -> None:
+        """Fix every member's mask to the inputs that all of them keep."""
+        self._fixed.copy_(self.vote().expand_as(self._fixed))
+        self._is_fixed = True
+
+    @torch.no_grad()
+    def _measure_unexplained(self) -> None:
+        """Measure the return loss on each member's held-out rows, masks as they stand."""
+        self._recentre()
+        mask = self._fixed
+        if not self._is_fixed:
+            mask = torch.cat(self.graph.choose()[:2], 1).unsqueeze(1)
+        chunks = torch.split(self._held_out, self._batch, 1)
+        losses = [self._compute_losses(rows, mask) * rows.shape[1] for rows in chunks]
+        self._unexplained.copy_(torch.stack(losses).sum(0) / self._held_out.shape[1])
+
+    @torch.no_grad()
+    def _keep_better(self) -> None:
+        better = self._unexplained < self.best_losses
+        self.best_losses.copy_(torch.where(better, self._unexplained, self.best_losses))
+        for best, value in zip(self._best, self._kept_tensors(), strict=True):
+            best.copy_(torch.where(better.view(-1, *[1] * (value.ndim - 1)), value, best))
+
+    @torch.no_grad()
+    def restore_best(self) -> None:
+        """Take back the weights that were best on held-out rows."""
+        for best, value in zip(self._best, self._kept_tensors(), strict=True):
+            value.copy_(best)
+
+    def export(self) -> NetworkFunction:
+        """The mean of the members as a function in the data's units."""
+        return export_network(self.net, self.problem, self._fixed.squeeze(1), self.kept)
+
+
+def _fit_dynamics(
+    problem: Problem, settings: NeuralSettings, noise: Noise, progress: Progress | None
+) -> GraphMasks:
+    """Third stage: the masks of the dynamics."""
+    stage = DynamicsStage(problem, settings, noise)
+    plan = Plan(settings.dynamics_updates, "dynamics", progress)
+    if settings.dynamics_updates and len(problem.rows.transitions):
+        stage.run(plan, stage.update_dense, 0.3)
+        stage.run(plan, stage.update_masked, 0.7)
+    return stage.graph
+
+
+class DynamicsStage:
+    """The mixture density net of the next state, and the masks of its inputs."""
+
+    def __init__(self, problem: Problem, settings: NeuralSettings, noise: Noise) -> None:
+        self.problem, self.settings, self._noise = problem, settings, noise.updates
+        states, actions = problem.states, problem.actions
+        self.net = DynamicsNet(
+            1,
+            states,
+            actions,
+            hidden=(settings.dynamics_hidden,) * 2,
+            embedding=settings.embedding,
+            log_std_range=(-5.0, 2.0),
+            activation="silu",
+            generator=noise.weights,
+        ).to(problem.device)
+        self.graph = GraphMasks(1, states, actions, start=settings.mask_start).to(problem.device)
+        edges = [self.graph.state_to_state, self.graph.action_to_state]
+        self.trainer = Trainer(
+            [
+                ParameterGroup(list(self.net.parameters()), settings.dynamics_rate),
+                ParameterGroup(edges, settings.mask_rate),
+            ],
+            device=problem.device,
+            generators=[noise.updates],
+            capture=settings.capture,
+        )
+
+    def run(self, plan: Plan, update: Callable[[], None], part: float) -> None:
+        """Spend `part` of the plan on `update`."""
+        updates = max(1, round(part * plan.updates))
+        self.trainer.run(
+            update,
+            updates,
+            schedule=lambda done: plan.rate(part, done),
+            report=lambda done: plan.tell(part, done / updates),
+        )
+        plan.begun += part
+
+    def update_dense(self) -> None:
+        """Every edge there."""
+        inputs = self.problem.states + self.problem.actions
+        mask = torch.ones(1, 1, inputs, self.problem.states, device=self.problem.device)
+        self._step(mask, torch.zeros(1, device=self.problem.device))
+
+    def update_masked(self) -> None:
+        """Masks sampled for each row, each edge at its price."""
+        mask = self.graph.sample_dynamics(
+            self.settings.dynamics_batch,
+            temperature=self.settings.temperature,
+            generator=self._noise,
+        )
+        price = self.settings.dynamics_edge_price
+        weights = SparsityWeights(0, 0, price, price, price)
+        self._step(
+            mask, edge_count_loss(*self.graph.compute_probabilities(), weights=weights).total
+        )
+
+    def _step(self, mask: Tensor, extra: Tensor) -> None:
+        rows, states = self.problem.rows, self.problem.states
+        device = self.problem.device
+        picks = torch.randint(
+            len(rows.transitions),
+            (self.settings.dynamics_batch,),
+            generator=self._noise,
+            device=device,
+        )
+        steps = rows.transitions[picks].unsqueeze(0)
+        order = torch.rand(states, generator=self._noise, device=device).argsort()
+        outputs = order[: self.settings.dynamics_outputs]
+        mixture = self.net(self.problem.inputs[steps], mask.index_select(-1, outputs), outputs)
+        targets = self.problem.inputs[steps + 1][..., outputs]
+        losses = dynamics_loss(
+            mixture.logits, mixture.means, mixture.log_stds, targets, dimensions=states
+        )
+        self.trainer.step(losses + extra)

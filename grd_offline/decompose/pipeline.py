@@ -1,0 +1,449 @@
+"""A whole decomposition: from a dataset to a folder of results, all or nothing.
+
+The folder holds `relabelled.h5`, `reward_model/`, `dynamics_model/`, `effects.json`, `masks.json`,
+`metrics.json` and `report.html`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grd_offline.decompose import FITS, METHODS
+from grd_offline.decompose.choose import Choice, choose
+from grd_offline.decompose.closed_form.estimator import ClosedForm
+from grd_offline.decompose.closed_form.identifiability import Finding, examine
+from grd_offline.decompose.relabelling import (
+    Tally,
+    find_truth,
+    judge,
+    relabel_records,
+    relabelled_header,
+)
+from grd_offline.dynamics import DynamicsModel, fit_dynamics_model
+from grd_offline.dynamics import compare_masks as compare_dynamics
+from grd_offline.dynamics.search import fit_dynamics
+from grd_offline.episodes import EpisodeSet
+from grd_offline.errors import DataError
+from grd_offline.evaluate import LEVELS, compare_all_masks, compute_calibration
+from grd_offline.files.storage import check_folder, create_file, replace_folder
+from grd_offline.formats import (
+    Record,
+    Recording,
+    as_episodes,
+    find_delay,
+    open_recording,
+    write_dataset,
+)
+from grd_offline.formats.relabelled import OBSERVED, RELABELLED
+from grd_offline.graph import compact_closure, compact_one_hop
+from grd_offline.report import REPORT_FILE, report_decomposition
+from grd_offline.report.viewer import METRICS_FILE, is_decomposition
+from grd_offline.rewards.effects import EffectCurve, EffectModel
+from grd_offline.rewards.model import FOLDER as REWARD_FOLDER
+from grd_offline.rewards.model import RewardModel
+from grd_offline.threads import one_numpy_thread
+from grd_offline.versions import find_versions
+
+Array = NDArray[np.float64]
+Progress = Callable[[str, float], None]
+_MASKS = ("state_to_reward", "action_to_reward", "state_to_state", "action_to_state")
+
+
+@dataclass(frozen=True)
+class DecomposeSettings:
+    """What to do; the defaults serve most data."""
+
+    method: str = "grd"
+    """The method: grd, or one of the others to compare with."""
+    fit: str = "auto"
+    """How grd is fitted: auto, closed-form, masked-net, neural or paper."""
+    gamma: float | None = None
+    """Discount inside the delivered sums; None: what the dataset says, else 1."""
+    next_state: bool = False
+    """Let the reward depend on the next state too (closed form only)."""
+    step_rewards: bool = False
+    """Use rewards that come with every step as they are; else they are summed into one return."""
+    exact_returns: bool = False
+    """Spread what is left over so that every episode sums to its return exactly."""
+    compact: str = "closure"
+    """Which compact state the model carries: closure or one_hop."""
+    truth: str | None = None
+    """Field with the true step rewards, to be compared with; never used to fit."""
+    seed: int = 0
+    """Same seed, same result on the same machine."""
+    device: str = "cpu"
+    """Where networks are trained: cpu or cuda."""
+
+    def __post_init__(self) -> None:
+        for name, known in (
+            ("method", METHODS),
+            ("fit", FITS),
+            ("compact", ("closure", "one_hop")),
+            ("device", ("cpu", "cuda")),
+        ):
+            if getattr(self, name) not in known:
+                expected = ", ".join(known)
+                raise ValueError(f"{name}: expected one of {expected}, got {getattr(self, name)!r}")
+        if self.next_state and (self.method != "grd" or self.fit not in ("auto", "closed-form")):
+            raise ValueError("next_state: only the closed form takes the next state as an input")
+        if not 0 <= self.seed < 2**63:
+            raise ValueError(f"seed: expected at least 0 and less than 2^63, got {self.seed}")
+        if self.gamma is not None and not 0 < self.gamma <= 1:
+            raise ValueError(f"gamma: expected more than 0 and at most 1, got {self.gamma}")
+
+
+@dataclass(frozen=True, eq=False)
+class Decomposition:
+    """What was found, and where it was written."""
+
+    folder: Path
+    relabelled: Path
+    model: RewardModel
+    dynamics: DynamicsModel
+    masks: dict[str, Any]
+    metrics: dict[str, Any]
+    findings: list[Finding]
+    shares: list[tuple[str, float]]
+    """Effects by their share of the reward's variance, largest first."""
+    warnings: list[str]
+
+
+@one_numpy_thread()
+def decompose_file(
+    source: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    settings: DecomposeSettings | None = None,
+    *,
+    max_episode_steps: int | None = None,
+    max_bytes: int | None = None,
+    video: str | None = None,
+    progress: Progress = lambda stage, share: None,
+) -> Decomposition:
+    """Decompose the returns of a dataset and write the results into the folder `out`.
+
+    `video` names the environment in which the report films a few episodes.
+    """
+    settings = settings if settings is not None else DecomposeSettings()
+    start = time.perf_counter()
+    check_folder(out, is_replaceable=_is_replaceable)
+    with open_recording(source, max_episode_steps=max_episode_steps, max_bytes=max_bytes) as opened:
+        run = _Run(opened, source, settings, progress)
+        run.video = video
+        run.fit()
+        with replace_folder(out, is_replaceable=_is_replaceable) as folder:
+            return run.write(folder, Path(out), start)
+
+
+MANY_COLUMNS = 400
+_LITTLE = 0.5
+"""R² on returns held out below which a user is told so first."""
+_WRITTEN = {
+    *RELABELLED, REWARD_FOLDER, "dynamics_model", "effects.json", "masks.json",
+    METRICS_FILE, REPORT_FILE, "plots",
+}  # fmt: skip
+
+
+def _is_replaceable(folder: Path) -> bool:
+    """Whether a folder holds an earlier decomposition and nothing else."""
+    return is_decomposition(folder) and {entry.name for entry in folder.iterdir()} <= _WRITTEN
+
+
+def _check_width(episodes: EpisodeSet) -> None:
+    """Refuse data that are wider than any fit can tell apart, before hours are spent on them."""
+    columns = episodes.state_size + episodes.action_size
+    if columns > MANY_COLUMNS and columns > episodes.total_steps:
+        raise DataError(
+            f"{columns:,} columns in {episodes.total_steps:,} steps: a fit of so many columns "
+            "needs more steps than columns"
+        )
+
+
+class _Run:
+    """One decomposition on its way: the data, then the fits, then the files."""
+
+    def __init__(
+        self,
+        recording: Recording,
+        source: str | os.PathLike[str],
+        settings: DecomposeSettings,
+        progress: Progress,
+    ) -> None:
+        self.recording, self.source, self.settings, self.progress = (
+            recording,
+            source,
+            settings,
+            progress,
+        )
+        self.video: str | None = None
+        self.rng = np.random.default_rng(settings.seed)
+        progress("reading", 0.0)
+        self.delay = find_delay(recording)
+        episodes = as_episodes(recording, source, delay=self.delay)
+        given = settings.gamma
+        self.discount = given if given is not None else recording.header.discount
+        if self.delay == "step" and not settings.step_rewards:
+            recording.warn(
+                "rewards come with every step: they were summed into one return per episode, and "
+                "only that was used (--step-rewards uses them as they are)"
+            )
+            episodes = episodes.delivered_at_end(self.discount)
+        first = recording.load(0)
+        if OBSERVED in first.extras:
+            raise DataError("is relabelled already: decompose the original", file=source)
+        if settings.truth is not None and settings.truth != "rewards":
+            find_truth(first, settings.truth, source)
+        _check_width(episodes)
+        self.episodes = episodes
+
+    def fit(self) -> None:
+        """Fit the reward, then the dynamics."""
+        settings = self.settings
+        options: dict[str, Any] = {"discount": self.discount, "next_state": settings.next_state}
+        options["device"] = settings.device
+        self.choice = choose(
+            self.episodes, settings.method, settings.fit, options, self.rng, self.progress
+        )
+        self.masks, self.scores = self._complete_masks(self.choice)
+        self.model = self._make_model(self.choice)
+
+    def _complete_masks(self, choice: Choice) -> tuple[dict[str, Any], dict[str, Any]]:
+        """All four masks: those of the fit, and of the dynamics where the fit has none."""
+        states, actions = self.episodes.state_size, self.episodes.action_size
+        masks: dict[str, Any] = dict(choice.decomposer.masks_ or {})
+        scores: dict[str, Any] = dict(choice.decomposer.scores_ or {})
+        masks.setdefault("state_to_reward", np.ones(states, np.int64))
+        masks.setdefault("action_to_reward", np.ones(actions, np.int64))
+        if "state_to_state" in masks:
+            graph = masks["state_to_state"], masks["action_to_state"]
+            self.dynamics = fit_dynamics_model(
+                self.episodes, *graph, rng=self.rng, progress=self.progress
+            )
+        else:
+            found = fit_dynamics(self.episodes, rng=self.rng, progress=self.progress)
+            self.dynamics = found.model
+            masks |= {
+                "state_to_state": found.state_to_state,
+                "action_to_state": found.action_to_state,
+            }
+            scores |= {"state_to_state": found.state_score, "action_to_state": found.action_score}
+        self.progress("dynamics without masks", 0.0)
+        self.likelihoods = compare_dynamics(
+            self.episodes, masks["state_to_state"], masks["action_to_state"], rng=self.rng
+        )
+        graph = masks["state_to_reward"], masks["state_to_state"]
+        masks["compact"] = {"one_hop": compact_one_hop(*graph), "closure": compact_closure(*graph)}
+        for name in _MASKS:
+            scores.setdefault(name, np.asarray(masks[name], np.float64))
+        return masks, scores
+
+    def _make_model(self, choice: Choice) -> RewardModel:
+        judged = next((j for j in choice.judged if j.fit == choice.fit), None)
+        about: dict[str, Any] = {
+            "data": Path(self.source).name,
+            "environment": self.episodes.environment,
+            "episodes": len(self.episodes),
+            "steps": self.episodes.total_steps,
+            "method": self.settings.method,
+            "fit": choice.fit,
+            "discount": self.discount,
+            **(judged.describe() if judged else {}),
+            "grd_offline": version("grd-offline"),
+        }
+        return RewardModel(
+            function=choice.decomposer.function_,
+            observation_names=self.episodes.observation_names,
+            action_names=self.episodes.action_names,
+            state_mask=np.asarray(self.masks["state_to_reward"], np.int64),
+            action_mask=np.asarray(self.masks["action_to_reward"], np.int64),
+            compact_mask=self.masks["compact"][self.settings.compact],
+            step_std=choice.step_std,
+            about=about,
+        )
+
+    def write(self, folder: Path, out: Path, start: float) -> Decomposition:
+        """Write everything into an empty folder."""
+        layout = self.recording.layout if self.recording.layout in ("minari", "d4rl") else "own"
+        name = "relabelled" if layout == "minari" else "relabelled.h5"
+        tally = Tally()
+        write_dataset(
+            folder / name,
+            relabelled_header(self.recording.header, self._settings()),
+            self._relabel(tally),
+            layout=layout,
+            lengths=self.recording.lengths,
+        )
+        self.progress("writing", 0.5)
+        for target, model in ((REWARD_FOLDER, self.model), ("dynamics_model", self.dynamics)):
+            model.save(folder / target)
+        findings, numbers = self._examine()
+        effects = self._describe_effects()
+        metrics = self._measure(tally, findings, numbers)
+        metrics["seconds"] = round(time.perf_counter() - start, 2)
+        masks = self._describe_masks()
+        write_json(folder / "effects.json", effects)
+        write_json(folder / "masks.json", masks)
+        write_json(folder / METRICS_FILE, metrics)
+        self.progress("report", 0.0)
+        page = report_decomposition(folder, video=self.video, warn=self.recording.warn)
+        with create_file(folder / REPORT_FILE) as output:
+            output.write(page.encode())
+        shares = [(" x ".join(e["inputs"]), float(e["share"])) for e in effects["effects"]]
+        return Decomposition(
+            folder=out,
+            relabelled=out / name,
+            model=self.model,
+            dynamics=self.dynamics,
+            masks=masks,
+            metrics=metrics,
+            findings=findings,
+            shares=sorted(shares, key=lambda item: -item[1]),
+            warnings=list(self.recording.warnings),
+        )
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            **asdict(self.settings),
+            "gamma": self.discount,
+            "chosen_fit": self.choice.fit,
+            "grd_offline": version("grd-offline"),
+        }
+
+    def _command(self) -> str:
+        """What to type to make it again."""
+        parts = ["grd-offline", "decompose", Path(self.source).name]
+        for field in fields(DecomposeSettings):
+            value, option = getattr(self.settings, field.name), f"--{field.name.replace('_', '-')}"
+            if value != field.default:
+                parts += [option] if value is True else [option, str(value)]
+        parts += ["--video", "--env", self.video] if self.video is not None else []
+        return shlex.join(parts)
+
+    def _relabel(self, tally: Tally) -> Iterator[Record]:
+        return relabel_records(
+            self.recording,
+            self.source,
+            self.model,
+            decomposer=self.choice.decomposer,
+            delay=self.delay,
+            discount=self.discount,
+            folded=self.delay == "step" and not self.settings.step_rewards,
+            exact=self.settings.exact_returns,
+            truth=self.settings.truth,
+            tally=tally,
+            progress=lambda share: self.progress("relabelling", share),
+        )
+
+    def _examine(self) -> tuple[list[Finding], dict[str, Any]]:
+        if not isinstance(self.choice.decomposer, ClosedForm):
+            return self._find_unexplained(), {}
+        findings, numbers = examine(self.choice.decomposer.fit_, self.episodes)
+        is_found = bool(self.choice.decomposer.fit_.model.effects)
+        return [*(self._find_unexplained() if is_found else []), *findings], numbers
+
+    def _find_unexplained(self) -> list[Finding]:
+        """Where the rewards say little about returns that they have not seen."""
+        judged = next((j for j in self.choice.judged if j.fit == self.choice.fit), None)
+        if judged is None or not len(judged.true) or np.ptp(judged.true) == 0:
+            return []
+        r2 = float(judged.describe()["held_out_return_r2"])
+        if r2 >= _LITTLE:
+            return []
+        told = "nothing" if r2 <= 0 else f"{r2:.0%}"
+        text = f"The rewards explain {told} of how returns of episodes held out differ."
+        return [Finding("careful", text)]
+
+    def _describe_effects(self) -> dict[str, Any]:
+        function = self.choice.decomposer.function_
+        curves: tuple[EffectCurve, ...] = ()
+        if isinstance(function, EffectModel):
+            curves = function.effect_curves()
+        return {
+            "effects": [
+                {
+                    "inputs": list(curve.inputs),
+                    "grids": [grid.tolist() for grid in curve.grids],
+                    "mean": curve.mean.tolist(),
+                    "std": curve.std.tolist(),
+                    "share": float(curve.share),
+                }
+                for curve in curves
+            ],
+            "constant": float(getattr(function, "constant", 0.0)),
+        }
+
+    def _describe_masks(self) -> dict[str, Any]:
+        return {
+            **{name: np.asarray(self.masks[name]).tolist() for name in _MASKS},
+            "compact": {name: mask.tolist() for name, mask in self.masks["compact"].items()},
+            "score": {name: np.asarray(self.scores[name]).tolist() for name in _MASKS},
+            "state_names": list(self.episodes.observation_names),
+            "action_names": list(self.episodes.action_names),
+        }
+
+    def _measure(
+        self, tally: Tally, findings: list[Finding], numbers: dict[str, Any]
+    ) -> dict[str, Any]:
+        judged = [candidate.describe() for candidate in self.choice.judged]
+        chosen = next((entry for entry in judged if entry["fit"] == self.choice.fit), {})
+        metrics: dict[str, Any] = {
+            "method": self.settings.method,
+            "fit": self.choice.fit,
+            "reason": self.choice.reason,
+            "alternatives": judged,
+            **{name: value for name, value in chosen.items() if name != "fit"},
+            "returns_kept_r2": tally.return_r2(),
+            "dynamics_held_out_log_likelihood": self.likelihoods,
+            "identifiability": {"findings": [f._asdict() for f in findings], **numbers},
+            "episodes": len(self.episodes),
+            "steps": self.episodes.total_steps,
+            "environment": self.episodes.environment,
+            "data": Path(self.source).name,
+            "warnings": list(self.recording.warnings),
+            "settings": self._settings(),
+            "delay": self.delay,
+            "command": self._command(),
+            "versions": find_versions(),
+        }
+        calibration: dict[str, Any] = {"levels": list(LEVELS)}
+        winner = next((j for j in self.choice.judged if j.fit == self.choice.fit), None)
+        if winner is not None and len(winner.true):
+            metrics["held_out"] = winner.list_returns()
+            calibration["held_out_returns"] = compute_calibration(
+                winner.predicted, winner.std, winner.true
+            )
+        if tally.true:
+            calibration["true_rewards"] = tally.calibrate()
+        metrics["calibration"] = calibration
+        if tally.true:
+            metrics["truth"] = tally.compare()
+            true_masks = self.recording.header.truth.get("masks")
+            if isinstance(true_masks, Mapping):
+                metrics["true_masks"] = compare_all_masks(self.masks, true_masks)
+        return metrics
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON file into a folder that is being filled."""
+    with create_file(path) as output:
+        output.write(json.dumps(content, indent=1, default=float).encode())
+
+
+__all__ = [
+    "DecomposeSettings",
+    "Decomposition",
+    "decompose_file",
+    "judge",
+    "relabel_records",
+    "relabelled_header",
+]

@@ -1,0 +1,198 @@
+"""Datasets with the rewards of a model, and how those compare with the truth."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from grd_offline.decompose.choose import relabel_episode
+from grd_offline.decompose.contract import Decomposer
+from grd_offline.decompose.equations import next_observations_of
+from grd_offline.episodes import Episode, EpisodeSet
+from grd_offline.errors import DataError
+from grd_offline.evaluate import (
+    compare_all_masks,
+    compare_rewards,
+    compute_calibration,
+    compute_coverage,
+    r_squared,
+)
+from grd_offline.files.plain import folder_errors, read_json
+from grd_offline.formats import (
+    Header,
+    Record,
+    Recording,
+    as_episode,
+    as_episodes,
+    find_delay,
+    locate,
+    open_recording,
+)
+from grd_offline.formats.relabelled import OBSERVED, STD
+from grd_offline.rewards.contract import Array
+from grd_offline.rewards.effects import EffectModel
+from grd_offline.rewards.model import RewardModel
+from grd_offline.threads import one_numpy_thread
+
+
+class Tally:
+    """What passes by while relabelling: sums, and the truth if asked for."""
+
+    def __init__(self) -> None:
+        self.returns: list[tuple[float, float]] = []
+        self.true: list[Array] = []
+        self.predicted: list[Array] = []
+        self.std: list[Array] = []
+
+    def add(
+        self, rewards: Array, std: Array, observed: float, discount: float, true: Array | None
+    ) -> None:
+        weights = discount ** np.arange(len(rewards))
+        self.returns.append((float(rewards @ weights), observed))
+        if true is not None:
+            self.true.append(true)
+            self.predicted.append(rewards)
+            self.std.append(std)
+
+    def return_r2(self) -> float:
+        predicted, observed = np.array(self.returns).T
+        return r_squared(predicted, observed)
+
+    def calibrate(self) -> list[float]:
+        """How often the truth lies within intervals of each level."""
+        parts = (self.predicted, self.std, self.true)
+        return compute_calibration(*(np.concatenate(part) for part in parts))
+
+    def compare(self) -> dict[str, float]:
+        coverage = compute_coverage(
+            np.concatenate(self.predicted), np.concatenate(self.std), np.concatenate(self.true)
+        )
+        return {**compare_rewards(self.predicted, self.true), "coverage_90": coverage}
+
+
+def relabel_records(
+    recording: Recording,
+    source: str | os.PathLike[str],
+    model: RewardModel,
+    *,
+    decomposer: Decomposer | None = None,
+    delay: int | str | None = None,
+    discount: float = 1.0,
+    folded: bool = False,
+    exact: bool = False,
+    truth: str | None = None,
+    tally: Tally | None = None,
+    progress: Callable[[float], None] = lambda share: None,
+) -> Iterator[Record]:
+    """Every record with the model's rewards, streaming.
+
+    `folded`: only the return of each episode counts as delivered. `exact`: sums must hold.
+    """
+    when = delay if delay is not None else find_delay(recording)
+    for index in range(len(recording)):
+        record = recording.load(index)
+        with locate(source, index):
+            episode = as_episode(record, recording.header, when)
+            if folded:
+                episode = episode.delivered_at_end(discount)
+            rewards, std = _predict(model, decomposer, episode)
+            if exact:
+                rewards = spread_remainder(rewards, episode, discount)
+            if tally is not None:
+                true = find_truth(record, truth, source) if truth is not None else None
+                tally.add(rewards, std, episode.compute_return(discount), discount, true)
+        extras = {**record.extras, STD: std.astype(np.float32)}
+        extras.setdefault(OBSERVED, record.rewards)
+        yield replace(record, rewards=rewards, extras=extras)
+        progress((index + 1) / len(recording))
+
+
+def _predict(
+    model: RewardModel, decomposer: Decomposer | None, episode: Episode
+) -> tuple[Array, Array]:
+    observations = episode.observations[: len(episode)]
+    following = next_observations_of(episode)
+    if decomposer is not None and not isinstance(decomposer.function_, EffectModel):
+        rewards = relabel_episode(decomposer, episode)
+        return rewards, model.uncertainty(observations, episode.actions, following)
+    return model.predict_both(observations, episode.actions, following)
+
+
+def spread_remainder(rewards: Array, episode: Episode, discount: float) -> Array:
+    """Rewards whose discounted sums equal the delivered amounts: the rest goes to all alike."""
+    rewards = rewards.astype(np.float64).copy()
+    weights = discount ** np.arange(len(rewards))
+    for start, stop, amount in zip(*episode.segments(), strict=True):
+        part = slice(start, stop)
+        missing = float(amount) - float(rewards[part] @ weights[part])
+        rewards[part] += missing / weights[part].sum()
+    return rewards
+
+
+def relabelled_header(header: Header, settings: Mapping[str, Any]) -> Header:
+    """The header of a relabelled dataset: a reward at every step, and how it was made."""
+    made = {**header.settings, "decompose": dict(settings)}
+    return replace(header, delay="step", discount=1.0, settings=made)
+
+
+def find_truth(record: Record, field: str, source: str | os.PathLike[str]) -> Array:
+    found = record.rewards if field == "rewards" else record.extras.get(field)
+    if found is None or found.shape != record.rewards.shape:
+        known = ", ".join(sorted(record.extras)) or "none"
+        raise DataError(
+            f"no such field with a number per step; there are: {known}", file=source, field=field
+        )
+    return found.astype(np.float64)
+
+
+def check_sizes(
+    model: RewardModel, recording: Recording, source: str | os.PathLike[str]
+) -> EpisodeSet:
+    """The episodes; refuses data whose dimensions are not those of the model."""
+    episodes = as_episodes(recording, source)
+    sizes = episodes.state_size, episodes.action_size
+    expected = len(model.observation_names), len(model.action_names)
+    if sizes != expected:
+        raise DataError(
+            f"{sizes[0]} state and {sizes[1]} action dimensions, the model expects "
+            f"{expected[0]} and {expected[1]}",
+            file=source,
+        )
+    return episodes
+
+
+@one_numpy_thread()
+def judge(
+    folder: str | os.PathLike[str], truth: str, data: str | os.PathLike[str] | None = None
+) -> dict[str, Any]:
+    """A decomposition against the true rewards, on its own data or on others."""
+    place = Path(folder)
+    model = RewardModel.load(place)
+    source = data if data is not None else place
+    if data is None and truth == "rewards":
+        raise DataError("are the decomposition's own: name the field of the true ones", field=truth)
+    tally = Tally()
+    with open_recording(source) as recording:
+        delay = find_delay(recording)
+        check_sizes(model, recording, source)
+        for index in range(len(recording)):
+            record = recording.load(index)
+            with locate(source, index):
+                true = find_truth(record, truth, source)
+                if data is None:
+                    rewards, std = record.rewards.astype(np.float64), record.extras[STD]
+                else:
+                    episode = as_episode(record, recording.header, delay)
+                    rewards, std = _predict(model, None, episode)
+            tally.add(rewards, std, 0.0, 1.0, true)
+        result: dict[str, Any] = {"rewards": tally.compare()}
+        true_masks = recording.header.truth.get("masks")
+    if isinstance(true_masks, Mapping):
+        with folder_errors(place / "masks.json", "cannot be compared with the true masks"):
+            result["masks"] = compare_all_masks(read_json(place / "masks.json"), true_masks)
+    return result

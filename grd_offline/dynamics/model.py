@@ -1,0 +1,262 @@
+"""The dynamics model itself: predict, sample, score, save, load."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from grd_offline.dynamics.features import FeatureTable
+from grd_offline.dynamics.settings import DynamicsModelSettings
+from grd_offline.dynamics.storage import (
+    FOLDER,
+    FORMAT,
+    VERSION,
+    check_tensors,
+    expected_tensors,
+    is_model,
+    read_config,
+    read_tensors,
+    write_card,
+)
+from grd_offline.dynamics.transitions import Array, IntArray
+from grd_offline.files.models import WEIGHTS, find_model, read_settled, save_model
+
+_CHUNK_ENTRIES = 5_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class DynamicsModel:
+    """Predicts the next observation from an observation and an action.
+
+    Inputs are states, then actions. A term is the product of two regressors: 0 is the constant 1,
+    1 + c the standardised input c, and 1 + d + c K + k the feature k of input c held within the
+    range of the data, of d inputs and K features.
+    """
+
+    state_to_state: IntArray
+    """(state, state): the mask it was fitted within; row = cause, column = effect."""
+    action_to_state: IntArray
+    """(action, state)"""
+    table: FeatureTable
+    target_center: Array
+    """(state,): mean of each next state."""
+    target_scale: Array
+    """(state,): its standard deviation; 1 where constant."""
+    persistent: NDArray[np.bool_]
+    """(state,): never moved in the data, so it is predicted to stay where it is."""
+    terms: NDArray[np.int32]
+    """(term, 3): state that it is about, first and second regressor; ordered by state."""
+    weights: Array
+    """(term,)"""
+    mixture_weights: Array
+    """(state, 3): of the residual's Gaussians; (1, 0, 0) where one is enough."""
+    mixture_means: Array
+    """(state, 3), in standardised units of the next state."""
+    mixture_stds: Array
+    """(state, 3), likewise."""
+    state_names: tuple[str, ...]
+    action_names: tuple[str, ...]
+    metrics: Mapping[str, Any]
+    """How good it is: transitions used and held out, R2 per state, log-likelihood."""
+    settings: DynamicsModelSettings
+
+    @property
+    def state_size(self) -> int:
+        """Number of state dimensions."""
+        return len(self.state_names)
+
+    @property
+    def action_size(self) -> int:
+        """Number of action dimensions."""
+        return len(self.action_names)
+
+    def predict(self, observations: ArrayLike, actions: ArrayLike) -> Array:
+        """(N, state): the mean of the next observation."""
+        inputs = self._check(observations, actions)
+        standard = self.predict_standard(inputs)
+        standard += (self.mixture_weights * self.mixture_means).sum(axis=1)
+        return self._restore(inputs, standard)
+
+    def sample(
+        self, observations: ArrayLike, actions: ArrayLike, rng: np.random.Generator
+    ) -> Array:
+        """(N, state): a next observation drawn at random."""
+        inputs = self._check(observations, actions)
+        standard = self.predict_standard(inputs)
+        steps = np.cumsum(self.mixture_weights, axis=1)[:, :-1]
+        chosen = (rng.random(standard.shape)[..., None] > steps).sum(axis=-1)
+        states = np.arange(self.state_size)
+        noise = rng.standard_normal(standard.shape) * self.mixture_stds[states, chosen]
+        noise += self.mixture_means[states, chosen]
+        return self._restore(inputs, standard + np.where(self.persistent, 0.0, noise))
+
+    def log_likelihood(
+        self, observations: ArrayLike, actions: ArrayLike, next_observations: ArrayLike
+    ) -> Array:
+        """(N,): log-density of the next observation, all dimensions together, in its own units."""
+        inputs = self._check(observations, actions)
+        targets = _check_rows("next_observations", next_observations, self.state_size, len(inputs))
+        standard = self.predict_standard(inputs)
+        center = np.where(self.persistent, inputs[:, : self.state_size], self.target_center)
+        residuals = (targets - center) / self.target_scale - standard
+        densities = mixture_log_density(
+            residuals, self.mixture_weights, self.mixture_means, self.mixture_stds
+        )
+        return np.asarray((densities - np.log(self.target_scale)).sum(axis=1))
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write `config.json`, `model.safetensors` and `README.md`, all or nothing."""
+        save_model(folder, self._config(), self._tensors(), write_card(self), is_model)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> DynamicsModel:
+        """Read a saved model: its folder, or the decomposition that contains `dynamics_model/`."""
+        return read_settled(
+            find_model(folder, FOLDER), lambda path: _read_model(path / WEIGHTS, read_config(path))
+        )
+
+    def _check(self, observations: ArrayLike, actions: ArrayLike) -> Array:
+        first = _check_rows("observations", observations, self.state_size, None)
+        second = _check_rows("actions", actions, self.action_size, len(first))
+        return np.concatenate([first, second], axis=1)
+
+    def predict_standard(self, inputs: Array) -> Array:
+        """(N, state): the regression, in standardised units of the change from the centre."""
+        result = np.zeros((len(inputs), self.state_size))
+        regressors = 1 + self.table.values.shape[0] * (1 + self.table.values.shape[2])
+        chunk = max(16, _CHUNK_ENTRIES // regressors)
+        for start in range(0, len(inputs), chunk):
+            rows = slice(start, start + chunk)
+            result[rows] = self._predict_chunk(inputs[rows])
+        return result
+
+    def _predict_chunk(self, inputs: Array) -> Array:
+        regressors = _evaluate_regressors(self.table, inputs, self._used_columns)
+        result = np.zeros((len(inputs), self.state_size))
+        bounds = np.searchsorted(self.terms[:, 0], np.arange(self.state_size + 1))
+        for state, (start, stop) in enumerate(pairwise(bounds)):
+            _, first, second = self.terms[start:stop].T
+            mains = second == 0
+            weights = self.weights[start:stop]
+            result[:, state] = weights[mains] @ regressors[first[mains]]
+            products = regressors[first[~mains]] * regressors[second[~mains]]
+            result[:, state] += weights[~mains] @ products
+        return result
+
+    @cached_property
+    def _used_columns(self) -> IntArray:
+        """Inputs that some term refers to."""
+        inputs, count = len(self.table.counts), self.table.values.shape[2]
+        regressors = np.unique(self.terms[:, 1:])
+        curves = (regressors[regressors > inputs] - 1 - inputs) // count
+        values = regressors[(regressors > 0) & (regressors <= inputs)] - 1
+        return np.unique(np.concatenate([curves, values])).astype(np.int64)
+
+    def _restore(self, inputs: Array, standard: Array) -> Array:
+        """Standardised predictions in the units of the observations."""
+        center = np.where(self.persistent, inputs[:, : self.state_size], self.target_center)
+        return np.asarray(center + standard * self.target_scale)
+
+    def _config(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "state_names": list(self.state_names),
+            "action_names": list(self.action_names),
+            "features": int(self.table.values.shape[2]),
+            "terms": len(self.terms),
+            "settings": asdict(self.settings),
+            "metrics": dict(self.metrics),
+        }
+
+    def _tensors(self) -> dict[str, NDArray[Any]]:
+        return {
+            "state_to_state": self.state_to_state.astype(np.uint8),
+            "action_to_state": self.action_to_state.astype(np.uint8),
+            "persistent": self.persistent.astype(np.uint8),
+            "input_center": self.table.center,
+            "input_scale": self.table.scale,
+            "feature_nodes": self.table.nodes,
+            "feature_values": self.table.values,
+            "feature_counts": self.table.counts.astype(np.int32),
+            "target_center": self.target_center,
+            "target_scale": self.target_scale,
+            "terms": self.terms,
+            "weights": self.weights,
+            "mixture_weights": self.mixture_weights,
+            "mixture_means": self.mixture_means,
+            "mixture_stds": self.mixture_stds,
+        }
+
+
+def _check_rows(name: str, values: ArrayLike, size: int, rows: int | None) -> Array:
+    array = np.asarray(values, np.float64)
+    if array.ndim != 2 or array.shape[1] != size or (rows is not None and len(array) != rows):
+        wanted = "N" if rows is None else str(rows)
+        raise ValueError(f"{name}: expected shape ({wanted}, {size}), got {array.shape}")
+    if not np.isfinite(array).all():
+        row, column = np.argwhere(~np.isfinite(array))[0]
+        raise ValueError(f"{name}: {array[row, column]} in row {row}, dimension {column}")
+    return array
+
+
+def _evaluate_regressors(table: FeatureTable, inputs: Array, columns: IntArray) -> Array:
+    """(1 + d + d K, row): the constant, the standardised inputs, the features; see `terms`.
+
+    Those of inputs that are not among `columns` are left as zeros.
+    """
+    size, count = inputs.shape[1], table.values.shape[2]
+    result = np.zeros((1 + size + size * count, len(inputs)))
+    result[0] = 1.0
+    result[1 : 1 + size] = table.standardise(inputs).T
+    for column in columns:
+        start = 1 + size + column * count
+        result[start : start + count] = table.evaluate(inputs, int(column), count)
+    return result
+
+
+def mixture_log_density(residuals: Array, weights: Array, means: Array, stds: Array) -> Array:
+    """(row, state): log-density of each residual under its state's mixture."""
+    total = np.full(residuals.shape, -np.inf)
+    for k in range(weights.shape[1]):
+        standard = (residuals - means[:, k]) / stds[:, k]
+        with np.errstate(divide="ignore"):
+            level = np.log(weights[:, k] / stds[:, k]) - 0.5 * np.log(2 * np.pi)
+        total = np.logaddexp(total, level - 0.5 * standard**2)
+    return total
+
+
+def _read_model(path: Path, config: dict[str, Any]) -> DynamicsModel:
+    tensors = read_tensors(path, expected_tensors(config))
+    check_tensors(tensors, config, path)
+    return DynamicsModel(
+        state_to_state=tensors["state_to_state"].astype(np.int64),
+        action_to_state=tensors["action_to_state"].astype(np.int64),
+        table=FeatureTable(
+            tensors["input_center"],
+            tensors["input_scale"],
+            tensors["feature_nodes"],
+            tensors["feature_values"],
+            tensors["feature_counts"].astype(np.int64),
+        ),
+        target_center=tensors["target_center"],
+        target_scale=tensors["target_scale"],
+        persistent=tensors["persistent"].astype(np.bool_),
+        terms=tensors["terms"],
+        weights=tensors["weights"],
+        mixture_weights=tensors["mixture_weights"],
+        mixture_means=tensors["mixture_means"],
+        mixture_stds=tensors["mixture_stds"],
+        state_names=tuple(config["state_names"]),
+        action_names=tuple(config["action_names"]),
+        metrics=config["metrics"],
+        settings=DynamicsModelSettings(**config["settings"]),
+    )

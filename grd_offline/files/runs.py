@@ -1,0 +1,339 @@
+"""What runs of `train-online` and `train-offline` leave on disk: written, and read back.
+
+Needs numpy only: neither the networks nor the environments of the run.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import NoneType
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grd_offline.errors import DataError, printable
+from grd_offline.files.plain import TABLE_BYTES, folder_errors, read_json, read_table
+from grd_offline.files.storage import append_file, replace_file
+
+Array = NDArray[np.float64]
+ABOUT_BYTES = 8 * 2**20
+MASK_BYTES = 16 * 2**20
+EPISODE_BYTES = 4 * 2**20
+LOG_BYTES = 256 * 2**20
+MOST_EDGES = 2**20
+"""Of one mask: a thousand states to a thousand."""
+MOST_MEMBERS = 2000
+MOST_GROUPS = 500
+MOST_NAME_BYTES = 200
+LARGEST = 1e100
+"""Of numbers in tables: squares of larger ones leave the range."""
+_KINDS = {list: "a list", dict: "an object", str: "text", int: "a whole number", NoneType: "null"}
+Item = TypeVar("Item")
+FORMAT, OFFLINE = "grd-offline run", "grd-offline offline run"
+"""In `settings.json` of a run of `train-online`, and of `train-offline`."""
+VERSION = 1
+METRICS = {
+    "return": ("mean_return", "true return"),
+    "correlation": ("correlation", "correlation with the true reward"),
+    "edges": ("edges_on", "share of edges on"),
+    "compact": ("compact_states", "dimensions of the compact state"),
+}
+"""Column of `evaluations.csv`, and what the axis says."""
+MASKS = (
+    ("state_to_reward", "state → reward"),
+    ("action_to_reward", "action → reward"),
+    ("state_to_state", "state → state"),
+    ("action_to_state", "action → state"),
+)
+"""In a run's files, and in words."""
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What a run left on disk."""
+
+    path: Path
+    environment: str
+    rows: Sequence[Mapping[str, str]]
+    """Of `evaluations.csv`."""
+    members: tuple[str, ...]
+    """Names, in the order of training."""
+    about: Mapping[str, Any]
+    """`settings.json`: settings, versions, the command."""
+
+    @property
+    def name(self) -> str:
+        """The folder's."""
+        return self.path.resolve().name
+
+    @property
+    def unit(self) -> str:
+        """What its steps count."""
+        return "updates" if self.about["format"] == OFFLINE else "environment steps"
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """A metric of a group of members over time: mean and standard deviation over seeds."""
+
+    label: str
+    is_oracle: bool
+    steps: Array
+    means: Array
+    spreads: Array
+    seeds: int
+    lines: Mapping[str, tuple[Array, Array]]
+    """Of each seed, its steps and values."""
+
+
+@dataclass(frozen=True, eq=False)
+class EpisodeRewards:
+    """Reward found and true reward, along one episode."""
+
+    member: str
+    step: int
+    found: Array
+    true: Array
+
+
+def read_run(path: Path) -> RunRecord:
+    """A run with at least one evaluation."""
+    contents = read_about(path, (FORMAT, OFFLINE))
+    table = path / "evaluations.csv"
+    rows = read_rows(table)
+    if not rows:
+        raise DataError("no evaluation yet", file=path)
+    missing = {"group", "seed", "member", "mean_return"} - rows[0].keys()
+    if missing:
+        raise DataError(f"expected a column {min(missing)}", file=table)
+    members = tuple(dict.fromkeys(row["member"] for row in rows))
+    if len(members) > MOST_MEMBERS:
+        raise DataError(f"{len(members)} members, more than {MOST_MEMBERS}", file=table)
+    for member in members:
+        _check_name(member, table)
+    owners = {(row["member"], row["group"], row["seed"]) for row in rows}
+    groups = {group for _, group, _ in owners}
+    if len(owners) > len(members) or len(groups) > MOST_GROUPS:
+        raise DataError(
+            f"expected one group and one seed for each member and at most {MOST_GROUPS} groups, "
+            f"got {len(owners)} of {len(members)} members in {len(groups)} groups",
+            file=table,
+        )
+    for name in (text for owner in owners for text in owner[1:]):
+        _check_name(name, table)
+    return RunRecord(path, str(contents.get("environment") or ""), rows, members, contents)
+
+
+def _check_name(member: str, table: Path) -> None:
+    """A member's name is also that of its folder: it must not lead out of the run."""
+    is_fine = member.isprintable() and len(member.encode()) <= MOST_NAME_BYTES
+    if not is_fine or "/" in member or member in (".", ".."):
+        raise DataError(f"expected the name of a member, got {member[:40]!r}", file=table)
+
+
+_ABOUT: dict[str, tuple[type, ...]] = {
+    "command": (list,),
+    "environment": (str, NoneType),
+    "settings": (dict,),
+    "members": (list,),
+    "device": (str,),
+    "workers": (int,),
+    "versions": (dict,),
+}
+"""Types of what `settings.json` has."""
+
+
+def read_about(folder: Path, formats: Sequence[str] = (FORMAT,)) -> dict[str, Any]:
+    """The contents of a run's `settings.json`, of the version that this package writes."""
+    path = folder / "settings.json"
+    try:
+        contents = read_json(path, ABOUT_BYTES)
+    except FileNotFoundError:
+        reason = "not a run: no settings.json" if folder.exists() else "no such folder"
+        raise DataError(reason, file=folder) from None
+    if not isinstance(contents, dict) or contents.get("format") not in formats:
+        raise DataError("not the settings of a run of grd-offline", file=path)
+    if contents.get("version") != VERSION:
+        raise DataError(
+            f"expected version {VERSION}, got {contents.get('version')!r:.40}", file=path
+        )
+    for name, kinds in _ABOUT.items():
+        if name in contents and not isinstance(contents[name], kinds):
+            expected = " or ".join(_KINDS[kind] for kind in kinds)
+            raise DataError(
+                f"expected {expected}, got {contents[name]!r:.40}", file=path, field=name
+            )
+    return contents
+
+
+def start_table(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]] = ()) -> None:
+    """Write one of a run's tables, all or nothing."""
+    with replace_file(path) as output:
+        output.write(_as_csv(columns, rows, header=True))
+
+
+def append_rows(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Append to one of a run's tables; what a row lacks stays empty."""
+    append_file(path, _as_csv(columns, rows))
+
+
+def _as_csv(
+    columns: Sequence[str], rows: Sequence[Mapping[str, Any]], *, header: bool = False
+) -> bytes:
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, columns, restval="", extrasaction="ignore")
+    if header:
+        writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().encode()
+
+
+def write_json(path: Path, contents: Mapping[str, Any]) -> None:
+    """Write a JSON file, all or nothing."""
+    with replace_file(path) as output:
+        output.write(json.dumps(contents, indent=1, allow_nan=False).encode() + b"\n")
+
+
+def read_rows(path: Path, limit: int = TABLE_BYTES) -> list[dict[str, str]]:
+    """The rows of one of a run's tables; one cut off by a kill is left out."""
+    return [row for row in read_table(path, limit) if _is_step(row.get("step", ""))]
+
+
+def _is_step(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 15
+
+
+def make_curves(runs: Sequence[RunRecord], metric: str) -> list[Curve]:
+    """One for each group of each run; those without any value of the metric are left out."""
+    curves = []
+    for run in runs:
+        groups: dict[str, list[Mapping[str, str]]] = {}
+        for row in run.rows:
+            groups.setdefault(row["group"], []).append(row)
+        for group, rows in groups.items():
+            label = group if len(runs) == 1 else f"{run.name}: {group}"
+            curve = _make_curve(run, rows, label, METRICS[metric][0])
+            if curve is not None:
+                curves.append(curve)
+    return curves
+
+
+def _make_curve(
+    run: RunRecord, rows: Sequence[Mapping[str, str]], label: str, column: str
+) -> Curve | None:
+    values: dict[int, list[float]] = {}
+    lines: dict[str, dict[int, float]] = {}
+    for row in rows:
+        if row.get(column, "") != "":
+            step, value = int(row["step"]), _number(run, row[column], column)
+            values.setdefault(step, []).append(value)
+            lines.setdefault(row["seed"], {})[step] = value
+    if not values:
+        return None
+    steps = sorted(values)
+    return Curve(
+        printable(label),
+        rows[0]["group"].split("-")[0] in ("oracle", "true"),
+        np.array(steps, np.float64),
+        np.array([np.mean(values[step]) for step in steps]),
+        np.array([np.std(values[step]) for step in steps]),
+        len({row["seed"] for row in rows}),
+        {
+            seed: (np.array(list(line), np.float64), np.array(list(line.values())))
+            for seed, line in lines.items()
+        },
+    )
+
+
+def _number(run: RunRecord, text: str, column: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not abs(number) <= LARGEST:
+        reason = f"expected a number, got {text[:40]!r}"
+        raise DataError(reason, file=run.path / "evaluations.csv", field=column)
+    return number
+
+
+def read_masks(run: RunRecord, member: str, moments: int = 3) -> list[dict[str, Any]]:
+    """The member's masks at so many evaluations, the first and the last among them."""
+    files = sorted((run.path / "members" / member / "masks").glob("step-*.json"))
+    return [_read_mask(file) for file in spread_out(files, moments)]
+
+
+def spread_out(items: Sequence[Item], most: int) -> list[Item]:
+    """At most so many of the items, evenly over them, the first and the last among them."""
+    if len(items) <= most:
+        return list(items)
+    if most == 1:
+        return [items[-1]]
+    return [items[k * (len(items) - 1) // (most - 1)] for k in range(most)]
+
+
+def _read_mask(file: Path) -> dict[str, Any]:
+    with folder_errors(file, "cannot be read as masks"):
+        contents = read_json(file, MASK_BYTES)
+        masks: dict[str, Any] = {"step": int(contents["step"])}
+        for (name, _), dimensions in zip(MASKS, (1, 1, 2, 2), strict=True):
+            mask = np.array(contents[name], np.float64)
+            if mask.ndim != dimensions or not 0 < mask.size <= MOST_EDGES:
+                raise ValueError(f"{name}: expected {dimensions} dimensions, got {mask.shape}")
+            masks[name] = np.atleast_2d(mask)
+        states, actions = masks["state_to_reward"].size, masks["action_to_reward"].size
+        for name, shape in (
+            ("state_to_state", (states,) * 2),
+            ("action_to_state", (actions, states)),
+        ):
+            if masks[name].shape != shape:
+                raise ValueError(f"{name}: expected shape {shape}, got {masks[name].shape}")
+        masks["compact"] = int(np.sum(contents.get("compact", 0)))
+        return masks
+
+
+def read_episodes(run: RunRecord, member: str, moments: int) -> list[EpisodeRewards]:
+    """The episodes that the member left, so many of them, the first and the last among them."""
+    files = sorted((run.path / "members" / member / "episodes").glob("step-*.csv"))
+    return [episode for file in spread_out(files, moments) if (episode := _read_one(member, file))]
+
+
+def read_episode(run: RunRecord, member: str) -> EpisodeRewards | None:
+    """The last episode that the member left; None if it left none."""
+    files = sorted((run.path / "members" / member / "episodes").glob("step-*.csv"))
+    return _read_one(member, files[-1]) if files else None
+
+
+def _read_one(member: str, file: Path) -> EpisodeRewards | None:
+    with folder_errors(file, "cannot be read as rewards"):
+        rows = read_table(file, EPISODE_BYTES)
+        found = np.array([float(row["reward"]) for row in rows])
+        true = np.array([float(row["true_reward"]) for row in rows])
+        if not (np.abs(found) <= LARGEST).all() or not (np.abs(true) <= LARGEST).all():
+            raise ValueError("expected finite numbers")
+        step = file.stem.removeprefix("step-")
+        if not _is_step(step):
+            raise ValueError(f"expected a step in the name, got {step[:40]!r}")
+    return EpisodeRewards(member, int(step), found, true) if rows else None
+
+
+def choose_member(run: RunRecord, kind: str) -> str | None:
+    """The first member that left files of this kind, if possible one with masks."""
+    for needed in (("masks", kind), (kind,)):
+        for member in run.members:
+            folders = [run.path / "members" / member / name for name in needed]
+            if all(any(folder.glob("step-*")) for folder in folders):
+                return member
+    return None
+
+
+def scales_differ(first: Array, second: Array) -> bool:
+    """Whether one curve would look flat, or far away, beside the other."""
+    narrow, wide = sorted((float(first.std()), float(second.std())))
+    return wide > 2 * narrow or abs(float(first.mean() - second.mean())) > 2 * wide

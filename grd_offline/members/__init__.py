@@ -1,0 +1,1 @@
+"""Networks, optimiser and random numbers for many members at once."""

@@ -1,0 +1,343 @@
+"""Figures for papers, of training runs and decompositions, read from what these left on disk.
+
+Widths are those of a column of a paper (3.25 inches) or of two (6.75), text has 8 points, and its
+fonts are embedded as TrueType; colours are Okabe and Ito's, which people with any colour vision can
+tell apart. Nothing here opens a window.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grd_offline.errors import DataError, printable
+from grd_offline.evaluate import NORMAL_90, pearson
+from grd_offline.files.runs import (
+    MASKS,
+    METRICS,
+    Curve,
+    EpisodeRewards,
+    RunRecord,
+    choose_member,
+    make_curves,
+    read_episode,
+    read_masks,
+    scales_differ,
+)
+from grd_offline.files.storage import replace_file
+from grd_offline.report.decomposed import Decomposed
+from grd_offline.report.viewer import Track, find_landmarks
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Array = NDArray[np.float64]
+COLUMN, PAGE = 3.25, 6.75
+"""Widths in inches: one column, and two."""
+FONT = 8
+"""Points."""
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+GREYS = ("#808080", "#B0B0B0", "#505050")
+"""Of the oracle, and those of further runs."""
+SHORT_LABEL = 14
+"""Letters of a label of which two fit beside each other."""
+ORDER = ("-", "--", "-.", ":")
+"""When there are more groups than colours, colours come again with another line."""
+STYLE: dict[Any, Any] = {
+    "font.size": FONT,
+    "axes.titlesize": FONT,
+    "axes.labelsize": FONT,
+    "figure.titlesize": FONT,
+    "xtick.labelsize": FONT,
+    "ytick.labelsize": FONT,
+    "legend.fontsize": FONT,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "lines.linewidth": 1.2,
+    "legend.frameon": False,
+    "svg.fonttype": "none",
+    "pdf.fonttype": 42,  # TrueType: journals refuse the other kind
+    "text.parse_math": False,  # a dollar in a name is a dollar
+}
+MOST_EFFECTS = 9
+MOST_TICKS = 13
+"""Beside a mask, so that their labels do not touch."""
+
+
+def draw_curves(curves: Sequence[Curve], metric: str, title: str, unit: str) -> Figure:
+    """Mean over seeds as a line, one standard deviation to both sides as a band."""
+    columns = 2 if max(len(curve.label) for curve in curves) <= SHORT_LABEL else 1
+    rows = -(-len(curves) // columns)
+    figure = _make_figure(COLUMN, 2.3 + 0.15 * rows)
+    axes = figure.subplots()
+    _plot_curves(axes, curves)
+    axes.set(xlabel=unit, ylabel=METRICS[metric][1], title=title)
+    if metric == "correlation":
+        axes.axhline(0, color="0.8", linewidth=0.6, zorder=0)
+        axes.set_ylim(top=1.02)
+    if metric == "edges":
+        axes.set_ylim(-0.02, 1.02)
+    figure.legend(loc="outside lower center", ncols=columns)
+    return figure
+
+
+def _plot_curves(axes: Axes, curves: Sequence[Curve]) -> None:
+    from matplotlib.ticker import EngFormatter
+
+    looks = itertools.product(ORDER, COLOURS)
+    greys = itertools.cycle(GREYS)
+    for curve in curves:
+        line, colour = ("--", next(greys)) if curve.is_oracle else next(looks, ("-", COLOURS[0]))
+        marker = "o" if len(curve.steps) == 1 else None
+        label = curve.label if curve.seeds == 1 else f"{curve.label} ({curve.seeds} seeds)"
+        axes.plot(
+            curve.steps, curve.means, color=colour, linestyle=line, marker=marker, label=label
+        )
+        if curve.seeds > 1:
+            low, high = curve.means - curve.spreads, curve.means + curve.spreads
+            axes.fill_between(curve.steps, low, high, color=colour, alpha=0.2, linewidth=0)
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+
+
+def draw_masks(masks: Sequence[Mapping[str, Any]], member: str) -> Figure:
+    """The four masks as one picture for each moment: causes are rows, effects are columns."""
+    actions, states = masks[-1]["action_to_state"].shape
+    gap, thick = _choose_gap(states)
+    share = (states + gap + actions) / (states + gap + thick)
+    width = PAGE if len(masks) > 1 else COLUMN
+    figure = _make_figure(width, min(1.5 + 2.0 * share, 8.0))
+    for axes, at in zip(figure.subplots(1, len(masks), squeeze=False)[0], masks, strict=True):
+        _plot_masks(axes, at)
+    between = ": " if len(masks) > 1 else "\n"
+    title = f"masks of {_shorten(member)}{between}rows are causes, columns are effects"
+    figure.suptitle(title)
+    return figure
+
+
+def _choose_gap(states: int) -> tuple[float, float]:
+    """Between masks, and the width of the reward's column: both to be seen beside many states."""
+    return max(0.5, states / 30), max(1.0, states / 25)
+
+
+def _plot_masks(axes: Axes, masks: Mapping[str, Any]) -> None:
+    from matplotlib.colors import ListedColormap
+
+    actions, states = masks["action_to_state"].shape
+    gap, thick = _choose_gap(states)
+    to_state, to_reward = np.arange(states + 1.0), states + gap + np.array([0, thick])
+    of_state, of_action = np.arange(states + 1.0), states + gap + np.arange(actions + 1.0)
+    blocks = (
+        (to_reward, of_state, masks["state_to_reward"].T),
+        (to_reward, of_action, masks["action_to_reward"].T),
+        (to_state, of_state, masks["state_to_state"]),
+        (to_state, of_action, masks["action_to_state"]),
+    )
+    lined: dict[str, Any] = (
+        {"edgecolors": "white", "linewidth": 0.4} if states + actions <= 50 else {}
+    )
+    colours = ListedColormap(["#ebebeb", COLOURS[0]])
+    for across, down, mask in blocks:
+        axes.pcolormesh(across, down, mask, cmap=colours, vmin=0, vmax=1, **lined)
+    axes.set_aspect("equal")
+    axes.invert_yaxis()
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0, pad=1)
+    every = -(-(states + actions) // MOST_TICKS)
+    shown_states, shown_actions = np.arange(0, states, every), np.arange(0, actions, every)
+    axes.set_xticks(
+        [*(shown_states + 0.5), to_reward.mean()],
+        [*(f"s{i}" for i in shown_states), "reward"],
+        rotation=90,
+    )
+    axes.set_yticks(
+        [*(shown_states + 0.5), *(of_action[shown_actions] + 0.5)],
+        [*(f"s{i}" for i in shown_states), *(f"a{i}" for i in shown_actions)],
+    )
+    shares = [f"{title} {masks[name].mean():.0%}" for name, title in MASKS]
+    if "step" in masks:
+        axes.set_title(f"step {masks['step']:,}")
+    axes.set_xlabel("\n".join(shares))
+
+
+def draw_episode(episode: EpisodeRewards) -> Figure:
+    """Reward found and true reward over the steps; each on its own scale if these differ."""
+    found, true = episode.found, episode.true
+    result = _describe_match(found, true)
+    is_scaled = scales_differ(found, true) and min(np.ptp(found), np.ptp(true)) > 0
+    if is_scaled:
+        found, true = ((values - values.mean()) / values.std() for values in (found, true))
+    figure = _make_figure(PAGE, 2.2)
+    axes = figure.subplots()
+    axes.plot(true, color=GREYS[0], label="true reward")
+    axes.plot(found, color=COLOURS[1], linewidth=0.9, label="reward found")
+    title = f"{printable(episode.member)}, last episode at step {episode.step:,}: {result}"
+    label = "reward, standardised" if is_scaled else "reward"
+    axes.set(xlabel="step of the episode", ylabel=label, title=title)
+    axes.margins(x=0.01)
+    figure.legend(loc="outside lower center", ncols=2)
+    return figure
+
+
+def _describe_match(found: Array, true: Array) -> str:
+    for name, values in (("reward found", found), ("true reward", true)):
+        if np.ptp(values) == 0:
+            return f"the {name} is constant"
+    return f"correlation {pearson(found, true):.2f}"
+
+
+def _make_figure(width: float, height: float) -> Figure:
+    # A figure without pyplot has no window and no backend to choose: saving uses Agg for png.
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def draw_run(run: RunRecord, metric: str) -> dict[str, Figure]:
+    """All figures of one run, by name of the file."""
+    from matplotlib import rc_context
+
+    figures = {metric: draw_comparison([run], metric)}
+    masked, explained = choose_member(run, "masks"), choose_member(run, "episodes")
+    edges = make_curves([run], "edges")
+    episode = None if explained is None else read_episode(run, explained)
+    with rc_context(STYLE):
+        if edges:
+            figures["edges"] = draw_curves(edges, "edges", printable(run.environment), run.unit)
+        if masked is not None:
+            figures["masks"] = draw_masks(read_masks(run, masked), masked)
+        if episode is not None:
+            figures["episode"] = draw_episode(episode)
+    return figures
+
+
+def draw_comparison(runs: Sequence[RunRecord], metric: str) -> Figure:
+    """Learning curves of all groups of one or more runs."""
+    from matplotlib import rc_context
+
+    curves = make_curves(runs, metric)
+    if not curves:
+        reason = f"no {metric} in any evaluation"
+        raise DataError(reason, file=runs[0].path / "evaluations.csv")
+    title = ", ".join(dict.fromkeys(printable(run.environment) for run in runs))
+    with rc_context(STYLE):
+        units = " or ".join(dict.fromkeys(run.unit for run in runs))
+        return draw_curves(curves, metric, title, units)
+
+
+def draw_decomposition(folder: Path) -> dict[str, Figure]:
+    """All figures of a decomposition, by name of the file."""
+    from matplotlib import rc_context
+
+    read = Decomposed(folder)
+    masks = {name: np.atleast_2d(np.asarray(read.masks[name], np.float64)) for name, _ in MASKS}
+    median = find_landmarks(read.tracks)["median"]
+    with rc_context(STYLE):
+        figures = {"returns": draw_returns(read.tracks.returns, read.metrics.get("held_out"))}
+        if read.effects:
+            figures["effects"] = draw_effects(read.effects[:MOST_EFFECTS])
+        figures["masks"] = draw_masks([masks], str(read.metrics["data"]))
+        figures["rewards"] = draw_track(read.tracks.chosen[median], median)
+    return figures
+
+
+def draw_returns(returns: Array, held_out: Mapping[str, Any] | None) -> Figure:
+    """Predicted against observed, those held out with their intervals."""
+    figure = _make_figure(COLUMN, COLUMN)
+    axes = figure.subplots()
+    axes.axline((0, 0), slope=1, color="0.8", linewidth=0.8, zorder=0)
+    axes.plot(*returns.T, ".", color=GREYS[1], markersize=3, label="in the fit")
+    if held_out is not None:
+        axes.errorbar(
+            held_out["observed"],
+            held_out["predicted"],
+            NORMAL_90 * np.asarray(held_out["std"], np.float64),
+            fmt=".",
+            color=COLOURS[0],
+            markersize=4,
+            elinewidth=0.6,
+            label="held out",
+        )
+    low, high = float(returns.min()), float(returns.max())
+    pad = 0.04 * (high - low or 1.0)
+    limits = (low - pad, high + pad)
+    axes.set(xlabel="observed return", ylabel="predicted return", xlim=limits, ylim=limits)
+    axes.legend(loc="upper left")
+    return figure
+
+
+def draw_effects(effects: Sequence[Mapping[str, Any]]) -> Figure:
+    """Curves with their bands, surfaces in colour; of three inputs, at the middle of the third."""
+    columns = min(len(effects), 3)
+    rows = -(-len(effects) // columns)
+    figure = _make_figure(PAGE if columns > 1 else COLUMN, 0.2 + 1.7 * rows)
+    places = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes, effect in zip(places, effects, strict=False):
+        _plot_effect(axes, effect)
+    for axes in places[len(effects) :]:
+        axes.set_axis_off()
+    return figure
+
+
+def _plot_effect(axes: Axes, effect: Mapping[str, Any]) -> None:
+    names = [_shorten(name) for name in effect["inputs"]]
+    mean, std = (np.asarray(effect[name], np.float64) for name in ("mean", "std"))
+    grids = effect["grids"]
+    axes.set(xlabel=names[0], title=f"{effect['share']:.1%} of the variance")
+    if len(names) == 1:
+        axes.plot(grids[0], mean, color=COLOURS[0])
+        low, high = mean - NORMAL_90 * std, mean + NORMAL_90 * std
+        axes.fill_between(grids[0], low, high, color=COLOURS[0], alpha=0.2, linewidth=0)
+        axes.set_ylabel("effect")
+        return
+    surface = mean if len(names) == 2 else mean[:, :, mean.shape[2] // 2]
+    most = float(np.abs(mean).max()) or 1.0
+    drawn = axes.pcolormesh(
+        grids[0], grids[1], surface.T, cmap="RdBu_r", vmin=-most, vmax=most, shading="gouraud"
+    )
+    drawn.set_rasterized(True)
+    axes.figure.colorbar(drawn, ax=axes)
+    axes.set_ylabel(names[1])
+
+
+def draw_track(track: Track, index: int) -> Figure:
+    """The rewards of one episode with their band, and what they add up to."""
+    figure = _make_figure(PAGE, 2.9)
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
+    steps = np.arange(len(track.rewards))
+    low, high = (track.rewards + sign * NORMAL_90 * track.std for sign in (-1, 1))
+    above.fill_between(steps, low, high, color=COLOURS[0], alpha=0.2, linewidth=0)
+    above.plot(steps, track.rewards, color=COLOURS[0], linewidth=0.8, label="found, 90 % band")
+    below.plot(steps, np.cumsum(track.rewards * track.weights), color=COLOURS[0])
+    if track.true is not None:
+        above.plot(steps, track.true, color=COLOURS[1], linewidth=0.6, label="true")
+        below.plot(steps, np.cumsum(track.true * track.weights), color=COLOURS[1], linewidth=0.8)
+    below.plot(steps[-1], track.delivered, "D", color=COLOURS[2], label="observed return")
+    above.set(ylabel="reward", title=f"episode {index}, of median return")
+    below.set(ylabel="sum so far", xlabel="step")
+    above.margins(x=0.01)
+    figure.legend(loc="outside lower center", ncols=3)
+    return figure
+
+
+def _shorten(name: str) -> str:
+    return printable(name) if len(name) <= 24 else f"{printable(name)[:23]}…"
+
+
+def save_figure(figure: Figure, path: Path, form: str) -> None:
+    """Write a figure in full or not at all; the same figure gives the same bytes."""
+    from matplotlib import rc_context
+
+    memory = BytesIO()
+    metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(form, {})
+    with rc_context({**STYLE, "svg.hashsalt": path.name}):  # else ids in an svg are random
+        figure.savefig(memory, format=form, dpi=300, metadata=metadata)
+    with replace_file(path) as output:
+        output.write(memory.getvalue())

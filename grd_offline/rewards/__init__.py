@@ -1,0 +1,1 @@
+"""Reward functions: their contract, every kind of them, and the model that users load."""

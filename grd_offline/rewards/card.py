@@ -1,0 +1,145 @@
+"""The card of a reward model: what data, what fit, how good, how to use it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from grd_offline.files.models import as_plain
+
+_DATA = {
+    "data": "file",
+    "environment": "environment",
+    "episodes": "episodes",
+    "steps": "steps",
+    "member": "member of an online training run",
+    "step": "environment steps of training until then",
+}
+_FIT = {
+    "method": "method",
+    "fit": "fit",
+    "discount": "discount inside a return",
+    "grd_offline": "version of grd-offline",
+}
+_QUALITY = {
+    "held_out_return_r2": "R² on the returns of episodes held out",
+    "held_out_return_coverage_90": "share of those returns inside their 90 % interval",
+    "held_out_returns": "returns held out",
+    "mean_return": "true return of the policy trained with it, mean of an evaluation",
+    "correlation_last_episode": "correlation with the true reward over the last training episode",
+}
+_KINDS = {
+    "effects": "a sum of smooth effects of one, two or three inputs, kept as tables",
+    "network": "a mean of neural networks",
+    "quadratic": "a quadratic of observation and action",
+    "constant": "the same number at every step",
+}
+
+
+def write_card(
+    about: Mapping[str, Any],
+    *,
+    kind: str,
+    observation_names: Sequence[str],
+    action_names: Sequence[str],
+    masks: Mapping[str, Sequence[int]],
+    needs_next: bool,
+    knows_std: bool,
+) -> str:
+    """Markdown; what stands in `about` under a name that is not known is told as it is."""
+    parents = [
+        *_chosen(observation_names, masks["state_mask"]),
+        *_chosen(action_names, masks["action_mask"]),
+    ]
+    compact = _chosen(observation_names, masks["compact_mask"])
+    states, actions = len(observation_names), len(action_names)
+    known = {*_DATA, *_FIT, *_QUALITY}
+    other = {name: name for name in about if name not in known}
+    following = ", next_observations" if needs_next else ""
+    width = len(f"spread = model.uncertainty(observations, actions{following})")
+    usage = [
+        ('model = RewardModel.load("this folder")', ""),
+        (f"rewards = model.predict(observations, actions{following})", "(N,)"),
+        (
+            f"spread = model.uncertainty(observations, actions{following})",
+            "(N,) standard deviation" if knows_std else "(N,) nan: not known of this model",
+        ),
+        ("module = model.torch()", "a torch module with gradients"),
+    ]
+    code = "\n".join(f"{line:{width}}  # {what}" if what else line for line, what in usage)
+    return f"""# Reward model
+
+The reward of a step, learned from returns of whole episodes by grd-offline:
+{_KINDS[kind]}.
+
+## Use
+
+```python
+from grd_offline import RewardModel
+
+{code}
+```
+
+Observations are (N, {states}), actions (N, {actions}), both in the units of the data; discrete
+actions are one-hot. `model.compact_mask` says which dimensions a policy needs.
+
+| | |
+|---|---|
+| observations | {_listed(observation_names)} |
+| actions | {_listed(action_names)} |
+| the reward depends on | {_listed(parents) or "nothing: it is the same everywhere"} |
+| the compact state | {_listed(compact) or "nothing"} |
+
+## What it was learned from
+
+{_table(about, _DATA)}
+
+## How it was fitted
+
+{_ONLINE if "member" in about else ""}{_table(about, _FIT | other)}
+
+## How good it is
+
+{_table(about, _QUALITY)}
+
+A high R² on returns proves nothing per step: rewards are known only up to what cancels over an
+episode. Adding h(next state) - h(state) changes every step and no return. Far from the data, \
+{_FAR[kind]}.
+"""
+
+
+_ONLINE = """By `grd-offline train-online`, from the returns of a policy's own episodes while it
+was trained. Every setting is in `settings.json` of the run, three folders up.
+
+"""
+_FAR = {
+    "effects": "the\nreward is that of the nearest data",
+    "network": "the\nreward is whatever the networks make of it",
+    "quadratic": "the\nreward grows as the quadratic does",
+    "constant": "the\nreward is the same",
+}
+
+
+def _chosen(names: Sequence[str], mask: Sequence[int]) -> list[str]:
+    return [name for name, on in zip(names, mask, strict=True) if on]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(as_plain(name) for name in names)
+
+
+def _table(about: Mapping[str, Any], labels: Mapping[str, str]) -> str:
+    rows = [
+        f"| {as_plain(label)} | {_told(about[name])} |"
+        for name, label in labels.items()
+        if about.get(name) is not None
+    ]
+    return "\n".join(["| | |", "|---|---|", *rows]) if rows else "Nothing more is known."
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return as_plain(value)

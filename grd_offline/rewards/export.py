@@ -1,0 +1,225 @@
+"""A reward model as one file for other programs: ONNX, or PyTorch's own exported program.
+
+Inputs are `observations` (N, state), `actions` (N, action) and, where the reward depends on them,
+`next_observations` (N, state); the output is `rewards` (N,). All are float32, N is free. Before a
+file takes its place it is loaded again and must give the model's own numbers.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grd_offline.errors import DataError
+from grd_offline.files.storage import replace_file
+from grd_offline.rewards.effects import EffectModel
+from grd_offline.rewards.model import RewardModel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import torch
+
+FORMATS = {"onnx": ".onnx", "torch-export": ".pt2"}
+"""What can be written, and how such files end."""
+TOLERANCE = 1e-5
+"""Largest difference from the model, in standard deviations of its rewards."""
+_STEPS = 512
+_OPSET = 18
+
+Inputs = dict[str, NDArray[np.float32]]
+
+
+class Export(NamedTuple):
+    """What was written, and how well it agrees with the model."""
+
+    path: Path
+    inputs: dict[str, int]
+    """Number of columns of each input, by name."""
+    difference: float | None
+    """Largest difference in reward on steps within the data's range; None if it was not run."""
+    scale: float
+    """Standard deviation of the reward on those steps; its size, where it is constant."""
+    steps: int
+    """How many."""
+
+
+def export_model(model: RewardModel, path: str | os.PathLike[str], to: str) -> Export:
+    """Write a model as `to`, one of `FORMATS`, all or nothing; the file is checked before."""
+    if to not in FORMATS:
+        raise ValueError(f"to: expected one of {', '.join(FORMATS)}, got {to!r}")
+    if to == "onnx":
+        _check_onnx()
+    inputs = draw_steps(model, np.random.default_rng(0), _STEPS)
+    expected = model.predict(*inputs.values())
+    scale = _find_scale(expected)
+    data = _make_onnx(model, inputs) if to == "onnx" else _make_program(model, inputs)
+    run = _run_onnx if to == "onnx" else _run_program
+    differences: list[float] = []
+
+    def verify(partial: Path) -> None:
+        predict = run(partial)
+        if predict is None:
+            return
+        # All steps, and one alone: the batch must not be fixed at the size it was traced with.
+        for count in (_STEPS, 1):
+            found = predict({name: rows[:count] for name, rows in inputs.items()})
+            if found.shape != (count,):
+                raise DataError(f"gives shape {found.shape}, expected ({count},)", file=path)
+            differences.append(float(np.abs(found - expected[:count]).max()))
+        if not max(differences) <= TOLERANCE * scale:
+            raise DataError(
+                f"differs from the model by {max(differences):.3g} where rewards are of the order "
+                f"of {scale:.3g}: not written",
+                file=path,
+            )
+
+    with replace_file(path, verify=verify) as output:
+        output.write(data)
+    columns = {name: rows.shape[1] for name, rows in inputs.items()}
+    largest = max(differences) if differences else None
+    return Export(Path(path), columns, largest, scale, _STEPS)
+
+
+def _find_scale(rewards: NDArray[Any]) -> float:
+    """Their standard deviation; where they are one number but for rounding, its size."""
+    spread, size = float(rewards.std()), float(np.abs(rewards).max())
+    return spread if spread > TOLERANCE * size else size or 1.0
+
+
+def draw_steps(model: RewardModel, rng: np.random.Generator, count: int) -> Inputs:
+    """Steps within the range of the data that the model was learned from, by input name."""
+    states, actions = len(model.observation_names), len(model.action_names)
+    rows = rng.normal(size=(count, 2 * states + actions))
+    function: Any = model.function
+    if isinstance(function, EffectModel):
+        low, high = function.low, function.high
+        rows[:, function.columns] = rng.uniform(low, high, (count, len(low)))
+    elif function.kind == "quadratic":
+        rows[:, : states + actions] *= function.std
+        rows[:, : states + actions] += function.mean
+    elif function.kind == "network":
+        module = function.module
+        rows[:, module.columns.numpy()] *= module.std.numpy()
+        rows[:, module.columns.numpy()] += module.mean.numpy()
+        # A net takes the change of state where it looks at the next one.
+        rows[:, states + actions :] += rows[:, :states]
+    parts = np.split(rows.astype(np.float32), [states, states + actions], 1)
+    names = ("observations", "actions", "next_observations")
+    used = 3 if model.needs_next_observations else 2
+    return dict(zip(names[:used], parts[:used], strict=True))
+
+
+def _trace(model: RewardModel, inputs: Inputs) -> torch.export.ExportedProgram:
+    import torch
+
+    batch = torch.export.Dim("batch")
+    tensors = {name: torch.from_numpy(rows) for name, rows in inputs.items()}
+    with _quiet():
+        return torch.export.export(
+            model.torch().eval(),
+            (),
+            kwargs=tensors,
+            dynamic_shapes={name: {0: batch} for name in tensors},
+        )
+
+
+def _make_program(model: RewardModel, inputs: Inputs) -> bytes:
+    import torch
+
+    buffer = io.BytesIO()
+    with _quiet():
+        torch.export.save(_trace(model, inputs), buffer, extra_files={"about.json": _about(model)})
+    return buffer.getvalue()
+
+
+def _make_onnx(model: RewardModel, inputs: Inputs) -> bytes:
+    import torch
+
+    with _quiet():
+        program = torch.onnx.export(
+            _trace(model, inputs),
+            (),
+            kwargs={name: torch.from_numpy(rows) for name, rows in inputs.items()},
+            input_names=list(inputs),
+            output_names=["rewards"],
+            opset_version=_OPSET,
+            dynamo=True,
+            verbose=False,
+        )
+    assert program is not None
+    proto = program.model_proto
+    entry = proto.metadata_props.add()
+    entry.key, entry.value = "grd_offline", _about(model)
+    return bytes(proto.SerializeToString())
+
+
+def _run_program(path: Path) -> Callable[[Inputs], NDArray[Any]]:
+    """Loads what was just written here: of any other origin, such a file could run code."""
+    import torch
+
+    with _quiet():
+        module = torch.export.load(io.BytesIO(path.read_bytes())).module()
+
+    def predict(inputs: Inputs) -> NDArray[Any]:
+        rewards = module(**{name: torch.from_numpy(rows) for name, rows in inputs.items()})
+        return np.asarray(rewards.detach().numpy())
+
+    return predict
+
+
+def _run_onnx(path: Path) -> Callable[[Inputs], NDArray[Any]] | None:
+    if find_spec("onnxruntime") is None:
+        return None
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path.read_bytes(), providers=["CPUExecutionProvider"])
+
+    def predict(inputs: Inputs) -> NDArray[Any]:
+        return np.asarray(session.run(["rewards"], inputs)[0])
+
+    return predict
+
+
+def _check_onnx() -> None:
+    missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
+    if missing:
+        raise DataError(
+            f"needs {' and '.join(missing)}: pip install 'grd-offline[export]'", field="onnx"
+        )
+
+
+def _about(model: RewardModel) -> str:
+    about: Mapping[str, Any] = {
+        "grd_offline": version("grd-offline"),
+        "observation_names": list(model.observation_names),
+        "action_names": list(model.action_names),
+        "compact_mask": model.compact_mask.tolist(),
+        "about": dict(model.about or {}),
+    }
+    return json.dumps(about)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The exporters warn, and log, of their own innards, of which a user can do nothing."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

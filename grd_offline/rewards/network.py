@@ -1,0 +1,217 @@
+"""A reward net as a function of a step that can be written to disk."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple, Self, cast
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+
+from grd_offline.members.nn import PairRewardNet, RewardNet
+from grd_offline.rewards.config import ConfigReader, check_steps, check_tensors
+from grd_offline.rewards.contract import Array
+
+# Predictions are made in blocks of one size, the last one filled up: a product's last bit
+# depends on how many rows it has. Larger ones are little faster, and cost a single step more.
+_BLOCK = 128
+
+
+class NetworkReward(nn.Module):
+    """The mean over members of a network's reward of standardised, masked inputs.
+
+    r = offset + scale * mean_k net_k((x - mean) / std * mask_k)
+
+    x holds the chosen `columns` of (s, a), or of (s, a, s' - s) where `uses_next` is set.
+    """
+
+    mask: Tensor
+    mean: Tensor
+    std: Tensor
+    offset: Tensor
+    scale: Tensor
+    columns: Tensor
+
+    def __init__(
+        self,
+        net: RewardNet | PairRewardNet,
+        *,
+        members: int,
+        columns: Sequence[int],
+        uses_next: bool = False,
+    ) -> None:
+        super().__init__()
+        self.net = net
+        self.register_buffer("mask", torch.ones(members, len(columns)))
+        self.register_buffer("mean", torch.zeros(len(columns)))
+        self.register_buffer("std", torch.ones(len(columns)))
+        self.register_buffer("offset", torch.zeros(1))
+        self.register_buffer("scale", torch.ones(1))
+        self.register_buffer("columns", torch.tensor(list(columns)), persistent=False)
+        self.uses_next = uses_next
+
+    def forward(
+        self, observations: Tensor, actions: Tensor, next_observations: Tensor | None = None
+    ) -> Tensor:
+        """(..., state), (..., action) [, (..., state)] -> (...,)"""
+        columns = [observations, actions]
+        if self.uses_next:
+            if next_observations is None:
+                raise ValueError("next_observations: expected them, this reward depends on them")
+            columns.append(next_observations - observations)
+        inputs = torch.cat(columns, -1)[..., self.columns].to(self.mean.dtype)
+        rows = ((inputs - self.mean) / self.std).reshape(-1, len(self.columns))
+        members = rows.expand(len(self.mask), *rows.shape)
+        rewards = cast(Tensor, self.net(members, self.mask.unsqueeze(1))).mean(0)
+        scaled = rewards * self.scale + self.offset
+        return scaled.reshape(inputs.shape[:-1])
+
+
+class NetworkFunction:
+    """A reward net with its masks, the scaling of inputs and output, averaged over members."""
+
+    kind: ClassVar[str] = "network"
+
+    def __init__(self, module: NetworkReward, *, states: int, actions: int) -> None:
+        self.module = module.cpu().eval().requires_grad_(False)
+        self.states, self.actions = states, actions
+
+    @property
+    def uses_next(self) -> bool:
+        """Whether the reward depends on the next observation, through s' - s."""
+        return self.module.uses_next
+
+    def predict(
+        self,
+        observations: ArrayLike,
+        actions: ArrayLike,
+        next_observations: ArrayLike | None = None,
+    ) -> Array:
+        """(N,) the reward of each step."""
+        steps = check_steps(self.states, self.actions, observations, actions, next_observations)
+        if self.uses_next and steps[2] is None:
+            raise ValueError("next_observations: expected them, this reward depends on them")
+        rewards = np.empty(len(steps[0]), np.float64)
+        for start in range(0, len(rewards), _BLOCK):
+            block = [part if part is None else _cut_block(part, start) for part in steps]
+            with torch.no_grad():
+                values = self.module(*block).numpy()
+            rewards[start : start + _BLOCK] = values[: len(rewards) - start]
+        return rewards
+
+    def torch(self) -> nn.Module:
+        """A frozen copy of the module; gradients flow to its inputs."""
+        return copy.deepcopy(self.module)
+
+    def config(self) -> dict[str, Any]:
+        """Plain JSON: kind and sizes of the net."""
+        net = self.module.net
+        sizes: dict[str, Any]
+        if isinstance(net, PairRewardNet):
+            sizes = {"net": "pair", "features": net.features}
+        else:
+            hidden = [int(weight.shape[-1]) for weight in net.stack.weights[:-1]]
+            sizes = {"net": "dense", "hidden": hidden, "activation": net.stack.activation}
+        return {
+            "kind": self.kind,
+            "states": self.states,
+            "actions": self.actions,
+            "uses_next": self.uses_next,
+            "columns": self.module.columns.tolist(),
+            "members": len(self.module.mask),
+            **sizes,
+        }
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        """All weights, float32."""
+        state = self.module.state_dict()
+        return {name: value.numpy().copy() for name, value in state.items()}
+
+    @classmethod
+    def from_parts(cls, config: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> Self:
+        """Rebuild; ValueError names the first thing that does not fit.
+
+        Sizes are compared with the tensors before any memory is taken for them.
+        """
+        check_tensors(cls.expected_tensors(config), tensors)
+        if (tensors["std"] <= 0).any():
+            raise ValueError("tensors: std: expected numbers above 0")
+        plan = _read_network(config, cls.kind)
+        # A new net draws its first weights; whoever loads one must not lose random numbers to it.
+        before = torch.get_rng_state()
+        module = plan.build()
+        torch.set_rng_state(before)
+        module.load_state_dict({name: torch.tensor(value) for name, value in tensors.items()})
+        return cls(module, states=plan.states, actions=plan.actions)
+
+    @classmethod
+    def expected_tensors(
+        cls, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]] | None = None
+    ) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Type and shape of every tensor, without taking memory for them."""
+        shapes_of = _read_network(config, cls.kind).shapes
+        return {name: ("float32", shape) for name, shape in shapes_of.items()}
+
+
+def _cut_block(part: NDArray[np.float32], start: int) -> Tensor:
+    block = np.zeros((_BLOCK, part.shape[1]), np.float32)
+    chosen = part[start : start + _BLOCK]
+    block[: len(chosen)] = chosen
+    return torch.from_numpy(block)
+
+
+class _NetworkPlan(NamedTuple):
+    """What a config asks for: checked, and nothing of it made yet."""
+
+    build: Callable[[], NetworkReward]
+    shapes: dict[str, tuple[int, ...]]
+    """Of every tensor that the module will have."""
+    states: int
+    actions: int
+
+
+def _read_network(config: Mapping[str, Any], kind: str) -> _NetworkPlan:
+    read = ConfigReader(config, kind)
+    states, actions, members = read.whole("states"), read.whole("actions"), read.whole("members")
+    uses_next = read.flag("uses_next")
+    columns = read.indices("columns", states + actions + (states if uses_next else 0))
+    inputs = len(columns)
+    net = read.choice("net", ("pair", "dense"))
+    make: Callable[[], RewardNet | PairRewardNet]
+    shapes: dict[str, tuple[int, ...]] = {
+        "mask": (members, inputs),
+        "mean": (inputs,),
+        "std": (inputs,),
+        "offset": (1,),
+        "scale": (1,),
+    }
+    if net == "pair":
+        features = read.whole("features")
+        total = inputs * features
+        each = (members, 1, inputs, features)
+        shapes |= dict.fromkeys(("net.rates", "net.shifts", "net.centre"), each)
+        shapes |= {"net.main": (members, 1, total), "net.pairs": (members, total, total)}
+        shapes["net.constant"] = (members, 1)
+
+        def make() -> PairRewardNet:
+            return PairRewardNet(members, inputs, features=features)
+    else:
+        hidden = read.wholes("hidden")
+        activation = read.choice("activation", ("relu", "silu", "tanh"))
+        for layer, (rows, columns_out) in enumerate(pairwise((inputs, *hidden, 1))):
+            shapes[f"net.stack.weights.{layer}"] = (members, rows, columns_out)
+            shapes[f"net.stack.biases.{layer}"] = (members, 1, columns_out)
+
+        def make() -> RewardNet:
+            return RewardNet(members, inputs, hidden=hidden, activation=activation)
+
+    read.done()
+
+    def build() -> NetworkReward:
+        return NetworkReward(make(), members=members, columns=columns, uses_next=uses_next)
+
+    return _NetworkPlan(build, shapes, states, actions)
