@@ -46,4 +46,4 @@ test-d3rlpy:
 	$(PYTHON) -m venv --clear .venv-d3rlpy
 	.venv-d3rlpy/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-d3rlpy.txt
 	.venv-d3rlpy/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	OMP_NUM_THREADS=1 .venv-d3rlpy/bin/python -m pytest tests/test_interop_d3rlpy.py
+	OMP_NUM_THREADS=1 .venv-d3rlpy/bin/python -m pytest tests/interop/test_d3rlpy.py

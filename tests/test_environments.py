@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
+from places import ROOT
 
 from grd_offline.environments import (
     SHORT_NAMES,
@@ -23,7 +24,6 @@ from grd_offline.errors import DataError
 from grd_offline.registration import ENVIRONMENTS, register_environments
 
 PAPER_TASKS = SHORT_NAMES[:8]
-ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(autouse=True)

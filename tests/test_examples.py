@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from places import ROOT
 
 from grd_offline import DecomposeSettings, decompose_file
 
-ROOT = Path(__file__).parent.parent
 EXAMPLES = {
     "gymnasium_reward": "learned return",
     "sb3_sac": "mean true return",

@@ -6,9 +6,10 @@ import sys
 from dataclasses import replace
 
 import numpy as np
-import offline_data
 import pytest
 import torch
+from offline_learners import EPISODES, TRUE, make_learner, make_settings
+from places import HELPERS
 
 from grd_offline.agents.actors import Actor, ActorSpec
 from grd_offline.episodes import Episode, EpisodeSet
@@ -21,26 +22,7 @@ from grd_offline.offline.losses import (
     td3bc_actor_loss,
     weighted_imitation_loss,
 )
-from grd_offline.offline.settings import ALGORITHMS, OfflineSettings
-
-EPISODES, TRUE = offline_data.make_data(20)
-
-
-def make_settings(**changes):
-    given = {"rewards": ("true", "flipped"), "seeds": 2, "batch": 16, "hidden": (8, 8),
-             "learning_rate": 3e-3}  # fmt: skip
-    return OfflineSettings(**{**given, **changes})
-
-
-def make_learner(settings, members=None, **changes):
-    given = {"true": TRUE, "flipped": -TRUE}
-    return OfflineLearner(
-        settings,
-        members or settings.make_members(),
-        make_transitions(EPISODES),
-        given,
-        **{"low": [-1.0], "high": [1.0], "device": torch.device("cpu"), **changes},
-    )
+from grd_offline.offline.settings import ALGORITHMS
 
 
 def test_the_loss_of_td3bc():
@@ -302,7 +284,8 @@ def test_a_member_whose_rewards_are_not_finite_is_skipped_alone():
 
 TRACED = """
 import numpy as np
-from test_offline_learner import ALGORITHMS, make_learner, make_settings
+from offline_learners import make_learner, make_settings
+from grd_offline.offline.settings import ALGORITHMS
 
 for algorithm in ALGORITHMS:
     settings = make_settings(algorithm=algorithm, rewards=("true",), seeds=1)
@@ -322,7 +305,7 @@ def test_traced_updates_equal_plain_ones():
         capture_output=True,
         text=True,
         timeout=200,
-        env={**os.environ, "PYTHONPATH": os.path.dirname(__file__), "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "PYTHONPATH": str(HELPERS), "OMP_NUM_THREADS": "1"},
     )
     assert result.stdout == "equal\n", result.stderr[-3000:]
 

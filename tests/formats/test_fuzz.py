@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import corpus
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 import reward_models
 import run_folders
 import samples
+from places import HELPERS
 
 from grd_offline.agents.actors import Actor, ActorSpec, count_weights, save_actor
 
@@ -19,7 +19,7 @@ PARTS, CASES = 4, 2000
 def run_fuzz(kind, folder, part):
     """A quarter of the cases; gives how many were refused."""
     size = CASES // PARTS
-    script = Path(__file__).with_name("fuzzing.py")
+    script = HELPERS / "fuzzing.py"
     bounds = [str(size * part), str(size * (part + 1))]
     done = subprocess.run(
         [sys.executable, "-X", "faulthandler", str(script), kind, str(folder), *bounds],

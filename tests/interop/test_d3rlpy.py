@@ -3,11 +3,11 @@
 import re
 import runpy
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import worlds
+from places import ROOT
 
 from grd_offline import DecomposeSettings, RewardModel, decompose_file
 from grd_offline.formats import Header, Leaf, Record, write_dataset
@@ -103,7 +103,7 @@ def test_iql_trains_on_relabelled_data(tmp_path):
 
 
 def test_the_example_runs(tmp_path, monkeypatch, capfd):
-    root = Path(__file__).parent.parent
+    root = ROOT
     decompose_file(root / "datasets" / "sample.h5", tmp_path / "sample-grd", DecomposeSettings())
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["d3rlpy_iql", "sample-grd"])
@@ -112,7 +112,7 @@ def test_the_example_runs(tmp_path, monkeypatch, capfd):
 
 
 def test_the_snippet_on_the_page_runs(tmp_path, monkeypatch):
-    root = Path(__file__).parent.parent
+    root = ROOT
     decompose_file(root / "datasets" / "sample.h5", tmp_path / "sample-grd", DecomposeSettings())
     monkeypatch.chdir(tmp_path)
     page = (root / "docs" / "interop.md").read_text()

@@ -6,7 +6,7 @@ import pytest
 from browser import Browser, find_chromium
 from decompositions import make_effect, write_decomposition
 from judgements import SCORES, write_judgement, write_offline_run
-from test_figures import write_run
+from run_tables import write_run
 
 from grd_offline.report import report_decomposition, report_judgement, report_runs
 

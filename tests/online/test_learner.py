@@ -7,63 +7,17 @@ import sys
 import numpy as np
 import pytest
 import torch
+from online_learners import ACTIONS, LENGTH, STATES, make_episode, make_learner, make_settings
+from places import HELPERS
 
 from grd_offline.errors import DataError
-from grd_offline.online.learner import Learner
 from grd_offline.online.quadratic import Quadratic, Solver, _solve_by_columns, _solve_by_rows
-from grd_offline.online.replay import FinishedEpisode
-from grd_offline.online.settings import LAMBDAS, METHODS, OnlineSettings, parse_sets
-
-STATES, ACTIONS, LENGTH = 3, 2, 12
+from grd_offline.online.settings import LAMBDAS, OnlineSettings, parse_sets
 
 
 def draw(*shape):
     """Uniform numbers, the same in every run."""
     return torch.rand(shape, generator=torch.Generator().manual_seed(sum(shape)))
-
-
-def make_episode(rng, length=LENGTH, reward=None):
-    """A walk whose second action moves the first state."""
-    observations = np.zeros((length + 1, STATES))
-    observations[0] = rng.normal(size=STATES)
-    actions = rng.uniform(-1, 1, (length, ACTIONS))
-    for time in range(length):
-        step = 0.9 * observations[time] + 0.1 * rng.normal(size=STATES)
-        step[0] += 0.5 * actions[time, 1]
-        observations[time + 1] = step
-    reward = reward or (lambda s, a: s[:, 0] - a[:, 0] ** 2)
-    rewards = reward(observations[:-1], actions)
-    return FinishedEpisode(
-        observations.astype(np.float32), actions.astype(np.float32), rewards, False
-    )
-
-
-def make_learner(settings, members=None, *, episodes=6, device="cpu", capture=True):
-    members = members or settings.make_members()
-    learner = Learner(
-        settings,
-        members,
-        states=STATES,
-        low=[-1.0, -2.0],
-        high=[1.0, 2.0],
-        step_limit=20,
-        device=torch.device(device),
-        capture=capture,
-    )
-    for index, member in enumerate(members):
-        rng = np.random.default_rng(member.seed)
-        for number in range(episodes):
-            learner.add(index, make_episode(rng, LENGTH + number % 8))
-    learner.refresh()
-    return learner
-
-
-def make_settings(**changes):
-    given = {
-        "steps": 1000, "hidden": (8, 8), "batch": 16, "episodes": 2, "methods": METHODS,
-        "fits": ("closed-form", "neural", "paper"), "seeds": 2,
-    }  # fmt: skip
-    return OnlineSettings("any", **{**given, **changes})
 
 
 @pytest.mark.parametrize("backbone", ["sac", "td3", "ddpg"])
@@ -127,7 +81,7 @@ def test_saved_and_loaded_goes_on_the_same():
 
 TRACED = """
 import numpy as np
-from test_online_learner import make_learner, make_settings
+from online_learners import make_learner, make_settings
 
 settings = make_settings(seeds=1, methods=("grd",), fits=("neural", "closed-form"))
 plain, traced = make_learner(settings), make_learner(settings)
@@ -149,7 +103,7 @@ def test_traced_updates_equal_plain_ones():
         capture_output=True,
         text=True,
         timeout=300,
-        env={**os.environ, "PYTHONPATH": os.path.dirname(__file__), "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "PYTHONPATH": str(HELPERS), "OMP_NUM_THREADS": "1"},
     )
     assert result.stdout == "equal\n", result.stderr[-3000:]
 

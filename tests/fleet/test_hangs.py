@@ -5,9 +5,9 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
+from places import HELPERS
 
 from grd_offline import read
 from grd_offline.collect import CollectSettings, collect
@@ -69,7 +69,7 @@ def test_a_member_that_hangs_is_named(impatient):
 
 
 def start(folder, *arguments):
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    environment = {**os.environ, "PYTHONPATH": str(HELPERS)}
     return subprocess.Popen(
         [sys.executable, "-m", "grd_offline.cli", *arguments],
         cwd=folder,

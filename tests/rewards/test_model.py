@@ -3,12 +3,12 @@
 import inspect
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import reward_models
 import torch
+from places import HELPERS
 from reward_models import make_model, make_steps
 
 from grd_offline import DataError, RewardModel
@@ -121,7 +121,7 @@ def test_modules_compile():
         "    np.testing.assert_allclose(compiled(*steps), module(*steps), atol=1e-6)\n"
         "    print(kind)\n"
     )
-    assert run(code, Path(__file__).parent).split() == list(reward_models.FUNCTIONS)
+    assert run(code, HELPERS).split() == list(reward_models.FUNCTIONS)
 
 
 @kinds

@@ -6,10 +6,11 @@ import os
 import subprocess
 import sys
 
+import offline_learners
+import online_learners
 import pytest
-import test_offline_learner
-import test_online_learner
 import torch
+from places import HELPERS
 
 from grd_offline.offline.settings import ALGORITHMS
 from grd_offline.online.learner import _find_tensors
@@ -49,13 +50,13 @@ def assert_moved_in_place(before, tensors):
 
 @pytest.mark.parametrize("backbone", ["sac", "td3"])
 def test_online_updates_work_in_place(backbone):
-    settings = test_online_learner.make_settings(
+    settings = online_learners.make_settings(
         methods=("grd", "rrd", "ircr", "none", "oracle"),
         fits=("closed-form", "neural", "paper"),
         backbone=backbone,
         seeds=1,
     )
-    learner = test_online_learner.make_learner(settings)
+    learner = online_learners.make_learner(settings)
     before = snapshot(_find_tensors(learner.state()))
     learner.run_updates(2)
     assert_moved_in_place(before, list(_find_tensors(learner.state())))
@@ -63,23 +64,21 @@ def test_online_updates_work_in_place(backbone):
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_offline_updates_work_in_place(algorithm):
-    learner = test_offline_learner.make_learner(
-        test_offline_learner.make_settings(algorithm=algorithm)
-    )
+    learner = offline_learners.make_learner(offline_learners.make_settings(algorithm=algorithm))
     before = snapshot([learner.counter, *learner.agent.tensors()])
     learner.run_updates(2)
     assert_moved_in_place(before, [learner.counter, *learner.agent.tensors()])
 
 
 ONLINE = """
-from test_online_learner import make_learner, make_settings
+from online_learners import make_learner, make_settings
 
 settings = make_settings(seeds=1, {changes})
 make = lambda capture: make_learner(settings, device="cuda", capture=capture)
 """
 OFFLINE = """
 import torch
-from test_offline_learner import make_learner, make_settings
+from offline_learners import make_learner, make_settings
 
 settings = make_settings(averaging=0.2, {changes})
 make = lambda capture: make_learner(settings, device=torch.device("cuda"), capture=capture)
@@ -115,6 +114,6 @@ def test_recorded_updates_equal_plain_ones(setup, changes):
         capture_output=True,
         text=True,
         timeout=300,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path])},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(HELPERS), *sys.path])},
     )
     assert result.stdout == "equal\n", result.stderr[-3000:]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from decompositions import make_effect, write_decomposition
 from judgements import SCORES, write_judgement, write_offline_run
-from test_figures import write_run
+from run_tables import write_run
 
 from grd_offline.cli import main
 from grd_offline.errors import DataError

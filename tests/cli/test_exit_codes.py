@@ -3,16 +3,16 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import corpus
 import numpy as np
 import pytest
 import run_folders
+from places import HELPERS
 
 from grd_offline.formats import Header, Leaf, Record, write_dataset
 
-HERE = str(Path(__file__).parent)
+HERE = str(HELPERS)
 
 
 def run(folder, *arguments, environment=None, shell=None):

@@ -4,12 +4,12 @@ import json
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 import worlds
+from places import ROOT
 
 from grd_offline import (
     DataError,
@@ -344,7 +344,7 @@ def test_a_decomposition_s_folder_stands_for_its_data(folder):
 
 
 def test_what_explains_little_of_other_returns_is_said_first(tmp_path):
-    sample = Path(__file__).parent.parent / "datasets" / "sample.h5"
+    sample = ROOT / "datasets" / "sample.h5"
     done = decompose_file(sample, tmp_path / "out", CLOSED)
     assert done.metrics["held_out_return_r2"] < 0
     assert done.findings[0].level == "careful"

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 import samples
+from places import ROOT
 
 from grd_offline.cli.naming import beside
 from grd_offline.formats import open_recording, write_dataset
 
-ROOT = Path(__file__).parent.parent
 SAMPLE = ROOT / "datasets" / "sample.h5"
 COMMANDS = (
     *("collect", "convert", "decompose", "evaluate", "export", "inspect", "judge", "plot"),

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -12,6 +11,7 @@ import pytest
 import reward_models
 import torch
 from click.testing import CliRunner
+from places import HELPERS
 from reward_models import make_model, make_steps
 
 from grd_offline import DataError
@@ -33,7 +33,7 @@ def test_exported_files_give_the_models_numbers(tmp_path):
     )
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code, tmp_path],
-        cwd=Path(__file__).parent,
+        cwd=HELPERS,
         capture_output=True,
         text=True,
     )

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from places import ROOT
 
 from grd_offline import open_recording, read
 
 COMMAND = str(Path(sys.executable).with_name("grd-offline"))
-RECIPES = Path(__file__).parents[1] / "datasets" / "recipes"
+RECIPES = ROOT / "datasets" / "recipes"
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
