@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from quality import make_episodes
 
-from grd_offline.decompose import make_decomposer
+from grd_offline.methods import make_decomposer
 from grd_offline.synthetic import FactoredWorld, WorldSettings
 
 WIDTH, HEIGHT, LEFT, GAP = 860, 150, 70, 46

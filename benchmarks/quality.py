@@ -23,10 +23,10 @@ from pathlib import Path
 
 import numpy as np
 
-from grd_offline.decompose import Decomposer, make_decomposer
 from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.evaluate import NORMAL_90, affine_error, compare_masks, pearson, r_squared
 from grd_offline.graph import compact_closure
+from grd_offline.methods import Decomposer, make_decomposer
 from grd_offline.rewards.effects import EffectModel
 from grd_offline.synthetic import FactoredWorld, WorldSettings
 

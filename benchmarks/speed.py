@@ -18,11 +18,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from grd_offline.decompose import make_decomposer
-from grd_offline.decompose.pipeline import DecomposeSettings, decompose_file, relabel_records
 from grd_offline.episodes import EpisodeSet
 from grd_offline.formats import as_episodes, open_recording, write_dataset
 from grd_offline.members.nn import RewardNet
+from grd_offline.methods import make_decomposer
+from grd_offline.methods.pipeline import DecomposeSettings, decompose_file, relabel_records
 from grd_offline.rewards.model import RewardModel
 
 

@@ -11,7 +11,7 @@ from .naming import beside
 from .options import print_warning, reading_options
 
 if TYPE_CHECKING:
-    from grd_offline.decompose.pipeline import Decomposition
+    from grd_offline.methods.pipeline import Decomposition
 
 _METHODS = ("grd", "rrd", "rrd-unbiased", "ircr", "uniform")
 _FITS = ("auto", "closed-form", "masked-net", "neural", "paper")
@@ -83,8 +83,8 @@ def decompose(
     FILE is whatever `grd-offline inspect` reads. Writes a folder with the relabelled data, the
     reward and dynamics models, the effects, the masks, how good it all is, and a report.
     """
-    from grd_offline.decompose.pipeline import DecomposeSettings, decompose_file
     from grd_offline.errors import DataError
+    from grd_offline.methods.pipeline import DecomposeSettings, decompose_file
 
     from .progress import show_stages
     from .report import check_video

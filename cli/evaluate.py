@@ -26,7 +26,7 @@ def evaluate(folder: Path, truth: str, data: str | None, as_json: bool) -> None:
     FOLDER is what `grd-offline decompose` wrote. Correlations are over all steps, and within
     episodes; the error is after the best affine fit, as a share of the truth's variance.
     """
-    from grd_offline.decompose.pipeline import judge
+    from grd_offline.methods.pipeline import judge
 
     result = judge(folder, truth, data)
     if as_json:

@@ -44,9 +44,9 @@ def relabel(
 
     The observed rewards are kept under observed_rewards. The data must have the same dimensions.
     """
-    from grd_offline.decompose.relabelling import check_sizes, relabel_records, relabelled_header
     from grd_offline.errors import DataError
     from grd_offline.formats import open_recording, write_dataset
+    from grd_offline.methods.relabelling import check_sizes, relabel_records, relabelled_header
     from grd_offline.rewards.model import RewardModel
     from grd_offline.threads import one_numpy_thread
 

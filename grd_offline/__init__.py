@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from grd_offline.registration import register_environments
 
 if TYPE_CHECKING:
-    from grd_offline.decompose.pipeline import DecomposeSettings, decompose_file
     from grd_offline.dynamics import DynamicsModel
     from grd_offline.episodes import Episode, EpisodeSet
     from grd_offline.errors import DataError, StorageError
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
         VectorLearnedReward,
         to_d4rl,
     )
+    from grd_offline.methods.pipeline import DecomposeSettings, decompose_file
     from grd_offline.rewards.model import RewardModel
 
 __all__ = [
@@ -47,7 +47,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "CompactObservation": "interop",
     "DataError": "errors",
-    "DecomposeSettings": "decompose.pipeline",
+    "DecomposeSettings": "methods.pipeline",
     "DynamicsModel": "dynamics",
     "Episode": "episodes",
     "EpisodeSet": "episodes",
@@ -55,7 +55,7 @@ _HOMES = {
     "RewardModel": "rewards.model",
     "StorageError": "errors",
     "VectorLearnedReward": "interop",
-    "decompose_file": "decompose.pipeline",
+    "decompose_file": "methods.pipeline",
     "open_recording": "formats",
     "read": "formats",
     "read_truth": "formats",

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from places import ROOT
 
-from grd_offline.decompose.choose import GOOD_ENOUGH
-from grd_offline.decompose.paper import LAMBDAS
+from grd_offline.methods.choose import GOOD_ENOUGH
+from grd_offline.methods.paper import LAMBDAS
 from grd_offline.online.settings import BACKBONES, FITS, METHODS, OnlineSettings
 from grd_offline.online.settings import LAMBDAS as LAMBDA_NAMES
 

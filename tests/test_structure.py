@@ -30,7 +30,7 @@ ROOMS = (
     "rewards",
     "dynamics",
     "report",
-    "decompose",
+    "methods",
     "interop",
     "online",
     "offline",

@@ -14,11 +14,11 @@ import time
 
 import numpy as np
 
-from grd_offline.decompose.closed_form.estimator import ClosedForm
-from grd_offline.decompose.masked_net import MaskedNet, MaskedNetSettings
-from grd_offline.decompose.pair_net import Neural, NeuralSettings
 from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.evaluate import pearson, r_squared
+from grd_offline.methods.closed_form.estimator import ClosedForm
+from grd_offline.methods.masked_net import MaskedNet, MaskedNetSettings
+from grd_offline.methods.pair_net import Neural, NeuralSettings
 from grd_offline.synthetic import FactoredWorld, WorldSettings
 
 REWARDS = {

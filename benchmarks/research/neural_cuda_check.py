@@ -21,13 +21,13 @@ import numpy as np
 import torch
 from neural_worlds import as_episodes, f1
 
-from grd_offline.decompose.equations import Problem
-from grd_offline.decompose.pair_net import DynamicsStage, Neural, NeuralSettings, RewardStage
-from grd_offline.decompose.paper import DEFAULT_LAMBDAS, PaperSettings
-from grd_offline.decompose.paper import _Model as PaperModel
-from grd_offline.decompose.rrd import RrdSettings
-from grd_offline.decompose.rrd import _Model as RrdModel
-from grd_offline.decompose.training import Noise, Trainer
+from grd_offline.methods.equations import Problem
+from grd_offline.methods.pair_net import DynamicsStage, Neural, NeuralSettings, RewardStage
+from grd_offline.methods.paper import DEFAULT_LAMBDAS, PaperSettings
+from grd_offline.methods.paper import _Model as PaperModel
+from grd_offline.methods.rrd import RrdSettings
+from grd_offline.methods.rrd import _Model as RrdModel
+from grd_offline.methods.training import Noise, Trainer
 from grd_offline.synthetic import FactoredWorld, Rollout, WorldSettings
 
 Made = tuple[Trainer, Callable[[], None]]

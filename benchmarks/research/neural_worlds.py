@@ -15,8 +15,8 @@ import time
 import numpy as np
 import torch
 
-from grd_offline.decompose.pair_net import Neural, NeuralSettings
 from grd_offline.episodes import Episode, EpisodeSet
+from grd_offline.methods.pair_net import Neural, NeuralSettings
 from grd_offline.synthetic import FactoredWorld, Rollout, WorldSettings
 
 

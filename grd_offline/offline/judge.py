@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.decompose import FITS
-from grd_offline.decompose import METHODS as DECOMPOSITIONS
-from grd_offline.decompose.choose import choose
 from grd_offline.errors import DataError
 from grd_offline.evaluate import compare_rewards
+from grd_offline.methods import FITS
+from grd_offline.methods import METHODS as DECOMPOSITIONS
+from grd_offline.methods.choose import choose
 from grd_offline.offline.data import Array, OfflineData
 from grd_offline.offline.run import Checkpoint, OfflineRun
 from grd_offline.offline.settings import OfflineSettings

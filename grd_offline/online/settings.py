@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from grd_offline.agents.policy import BACKBONES
-from grd_offline.decompose.paper import find_lambdas
 from grd_offline.errors import DataError
 from grd_offline.losses import SparsityWeights
+from grd_offline.methods.paper import find_lambdas
 
 METHODS = ("grd", "grd-no-compact", "rrd", "rrd-unbiased", "ircr", "none", "oracle")
 FITS = ("closed-form", "neural", "paper")

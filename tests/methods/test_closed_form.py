@@ -7,25 +7,25 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from grd_offline.decompose.closed_form.average import average_models, compress
-from grd_offline.decompose.closed_form.evidence import (
+from grd_offline.episodes import Episode, EpisodeSet
+from grd_offline.errors import DataError
+from grd_offline.methods.closed_form.average import average_models, compress
+from grd_offline.methods.closed_form.evidence import (
     EvidenceProblem,
     measure_gains,
     measure_losses,
 )
-from grd_offline.decompose.closed_form.fit import (
+from grd_offline.methods.closed_form.fit import (
     ClosedFormFit,
     ClosedFormSettings,
     fit_closed_form,
 )
-from grd_offline.decompose.closed_form.inputs import (
+from grd_offline.methods.closed_form.inputs import (
     Equations,
     build_basis,
     smooth_kernel,
     sum_features,
 )
-from grd_offline.episodes import Episode, EpisodeSet
-from grd_offline.errors import DataError
 from grd_offline.synthetic import FactoredWorld, WorldSettings
 
 SMALL = ClosedFormSettings(order=2, basis=6, final_basis=8, rough_basis=1)
@@ -143,7 +143,7 @@ def test_features_reproduce_the_kernel() -> None:
 def test_sums_per_segment_and_the_constant() -> None:
     rng = np.random.default_rng(3)
     episodes = draw_episodes(rng, lambda s, a: s[:, 0], episodes=5, every=4)
-    from grd_offline.decompose.closed_form.inputs import iterate_segments
+    from grd_offline.methods.closed_form.inputs import iterate_segments
 
     segments = list(iterate_segments(episodes, False, 0.9))
     basis = build_basis(np.concatenate([segment.inputs for segment in segments]), 3, smooth_kernel)

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from grd_offline.decompose.rrd import Rrd, RrdSettings
 from grd_offline.episodes import Episode, EpisodeSet
+from grd_offline.methods.rrd import Rrd, RrdSettings
 from grd_offline.rewards.network import NetworkFunction
 
 

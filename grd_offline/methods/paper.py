@@ -20,13 +20,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from grd_offline.decompose.contract import Decomposer, Progress
-from grd_offline.decompose.equations import Problem, export_network
-from grd_offline.decompose.training import Noise, ParameterGroup, Trainer
 from grd_offline.episodes import EpisodeSet
 from grd_offline.errors import DataError
 from grd_offline.losses import SparsityWeights, model_loss
 from grd_offline.members.nn import EDGES, DynamicsNet, GraphMasks, Mixture, RewardNet
+from grd_offline.methods.contract import Decomposer, Progress
+from grd_offline.methods.equations import Problem, export_network
+from grd_offline.methods.training import Noise, ParameterGroup, Trainer
 
 LAMBDAS = {
     "Ant": SparsityWeights(1e-5, 0.0, 1e-7, 1e-8, 1e-8),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.decompose.closed_form.evidence import EvidenceProblem, Posterior
+from grd_offline.methods.closed_form.evidence import EvidenceProblem, Posterior
 
 Array = NDArray[np.float64]
 

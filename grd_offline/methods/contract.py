@@ -12,8 +12,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from grd_offline.decompose.equations import next_observations_of
 from grd_offline.episodes import EpisodeSet
+from grd_offline.methods.equations import next_observations_of
 from grd_offline.rewards.contract import Array, RewardFunction
 
 Progress = Callable[[str, float], None]

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from grd_offline.decompose.equations import Problem, compute_weights, measure_returns, stack_rows
-from grd_offline.decompose.pair_net import DynamicsStage, Neural, NeuralSettings, RewardStage
-from grd_offline.decompose.paper import DEFAULT_LAMBDAS, LAMBDAS, Paper, PaperSettings, find_lambdas
-from grd_offline.decompose.training import Noise, ParameterGroup, Trainer
 from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.errors import DataError
 from grd_offline.losses import SparsityWeights
+from grd_offline.methods.equations import Problem, compute_weights, measure_returns, stack_rows
+from grd_offline.methods.pair_net import DynamicsStage, Neural, NeuralSettings, RewardStage
+from grd_offline.methods.paper import DEFAULT_LAMBDAS, LAMBDAS, Paper, PaperSettings, find_lambdas
+from grd_offline.methods.training import Noise, ParameterGroup, Trainer
 from grd_offline.rewards.constant import ConstantFunction
 from grd_offline.rewards.network import NetworkFunction
 

@@ -24,9 +24,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from grd_offline.decompose.contract import Decomposer, Progress
-from grd_offline.decompose.equations import Problem, export_network
-from grd_offline.decompose.training import Noise, ParameterGroup, Plan, Trainer
 from grd_offline.episodes import EpisodeSet
 from grd_offline.losses import (
     SparsityWeights,
@@ -35,6 +32,9 @@ from grd_offline.losses import (
     return_loss,
 )
 from grd_offline.members.nn import EDGES, DynamicsNet, GraphMasks, PairRewardNet, RewardNet
+from grd_offline.methods.contract import Decomposer, Progress
+from grd_offline.methods.equations import Problem, export_network
+from grd_offline.methods.training import Noise, ParameterGroup, Plan, Trainer
 from grd_offline.rewards.constant import ConstantFunction
 from grd_offline.rewards.network import NetworkFunction
 

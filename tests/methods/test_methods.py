@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import worlds
 
-from grd_offline.decompose import make_decomposer
+from grd_offline.methods import make_decomposer
 
 QUICK = {
     "closed-form": ("grd", "closed-form", {}),

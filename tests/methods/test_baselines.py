@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from grd_offline.decompose.baselines import BaselineSettings, Ircr, Uniform
 from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.errors import DataError
+from grd_offline.methods.baselines import BaselineSettings, Ircr, Uniform
 
 
 def make_episode(rewards: list[float | None]) -> Episode:

@@ -12,9 +12,9 @@ from typing import Self
 
 import numpy as np
 
-from grd_offline.decompose.contract import Decomposer, Progress
 from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.errors import DataError
+from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.rewards.constant import ConstantFunction
 from grd_offline.rewards.contract import Array
 

@@ -14,12 +14,12 @@ from typing import Self
 import numpy as np
 import torch
 
-from grd_offline.decompose.contract import Decomposer, Progress
-from grd_offline.decompose.equations import Problem, export_network
-from grd_offline.decompose.training import Noise, ParameterGroup, Trainer
 from grd_offline.episodes import EpisodeSet
 from grd_offline.losses import rrd_loss, rrd_unbiased_loss
 from grd_offline.members.nn import RewardNet
+from grd_offline.methods.contract import Decomposer, Progress
+from grd_offline.methods.equations import Problem, export_network
+from grd_offline.methods.training import Noise, ParameterGroup, Trainer
 
 
 @dataclass(frozen=True)

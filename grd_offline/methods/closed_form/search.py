@@ -10,13 +10,13 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.decompose.closed_form.evidence import (
+from grd_offline.methods.closed_form.evidence import (
     EvidenceProblem,
     Posterior,
     measure_gains,
     measure_losses,
 )
-from grd_offline.decompose.closed_form.inputs import Effect
+from grd_offline.methods.closed_form.inputs import Effect
 
 Array = NDArray[np.float64]
 

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.decompose.closed_form.inputs import (
+from grd_offline.episodes import EpisodeSet
+from grd_offline.errors import DataError
+from grd_offline.methods.closed_form.inputs import (
     Effect,
     Segment,
     build_basis,
@@ -19,9 +21,7 @@ from grd_offline.decompose.closed_form.inputs import (
     smooth_kernel,
     sum_features,
 )
-from grd_offline.decompose.closed_form.search import EffectBank
-from grd_offline.episodes import EpisodeSet
-from grd_offline.errors import DataError
+from grd_offline.methods.closed_form.search import EffectBank
 
 Array = NDArray[np.float64]
 

@@ -6,10 +6,10 @@ from typing import Self, cast
 
 import numpy as np
 
-from grd_offline.decompose.closed_form.fit import ClosedFormFit, ClosedFormSettings, fit_closed_form
-from grd_offline.decompose.contract import Decomposer, Progress
-from grd_offline.decompose.equations import next_observations_of
 from grd_offline.episodes import Episode, EpisodeSet
+from grd_offline.methods.closed_form.fit import ClosedFormFit, ClosedFormSettings, fit_closed_form
+from grd_offline.methods.contract import Decomposer, Progress
+from grd_offline.methods.equations import next_observations_of
 from grd_offline.rewards.contract import Array, RewardFunction
 from grd_offline.rewards.effects import EffectModel
 

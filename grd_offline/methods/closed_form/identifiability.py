@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.decompose.closed_form.fit import ClosedFormFit
 from grd_offline.episodes import EpisodeSet
+from grd_offline.methods.closed_form.fit import ClosedFormFit
 
 Array = NDArray[np.float64]
 _WEAK = 0.5

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from grd_offline.decompose.contract import Decomposer
+from grd_offline.methods.contract import Decomposer
 
 METHODS = ("grd", "rrd", "rrd-unbiased", "ircr", "uniform")
 FITS = ("auto", "closed-form", "masked-net", "neural", "paper")
@@ -26,31 +26,31 @@ def make_decomposer(
 ) -> Decomposer:
     """An estimator that is not fitted yet; further `settings` go to the method's own dataclass."""
     if method == "grd" and fit == "closed-form":
-        from grd_offline.decompose.closed_form.estimator import ClosedForm
-        from grd_offline.decompose.closed_form.fit import ClosedFormSettings
+        from grd_offline.methods.closed_form.estimator import ClosedForm
+        from grd_offline.methods.closed_form.fit import ClosedFormSettings
 
         return ClosedForm(ClosedFormSettings(discount=discount, next_state=next_state, **settings))
     if next_state:
         raise ValueError("next_state: only the closed form takes the next state as an input")
     if method == "grd" and fit == "masked-net":
-        from grd_offline.decompose.masked_net import MaskedNet, MaskedNetSettings
+        from grd_offline.methods.masked_net import MaskedNet, MaskedNetSettings
 
         return MaskedNet(MaskedNetSettings(discount=discount, device=device, **settings))
     if method == "grd" and fit == "neural":
-        from grd_offline.decompose.pair_net import Neural, NeuralSettings
+        from grd_offline.methods.pair_net import Neural, NeuralSettings
 
         return Neural(NeuralSettings(discount=discount, device=device, **settings))
     if method == "grd" and fit == "paper":
-        from grd_offline.decompose.paper import Paper, PaperSettings
+        from grd_offline.methods.paper import Paper, PaperSettings
 
         return Paper(PaperSettings(discount=discount, device=device, **settings))
     if method in ("rrd", "rrd-unbiased"):
-        from grd_offline.decompose.rrd import Rrd, RrdSettings
+        from grd_offline.methods.rrd import Rrd, RrdSettings
 
         unbiased = method == "rrd-unbiased"
         return Rrd(RrdSettings(discount=discount, device=device, unbiased=unbiased, **settings))
     if method in ("ircr", "uniform"):
-        from grd_offline.decompose.baselines import BaselineSettings, Ircr, Uniform
+        from grd_offline.methods.baselines import BaselineSettings, Ircr, Uniform
 
         chosen = Ircr if method == "ircr" else Uniform
         return chosen(BaselineSettings(discount=discount, **settings))

@@ -10,9 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from grd_offline.decompose.choose import relabel_episode
-from grd_offline.decompose.contract import Decomposer
-from grd_offline.decompose.equations import next_observations_of
 from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.errors import DataError
 from grd_offline.evaluate import (
@@ -34,6 +31,9 @@ from grd_offline.formats import (
     open_recording,
 )
 from grd_offline.formats.relabelled import OBSERVED, STD
+from grd_offline.methods.choose import relabel_episode
+from grd_offline.methods.contract import Decomposer
+from grd_offline.methods.equations import next_observations_of
 from grd_offline.rewards.contract import Array
 from grd_offline.rewards.effects import EffectModel
 from grd_offline.rewards.model import RewardModel

@@ -19,17 +19,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.decompose import FITS, METHODS
-from grd_offline.decompose.choose import Choice, choose
-from grd_offline.decompose.closed_form.estimator import ClosedForm
-from grd_offline.decompose.closed_form.identifiability import Finding, examine
-from grd_offline.decompose.relabelling import (
-    Tally,
-    find_truth,
-    judge,
-    relabel_records,
-    relabelled_header,
-)
 from grd_offline.dynamics import DynamicsModel, fit_dynamics_model
 from grd_offline.dynamics import compare_masks as compare_dynamics
 from grd_offline.dynamics.search import fit_dynamics
@@ -47,6 +36,17 @@ from grd_offline.formats import (
 )
 from grd_offline.formats.relabelled import OBSERVED, RELABELLED
 from grd_offline.graph import compact_closure, compact_one_hop
+from grd_offline.methods import FITS, METHODS
+from grd_offline.methods.choose import Choice, choose
+from grd_offline.methods.closed_form.estimator import ClosedForm
+from grd_offline.methods.closed_form.identifiability import Finding, examine
+from grd_offline.methods.relabelling import (
+    Tally,
+    find_truth,
+    judge,
+    relabel_records,
+    relabelled_header,
+)
 from grd_offline.report import REPORT_FILE, report_decomposition
 from grd_offline.report.viewer import METRICS_FILE, is_decomposition
 from grd_offline.rewards.effects import EffectCurve, EffectModel

@@ -15,14 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from grd_offline.decompose.closed_form.estimator import ClosedForm
-from grd_offline.decompose.closed_form.fit import ClosedFormSettings
-from grd_offline.decompose.contract import Decomposer, Progress
-from grd_offline.decompose.equations import Problem
-from grd_offline.decompose.pair_net import NeuralSettings, RewardStage
-from grd_offline.decompose.training import Noise, Plan
 from grd_offline.episodes import EpisodeSet
 from grd_offline.members.nn import RewardNet
+from grd_offline.methods.closed_form.estimator import ClosedForm
+from grd_offline.methods.closed_form.fit import ClosedFormSettings
+from grd_offline.methods.contract import Decomposer, Progress
+from grd_offline.methods.equations import Problem
+from grd_offline.methods.pair_net import NeuralSettings, RewardStage
+from grd_offline.methods.training import Noise, Plan
 from grd_offline.rewards.constant import ConstantFunction
 from grd_offline.rewards.network import NetworkFunction
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from grd_offline.decompose.contract import Progress
+from grd_offline.methods.contract import Progress
 
 
 class Noise:

@@ -21,11 +21,12 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.decompose.closed_form.average import ModelAverage, average_models
-from grd_offline.decompose.closed_form.columns import ColumnSource
-from grd_offline.decompose.closed_form.evidence import Posterior
-from grd_offline.decompose.closed_form.inputs import Effect
-from grd_offline.decompose.closed_form.search import (
+from grd_offline.episodes import EpisodeSet
+from grd_offline.methods.closed_form.average import ModelAverage, average_models
+from grd_offline.methods.closed_form.columns import ColumnSource
+from grd_offline.methods.closed_form.evidence import Posterior
+from grd_offline.methods.closed_form.inputs import Effect
+from grd_offline.methods.closed_form.search import (
     EffectBank,
     SearchRules,
     Selection,
@@ -34,13 +35,12 @@ from grd_offline.decompose.closed_form.search import (
     search_backward,
     search_forward,
 )
-from grd_offline.decompose.closed_form.uncertainty import (
+from grd_offline.methods.closed_form.uncertainty import (
     correlate_columns,
     factor_posterior,
     measure_inflation,
     measure_pinned,
 )
-from grd_offline.episodes import EpisodeSet
 from grd_offline.rewards.effects import EffectModel, multiply_features
 
 Array = NDArray[np.float64]

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from grd_offline.decompose import make_decomposer
-from grd_offline.decompose.choose import Judged, _compare
 from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.evaluate import pearson
+from grd_offline.methods import make_decomposer
+from grd_offline.methods.choose import Judged, _compare
 
 
 def make_judged(fit, errors):

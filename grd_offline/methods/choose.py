@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.decompose import make_decomposer
-from grd_offline.decompose.closed_form.estimator import predict_amounts
-from grd_offline.decompose.contract import Decomposer, Progress
 from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.evaluate import compute_coverage, r_squared
+from grd_offline.methods import make_decomposer
+from grd_offline.methods.closed_form.estimator import predict_amounts
+from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.rewards.contract import Array
 from grd_offline.rewards.effects import EffectModel
 
@@ -176,7 +176,7 @@ def _predict_all(
 
 def relabel_unseen(decomposer: Decomposer, episode: Episode) -> Array:
     """Rewards from the function alone: a method that hands out the return would look perfect."""
-    from grd_offline.decompose.equations import next_observations_of
+    from grd_offline.methods.equations import next_observations_of
 
     observations = episode.observations[: len(episode)]
     return decomposer.predict(observations, episode.actions, next_observations_of(episode))
