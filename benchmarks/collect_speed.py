@@ -15,7 +15,7 @@ from statistics import median
 
 import gymnasium as gym
 
-from grd_offline.collect import CollectSettings, collect
+from grd_offline.collecting import CollectSettings, collect
 from grd_offline.environments import resolve_environment_id
 
 ROUNDS = 3

@@ -24,12 +24,12 @@ from .options import make_settings_option, print_warning
 from .progress import Advance, format_bytes, show_progress
 
 if TYPE_CHECKING:
-    from grd_offline.collect import CollectSettings
+    from grd_offline.collecting import CollectSettings
     from grd_offline.formats import Record
 
 
 def _load_settings() -> CollectSettings:
-    from grd_offline.collect import CollectSettings
+    from grd_offline.collecting import CollectSettings
 
     return CollectSettings("any")
 
@@ -233,7 +233,7 @@ def collect(
     # keeps results the same wherever an episode runs.
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")
-    from grd_offline.collect import CollectSettings
+    from grd_offline.collecting import CollectSettings
     from grd_offline.errors import DataError
 
     if ":" in env and ctx.get_parameter_source("env") is not ParameterSource.COMMANDLINE:
@@ -308,7 +308,7 @@ def catch_signals(*, impatient: bool = False) -> Iterator[Stop]:
     The second raises KeyboardInterrupt. With `impatient` so does the first, where nobody has asked
     for the flag some seconds later: an environment in this very process may hang.
     """
-    from grd_offline.collect.workers import Stuck
+    from grd_offline.collecting.workers import Stuck
     from grd_offline.fleet.watch import STOP_SECONDS
 
     stop = Stop()
@@ -376,7 +376,7 @@ class Tally:
 
 def write_episodes(settings: CollectSettings, out: Path, stop: Stop) -> Tally:
     """Collect into `out`, or where that is stopped, into the partial file."""
-    from grd_offline.collect import collect as collect_records
+    from grd_offline.collecting import collect as collect_records
     from grd_offline.errors import StorageError
     from grd_offline.formats import write_dataset
 

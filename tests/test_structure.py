@@ -26,7 +26,7 @@ ROOMS = (
     "losses",
     "agents",
     "fleet",
-    "collect",
+    "collecting",
     "rewards",
     "dynamics",
     "report",

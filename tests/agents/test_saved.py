@@ -15,7 +15,7 @@ import samples
 from grd_offline import DataError, open_recording, write_dataset
 from grd_offline.agents.actors import Actor, ActorSpec, count_weights, load_actor, save_actor
 from grd_offline.agents.saved import load_policies
-from grd_offline.collect import CollectSettings, collect
+from grd_offline.collecting import CollectSettings, collect
 from grd_offline.formats import Header, Record
 
 COMMAND = str(Path(sys.executable).with_name("grd-offline"))

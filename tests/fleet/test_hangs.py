@@ -10,7 +10,7 @@ import pytest
 from places import HELPERS
 
 from grd_offline import read
-from grd_offline.collect import CollectSettings, collect
+from grd_offline.collecting import CollectSettings, collect
 from grd_offline.files.runs import read_rows
 from grd_offline.fleet import watch
 from grd_offline.fleet.workers import Fleet
@@ -44,7 +44,7 @@ def test_a_step_that_never_returns_is_told(workers, impatient):
 
 
 def _raise_stuck(number, frame):
-    from grd_offline.collect.workers import Stuck
+    from grd_offline.collecting.workers import Stuck
 
     raise Stuck
 

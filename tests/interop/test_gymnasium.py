@@ -24,7 +24,7 @@ from grd_offline import (
     read,
     write_dataset,
 )
-from grd_offline.collect import CollectSettings, collect
+from grd_offline.collecting import CollectSettings, collect
 
 point_mass.register()
 counting.register()

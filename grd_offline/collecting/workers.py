@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from multiprocessing import connection
 from typing import TYPE_CHECKING, Any
 
-from grd_offline.collect.runner import EpisodeRunner
-from grd_offline.collect.settings import CollectSettings
+from grd_offline.collecting.runner import EpisodeRunner
+from grd_offline.collecting.settings import CollectSettings
 from grd_offline.errors import DataError
 from grd_offline.fleet.processes import (
     GRACE_SECONDS,

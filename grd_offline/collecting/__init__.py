@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 
-from grd_offline.collect.runner import EpisodeRunner, deliver
-from grd_offline.collect.settings import CollectSettings
-from grd_offline.collect.workers import collect_here, collect_in_workers
+from grd_offline.collecting.runner import EpisodeRunner, deliver
+from grd_offline.collecting.settings import CollectSettings
+from grd_offline.collecting.workers import collect_here, collect_in_workers
 from grd_offline.formats.record import Header, Record
 
 __all__ = ["CollectSettings", "collect", "deliver"]

@@ -16,7 +16,7 @@ import samples
 
 from grd_offline import DataError, write_dataset
 from grd_offline.agents.exploration import draw_box_actions, draw_discrete_actions
-from grd_offline.collect import CollectSettings, collect, deliver
+from grd_offline.collecting import CollectSettings, collect, deliver
 from grd_offline.environments import FactoredEnv
 from grd_offline.formats import Header, Record, open_recording, read
 
@@ -329,7 +329,7 @@ def test_stopping_keeps_what_is_finished(workers: int) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 def test_workers_do_not_outlive_a_killed_parent() -> None:
     script = (
-        "from grd_offline.collect import *\n"
+        "from grd_offline.collecting import *\n"
         "if __name__ == '__main__':\n"
         "    _, records = collect(CollectSettings('Factored', episodes=10**6, workers=2))\n"
         "    next(records); print('running', flush=True)\n"
@@ -366,7 +366,7 @@ def processes() -> dict[int, tuple[str, int]]:
 
 def test_torch_is_not_imported() -> None:
     script = (
-        "import sys; from grd_offline.collect import *\n"
+        "import sys; from grd_offline.collecting import *\n"
         "list(collect(CollectSettings('Factored', episodes=1))[1])\n"
         "assert 'torch' not in sys.modules"
     )

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from grd_offline.agents.exploration import POLICIES, draw_box_actions, draw_discrete_actions
 from grd_offline.agents.saved import SavedPolicy, load_policies
-from grd_offline.collect.settings import CollectSettings
+from grd_offline.collecting.settings import CollectSettings
 from grd_offline.episodes import LARGEST, check_finite, check_rewards
 from grd_offline.errors import DataError
 from grd_offline.fleet.environment import describe_error, make_environment
