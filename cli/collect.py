@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import difflib
-import json
 import os
 import shlex
-import signal
 import tempfile
 import time
 import tomllib
 from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from .options import make_settings_option, print_warning
+from .options import make_settings_option, parse_argument, print_warning
 from .progress import Advance, format_bytes, show_progress
+from .signals import Stop, catch_signals
 
 if TYPE_CHECKING:
     from grd_offline.collecting import CollectSettings
@@ -45,19 +43,6 @@ def parse_delay(value: Any) -> int | str:
         return int(value)
     except (TypeError, ValueError):
         raise click.BadParameter(f"expected 'end' or a number of steps, got {value!r}") from None
-
-
-def parse_argument(value: Any) -> tuple[str, Any]:
-    """`KEY=VALUE`, the value in JSON where it is that, else as it stands."""
-    if isinstance(value, tuple):
-        return value
-    key, equals, text = str(value).partition("=")
-    if not equals or not key.isidentifier():
-        raise click.BadParameter(f"expected KEY=VALUE, got {value!r}")
-    try:
-        return key, json.loads(text)
-    except json.JSONDecodeError:
-        return key, text
 
 
 def read_recipe(ctx: click.Context, _: click.Parameter, path: Path | None) -> Path | None:
@@ -285,58 +270,6 @@ def check_destination(out: Path) -> None:
 def partial_path(out: Path) -> Path:
     """Where a run that is stopped leaves what it has."""
     return out.with_name(f"{out.stem}.partial{out.suffix or '.h5'}")
-
-
-@dataclass
-class Stop:
-    """Whether a signal asked to stop, and which."""
-
-    signal_number: int = 0
-    is_heard: bool = False
-    """Whether who is to stop has asked since."""
-
-    def is_set(self) -> bool:
-        """Whether it is time to stop."""
-        self.is_heard = self.signal_number != 0
-        return self.is_heard
-
-
-@contextmanager
-def catch_signals(*, impatient: bool = False) -> Iterator[Stop]:
-    """Turn the first Ctrl-C, SIGTERM or lost terminal into a flag, so that no write is torn.
-
-    The second raises KeyboardInterrupt. With `impatient` so does the first, where nobody has asked
-    for the flag some seconds later: an environment in this very process may hang.
-    """
-    from grd_offline.collecting.workers import Stuck
-    from grd_offline.fleet.watch import STOP_SECONDS
-
-    stop = Stop()
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        if stop.signal_number:
-            raise KeyboardInterrupt
-        stop.signal_number = number
-        if impatient:
-            signal.setitimer(signal.ITIMER_REAL, STOP_SECONDS)
-
-    def wake(number: int, frame: FrameType | None) -> None:
-        if not stop.is_heard:
-            raise Stuck
-
-    handlers: dict[int, Any] = {signal.SIGINT: handle, signal.SIGTERM: handle}
-    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup
-        handlers[signal.SIGHUP] = handle
-    if impatient:
-        handlers[signal.SIGALRM] = wake
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    try:
-        yield stop
-    finally:
-        if impatient:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -52,6 +53,19 @@ class NamesType(Parameter):
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
         """All of them, as click shows choices."""
         return f"[{'|'.join(self.known)}][,...]"
+
+
+def parse_argument(value: Any) -> tuple[str, Any]:
+    """Read `KEY=VALUE`. The value is read as JSON where that is possible, and as text otherwise."""
+    if isinstance(value, tuple):
+        return value
+    key, equals, text = str(value).partition("=")
+    if not equals or not key.isidentifier():
+        raise click.BadParameter(f"expected KEY=VALUE, got {value!r}")
+    try:
+        return key, json.loads(text)
+    except json.JSONDecodeError:
+        return key, text
 
 
 def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .collect import Stop, catch_signals, parse_argument
 from .naming import name_path
-from .options import NamesType, Size, make_settings_option, print_warning
+from .options import NamesType, Size, make_settings_option, parse_argument, print_warning
 from .report import leave_report
+from .signals import Stop, catch_signals
 from .train_online import choose_device, count_workers, tell_stopped_at_once
 
 if TYPE_CHECKING:

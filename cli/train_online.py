@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 from click.core import ParameterSource
 
-from .collect import catch_signals, parse_argument
-from .options import NamesType, make_settings_option, print_warning
+from .options import NamesType, make_settings_option, parse_argument, print_warning
 from .report import leave_report
+from .signals import catch_signals
 
 if TYPE_CHECKING:
     from grd_offline.online.run import Run

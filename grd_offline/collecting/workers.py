@@ -22,15 +22,11 @@ from grd_offline.fleet.processes import (
     describe_death,
     environment_for_workers,
 )
-from grd_offline.fleet.watch import Pulse, Warn, Watch, make_pulse
+from grd_offline.fleet.watch import Pulse, Stuck, Warn, Watch, make_pulse
 from grd_offline.formats.record import Record
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
-
-
-class Stuck(KeyboardInterrupt):
-    """Raised from outside where an environment does not return although it is time to stop."""
 
 
 def collect_here(

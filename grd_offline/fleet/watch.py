@@ -33,6 +33,10 @@ class Hung(DataError):
     """An environment did not answer while the command was to stop."""
 
 
+class Stuck(KeyboardInterrupt):
+    """Raised by a signal handler when an environment of this process hangs and has to be left."""
+
+
 class Watch:
     """Tells of those that have been silent for long, each time once."""
 

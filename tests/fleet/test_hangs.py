@@ -44,9 +44,7 @@ def test_a_step_that_never_returns_is_told(workers, impatient):
 
 
 def _raise_stuck(number, frame):
-    from grd_offline.collecting.workers import Stuck
-
-    raise Stuck
+    raise watch.Stuck
 
 
 def test_a_member_that_hangs_is_named(impatient):
@@ -69,7 +67,7 @@ def test_a_member_that_hangs_is_named(impatient):
 
 
 def start(folder, *arguments):
-    environment = {**os.environ, "PYTHONPATH": str(HELPERS)}
+    environment = {**os.environ, "PYTHONPATH": str(HELPERS), "HANGING_FOLDER": str(folder)}
     return subprocess.Popen(
         [sys.executable, "-m", "grd_offline.cli", *arguments],
         cwd=folder,
@@ -94,7 +92,10 @@ def end(process, number):
 def test_collect_ends_and_keeps_what_is_finished(workers, tmp_path):
     arguments = ("--env-arg", "after=50", "--episodes", "8", "--out", "data.h5")
     process = start(tmp_path, "collect", "--env", ID, *arguments, "--workers", workers)
-    time.sleep(5)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and len(list(tmp_path.glob("hangs-*"))) < int(workers):
+        time.sleep(0.1)
+    time.sleep(1)
     out, _ = end(process, signal.SIGINT)
     assert process.returncode == 130
     assert "episodes are in data.partial.h5" in out

@@ -1,7 +1,9 @@
 """An environment whose step never returns: `hanging:Hanging-v0`."""
 
+import os
 import sys
 import time
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -29,6 +31,8 @@ class Hanging(gymnasium.Env):
         if self.steps > self.after:
             if self.mode == "exit":
                 sys.exit(7)
+            if "HANGING_FOLDER" in os.environ:
+                Path(os.environ["HANGING_FOLDER"], f"hangs-{os.getpid()}").touch()
             while True:
                 time.sleep(1)
         observation = np.full(2, self.time, np.float32)
