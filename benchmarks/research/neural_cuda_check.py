@@ -55,7 +55,7 @@ def make_updates(problem: Problem, members: int, capture: bool) -> dict[str, Mad
     rrd = RrdModel(problem, RrdSettings(members=members, device=device), noise())
     made["rrd"] = (rrd.trainer, rrd.update)
     for trainer, _ in made.values():
-        trainer._capture = capture and device.startswith("cuda")
+        trainer.capture = capture and device.startswith("cuda")
     return made
 
 
@@ -84,7 +84,10 @@ def compare(eager: Made, captured: Made, updates: int) -> float:
     """Largest difference between the weights, relative to their size."""
     for trainer, update in (eager, captured):
         trainer.run(update, updates)
-    pairs = zip(eager[0]._parameters, captured[0]._parameters, strict=True)
+    pairs = [
+        (one.flat.values, two.flat.values)
+        for one, two in zip(eager[0].optimisers, captured[0].optimisers, strict=True)
+    ]
     with torch.no_grad():
         return max(float((a - b).abs().max() / (b.abs().max() + 1e-6)) for a, b in pairs)
 

@@ -14,9 +14,18 @@ MOST_SIZES = 256
 """For which one function may be compiled."""
 
 
-def record(update: Callable[[], None], tensors: Sequence[Tensor]) -> Callable[[], None]:
-    """Record `update`; what is done to `tensors` on the way, all that it changes, is undone."""
+def record(
+    update: Callable[[], None],
+    tensors: Sequence[Tensor],
+    generators: Sequence[torch.Generator] = (),
+) -> Callable[[], None]:
+    """Record `update` as a graph; calling the result runs it.
+
+    Recording changes nothing: `tensors` are all that an update changes and keeps, `generators` all
+    that it draws from, and both are put back. A replay draws on from where a generator then stands.
+    """
     kept = [tensor.clone() for tensor in tensors]
+    states = [generator.get_state() for generator in generators]
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     graph = torch.cuda.CUDAGraph()
     with compiling_every_size():
@@ -25,10 +34,14 @@ def record(update: Callable[[], None], tensors: Sequence[Tensor]) -> Callable[[]
             for _ in range(WARM_UPS):
                 update()
         torch.cuda.current_stream().wait_stream(stream)
+        for generator in generators:
+            graph.register_generator_state(generator)
         with torch.cuda.graph(graph):
             update()
     for tensor, copy in zip(tensors, kept, strict=True):
         tensor.copy_(copy)
+    for generator, state in zip(generators, states, strict=True):
+        generator.set_state(state)
     return graph.replay
 
 

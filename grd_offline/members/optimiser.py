@@ -25,7 +25,8 @@ _ALIGNMENT = 32
 class Flat:
     """The parameters of some modules, moved into one tensor (member, number)."""
 
-    def __init__(self, modules: Sequence[nn.Module]) -> None:
+    def __init__(self, modules: Sequence[nn.Module], *, leaves: bool = True) -> None:
+        """With `leaves`, each layer of each network is a tensor of its own on a CPU."""
         self.parameters = [p for module in modules for p in module.parameters()]
         self.values = self.join([p.detach() for p in self.parameters])
         self.spans: dict[nn.Parameter, tuple[int, int]] = {}
@@ -36,7 +37,7 @@ class Flat:
             parameter.data = self.values[:, start : start + size].view(parameter.shape)
             self.spans[parameter] = (start, start + size)
             start += size + -size % _ALIGNMENT
-        if not self.values.is_cuda:
+        if leaves and not self.values.is_cuda:
             self._make_leaves(modules)
 
     @staticmethod
@@ -48,7 +49,7 @@ class Flat:
         )
 
     def _make_leaves(self, modules: Sequence[nn.Module]) -> None:
-        """On a CPU each layer of each network is a tensor of its own, with its own gradient."""
+        """Give each layer of each network a tensor of its own, with its own gradient."""
         for stack in (m for module in modules for m in module.modules()):
             if isinstance(stack, Stack):
                 pairs = list(zip(stack.weights, stack.biases, strict=True))
@@ -90,41 +91,47 @@ class Adam:
         rates: Float[Tensor, "member"],
         *,
         own: tuple[nn.Module, float] | None = None,
+        betas: tuple[float, float] = BETAS,
+        leaves: bool = True,
     ) -> None:
-        """`own`: the first of the modules, and a rate that is its own."""
-        self.flat = flat = Flat(modules)
-        self.rates = rates.unsqueeze(1).clone()
+        """`own` names the first of the modules and its own learning rate; `Flat` has `leaves`."""
+        self.flat = flat = Flat(modules, leaves=leaves)
+        self._base_rates = rates.double().unsqueeze(1)
+        self._betas, self._factor = betas, 1.0
         self._own_rate = None if own is None else own[1]
         own_parameters = [] if own is None else list(own[0].parameters())
         if own is not None:
             edge = Flat.join([p.detach() for p in own_parameters]).shape[1]
             is_own = torch.arange(flat.values.shape[1], device=rates.device) < edge
-            self.rates = torch.where(is_own, own[1], self.rates)
+            self._base_rates = torch.where(is_own, own[1], self._base_rates)
+        self.rates = self._base_rates.float()
         self.first = torch.zeros_like(flat.values)
         self.second = torch.zeros_like(flat.values)
         self.steps = torch.zeros((len(rates), 1), device=rates.device)
         self.skipped = torch.zeros((len(rates), 1), device=rates.device)
         self._apply = adam_step
-        self._wanted: list[Tensor] = list(flat.parameters)
+        self.wanted: list[Tensor] = list(flat.parameters)
+        """The tensors whose gradients `apply` takes."""
         if not rates.is_cuda:
-            self._rates_by_row = rates.tolist()
+            self._rates_by_row = self._list_rates()
             self._find_pieces(modules, set(own_parameters))
 
     def _find_pieces(self, modules: Sequence[nn.Module], own: set[nn.Parameter]) -> None:
         stacks = [m for module in modules for m in module.modules() if isinstance(m, Stack)]
         leaves: dict[nn.Parameter, list[Tensor]] = {}
         for stack in stacks:
-            assert stack.leaves is not None
+            if stack.leaves is None:
+                continue
             for layer, pair in enumerate(zip(stack.weights, stack.biases, strict=True)):
                 for kind, parameter in enumerate(pair):
                     leaves[parameter] = [layers[layer][kind] for layers in stack.leaves]
-        self._wanted = []
+        self.wanted = []
         rows = range(len(self.flat.values))
         self._pieces: list[list[_Piece]] = [[] for _ in rows]
         self._own_pieces: list[list[_Piece]] = [[] for _ in rows]
         for parameter, (start, stop) in self.flat.spans.items():
-            first = len(self._wanted)
-            self._wanted += leaves.get(parameter, [parameter])
+            first = len(self.wanted)
+            self.wanted += leaves.get(parameter, [parameter])
             for row in rows:
                 is_leaf = parameter in leaves
                 piece = _Piece(
@@ -138,21 +145,39 @@ class Adam:
 
     def step(self, losses: Float[Tensor, "member"]) -> None:
         """One step of each member down its own loss."""
-        gradients = torch.autograd.grad(losses.sum(), self._wanted)
-        with torch.no_grad():
-            if not losses.is_cuda:
-                self._step_by_row(gradients, losses.detach())
-                return
-            self._apply(
-                self.flat.values,
-                gradients,
-                losses.detach(),
-                self.first,
-                self.second,
-                self.steps,
-                self.skipped,
-                self.rates,
-            )
+        step_together([self], losses)
+
+    @torch.no_grad()
+    def apply(self, gradients: tuple[Tensor, ...], losses: Float[Tensor, "member"]) -> None:
+        """One step of each member whose loss and gradients, those of `wanted`, are finite."""
+        if not losses.is_cuda:
+            self._step_by_row(gradients, losses)
+            return
+        self._apply(
+            self.flat.values,
+            gradients,
+            losses,
+            self.first,
+            self.second,
+            self.steps,
+            self.skipped,
+            self.rates,
+            self._betas,
+        )
+
+    def scale_rates(self, factor: float) -> None:
+        """Multiply the rates that the optimiser started with; a recorded update follows."""
+        if factor == self._factor:
+            return
+        self._factor = factor
+        self.rates.copy_(self._base_rates * factor)
+        if not self.rates.is_cuda:
+            self._rates_by_row = self._list_rates()
+
+    def _list_rates(self) -> list[float]:
+        """The rate of each member; a module with its own rate is the first, so the last is not."""
+        rates: list[float] = self.rates[:, -1].tolist()
+        return rates
 
     def _step_by_row(self, gradients: tuple[Tensor, ...], losses: Tensor) -> None:
         """For a CPU: torch's own kernel, which reads and writes each number once."""
@@ -171,9 +196,29 @@ class Adam:
                 continue
             self.steps[row] += 1
             step = self.steps[row, 0]
-            _run_kernel(pieces, [parts[id(p)] for p in pieces], step, self._rates_by_row[row])
+            self._run_kernel(pieces, [parts[id(p)] for p in pieces], step, self._rates_by_row[row])
             if own and self._own_rate is not None:
-                _run_kernel(own, [parts[id(p)] for p in own], step, self._own_rate)
+                own_rate = self._own_rate * self._factor
+                self._run_kernel(own, [parts[id(p)] for p in own], step, own_rate)
+
+    def _run_kernel(
+        self, pieces: Sequence[_Piece], gradients: list[Tensor], step: Tensor, rate: float
+    ) -> None:
+        torch._fused_adam_(
+            [piece.values for piece in pieces],
+            gradients,
+            [piece.first for piece in pieces],
+            [piece.second for piece in pieces],
+            [],
+            [step] * len(pieces),
+            lr=rate,
+            beta1=self._betas[0],
+            beta2=self._betas[1],
+            weight_decay=0.0,
+            eps=EPSILON,
+            amsgrad=False,
+            maximize=False,
+        )
 
     def compile(self, backend: str) -> None:
         """Make one kernel of a step; for devices where that pays."""
@@ -199,24 +244,15 @@ def _is_finite(gradient: Tensor) -> bool:
     return bool(torch.isfinite(gradient).all())
 
 
-def _run_kernel(
-    pieces: Sequence[_Piece], gradients: list[Tensor], step: Tensor, rate: float
-) -> None:
-    torch._fused_adam_(
-        [piece.values for piece in pieces],
-        gradients,
-        [piece.first for piece in pieces],
-        [piece.second for piece in pieces],
-        [],
-        [step] * len(pieces),
-        lr=rate,
-        beta1=BETAS[0],
-        beta2=BETAS[1],
-        weight_decay=0.0,
-        eps=EPSILON,
-        amsgrad=False,
-        maximize=False,
-    )
+def step_together(optimisers: Sequence[Adam], losses: Float[Tensor, "member"]) -> None:
+    """One step of several optimisers, whose parameters differ, down the same losses."""
+    wanted = [tensor for optimiser in optimisers for tensor in optimiser.wanted]
+    gradients = torch.autograd.grad(losses.sum(), wanted)
+    start = 0
+    for optimiser in optimisers:
+        stop = start + len(optimiser.wanted)
+        optimiser.apply(gradients[start:stop], losses.detach())
+        start = stop
 
 
 def adam_step(
@@ -228,6 +264,7 @@ def adam_step(
     steps: Float[Tensor, "member 1"],
     skipped: Float[Tensor, "member 1"],
     rates: Float[Tensor, "member #number"],
+    betas: tuple[float, float] = BETAS,
 ) -> None:
     """Adam's step in place; where loss or gradient is not finite, only the count of skipped moves.
 
@@ -239,9 +276,9 @@ def adam_step(
     weight = good.to(values.dtype)
     steps.add_(weight)
     skipped.add_(1 - weight)
-    first.lerp_(gradient, (1 - BETAS[0]) * weight)
-    second.lerp_(gradient.square(), (1 - BETAS[1]) * weight)
+    first.lerp_(gradient, (1 - betas[0]) * weight)
+    second.lerp_(gradient.square(), (1 - betas[1]) * weight)
     count = steps.clamp_min(1)
-    scale = rates * weight / (1 - BETAS[0] ** count)
-    root = torch.rsqrt(1 - BETAS[1] ** count)
+    scale = rates * weight / (1 - betas[0] ** count)
+    root = torch.rsqrt(1 - betas[1] ** count)
     values.sub_(scale * first / (second.sqrt() * root + EPSILON))

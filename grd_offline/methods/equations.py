@@ -7,6 +7,7 @@ episodes among many short ones cost no memory; a batch of rows is padded when it
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -291,7 +292,7 @@ def export_network(
     """A trained net as a function in the data's units; `mask` is (member, column)."""
     chosen = columns.cpu()
     module = NetworkReward(
-        net,
+        copy.deepcopy(net),  # whose weights are slices of the optimiser's tensor
         members=len(mask),
         columns=chosen.tolist(),
         uses_next=problem.inputs.shape[1] > problem.states + problem.actions,

@@ -32,9 +32,10 @@ from grd_offline.losses import (
     return_loss,
 )
 from grd_offline.members.nn import EDGES, DynamicsNet, GraphMasks, PairRewardNet, RewardNet
+from grd_offline.members.optimiser import step_together
 from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.methods.equations import Problem, export_network
-from grd_offline.methods.training import Noise, ParameterGroup, Plan, Trainer
+from grd_offline.methods.training import Noise, Plan, Trainer, make_adam
 from grd_offline.rewards.constant import ConstantFunction
 from grd_offline.rewards.network import NetworkFunction
 
@@ -222,17 +223,15 @@ class RewardStage:
         self._unexplained = torch.ones(members, device=device)
         self.best_losses = torch.full((members,), torch.inf, device=device)
         self._best = [torch.zeros_like(value) for value in self._kept_tensors()]
+        self._net_adam, self._mask_adam = (
+            make_adam([module], rate, members=members, device=device, betas=(0.9, 0.98))
+            for module, rate in (
+                (self.net, settings.learning_rate),
+                (self.graph, settings.mask_rate),
+            )
+        )
         self.trainer = Trainer(
-            [
-                ParameterGroup(list(self.net.parameters()), settings.learning_rate),
-                ParameterGroup(
-                    [self.graph.state_to_reward, self.graph.action_to_reward], settings.mask_rate
-                ),
-            ],
-            device=device,
-            generators=[noise.updates],
-            betas=(0.9, 0.98),
-            capture=settings.capture,
+            [self._net_adam, self._mask_adam], noise.updates, capture=settings.capture
         )
 
     def _split(self, members: int, generator: torch.Generator) -> None:
@@ -298,15 +297,21 @@ class RewardStage:
         """Masks as voted."""
         self._step(self._fixed)
 
-    def _step(self, mask: Tensor, extra: Tensor | None = None) -> None:
-        """One update on a batch of training rows; `mask` is (member, row or 1, input)."""
+    def _step(self, mask: Tensor, price: Tensor | None = None) -> None:
+        """One update on a batch of training rows; `mask` is (member, row or 1, input).
+
+        `price` (member,) is what the edges of sampled masks cost; without it masks stay.
+        """
         members, count = self._training.shape
         picks = torch.randint(
             count, (members, self._batch), generator=self._noise, device=self._training.device
         )
         self._recentre()
         losses = self._compute_losses(self._training.gather(1, picks), mask)
-        self.trainer.step(losses if extra is None else losses + extra)
+        if price is None:
+            self._net_adam.step(losses)
+        else:
+            step_together([self._net_adam, self._mask_adam], losses + price)
 
     @torch.no_grad()
     def _recentre(self) -> None:
@@ -404,15 +409,15 @@ class DynamicsStage:
             generator=noise.weights,
         ).to(problem.device)
         self.graph = GraphMasks(1, states, actions, start=settings.mask_start).to(problem.device)
-        edges = [self.graph.state_to_state, self.graph.action_to_state]
+        self._net_adam, self._mask_adam = (
+            make_adam([module], rate, members=1, device=problem.device)
+            for module, rate in (
+                (self.net, settings.dynamics_rate),
+                (self.graph, settings.mask_rate),
+            )
+        )
         self.trainer = Trainer(
-            [
-                ParameterGroup(list(self.net.parameters()), settings.dynamics_rate),
-                ParameterGroup(edges, settings.mask_rate),
-            ],
-            device=problem.device,
-            generators=[noise.updates],
-            capture=settings.capture,
+            [self._net_adam, self._mask_adam], noise.updates, capture=settings.capture
         )
 
     def run(self, plan: Plan, update: Callable[[], None], part: float) -> None:
@@ -430,7 +435,7 @@ class DynamicsStage:
         """Every edge there."""
         inputs = self.problem.states + self.problem.actions
         mask = torch.ones(1, 1, inputs, self.problem.states, device=self.problem.device)
-        self._step(mask, torch.zeros(1, device=self.problem.device))
+        self._step(mask)
 
     def update_masked(self) -> None:
         """Masks sampled for each row, each edge at its price."""
@@ -445,7 +450,7 @@ class DynamicsStage:
             mask, edge_count_loss(*self.graph.compute_probabilities(), weights=weights).total
         )
 
-    def _step(self, mask: Tensor, extra: Tensor) -> None:
+    def _step(self, mask: Tensor, price: Tensor | None = None) -> None:
         rows, states = self.problem.rows, self.problem.states
         device = self.problem.device
         picks = torch.randint(
@@ -462,4 +467,7 @@ class DynamicsStage:
         losses = dynamics_loss(
             mixture.logits, mixture.means, mixture.log_stds, targets, dimensions=states
         )
-        self.trainer.step(losses + extra)
+        if price is None:
+            self._net_adam.step(losses)
+        else:
+            step_together([self._net_adam, self._mask_adam], losses + price)

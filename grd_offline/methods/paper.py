@@ -26,7 +26,7 @@ from grd_offline.losses import SparsityWeights, model_loss
 from grd_offline.members.nn import EDGES, DynamicsNet, GraphMasks, Mixture, RewardNet
 from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.methods.equations import Problem, export_network
-from grd_offline.methods.training import Noise, ParameterGroup, Trainer
+from grd_offline.methods.training import Noise, Trainer, make_adam
 
 LAMBDAS = {
     "Ant": SparsityWeights(1e-5, 0.0, 1e-7, 1e-8, 1e-8),
@@ -167,12 +167,8 @@ class _Model:
             generator=noise.weights,
         ).to(device)
         modules = (self.graph, self.reward, self.dynamics)
-        parameters = [p for module in modules for p in module.parameters()]
-        self.trainer = Trainer(
-            [ParameterGroup(parameters, settings.learning_rate)],
-            device=device,
-            generators=[noise.updates],
-        )
+        self.adam = make_adam(modules, settings.learning_rate, members=members, device=device)
+        self.trainer = Trainer([self.adam], noise.updates)
         if not len(problem.rows.transitions):
             raise DataError("no step's next observation is known", field="observations")
         self._time = problem.rows.common_time
@@ -198,7 +194,7 @@ class _Model:
             starts=batch.starts,
             dimensions=self.problem.states,
         )
-        self.trainer.step(loss.total)
+        self.adam.step(loss.total)
 
     def _predict_next(self) -> tuple[Mixture, Tensor]:
         """N transitions: the distribution of the next state and what it was."""

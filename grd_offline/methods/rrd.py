@@ -19,7 +19,7 @@ from grd_offline.losses import rrd_loss, rrd_unbiased_loss
 from grd_offline.members.nn import RewardNet
 from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.methods.equations import Problem, export_network
-from grd_offline.methods.training import Noise, ParameterGroup, Trainer
+from grd_offline.methods.training import Noise, Trainer, make_adam
 
 
 @dataclass(frozen=True)
@@ -112,11 +112,9 @@ class _Model:
             settings.members, inputs, hidden=settings.hidden, generator=noise.weights
         ).to(problem.device)
         self.mask = torch.ones(settings.members, 1, inputs, device=problem.device)
-        self.trainer = Trainer(
-            [ParameterGroup(list(self.net.parameters()), settings.learning_rate)],
-            device=problem.device,
-            generators=[noise.updates],
-        )
+        members, device = settings.members, problem.device
+        self.adam = make_adam([self.net], settings.learning_rate, members=members, device=device)
+        self.trainer = Trainer([self.adam], noise.updates)
         self._loss = rrd_unbiased_loss if settings.unbiased else rrd_loss
         self._time = problem.rows.longest
 
@@ -132,4 +130,4 @@ class _Model:
         if settings.discount != 1.0:
             rewards = rewards * settings.discount**draw.times
         losses = self._loss(rewards, draw.valid, draw.lengths, problem.targets[rows])
-        self.trainer.step(losses)
+        self.adam.step(losses)

@@ -1,16 +1,23 @@
-"""Training nets: seeded noise, a plan of the learning rate, updates that survive bad numbers."""
+"""Training nets on a file: seeded noise, a plan of the learning rate, an update many times over.
+
+The optimiser and the recording of updates are those of `grd_offline.members`.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from grd_offline.members.capture import record
+from grd_offline.members.optimiser import BETAS, Adam
 from grd_offline.methods.contract import Progress
+
+PATIENCE = 20
+"""Training ends with an error when one member had to leave out more updates than this."""
 
 
 class Noise:
@@ -39,69 +46,41 @@ class Plan:
             self.progress(self.stage, min(1.0, self.begun + part * done))
 
 
-class ParameterGroup(NamedTuple):
-    """Parameters that share a learning rate."""
-
-    parameters: Sequence[nn.Parameter]
-    rate: float
-    weight_decay: float = 0.0
+def make_adam(
+    modules: Sequence[nn.Module],
+    rate: float,
+    *,
+    members: int,
+    device: torch.device,
+    betas: tuple[float, float] = BETAS,
+) -> Adam:
+    """Adam with one learning rate for all members, which are stepped in one batched product."""
+    rates = torch.full((members,), rate, dtype=torch.float64, device=device)
+    return Adam(modules, rates, betas=betas, leaves=False)
 
 
 class Trainer:
-    """Takes Adam steps that a bad loss or gradient cannot spoil, and repeats an update many times.
+    """Repeats an update many times; on CUDA the update is recorded once and replayed.
 
-    One step on a gradient that is not finite would make Adam's weights nan for good. So loss and
-    gradients are checked first, on the device, and the step is left out and counted if they are
-    not finite. On CUDA the update is captured once as a graph and replayed.
+    An update that gives a loss or gradient that is not finite is left out by the optimiser; too
+    many of them end the training.
     """
 
     def __init__(
         self,
-        groups: Sequence[ParameterGroup],
+        optimisers: Sequence[Adam],
+        generator: torch.Generator,
         *,
-        device: torch.device,
-        generators: Sequence[torch.Generator] = (),
-        betas: tuple[float, float] = (0.9, 0.999),
         capture: bool = True,
-        patience: int = 20,
     ) -> None:
-        self._groups, self._generators, self._patience = groups, generators, patience
-        self._capture = capture and device.type == "cuda"
-        self._parameters = [p for group in groups for p in group.parameters]
-        # The rate is a tensor, so that a captured graph reads what the schedule last wrote.
-        self._optimiser = torch.optim.AdamW(
-            [
-                {
-                    "params": list(group.parameters),
-                    "lr": torch.tensor(group.rate, device=device),
-                    "weight_decay": group.weight_decay,
-                }
-                for group in groups
-            ],
-            betas=betas,
-            fused=True,
-            capturable=device.type == "cuda",
-        )
-        self._is_bad = torch.zeros((), device=device)
-        self._bad_count = torch.zeros((), device=device)
-        # A fused optimiser leaves the step out where this says 1, without asking the host.
-        self._optimiser.found_inf = self._is_bad  # type: ignore[attr-defined]
+        """`generator` is the one that updates draw from."""
+        self.optimisers, self._generator = optimisers, generator
+        self.capture = capture and optimisers[0].flat.values.is_cuda
 
     @property
     def skipped(self) -> int:
-        """How many steps were left out so far."""
-        return int(self._bad_count.item())
-
-    def step(self, losses: Tensor) -> None:
-        """One step down the sum of the members' losses (member,), unless it is not finite."""
-        total = losses.sum()
-        gradients = torch.autograd.grad(total, self._parameters, allow_unused=True)
-        checked = torch.stack([total.detach(), *(g.sum() for g in gradients if g is not None)])
-        self._is_bad.copy_(~torch.isfinite(checked).all())
-        self._bad_count.add_(self._is_bad)
-        for parameter, gradient in zip(self._parameters, gradients, strict=True):
-            parameter.grad = gradient
-        self._optimiser.step()
+        """Updates left out so far, by the member that left out the most."""
+        return int(torch.cat([optimiser.skipped for optimiser in self.optimisers]).max().item())
 
     def run(
         self,
@@ -116,42 +95,27 @@ class Trainer:
 
         After every `every` updates, and the last, `report` is called with their number.
         """
-        call = update
+        self._scale_rates(schedule(0.0))
+        call = record(update, self._list_tensors(), [self._generator]) if self.capture else update
         for done in range(updates):
-            for group, state in zip(self._groups, self._optimiser.param_groups, strict=True):
-                state["lr"].fill_(group.rate * schedule(done / updates))
-            # The first three, which count, warm up what a capture must not see for the first time.
-            if self._capture and done == 3:
-                call = self._capture_update(update)
-            self._call_aside(call) if self._capture and done < 3 else call()
+            self._scale_rates(schedule(done / updates))
+            call()
             if (done + 1) % every == 0 or done + 1 == updates:
                 self._check_patience(done + 1)
                 if report is not None:
                     report(done + 1)
 
+    def _scale_rates(self, factor: float) -> None:
+        for optimiser in self.optimisers:
+            optimiser.scale_rates(factor)
+
+    def _list_tensors(self) -> list[Tensor]:
+        return [tensor for optimiser in self.optimisers for tensor in optimiser.state().values()]
+
     def _check_patience(self, done: int) -> None:
         skipped = self.skipped
-        if skipped > self._patience:
+        if skipped > PATIENCE:
             raise RuntimeError(
                 f"training: {skipped} of {done} updates gave a loss or gradient that is not "
                 "finite; look for extreme values in the data or lower the learning rate"
             )
-
-    def _call_aside(self, update: Callable[[], None]) -> None:
-        """Call `update` on a side stream, as a capture asks of its warm-up."""
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            update()
-        torch.cuda.current_stream().wait_stream(stream)
-
-    def _capture_update(self, update: Callable[[], None]) -> Callable[[], None]:
-        """Record `update` without running it; calling the result runs it."""
-        for parameter in self._parameters:
-            parameter.grad = None
-        graph = torch.cuda.CUDAGraph()
-        for generator in self._generators:
-            graph.register_generator_state(generator)
-        with torch.cuda.graph(graph):
-            update()
-        return graph.replay
