@@ -13,8 +13,8 @@ from __future__ import annotations
 import math
 import os
 import stat
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from types import TracebackType
 from typing import Any
 
 import h5py
@@ -64,16 +64,31 @@ class UnsupportedType(DataError):
     """A dataset that does not hold numbers: an error in a field, left out among the extras."""
 
 
-@contextmanager
-def one_line(field: str | None = None) -> Iterator[None]:
-    """Turn whatever h5py raises into a `DataError`."""
-    try:
-        yield
-    except DataError as error:
-        raise error.at(field=field) from None
-    except _H5PY_ERRORS as error:
-        text = str(error) or type(error).__name__
-        raise DataError(f"cannot be read: {text.splitlines()[0]}", field=field) from error
+class one_line:
+    """Turn whatever h5py raises into a `DataError`.
+
+    A class, because it is entered twice for every dataset, and a generator takes longer.
+    """
+
+    __slots__ = ("_field",)
+
+    def __init__(self, field: str | None = None) -> None:
+        self._field = field
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if isinstance(error, DataError):
+            raise error.at(field=self._field) from None
+        if isinstance(error, _H5PY_ERRORS):
+            text = str(error) or type(error).__name__
+            raise DataError(f"cannot be read: {text.splitlines()[0]}", field=self._field) from error
 
 
 class Source:
@@ -114,7 +129,7 @@ class SafeDataset:
             plan = identifier.get_create_plist()
             self._unpacker = Unpacker(identifier, plan, self.shape, self.dtype)
         self.address = address
-        if self.dtype != self.dtype.newbyteorder("=") and _BIG_ENDIAN not in source.notes:
+        if not self.dtype.isnative and _BIG_ENDIAN not in source.notes:
             source.notes.append(_BIG_ENDIAN)
 
     @property
@@ -125,7 +140,7 @@ class SafeDataset:
     def read(self, start: int = 0, stop: int | None = None) -> NDArray[Any]:
         """Rows [start, stop), in the machine's byte order."""
         # h5py's low level: slicing its Dataset objects costs several times a short episode's read.
-        native = self.dtype.newbyteorder("=")
+        native = self.dtype if self.dtype.isnative else self.dtype.newbyteorder("=")
         with one_line():
             if not self.shape:
                 number = np.empty((), native)
@@ -136,7 +151,9 @@ class SafeDataset:
                 return self._unpacker.read(rows[0], rows[1])
             shape = (max(0, rows[1] - rows[0]), *self.shape[1:])
             array = np.empty(shape, native)
-            if array.size:
+            if shape == self.shape and array.size:
+                self._identifier.read(h5s.ALL, h5s.ALL, array)
+            elif array.size:
                 space = self._identifier.get_space()
                 space.select_hyperslab((rows[0],) + (0,) * (len(shape) - 1), shape)
                 self._identifier.read(h5s.create_simple(shape), space, array)
