@@ -87,11 +87,11 @@ def compare_on_cpu(threads: int, blocks: int) -> list[dict]:
     rows = []
     cases = [
         ("HalfCheetah", "SAC alone", {"methods": ("oracle",)}, 20),
-        ("HalfCheetah", "grd closed-form", {"fits": ("closed-form",)}, 20),
-        ("HalfCheetah", "grd neural", {"fits": ("neural",)}, 5),
+        ("HalfCheetah", "grd quadratic", {"fits": ("quadratic",)}, 20),
+        ("HalfCheetah", "grd joint-net", {"fits": ("joint-net",)}, 5),
         ("HalfCheetah", "grd paper", {"fits": ("paper",)}, 5),
         ("Humanoid", "SAC alone", {"methods": ("oracle",)}, 10),
-        ("Humanoid", "grd neural", {"fits": ("neural",)}, 3),
+        ("Humanoid", "grd joint-net", {"fits": ("joint-net",)}, 3),
     ]
     peers = {task: make_sb3(task) for task in ("HalfCheetah", "Humanoid")}
     for task, name, settings, count in cases:
@@ -128,8 +128,8 @@ def compare_on_cuda(updates: int) -> list[dict]:
     rows = []
     cases = [
         ("HalfCheetah", {"fits": ("paper",)}, (1, 5, 20)),
-        ("HalfCheetah", {"fits": ("closed-form",)}, (1, 5, 20)),
-        ("HalfCheetah", {"fits": ("neural",)}, (1, 5)),
+        ("HalfCheetah", {"fits": ("quadratic",)}, (1, 5, 20)),
+        ("HalfCheetah", {"fits": ("joint-net",)}, (1, 5)),
         ("HalfCheetah", {"methods": ("oracle",)}, (1, 5)),
         ("Swimmer", {"fits": ("paper",)}, (1, 20)),
     ]

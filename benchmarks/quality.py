@@ -40,7 +40,7 @@ WORLDS = {
 }
 METHODS = (
     "grd:closed-form",
-    "grd:neural",
+    "grd:pair-net",
     "grd:paper",
     "rrd",
     "rrd-unbiased",

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from grd_offline.names import OFFLINE
+
 from .naming import beside
-from .options import print_warning, reading_options
+from .options import FitType, print_warning, reading_options
 
 if TYPE_CHECKING:
     from grd_offline.methods.pipeline import Decomposition
 
 _METHODS = ("grd", "rrd", "rrd-unbiased", "ircr", "uniform")
-_FITS = ("auto", "closed-form", "masked-net", "neural", "paper")
+_FITS = ("auto", "closed-form", "masked-net", "pair-net", "paper")
 
 
 @click.command(
@@ -37,7 +39,7 @@ _FITS = ("auto", "closed-form", "masked-net", "neural", "paper")
 @click.option("--method", type=click.Choice(_METHODS), default="grd", show_default=True)
 @click.option(
     "--fit",
-    type=click.Choice(_FITS),
+    type=FitType(_FITS, OFFLINE),
     default="auto",
     show_default=True,
     help="How grd is fitted. auto: the closed form, challenged by nets where it explains little.",

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from grd_offline.names import OFFLINE
+
 from .live import format_share
 from .naming import beside
 from .offline_live import format_share_of
-from .options import NamesType
+from .options import FitType, NamesType
 from .progress import show_stages
 from .report import leave_report
 from .train_offline import (
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from grd_offline.offline.settings import OfflineSettings
 
 _METHODS = ("grd", "rrd", "rrd-unbiased", "ircr", "uniform", "grd-next-state")
-_FITS = ("auto", "closed-form", "masked-net", "neural", "paper")
+_FITS = ("auto", "closed-form", "masked-net", "pair-net", "paper")
 
 
 @click.command(
@@ -63,7 +65,13 @@ _FITS = ("auto", "closed-form", "masked-net", "neural", "paper")
     show_default=True,
     help="What is judged. grd-next-state: grd with the next state as a further input.",
 )
-@click.option("--fit", type=click.Choice(_FITS), default="auto", show_default=True, help="Of grd.")
+@click.option(
+    "--fit",
+    type=FitType(_FITS, OFFLINE),
+    default="auto",
+    show_default=True,
+    help="How grd is fitted.",
+)
 @click.option(
     "--observed/--no-observed",
     default=True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -37,14 +37,15 @@ class NamesType(Parameter):
 
     name = "names"
 
-    def __init__(self, known: tuple[str, ...]) -> None:
-        self.known = known
+    def __init__(self, known: tuple[str, ...], renamed: Mapping[str, str] | None = None) -> None:
+        self.known, self.renamed = known, renamed or {}
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, ...]:
         """Split and check."""
         names = value if isinstance(value, tuple) else tuple(str(value).split(","))
+        names = tuple(tell_renamed(name, self.renamed, param) for name in names)
         for name in names:
             if name not in self.known:
                 self.fail(f"expected {', '.join(self.known)}, or several with commas, got {name!r}")
@@ -66,6 +67,26 @@ def parse_argument(value: Any) -> tuple[str, Any]:
         return key, json.loads(text)
     except json.JSONDecodeError:
         return key, text
+
+
+class FitType(click.Choice):  # type: ignore[type-arg]
+    """One fit of a fixed set; the old names of fits are taken too."""
+
+    def __init__(self, known: tuple[str, ...], renamed: Mapping[str, str]) -> None:
+        super().__init__(known)
+        self.renamed = renamed
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Check, under the new name."""
+        return super().convert(tell_renamed(value, self.renamed, param), param, ctx)
+
+
+def tell_renamed(name: str, renamed: Mapping[str, str], param: click.Parameter | None) -> str:
+    """The name that is in use now; an old one is told as renamed."""
+    if name in renamed:
+        option = param.opts[0] if param is not None else "the name"
+        print_warning(f"{option} {name} is now called {renamed[name]}")
+    return renamed.get(name, name)
 
 
 def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 from click.core import ParameterSource
 
+from grd_offline.names import ONLINE
+
 from .options import NamesType, make_settings_option, parse_argument, print_warning
 from .report import leave_report
 from .signals import catch_signals
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from grd_offline.online.settings import OnlineSettings
 
 _METHODS = ("grd", "grd-no-compact", "rrd", "rrd-unbiased", "ircr", "none", "oracle")
-_FITS = ("closed-form", "neural", "paper")
+_FITS = ("quadratic", "joint-net", "paper")
 
 
 def _load_settings() -> OnlineSettings:
@@ -61,7 +63,7 @@ SettingsOption = make_settings_option(_load_settings)
     "--fit",
     "fits",
     cls=SettingsOption,
-    type=NamesType(_FITS),
+    type=NamesType(_FITS, ONLINE),
     show_default=True,
     help="How grd finds the reward.",
 )

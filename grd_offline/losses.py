@@ -150,7 +150,7 @@ def edge_count_loss(
     *,
     weights: SparsityWeights,
 ) -> SparsityTerms:
-    """The expected number of edges, weighted: what `neural` pays for them.
+    """The expected number of edges, weighted: what `pair-net` pays for them.
 
     L_reg = sum over five kinds of edge of lambda sum P(edge)
 

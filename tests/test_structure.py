@@ -13,6 +13,7 @@ from places import ROOT
 ROOMS = (
     "errors",
     "versions",
+    "names",
     "threads",
     "registration",
     "episodes",

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from grd_offline.errors import DataError, printable
 from grd_offline.files.plain import TABLE_BYTES, folder_errors, read_json, read_table
 from grd_offline.files.storage import append_file, replace_file
+from grd_offline.names import find_member_folder, rename_row, rename_run
 
 Array = NDArray[np.float64]
 ABOUT_BYTES = 8 * 2**20
@@ -108,6 +109,8 @@ def read_run(path: Path) -> RunRecord:
     contents = read_about(path, (FORMAT, OFFLINE))
     table = path / "evaluations.csv"
     rows = read_rows(table)
+    if contents["format"] == FORMAT:
+        rows = [rename_row(row) for row in rows]
     if not rows:
         raise DataError("no evaluation yet", file=path)
     missing = {"group", "seed", "member", "mean_return"} - rows[0].keys()
@@ -170,7 +173,7 @@ def read_about(folder: Path, formats: Sequence[str] = (FORMAT,)) -> dict[str, An
             raise DataError(
                 f"expected {expected}, got {contents[name]!r:.40}", file=path, field=name
             )
-    return contents
+    return rename_run(contents) if contents["format"] == FORMAT else contents
 
 
 def start_table(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]] = ()) -> None:
@@ -265,7 +268,7 @@ def _number(run: RunRecord, text: str, column: str) -> float:
 
 def read_masks(run: RunRecord, member: str, moments: int = 3) -> list[dict[str, Any]]:
     """The member's masks at so many evaluations, the first and the last among them."""
-    files = sorted((run.path / "members" / member / "masks").glob("step-*.json"))
+    files = sorted((find_member_folder(run.path, member) / "masks").glob("step-*.json"))
     return [_read_mask(file) for file in spread_out(files, moments)]
 
 
@@ -300,13 +303,13 @@ def _read_mask(file: Path) -> dict[str, Any]:
 
 def read_episodes(run: RunRecord, member: str, moments: int) -> list[EpisodeRewards]:
     """The episodes that the member left, so many of them, the first and the last among them."""
-    files = sorted((run.path / "members" / member / "episodes").glob("step-*.csv"))
+    files = sorted((find_member_folder(run.path, member) / "episodes").glob("step-*.csv"))
     return [episode for file in spread_out(files, moments) if (episode := _read_one(member, file))]
 
 
 def read_episode(run: RunRecord, member: str) -> EpisodeRewards | None:
     """The last episode that the member left; None if it left none."""
-    files = sorted((run.path / "members" / member / "episodes").glob("step-*.csv"))
+    files = sorted((find_member_folder(run.path, member) / "episodes").glob("step-*.csv"))
     return _read_one(member, files[-1]) if files else None
 
 
@@ -327,7 +330,7 @@ def choose_member(run: RunRecord, kind: str) -> str | None:
     """The first member that left files of this kind, if possible one with masks."""
     for needed in (("masks", kind), (kind,)):
         for member in run.members:
-            folders = [run.path / "members" / member / name for name in needed]
+            folders = [find_member_folder(run.path, member) / name for name in needed]
             if all(any(folder.glob("step-*")) for folder in folders):
                 return member
     return None

@@ -10,7 +10,7 @@ from typing import Any
 from grd_offline.methods.contract import Decomposer
 
 METHODS = ("grd", "rrd", "rrd-unbiased", "ircr", "uniform")
-FITS = ("auto", "closed-form", "masked-net", "neural", "paper")
+FITS = ("auto", "closed-form", "masked-net", "pair-net", "paper")
 
 __all__ = ["FITS", "METHODS", "Decomposer", "make_decomposer"]
 
@@ -36,10 +36,10 @@ def make_decomposer(
         from grd_offline.methods.masked_net import MaskedNet, MaskedNetSettings
 
         return MaskedNet(MaskedNetSettings(discount=discount, device=device, **settings))
-    if method == "grd" and fit == "neural":
-        from grd_offline.methods.pair_net import Neural, NeuralSettings
+    if method == "grd" and fit == "pair-net":
+        from grd_offline.methods.pair_net import PairNet, PairNetSettings
 
-        return Neural(NeuralSettings(discount=discount, device=device, **settings))
+        return PairNet(PairNetSettings(discount=discount, device=device, **settings))
     if method == "grd" and fit == "paper":
         from grd_offline.methods.paper import Paper, PaperSettings
 

@@ -25,8 +25,6 @@ class BaselineSettings:
 
     discount: float = 1.0
     """gamma of the return sum."""
-    unit: bool = False
-    """`ircr` only: rewards from 0 to 1, as its paper has them, instead of the data's units."""
 
     def __post_init__(self) -> None:
         if not 0 < self.discount <= 1:
@@ -80,11 +78,9 @@ class Uniform(Decomposer):
 class Ircr(Decomposer):
     """Iterative relative credit refinement: every step gets its episode's normalised return.
 
-    z = (R - min R) / (max R - min R) over the data, the same at each step. With `unit` the reward
-    is z. Otherwise it is z brought back to the data's units, (min R + z (max R - min R)) / mean T,
-    so that rewards compare with those of other methods; ranks and ratios of differences stay. With
-    episodes of equal length that is `uniform`; where they differ, a long episode's steps are not
-    paid less for its length. Deliveries within an episode count as their sum.
+    z = (R - min R) / (max R - min R) over the data, the same at each step, so that rewards lie
+    between 0 and 1 and do not sum to the return. An episode with a return outside the range of the
+    data lies outside 0 and 1. Several deliveries within an episode count as their sum.
     """
 
     def __init__(self, settings: BaselineSettings | None = None) -> None:
@@ -100,9 +96,8 @@ class Ircr(Decomposer):
         """Measure the range of returns."""
         returns = episodes.compute_returns(self.settings.discount)
         self.lowest_, self.highest_ = float(returns.min()), float(returns.max())
-        self.mean_length_ = float(episodes.lengths.mean())
         weights = episodes.lengths / episodes.lengths.sum()
-        mean = float(self._share(returns) @ weights)
+        mean = float(self._normalise(returns) @ weights)
         self.function_ = ConstantFunction(
             mean, states=episodes.state_size, actions=episodes.action_size
         )
@@ -112,16 +107,14 @@ class Ircr(Decomposer):
             progress("read", 1.0)
         return self
 
-    def _share(self, returns: Array) -> Array:
-        if not self.settings.unit:
-            return returns / self.mean_length_
+    def _normalise(self, returns: Array) -> Array:
         width = self.highest_ - self.lowest_
         return (returns - self.lowest_) / width if width else np.zeros_like(returns)
 
     def _relabel(self, episodes: EpisodeSet) -> Iterator[Array]:
         for episode in episodes:
             returns = np.array([episode.compute_return(self.settings.discount)])
-            yield np.full(len(episode), self._share(returns)[0])
+            yield np.full(len(episode), self._normalise(returns)[0])
 
 
 def _read_segments(episode: Episode, discount: float) -> Iterator[tuple[int, int, float, float]]:

@@ -4,7 +4,7 @@ The rule of `auto`. The closed form is fitted to part of the episodes and predic
 the others. Where it explains at least `GOOD_ENOUGH` of their variance it is taken: returns cannot
 tell finer differences in the rewards apart, and the closed form is the fit that can be explained.
 With fewer than `FEWEST_TO_COMPARE` held-out returns it is taken too: they could not tell.
-Else `masked-net` and `neural` are fitted to the same part and challenge it: a challenger beats it
+Else `masked-net` and `pair-net` are fitted to the same part and challenge it: a challenger beats it
 if its squared errors on the held-out returns are smaller by at least a tenth, and by more than two
 standard errors of the paired differences. Of several that do, the one with the smallest errors
 wins. The winner is fitted again to all episodes.
@@ -31,7 +31,7 @@ GOOD_ENOUGH = 0.95
 MARGIN = 0.9
 HELD_OUT = 0.2
 FEWEST_TO_COMPARE = 20
-CHALLENGERS = ("masked-net", "neural")
+CHALLENGERS = ("masked-net", "pair-net")
 MOST_LISTED = 1000
 FEWEST = 10
 """With fewer episodes none are held out: there is nothing to judge by."""

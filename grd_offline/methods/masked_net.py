@@ -21,7 +21,7 @@ from grd_offline.methods.closed_form.estimator import ClosedForm
 from grd_offline.methods.closed_form.fit import ClosedFormSettings
 from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.methods.equations import Problem
-from grd_offline.methods.pair_net import NeuralSettings, RewardStage
+from grd_offline.methods.pair_net import PairNetSettings, RewardStage
 from grd_offline.methods.training import Noise, Plan
 from grd_offline.rewards.constant import ConstantFunction
 from grd_offline.rewards.network import NetworkFunction
@@ -42,7 +42,7 @@ class MaskedNetSettings:
     batch_steps: int = 2000
     """Steps in an update's batch; as many whole rows as fit, at least 8."""
     learning_rate: float = 0.01
-    """Adam's rate, falling to 0 along a cosine; at .003 it hardly learns (see neural.md)."""
+    """Adam's rate, falling to 0 along a cosine; at .003 it hardly learns (see pair_net.md)."""
     activation: str = "tanh"
     """Of the hidden units: relu, silu or tanh."""
     device: str = "cpu"
@@ -105,7 +105,7 @@ def _fit_net(
         activation=settings.activation,
         generator=noise.weights,
     )
-    shared = NeuralSettings(
+    shared = PairNetSettings(
         discount=settings.discount,
         batch_steps=settings.batch_steps,
         learning_rate=settings.learning_rate,

@@ -1,4 +1,4 @@
-"""`--fit neural`: the paper's model, made to work.
+"""`--fit pair-net`: the paper's model, made to work.
 
 The reward is a sum of small learned effects, one per input and one per pair of inputs
 (`PairRewardNet`), each behind the masks of its inputs. What a free net cannot tell from a few
@@ -41,8 +41,8 @@ from grd_offline.rewards.network import NetworkFunction
 
 
 @dataclass(frozen=True)
-class NeuralSettings:
-    """Settings of `neural`; defaults from trials, see benchmarks/research/neural.md."""
+class PairNetSettings:
+    """Settings of `pair-net`; defaults from trials, see benchmarks/research/pair_net.md."""
 
     discount: float = 1.0
     """gamma of the return sum (paper: 1.00)."""
@@ -104,11 +104,11 @@ def _check(name: str, value: float, right: bool, wanted: str) -> None:
         raise ValueError(f"{name}: expected a number {wanted}, got {value!r}")
 
 
-class Neural(Decomposer):
+class PairNet(Decomposer):
     """GRD with learned effects and masks by gradient."""
 
-    def __init__(self, settings: NeuralSettings | None = None) -> None:
-        self.settings = settings if settings is not None else NeuralSettings()
+    def __init__(self, settings: PairNetSettings | None = None) -> None:
+        self.settings = settings if settings is not None else PairNetSettings()
 
     def fit(
         self,
@@ -161,7 +161,7 @@ class Neural(Decomposer):
 
 
 def _find_masks(
-    problem: Problem, settings: NeuralSettings, noise: Noise, progress: Progress | None
+    problem: Problem, settings: PairNetSettings, noise: Noise, progress: Progress | None
 ) -> Tensor:
     """First stage: which inputs the reward may need, as indices."""
     everything = torch.arange(problem.states + problem.actions, device=problem.device)
@@ -175,7 +175,7 @@ def _find_masks(
 def _fit_reward(
     problem: Problem,
     kept: Tensor,
-    settings: NeuralSettings,
+    settings: PairNetSettings,
     noise: Noise,
     progress: Progress | None,
 ) -> RewardStage:
@@ -197,7 +197,7 @@ class RewardStage:
         self,
         problem: Problem,
         kept: Tensor,
-        settings: NeuralSettings,
+        settings: PairNetSettings,
         noise: Noise,
         *,
         members: int,
@@ -381,7 +381,7 @@ class RewardStage:
 
 
 def _fit_dynamics(
-    problem: Problem, settings: NeuralSettings, noise: Noise, progress: Progress | None
+    problem: Problem, settings: PairNetSettings, noise: Noise, progress: Progress | None
 ) -> GraphMasks:
     """Third stage: the masks of the dynamics."""
     stage = DynamicsStage(problem, settings, noise)
@@ -395,7 +395,7 @@ def _fit_dynamics(
 class DynamicsStage:
     """The mixture density net of the next state, and the masks of its inputs."""
 
-    def __init__(self, problem: Problem, settings: NeuralSettings, noise: Noise) -> None:
+    def __init__(self, problem: Problem, settings: PairNetSettings, noise: Noise) -> None:
         self.problem, self.settings, self._noise = problem, settings, noise.updates
         states, actions = problem.states, problem.actions
         self.net = DynamicsNet(

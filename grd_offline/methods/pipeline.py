@@ -67,7 +67,7 @@ class DecomposeSettings:
     method: str = "grd"
     """The method: grd, or one of the others to compare with."""
     fit: str = "auto"
-    """How grd is fitted: auto, closed-form, masked-net, neural or paper."""
+    """How grd is fitted: auto, closed-form, masked-net, pair-net or paper."""
     gamma: float | None = None
     """Discount inside the delivered sums; None: what the dataset says, else 1."""
     next_state: bool = False

@@ -18,6 +18,7 @@ from torch import Tensor
 from grd_offline.errors import DataError
 from grd_offline.files.plain import folder_errors
 from grd_offline.files.storage import replace_file
+from grd_offline.names import rename_member
 from grd_offline.online.run import Run
 
 NAME = "checkpoint.pt"
@@ -49,7 +50,7 @@ def load_checkpoint(run: Run, folder: Path) -> tuple[dict[str, Any], list[str]]:
     with folder_errors(path, "does not fit this run"):
         contents = _read(path)
         names = [member.name for member in run.members]
-        if contents["members"] != names:
+        if [rename_member(name) for name in contents["members"]] != names:
             found = f"{contents['members']!r:.200}"
             raise DataError(f"expected members {names}, got {found}", file=path)
         try:

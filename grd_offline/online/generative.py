@@ -1,12 +1,12 @@
-"""`grd` with `--fit paper` or `--fit neural`: masks, reward and dynamics by gradient.
+"""`grd` with `--fit paper` or `--fit joint-net`: masks, reward and dynamics by gradient.
 
 Each update takes M whole episodes for the reward and its masks, the policy's N steps for the
 dynamics and theirs, and one step of Adam on L_m = L_rew + L_dyn + L_reg.
 
 `paper` is as printed: inputs and returns as they are, one sample of the masks per update, the
-sparsity terms of the table. `neural` is the same model made to work: inputs and returns brought to
-unit scale as data come in, a dense start, masks that start on, with their own learning rate and a
-price per edge, a sample of them for each episode, a smaller dynamics net that is told which
+sparsity terms of the table. `joint-net` is the same model made to work: inputs and returns brought
+to unit scale as data come in, a dense start, masks that start on, with their own learning rate and
+a price per edge, a sample of them for each episode, a smaller dynamics net that is told which
 dimension it predicts and works on a few of them per update.
 """
 
@@ -45,7 +45,7 @@ from grd_offline.rewards.network import NetworkFunction, NetworkReward
 
 @dataclass(frozen=True)
 class GenerativeSettings:
-    """What `paper` and `neural` do differently; the defaults are the paper's."""
+    """What `paper` and `joint-net` do differently; the defaults are the paper's."""
 
     standardise: bool = False
     """Bring inputs and returns to unit scale."""
@@ -74,7 +74,7 @@ class GenerativeSettings:
 
 
 PAPER = GenerativeSettings()
-NEURAL = GenerativeSettings(
+JOINT_NET = GenerativeSettings(
     standardise=True,
     mask_start=3.0,
     mask_spread=0.0,

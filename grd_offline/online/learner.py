@@ -22,7 +22,7 @@ from grd_offline.graph import compact_closure, compact_one_hop
 from grd_offline.losses import SparsityWeights
 from grd_offline.members.capture import record
 from grd_offline.members.draws import Uniform
-from grd_offline.online.generative import NEURAL, PAPER, Generative
+from grd_offline.online.generative import JOINT_NET, PAPER, Generative
 from grd_offline.online.quadratic import Quadratic
 from grd_offline.online.replay import FinishedEpisode, Replay
 from grd_offline.online.rrd import Rrd
@@ -95,7 +95,7 @@ class Learner:
 
     def _make_source(self, kind: str, where: slice) -> Source:
         members = self.members[where]
-        simple = {"none": Delayed, "oracle": Oracle, "ircr": Ircr, "closed-form": Quadratic}
+        simple = {"none": Delayed, "oracle": Oracle, "ircr": Ircr, "quadratic": Quadratic}
         if kind in simple:
             return simple[kind](where, self.replay)
         seeds = [member.seed for member in members]
@@ -115,7 +115,7 @@ class Learner:
         return Generative(
             where,
             self.replay,
-            settings=PAPER if kind == "paper" else NEURAL,
+            settings=PAPER if kind == "paper" else JOINT_NET,
             seeds=seeds,
             episodes=episodes,
             hidden=hidden,

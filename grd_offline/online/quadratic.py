@@ -1,4 +1,4 @@
-"""`grd` with `--fit closed-form`: the reward as a quadratic of the step, solved for exactly.
+"""`grd` with `--fit quadratic`: the reward as a quadratic of the step, solved for exactly.
 
     r(x) = c + sum_i (b_i z_i) + sum_{i<=j} q_ij z_i z_j,   z = (x - mean) / std of x = (s, a)
 

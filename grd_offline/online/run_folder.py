@@ -44,6 +44,7 @@ from grd_offline.files.storage import (
     storage_errors,
 )
 from grd_offline.members.nn import EDGES
+from grd_offline.names import find_member_folder, rename_member, rename_row
 from grd_offline.online.checkpoints import has_checkpoint, load_checkpoint, save_checkpoint
 from grd_offline.online.run import Evaluation, Run
 from grd_offline.online.settings import OnlineSettings
@@ -121,11 +122,11 @@ class RunFolder:
         self._hold()
         extra, warnings = load_checkpoint(run, self.path)
         with folder_errors(self.path, "the checkpoint does not fit"):
-            self.best = {str(name): float(value) for name, value in extra["best"].items()}
+            self.best = {rename_member(str(n)): float(value) for n, value in extra["best"].items()}
             self._before = float(extra["seconds"])
             counts = {name: int(extra.get("rows", {}).get(name, 0)) for name in TABLES}
         for name, columns in TABLES.items():
-            rows = read_rows(self.path / name, LOG_BYTES)
+            rows = [rename_row(row) for row in read_rows(self.path / name, LOG_BYTES)]
             # What came after the checkpoint comes again.
             kept = [row for row in rows if int(row["step"]) <= run.step]
             missing = counts[name] - len(kept)
@@ -136,6 +137,11 @@ class RunFolder:
                 )
             start_table(self.path / name, columns, kept)
             self._rows[name] = len(kept)
+        with storage_errors(self.path):
+            for member in run.members:
+                former = find_member_folder(self.path, member.name)
+                if former.name != member.name:
+                    former.rename(former.with_name(member.name))
         self._open_board(run.step + 1)
         return warnings
 

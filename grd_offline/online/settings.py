@@ -13,7 +13,7 @@ from grd_offline.losses import SparsityWeights
 from grd_offline.methods.paper import find_lambdas
 
 METHODS = ("grd", "grd-no-compact", "rrd", "rrd-unbiased", "ircr", "none", "oracle")
-FITS = ("closed-form", "neural", "paper")
+FITS = ("quadratic", "joint-net", "paper")
 COMPACT = ("closure", "one_hop")
 LAMBDAS = {
     "lambda_state_reward": "state_to_reward",
@@ -71,7 +71,7 @@ class OnlineSettings:
     """Gymnasium id, or the name alone: Walker2d is the latest Walker2d."""
     methods: tuple[str, ...] = ("grd",)
     """Each with every seed."""
-    fits: tuple[str, ...] = ("closed-form",)
+    fits: tuple[str, ...] = ("quadratic",)
     """How grd finds the reward; each with every seed."""
     backbone: str = "sac"
     """What learns the policy."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from grd_offline.errors import DataError
 from grd_offline.files.plain import folder_errors, read_json
+from grd_offline.names import rename_result
 from grd_offline.report.film import Film
 from grd_offline.report.packing import encode, pack
 from grd_offline.report.page import (
@@ -52,7 +53,7 @@ class Decomposed:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.metrics: Contents = _read_json(folder, "metrics.json")
+        self.metrics: Contents = rename_result(_read_json(folder, "metrics.json"))
         self.masks: Contents = _read_json(folder, "masks.json")
         effects: Contents = _read_json(folder, "effects.json")
         with folder_errors(folder, MISFIT):

@@ -12,6 +12,7 @@ from typing import Any
 from grd_offline.errors import DataError, printable
 from grd_offline.files.plain import folder_errors, read_json
 from grd_offline.files.runs import Curve, RunRecord, make_curves, read_run
+from grd_offline.names import rename_result
 from grd_offline.report.curves import (
     describe_lines,
     find_seconds,
@@ -145,7 +146,7 @@ def read_judged(folder: Path) -> Judged:
     """What `grd-offline judge` wrote, of the version that this package writes."""
     path = folder / JUDGE_FILE
     try:
-        about = read_json(path)
+        about = rename_result(read_json(path))
     except FileNotFoundError:
         raise DataError(f"not a folder of judge: no {JUDGE_FILE}", file=folder) from None
     if not isinstance(about, dict) or about.get("format") != FORMAT:

@@ -22,6 +22,7 @@ from grd_offline.files.runs import (
     read_masks,
     scales_differ,
 )
+from grd_offline.names import find_member_folder
 from grd_offline.report.curves import (
     describe_lines,
     find_count,
@@ -222,7 +223,7 @@ def _list_members(runs: Sequence[RunRecord], kind: str) -> list[tuple[RunRecord,
         (run, member)
         for run in runs
         for member in run.members
-        if any((run.path / "members" / member / kind).glob("step-*"))
+        if any((find_member_folder(run.path, member) / kind).glob("step-*"))
     ]
 
 

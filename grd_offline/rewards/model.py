@@ -31,6 +31,7 @@ from grd_offline.files.models import (
     read_tensors,
     save_model,
 )
+from grd_offline.names import rename_model
 from grd_offline.rewards.card import write_card
 from grd_offline.rewards.effects import EffectModel
 
@@ -208,7 +209,7 @@ class RewardModel:
             action_mask=_read_mask(config, "action_mask", len(action_names)),
             compact_mask=_read_mask(config, "compact_mask", len(observation_names)),
             step_std=_read_std(config["step_std"]),
-            about=dict(config["about"]),
+            about=rename_model(config["about"]),
         )
 
     def _config(self) -> dict[str, Any]:

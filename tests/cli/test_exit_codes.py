@@ -134,7 +134,7 @@ def _zero(folder):
 
 
 def _huge_mask(folder):
-    path = folder / "members" / "grd-closed-form-seed0" / "masks" / "step-000002000.json"
+    path = folder / "members" / "grd-quadratic-seed0" / "masks" / "step-000002000.json"
     row = "[" + "0," * 2999 + "0]"
     path.write_text('{"step": 1, "state_to_state": [' + ",".join([row] * 3000) + "]}")
 
@@ -156,7 +156,7 @@ def _long_names(folder):
 
 def _leads_out(folder):
     path = folder / "evaluations.csv"
-    path.write_text(path.read_text().replace("grd-closed-form-seed0", "../../../../etc"))
+    path.write_text(path.read_text().replace("grd-quadratic-seed0", "../../../../etc"))
 
 
 def _many_groups(folder):

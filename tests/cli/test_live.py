@@ -266,11 +266,11 @@ def test_a_run_without_a_terminal(tmp_path):
     assert done.returncode == 0, done.stderr
     lines = done.stderr.splitlines()
     assert lines[0].startswith("grd/Factored-v0: 2 members, 300 steps each, warm-up")
-    assert lines[1].startswith("step 200  grd-closed-form (1 seed): return ")
+    assert lines[1].startswith("step 200  grd-quadratic (1 seed): return ")
     assert lines[-1].startswith("step 300  none (1 seed): return ")
     table = done.stdout.splitlines()
     assert " ".join(table[0].split()) == "group seeds final return best return at step corr."
-    assert table[1].startswith("grd-closed-form")
+    assert table[1].startswith("grd-quadratic")
     policy = Path("run/members/none-seed0/policies/best")
     assert f"best policy of none: {policy}" in table
     assert (tmp_path / policy).is_dir()

@@ -13,7 +13,7 @@ from grd_offline.online.run_folder import EVALUATION_COLUMNS
 from grd_offline.online.settings import OnlineSettings
 
 
-def write_online_run(folder, *, groups=("ircr", "grd-closed-form", "oracle"), states=3):
+def write_online_run(folder, *, groups=("ircr", "grd-quadratic", "oracle"), states=3):
     """A finished run of `train-online`, as far as reports and figures read it."""
     folder.mkdir(parents=True)
     about = {
@@ -39,7 +39,7 @@ def write_online_run(folder, *, groups=("ircr", "grd-closed-form", "oracle"), st
                 row |= {"group": group, "mean_return": step * (place + 1), "correlation": 0.5}
                 writer.writerow(row)
     for step in (1000, 2000):
-        _write_step(folder / "members" / "grd-closed-form-seed0", step, states)
+        _write_step(folder / "members" / "grd-quadratic-seed0", step, states)
     return folder
 
 

@@ -10,7 +10,7 @@ from grd_offline.online.run_folder import EVALUATION_COLUMNS
 from grd_offline.online.settings import OnlineSettings
 
 
-def write_run(folder, *, groups=("ircr", "grd-closed-form", "oracle"), evaluations=5, states=4):
+def write_run(folder, *, groups=("ircr", "grd-quadratic", "oracle"), evaluations=5, states=4):
     """A run's folder: two seeds a group, whose returns are 1 apart."""
     folder.mkdir(parents=True)
     settings = OnlineSettings("Some-v0").to_json()
@@ -29,7 +29,7 @@ def write_run(folder, *, groups=("ircr", "grd-closed-form", "oracle"), evaluatio
                     writer.writerow(row)
     for number in range(1, evaluations + 1):
         write_step(folder / "members" / "ircr-seed0", 1000 * number, None)
-        write_step(folder / "members" / "grd-closed-form-seed1", 1000 * number, states)
+        write_step(folder / "members" / "grd-quadratic-seed1", 1000 * number, states)
     return folder
 
 

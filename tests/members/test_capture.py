@@ -52,7 +52,7 @@ def assert_moved_in_place(before, tensors):
 def test_online_updates_work_in_place(backbone):
     settings = online_learners.make_settings(
         methods=("grd", "rrd", "ircr", "none", "oracle"),
-        fits=("closed-form", "neural", "paper"),
+        fits=("quadratic", "joint-net", "paper"),
         backbone=backbone,
         seeds=1,
     )
@@ -101,7 +101,7 @@ print("equal")
 @pytest.mark.parametrize(
     ("setup", "changes"),
     [
-        (ONLINE, 'methods=("grd", "rrd"), fits=("closed-form", "neural", "paper")'),
+        (ONLINE, 'methods=("grd", "rrd"), fits=("quadratic", "joint-net", "paper")'),
         (ONLINE, 'methods=("oracle",), backbone="td3"'),
         (OFFLINE, 'algorithm="iql"'),
         (OFFLINE, 'algorithm="td3bc"'),

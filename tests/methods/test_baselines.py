@@ -52,17 +52,13 @@ def test_uniform_leaves_rewards_of_every_step_as_they_are() -> None:
 
 
 def test_ircr_normalises_returns_over_the_data() -> None:
-    rewards = relabel(Ircr(BaselineSettings(unit=True)))
+    rewards = relabel(Ircr())
     assert [sorted(set(episode)) for episode in rewards] == [[6 / 11], [0.0], [1.0]]
-
-
-def test_ircr_in_the_datas_units_divides_by_the_mean_length() -> None:
-    assert relabel(Ircr()) == [[2.0] * 4, [0.5] * 2, [3.25] * 6]
 
 
 def test_ircr_of_equal_returns_is_zero() -> None:
     episodes = EPISODES[[0, 0]]
-    model = Ircr(BaselineSettings(unit=True)).fit(episodes, rng=np.random.default_rng(0))
+    model = Ircr().fit(episodes, rng=np.random.default_rng(0))
     assert next(model.relabel(episodes)).tolist() == [0.0] * 4
 
 
@@ -78,7 +74,7 @@ def test_a_step_without_its_episode_gets_the_mean(method: type[Uniform | Ircr]) 
     assert told[-1] == ("read", 1.0)
     assert model.masks_ is None
     values = model.predict(np.zeros((2, 2)), np.zeros((2, 1)))
-    mean = {Uniform: 23 / 11, Ircr: (4 * 2 + 2 * 0.5 + 6 * 3.25) / 12}[method]
+    mean = {Uniform: 23 / 11, Ircr: (4 * 6 / 11 + 6) / 12}[method]
     np.testing.assert_allclose(values, [mean, mean])
 
 

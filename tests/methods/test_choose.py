@@ -18,12 +18,12 @@ def make_judged(fit, errors):
 def test_the_challenger_with_the_smallest_errors_wins():
     noise = np.random.default_rng(0).uniform(0.9, 1.1, 50)
     closed = make_judged("closed-form", noise)
-    first, second = make_judged("masked-net", 0.5 * noise), make_judged("neural", 0.6 * noise)
+    first, second = make_judged("masked-net", 0.5 * noise), make_judged("pair-net", 0.6 * noise)
     for order in ([first, second], [second, first]):
         winner, reason = _compare(closed, order)
         assert winner is first
         assert reason.startswith("masked-net wins")
-        assert "neural's is 0.60" in reason
+        assert "pair-net's is 0.60" in reason
 
 
 @pytest.mark.parametrize("spread", [0.0, 5.0])
@@ -32,7 +32,7 @@ def test_a_small_or_uncertain_gain_does_not_win(spread):
     errors = 10 + spread * (noise - noise.mean())
     share = 0.95 if spread == 0 else 0.85
     closed = make_judged("closed-form", np.full(50, 10.0))
-    winner, reason = _compare(closed, [make_judged("neural", share * 10 + 10 * (errors - 10))])
+    winner, reason = _compare(closed, [make_judged("pair-net", share * 10 + 10 * (errors - 10))])
     assert winner is closed
     assert reason.startswith("the closed form stands")
 

@@ -9,9 +9,9 @@ from grd_offline.methods import make_decomposer
 QUICK = {
     "closed-form": ("grd", "closed-form", {}),
     "masked-net": ("grd", "masked-net", {"members": 2, "updates": 8}),
-    "neural": (
+    "pair-net": (
         "grd",
-        "neural",
+        "pair-net",
         {"members": 2, "mask_updates": 8, "reward_updates": 8, "dynamics_updates": 8},
     ),
     "paper": ("grd", "paper", {"updates": 8}),

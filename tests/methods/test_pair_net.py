@@ -12,13 +12,13 @@ from grd_offline.errors import DataError
 from grd_offline.losses import SparsityWeights
 from grd_offline.members.optimiser import Adam, step_together
 from grd_offline.methods.equations import Problem, compute_weights, measure_returns, stack_rows
-from grd_offline.methods.pair_net import DynamicsStage, Neural, NeuralSettings, RewardStage
+from grd_offline.methods.pair_net import DynamicsStage, PairNet, PairNetSettings, RewardStage
 from grd_offline.methods.paper import DEFAULT_LAMBDAS, LAMBDAS, Paper, PaperSettings, find_lambdas
 from grd_offline.methods.training import Noise, Trainer, make_adam
 from grd_offline.rewards.constant import ConstantFunction
 from grd_offline.rewards.network import NetworkFunction
 
-QUICK = NeuralSettings(
+QUICK = PairNetSettings(
     members=2, features=4, batch_steps=600, mask_updates=6, reward_updates=10, dynamics_updates=6
 )
 QUICK_PAPER = PaperSettings(updates=5, hidden=(8,), steps_per_batch=16)
@@ -128,15 +128,15 @@ def test_equal_rewards_per_step_leave_nothing_to_explain_whatever_the_length() -
     assert (offset, scale) == (pytest.approx(3.0), 0.0)
 
 
-@pytest.mark.parametrize("model", [Neural(QUICK), Paper(QUICK_PAPER)])
-def test_use_before_fit_is_refused(model: Neural | Paper) -> None:
+@pytest.mark.parametrize("model", [PairNet(QUICK), Paper(QUICK_PAPER)])
+def test_use_before_fit_is_refused(model: PairNet | Paper) -> None:
     with pytest.raises(RuntimeError, match="is not fitted yet: call fit first"):
         model.predict(np.zeros((1, 4)), np.zeros((1, 2)))
     with pytest.raises(RuntimeError, match="is not fitted yet"):
         model.relabel(make_set(1))
 
 
-@pytest.mark.parametrize("make", [lambda: Neural(QUICK), lambda: Paper(QUICK_PAPER)])
+@pytest.mark.parametrize("make", [lambda: PairNet(QUICK), lambda: Paper(QUICK_PAPER)])
 @pytest.mark.parametrize(
     "options", [{}, {"final": False}, {"stops": [3, 5]}], ids=["plain", "no last", "deliveries"]
 )
@@ -171,18 +171,18 @@ def test_contract(make, options) -> None:  # type: ignore[no-untyped-def]
 
 def test_fit_leaves_global_random_state_alone() -> None:
     before = torch.get_rng_state()
-    Neural(QUICK).fit(make_set(3), rng=np.random.default_rng(0))
+    PairNet(QUICK).fit(make_set(3), rng=np.random.default_rng(0))
     assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("discount", [1.0, 0.97])
-def test_neural_recovers_a_known_reward(discount: float) -> None:
+def test_pair_net_recovers_a_known_reward(discount: float) -> None:
     rng = np.random.default_rng(0)
     lengths = rng.integers(10, 20, 200)
     episodes = EpisodeSet.from_episodes(
         [make_episode(rng, int(n), discount=discount) for n in lengths]
     )
-    settings = NeuralSettings(
+    settings = PairNetSettings(
         members=2,
         features=5,
         batch_steps=600,
@@ -193,7 +193,7 @@ def test_neural_recovers_a_known_reward(discount: float) -> None:
         edge_price=0.01,
         discount=discount,
     )
-    model = Neural(settings).fit(episodes, rng=np.random.default_rng(1))
+    model = PairNet(settings).fit(episodes, rng=np.random.default_rng(1))
     assert model.masks_ is not None
     assert model.masks_["state_to_reward"].tolist() == [1, 1, 0, 0]
     assert model.masks_["action_to_reward"].tolist() == [1, 0]
@@ -209,7 +209,7 @@ def test_neural_recovers_a_known_reward(discount: float) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_neural_gives_a_constant_where_returns_do_not_differ(count: int) -> None:
+def test_pair_net_gives_a_constant_where_returns_do_not_differ(count: int) -> None:
     zeros = np.zeros(5, bool)
     rng = np.random.default_rng(0)
     last = np.arange(5) == 4
@@ -219,21 +219,21 @@ def test_neural_gives_a_constant_where_returns_do_not_differ(count: int) -> None
             for _ in range(count)
         ]
     )
-    model = Neural(QUICK).fit(episodes, rng=rng)
+    model = PairNet(QUICK).fit(episodes, rng=rng)
     assert isinstance(model.function_, ConstantFunction)
     np.testing.assert_allclose(model.predict(np.zeros((2, 2)), np.zeros((2, 1))), 2.02)
     assert model.masks_ is not None
     assert not model.masks_["state_to_reward"].any()
 
 
-def test_neural_makes_do_with_two_episodes() -> None:
-    model = Neural(QUICK).fit(make_set(2), rng=np.random.default_rng(0))
+def test_pair_net_makes_do_with_two_episodes() -> None:
+    model = PairNet(QUICK).fit(make_set(2), rng=np.random.default_rng(0))
     assert np.isfinite(model.predict(np.zeros((2, 4)), np.zeros((2, 2)))).all()
 
 
-def fit_quick() -> tuple[Neural, EpisodeSet]:
+def fit_quick() -> tuple[PairNet, EpisodeSet]:
     episodes = make_set()
-    return Neural(QUICK).fit(episodes, rng=np.random.default_rng(0)), episodes
+    return PairNet(QUICK).fit(episodes, rng=np.random.default_rng(0)), episodes
 
 
 def test_function_survives_being_taken_apart() -> None:
@@ -329,7 +329,7 @@ def test_constant_function_round_trip() -> None:
 )
 def test_settings_are_checked(change: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        NeuralSettings(**change)  # type: ignore[arg-type]
+        PairNetSettings(**change)  # type: ignore[arg-type]
 
 
 class Point(torch.nn.Module):
@@ -426,7 +426,7 @@ def test_members_do_not_see_each_other() -> None:
 
 def test_each_member_holds_out_other_rows_and_trains_on_the_rest() -> None:
     problem = Problem.from_episodes(make_set(20), discount=1.0, device="cpu")
-    settings = NeuralSettings(members=4, held_out=0.25)
+    settings = PairNetSettings(members=4, held_out=0.25)
     stage = RewardStage(
         problem, torch.arange(6), settings, Noise(np.random.default_rng(0), "cpu"), members=4
     )
@@ -449,7 +449,7 @@ def test_dynamics_masks_find_what_moves_a_state() -> None:
         last = np.arange(30) == 29
         episodes.append(Episode(states, actions, 1.0 * last, last & False, last, last))
     problem = Problem.from_episodes(EpisodeSet.from_episodes(episodes), discount=1.0, device="cpu")
-    settings = NeuralSettings(dynamics_hidden=32, dynamics_batch=128, dynamics_edge_price=0.02)
+    settings = PairNetSettings(dynamics_hidden=32, dynamics_batch=128, dynamics_edge_price=0.02)
     stage = DynamicsStage(problem, settings, Noise(np.random.default_rng(0), "cpu"))
     stage.trainer.run(stage.update_dense, 150)
     stage.trainer.run(stage.update_masked, 350)

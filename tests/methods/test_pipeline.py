@@ -223,7 +223,7 @@ def test_odd_data_are_handled_and_said(world, tmp_path):
         (["decompose", "data-grd/relabelled.h5"], "is relabelled already"),
         (["decompose", "data.h5", "--out", "precious"], "holds something else"),
         (
-            ["decompose", "data.h5", "--fit", "neural", "--next-state"],
+            ["decompose", "data.h5", "--fit", "pair-net", "--next-state"],
             "next_state: only the closed",
         ),
         (["relabel", "data.h5", "--model", "precious"], "expected the folder of"),

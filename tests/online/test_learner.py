@@ -83,7 +83,7 @@ TRACED = """
 import numpy as np
 from online_learners import make_learner, make_settings
 
-settings = make_settings(seeds=1, methods=("grd",), fits=("neural", "closed-form"))
+settings = make_settings(seeds=1, methods=("grd",), fits=("joint-net", "quadratic"))
 plain, traced = make_learner(settings), make_learner(settings)
 traced.compile("aot_eager")
 for learner in (plain, traced):
@@ -139,7 +139,7 @@ def test_rewards_come_from_where_the_method_says():
     assert np.corrcoef(rewards, own.returns[0])[0, 1] > 0.999
 
 
-@pytest.mark.parametrize("kind", ["paper", "neural", "rrd"])
+@pytest.mark.parametrize("kind", ["paper", "joint-net", "rrd"])
 def test_networks_learn_the_reward_of_steps_from_returns(kind):
     settings = make_settings(
         methods=("rrd-unbiased" if kind == "rrd" else "grd",),
@@ -182,7 +182,7 @@ def test_closed_form_finds_the_quadratic_and_its_inputs():
     assert solver.masks[1].tolist() == [1, 0]
     np.testing.assert_array_equal(solver.masks[2], np.eye(STATES))
     np.testing.assert_array_equal(solver.masks[3], [[0, 0, 0], [1, 0, 0]])
-    settings = make_settings(methods=("grd",), fits=("closed-form",), seeds=1)
+    settings = make_settings(methods=("grd",), fits=("quadratic",), seeds=1)
     learner = make_learner(settings)
     source = learner.sources[0]
     assert isinstance(source, Quadratic)
@@ -215,7 +215,7 @@ def test_constant_inputs_and_equal_returns_do_no_harm():
 
 def test_policies_see_a_dimension_until_it_was_absent_for_long():
     settings = make_settings(
-        methods=("grd", "grd-no-compact"), fits=("closed-form",), seeds=1, compact_patience=250
+        methods=("grd", "grd-no-compact"), fits=("quadratic",), seeds=1, compact_patience=250
     )
     learner = make_learner(settings)
     source = learner.sources[0]
@@ -252,7 +252,7 @@ def test_members_follow_from_settings():
     settings = OnlineSettings(
         "Swimmer",
         methods=("oracle", "grd"),
-        fits=("paper", "closed-form"),
+        fits=("paper", "quadratic"),
         seeds=2,
         seed=5,
         sets=parse_sets(("lambda_state_reward=0,3e-6", "target_rate=0.01")),
@@ -308,8 +308,8 @@ def test_values_that_look_alike_have_names_of_their_own():
     settings = OnlineSettings("any", sets={"learning_rate": (1e-3, 1.0000001e-3)})
     groups = [member.group for member in settings.make_members()]
     assert groups == [
-        "grd-closed-form-learning_rate=0.001",
-        "grd-closed-form-learning_rate=0.0010000001",
+        "grd-quadratic-learning_rate=0.001",
+        "grd-quadratic-learning_rate=0.0010000001",
     ]
 
 
@@ -365,7 +365,7 @@ def test_masks_are_those_of_the_reward_that_is_exported():
 
 
 def test_a_batch_need_not_be_a_multiple_of_the_sampled_masks():
-    learner = make_learner(make_settings(methods=("grd",), fits=("neural",), batch=13, seeds=1))
+    learner = make_learner(make_settings(methods=("grd",), fits=("joint-net",), batch=13, seeds=1))
     learner.run_updates(2)
     assert np.isfinite(learner.export_actors()).all()
     assert learner.count_skipped().tolist() == [0]

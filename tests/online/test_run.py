@@ -75,7 +75,7 @@ GOOD = -12.0
 def test_every_method_and_fit_learns_to_act_from_returns():
     settings = make_settings(
         methods=tuple(m for m in METHODS if m != "grd-no-compact"), steps=1100, eval_every=1100,
-        fits=("closed-form", "neural", "paper"),
+        fits=("quadratic", "joint-net", "paper"),
         hidden=(16, 16),
     )  # fmt: skip
     run, evaluations = train(settings)
@@ -120,7 +120,7 @@ def weights_of(run):
 def test_going_on_equals_not_having_stopped(tmp_path, overlap, stop, replay):
     settings = make_settings(
         steps=700, round_steps=10, round_updates=3, eval_every=250, overlap=overlap,
-        replay=replay, methods=("grd", "rrd"), fits=("closed-form", "neural"),
+        replay=replay, methods=("grd", "rrd"), fits=("quadratic", "joint-net"),
         eval_episodes=2,
     )  # fmt: skip
     whole, evaluations = train(settings)
@@ -255,14 +255,14 @@ def test_the_command_leaves_what_it_says(tmp_path):
     rows = read(folder / "evaluations.csv")
     assert [row["step"] for row in rows if row["member"] == "oracle-seed0"] == ["400", "600"]
     assert all(np.isfinite(float(row["mean_return"])) for row in rows)
-    model = RewardModel.load(folder / "members" / "grd-closed-form-seed0")
-    assert (model.about["method"], model.about["fit"]) == ("grd", "closed-form")
+    model = RewardModel.load(folder / "members" / "grd-quadratic-seed0")
+    assert (model.about["method"], model.about["fit"]) == ("grd", "quadratic")
     assert model.predict(np.zeros((4, 10)), np.zeros((4, 3))).shape == (4,)
     masks = json.loads(
-        (folder / "members/grd-closed-form-seed0/masks/step-000000400.json").read_text()
+        (folder / "members/grd-quadratic-seed0/masks/step-000000400.json").read_text()
     )
     assert np.shape(masks["state_to_state"]) == (10, 10)
-    episode = read(folder / "members/grd-closed-form-seed0/episodes/step-000000400.csv")
+    episode = read(folder / "members/grd-quadratic-seed0/episodes/step-000000400.csv")
     assert len(episode) == 100
     assert (folder / "members/oracle-seed0/policies/best/config.json").is_file()
     board = EventAccumulator(str(folder / "tensorboard")).Reload()
@@ -309,7 +309,7 @@ def test_a_killed_run_goes_on_exactly(tmp_path):
     )
     assert ours == theirs
     for name in ("config.json", "model.safetensors"):
-        place = f"members/grd-closed-form-seed0/policies/best/{name}"
+        place = f"members/grd-quadratic-seed0/policies/best/{name}"
         assert (tmp_path / "killed" / place).read_bytes() == (
             tmp_path / "whole" / place
         ).read_bytes()
@@ -420,3 +420,37 @@ def test_a_full_disk_and_a_lost_table_are_told_in_a_line(tmp_path, monkeypatch):
     assert full.stat().st_size == 2
     with pytest.raises(DataError, match=r"lost\.csv: cannot be read"):
         read_rows(tmp_path / "lost.csv")
+
+
+def test_a_run_of_an_earlier_version_goes_on_under_the_new_names(tmp_path):
+    settings = make_settings(
+        steps=700, round_steps=10, round_updates=3, eval_every=250, eval_episodes=2
+    )
+    path = tmp_path / "run"
+    folder = RunFolder(path)
+    with Run(settings, workers=0, observers=[folder]) as first:
+        folder.create(first, command=[], workers=0, device="cpu")
+        first.train(lambda: first.step >= 450)
+        folder.save(first)
+        folder.close()
+    for name in ("settings.json", "evaluations.csv", "log.csv"):
+        text = (path / name).read_text()
+        (path / name).write_text(text.replace("quadratic", "closed-form"))
+    (path / "members/grd-quadratic-seed0").rename(path / "members/grd-closed-form-seed0")
+    contents = torch.load(path / "checkpoint.pt", weights_only=True)
+    contents["members"] = ["grd-closed-form-seed0"]
+    best = contents["extra"]["best"]
+    contents["extra"]["best"] = {"grd-closed-form-seed0": best["grd-quadratic-seed0"]}
+    torch.save(contents, path / "checkpoint.pt")
+    old, _ = read_settings(path)
+    assert old == settings
+    folder = RunFolder(path)
+    with Run(old, workers=0, observers=[folder]) as second:
+        assert folder.resume(second) == []
+        assert folder.best == best
+        second.train()
+        folder.close()
+    assert [entry.name for entry in (path / "members").iterdir()] == ["grd-quadratic-seed0"]
+    rows = read_rows(path / "evaluations.csv")
+    assert {row["member"] for row in rows} == {"grd-quadratic-seed0"}
+    assert [int(row["step"]) for row in rows] == [250, 500, 700]

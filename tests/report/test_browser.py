@@ -196,7 +196,7 @@ def test_masks_and_rewards_of_a_run_move_with_their_sliders(browser, pages):
     browser.run("document.querySelector('#metric').value = 'correlation';"
                 "document.querySelector('#metric').dispatchEvent(new Event('change'))")  # fmt: skip
     label = browser.run("document.querySelector('.learning').getAttribute('aria-label')")
-    assert "one: grd-closed-form ends at 0.5" in label
+    assert "one: grd-quadratic ends at 0.5" in label
     assert browser.list_errors() == []
 
 

@@ -38,7 +38,7 @@ def plot(*arguments, cwd=None):
 
 def test_curves_are_means_and_spreads_over_seeds(tmp_path):
     ircr, grd, oracle = make_curves([read_run(write_run(tmp_path / "run"))], "return")
-    assert [curve.label for curve in (ircr, grd, oracle)] == ["ircr", "grd-closed-form", "oracle"]
+    assert [curve.label for curve in (ircr, grd, oracle)] == ["ircr", "grd-quadratic", "oracle"]
     assert [curve.is_oracle for curve in (ircr, grd, oracle)] == [False, False, True]
     assert grd.steps.tolist() == [1000, 2000, 3000, 4000, 5000]
     assert grd.means.tolist() == [2.5, 4.5, 6.5, 8.5, 10.5]
@@ -48,7 +48,7 @@ def test_curves_are_means_and_spreads_over_seeds(tmp_path):
 
 def test_groups_without_the_metric_are_left_out(tmp_path):
     (curve,) = make_curves([read_run(write_run(tmp_path / "run"))], "correlation")
-    assert curve.label == "grd-closed-form"
+    assert curve.label == "grd-quadratic"
 
 
 def test_the_oracle_is_dashed_and_grey(tmp_path):
@@ -73,7 +73,7 @@ def test_groups_of_several_runs_are_told_apart(tmp_path):
 )
 def test_masks_at_first_middle_and_last_evaluation(tmp_path, evaluations, steps):
     run = read_run(write_run(tmp_path / "run", evaluations=evaluations))
-    masks = read_masks(run, "grd-closed-form-seed1")
+    masks = read_masks(run, "grd-quadratic-seed1")
     assert [at["step"] for at in masks] == steps
     assert masks[0]["state_to_reward"].shape == (1, 4)
     figures = draw_run(run, "return")
@@ -84,7 +84,7 @@ def test_masks_at_first_middle_and_last_evaluation(tmp_path, evaluations, steps)
 def test_the_episode_is_one_of_a_member_with_masks(tmp_path):
     run = read_run(write_run(tmp_path / "run"))
     (axes,) = draw_run(run, "return")["episode"].axes
-    assert axes.get_title().startswith("grd-closed-form-seed1, last episode at step 5,000")
+    assert axes.get_title().startswith("grd-quadratic-seed1, last episode at step 5,000")
     assert axes.get_title().endswith("correlation 1.00")
     assert axes.get_ylabel() == "reward, standardised"
     true, found = axes.lines
@@ -205,7 +205,7 @@ def test_errors_are_one_line(tmp_path, arguments, message, capsys, monkeypatch):
     write_run(tmp_path / "run", evaluations=1)
     write_run(tmp_path / "empty", evaluations=0)
     write_run(tmp_path / "plain", groups=("ircr",))
-    masks = write_run(tmp_path / "broken") / "members" / "grd-closed-form-seed1" / "masks"
+    masks = write_run(tmp_path / "broken") / "members" / "grd-quadratic-seed1" / "masks"
     (masks / "step-000005000.json").write_text('{"step": 5000}')
     table = write_run(tmp_path / "words") / "evaluations.csv"
     with table.open("a", newline="") as file:

@@ -283,19 +283,19 @@ def test_a_page_of_runs_has_curves_masks_rewards_and_speed(tmp_path):
     page = report_runs([write_run(tmp_path / "run")])
     payload, text = find_payload(page), find_text(page)
     returns = payload["metrics"][0]
-    assert [curve["label"] for curve in returns["curves"]] == ["ircr", "grd-closed-form", "oracle"]
+    assert [curve["label"] for curve in returns["curves"]] == ["ircr", "grd-quadratic", "oracle"]
     assert returns["curves"][1]["means"] == [2.5, 4.5, 6.5, 8.5, 10.5]
     assert returns["curves"][1]["lines"][1] == {
         "seed": "1", "steps": [1000, 2000, 3000, 4000, 5000], "values": [3, 5, 7, 9, 11]
     }  # fmt: skip
-    assert "grd-closed-form reaches 10.5 ± 0.5 on Some-v0." in text
+    assert "grd-quadratic reaches 10.5 ± 0.5 on Some-v0." in text
     assert "oracle reaches 15.5" in text
     (masks,) = payload["masks"]
     assert [moment["step"] for moment in masks["moments"]] == [1000, 2000, 3000, 4000, 5000]
     mask = base64.b64decode(masks["moments"][0]["masks"]["state_to_state"])
     assert np.frombuffer(mask, np.uint8).reshape(4, 4).tolist() == np.eye(4).tolist()
     ircr, grd = payload["episodes"]
-    assert (ircr["label"], grd["label"]) == ("ircr-seed0", "grd-closed-form-seed1")
+    assert (ircr["label"], grd["label"]) == ("ircr-seed0", "grd-quadratic-seed1")
     assert grd["moments"][-1]["match"] == "correlation 1.00"
     assert grd["moments"][-1]["scaled"]
 

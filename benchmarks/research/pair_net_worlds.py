@@ -1,6 +1,6 @@
-"""How `neural` does on factored worlds with a known graph.
+"""How `pair-net` does on factored worlds with a known graph.
 
-    .venv/bin/python benchmarks/research/neural_worlds.py --seeds 0:4 [--set edge_price=.002 ...]
+    .venv/bin/python benchmarks/research/pair_net_worlds.py --seeds 0:4 [--set edge_price=.002 ...]
 
 400 episodes to fit, 100 held out; Pearson with the noisy and the noise-free step reward of the
 held-out ones, F1 of the four masks, seconds.
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from grd_offline.episodes import Episode, EpisodeSet
-from grd_offline.methods.pair_net import Neural, NeuralSettings
+from grd_offline.methods.pair_net import PairNet, PairNetSettings
 from grd_offline.synthetic import FactoredWorld, Rollout, WorldSettings
 
 
@@ -66,7 +66,7 @@ def main() -> None:
         training = Rollout(*(part[:cut] for part in rollout))
         test = Rollout(*(part[cut:] for part in rollout))
         begun = time.process_time()
-        model = Neural(NeuralSettings(**changed))
+        model = PairNet(PairNetSettings(**changed))
         model.fit(as_episodes(training, options.every), rng=np.random.default_rng(seed))
         seconds = time.process_time() - begun
         valid = test.valid

@@ -1,8 +1,8 @@
 """On a GPU: is a captured update the same as an eager one, and how fast is it?
 
-    python benchmarks/research/neural_cuda_check.py [--device cpu] [--updates 200]
+    python benchmarks/research/pair_net_cuda_check.py [--device cpu] [--updates 200]
 
-Runs every kind of update of `neural` (dense, masked, fixed, dynamics), of `paper` and of `rrd`,
+Runs every kind of update of `pair-net` (dense, masked, fixed, dynamics), of `paper` and of `rrd`,
 once eager and once captured, from the same seeds; prints the largest difference between the
 weights they end with, relative to the weights' size, and updates per second for 1 and 5 members.
 Exits 1 if some difference exceeds 1e-3 after 60 updates: sums on a GPU have no fixed order, so
@@ -19,10 +19,10 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from neural_worlds import as_episodes, f1
+from pair_net_worlds import as_episodes, f1
 
 from grd_offline.methods.equations import Problem
-from grd_offline.methods.pair_net import DynamicsStage, Neural, NeuralSettings, RewardStage
+from grd_offline.methods.pair_net import DynamicsStage, PairNet, PairNetSettings, RewardStage
 from grd_offline.methods.paper import DEFAULT_LAMBDAS, PaperSettings
 from grd_offline.methods.paper import _Model as PaperModel
 from grd_offline.methods.rrd import RrdSettings
@@ -36,7 +36,7 @@ Made = tuple[Trainer, Callable[[], None]]
 def make_updates(problem: Problem, members: int, capture: bool) -> dict[str, Made]:
     """Every kind of update, each on a model of its own."""
     device = str(problem.device)
-    settings = NeuralSettings(members=members, device=device, capture=capture)
+    settings = PairNetSettings(members=members, device=device, capture=capture)
     kept = torch.arange(problem.states + problem.actions, device=device)
 
     def noise() -> Noise:
@@ -45,9 +45,9 @@ def make_updates(problem: Problem, members: int, capture: bool) -> dict[str, Mad
     made: dict[str, Made] = {}
     for name in ("update_dense", "update_masked", "update_fixed"):
         stage = RewardStage(problem, kept, settings, noise(), members=members)
-        made[f"neural {name}"] = (stage.trainer, getattr(stage, name))
+        made[f"pair-net {name}"] = (stage.trainer, getattr(stage, name))
     dynamics = DynamicsStage(problem, settings, noise())
-    made["neural dynamics"] = (dynamics.trainer, dynamics.update_masked)
+    made["pair-net dynamics"] = (dynamics.trainer, dynamics.update_masked)
     paper = PaperModel(
         problem, PaperSettings(members=members, device=device), DEFAULT_LAMBDAS, noise()
     )
@@ -97,7 +97,7 @@ def check_fit(world: FactoredWorld, rollout: Rollout, device: str) -> None:
         Rollout(*(part[cut] for part in rollout)) for cut in (slice(400), slice(400, None))
     )
     begun = time.perf_counter()
-    model = Neural(replace(NeuralSettings(), device=device))
+    model = PairNet(replace(PairNetSettings(), device=device))
     model.fit(as_episodes(training), rng=np.random.default_rng(0))
     seconds = time.perf_counter() - begun
     found = model.predict(test.observations[:, :-1][test.valid], test.actions[test.valid])
