@@ -424,7 +424,7 @@ def test_a_full_disk_and_a_lost_table_are_told_in_a_line(tmp_path, monkeypatch):
 
 def test_a_run_of_an_earlier_version_goes_on_under_the_new_names(tmp_path):
     settings = make_settings(
-        steps=700, round_steps=10, round_updates=3, eval_every=250, eval_episodes=2
+        steps=700, warmup=100, round_steps=10, round_updates=3, eval_every=250, eval_episodes=2
     )
     path = tmp_path / "run"
     folder = RunFolder(path)
