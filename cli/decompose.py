@@ -10,7 +10,7 @@ import click
 from grd_offline.names import OFFLINE
 
 from .naming import beside
-from .options import FitType, print_warning, reading_options
+from .options import NameType, print_warning, reading_options
 
 if TYPE_CHECKING:
     from grd_offline.methods.pipeline import Decomposition
@@ -39,7 +39,7 @@ _FITS = ("auto", "closed-form", "masked-net", "pair-net", "paper")
 @click.option("--method", type=click.Choice(_METHODS), default="grd", show_default=True)
 @click.option(
     "--fit",
-    type=FitType(_FITS, OFFLINE),
+    type=NameType(_FITS, OFFLINE),
     default="auto",
     show_default=True,
     help="How grd is fitted. auto: the closed form, challenged by nets where it explains little.",

@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grd_offline.names import OFFLINE
+from grd_offline.offline.settings import OfflineSettings
 
 from .live import format_share
 from .naming import beside
 from .offline_live import format_share_of
-from .options import FitType, NamesType
+from .options import NamesType, NameType, setting_option
 from .progress import show_stages
 from .report import leave_report
 from .train_offline import (
     describe_data,
     find_environment,
-    pick_settings,
+    make_settings,
     tell_other_environment,
     train,
     training_options,
@@ -32,7 +33,6 @@ from .train_online import choose_device
 if TYPE_CHECKING:
     from grd_offline.offline.data import OfflineData
     from grd_offline.offline.judge import Found, Verdict
-    from grd_offline.offline.settings import OfflineSettings
 
 _METHODS = ("grd", "rrd", "rrd-unbiased", "ircr", "uniform", "grd-next-state")
 _FITS = ("auto", "closed-form", "masked-net", "pair-net", "paper")
@@ -55,8 +55,11 @@ _FITS = ("auto", "closed-form", "masked-net", "pair-net", "paper")
     """
 )
 @click.argument("file")
-@click.option(
-    "--env", "environment", required=True, help="Gymnasium id, or the name alone, to evaluate in."
+@setting_option(
+    OfflineSettings,
+    "environment",
+    required=True,
+    help="Gymnasium id of the environment to evaluate in. The name alone means its latest version.",
 )
 @click.option(
     "--methods",
@@ -67,7 +70,7 @@ _FITS = ("auto", "closed-form", "masked-net", "pair-net", "paper")
 )
 @click.option(
     "--fit",
-    type=FitType(_FITS, OFFLINE),
+    type=NameType(_FITS, OFFLINE),
     default="auto",
     show_default=True,
     help="How grd is fitted.",
@@ -106,12 +109,11 @@ def judge(
     )
     from grd_offline.offline.run import check_environment
     from grd_offline.offline.run_folder import OfflineFolder
-    from grd_offline.offline.settings import OfflineSettings
 
     check_names(methods, fit)
     if fit != "auto" and not {"grd", "grd-next-state"} & set(methods):
         click.echo("warning: --fit is for grd: no method here has a use for it", err=True)
-    settings = OfflineSettings(methods, options["environment"], **pick_settings(options))
+    settings = make_settings({**options, "rewards": methods})
     find_environment(settings.environment)
     folder = out if out is not None else beside(file, "-judge")
     OfflineFolder(folder).check_free()

@@ -1,13 +1,16 @@
-"""Options that several commands share."""
+"""Options that several commands share, and options that are made from settings."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import MISSING
+from typing import TYPE_CHECKING, Any, get_origin
 
 import click
+
+from grd_offline.settings import describe_settings
 
 if TYPE_CHECKING:
     Parameter = click.ParamType[Any]
@@ -56,21 +59,8 @@ class NamesType(Parameter):
         return f"[{'|'.join(self.known)}][,...]"
 
 
-def parse_argument(value: Any) -> tuple[str, Any]:
-    """Read `KEY=VALUE`. The value is read as JSON where that is possible, and as text otherwise."""
-    if isinstance(value, tuple):
-        return value
-    key, equals, text = str(value).partition("=")
-    if not equals or not key.isidentifier():
-        raise click.BadParameter(f"expected KEY=VALUE, got {value!r}")
-    try:
-        return key, json.loads(text)
-    except json.JSONDecodeError:
-        return key, text
-
-
-class FitType(click.Choice):  # type: ignore[type-arg]
-    """One fit of a fixed set; the old names of fits are taken too."""
+class NameType(click.Choice):  # type: ignore[type-arg]
+    """One name of a fixed set. Old names are taken too."""
 
     def __init__(self, known: tuple[str, ...], renamed: Mapping[str, str]) -> None:
         super().__init__(known)
@@ -89,20 +79,106 @@ def tell_renamed(name: str, renamed: Mapping[str, str], param: click.Parameter |
     return renamed.get(name, name)
 
 
+max_size_option = click.option(
+    "--max-size",
+    type=Size(),
+    metavar="SIZE",
+    help="Trust the file to unpack to this size, for example 8GB. Without this option, a file that "
+    "claims far more than it stores is refused.",
+)
+
+
 def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """--max-episode-steps and --max-size, for commands that read a dataset."""
     command = click.option(
         "--max-episode-steps",
         type=click.IntRange(min=1),
-        help="Cut episodes after so many steps, for flat files that hold no timeouts.",
+        help="Truncate the episodes of flat files that hold no timeouts after this number of "
+        "steps.",
     )(command)
-    return click.option(
-        "--max-size",
-        type=Size(),
-        metavar="SIZE",
-        help="Trust the file to unpack to this size, for example 8GB. Without it, a file is "
-        "refused that claims far more than it stores.",
-    )(command)
+    return max_size_option(command)
+
+
+class SettingOption(click.Option):
+    """An option that shows the bounds of its setting in the help text."""
+
+    def __init__(self, *arguments: Any, bounds: str = "", **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.bounds = bounds
+
+    def get_help_extra(self, ctx: click.Context) -> Any:
+        """The default value and the bounds."""
+        extra = super().get_help_extra(ctx)
+        if self.bounds:
+            extra["range"] = self.bounds
+        return extra
+
+
+def setting_option(settings: type[Any], name: str, **changes: Any) -> Callable[..., Any]:
+    """The option of one field of the settings: its type, default, description and bounds.
+
+    `changes` are arguments of `click.option` that differ from those.
+    """
+    described = describe_settings(settings)[name]
+    facts, kind = described.setting, described.kind
+    options: dict[str, Any] = {
+        "cls": SettingOption,
+        "help": facts.text,
+        "bounds": facts.describe_range(),
+        "show_default": True,
+        "type": kind,
+    }
+    if described.default not in (MISSING, None):
+        options["default"] = described.default
+    if kind is bool:
+        options |= {"is_flag": True}
+    elif kind == tuple[str, ...]:
+        options |= {"type": NamesType(facts.names, facts.renamed)}
+    elif facts.names:
+        options |= {"type": NameType(facts.names, facts.renamed)}
+    elif get_origin(kind) is Mapping:
+        options |= {"type": parse_argument, "multiple": True, "default": (), "metavar": "KEY=VALUE"}
+        options |= {"callback": lambda context, parameter, value: dict(value)}
+    flag = facts.option or f"--{name.replace('_', '-')}"
+    return click.option(flag, name, **(options | changes))
+
+
+def setting_options(settings: type[Any], *names: str) -> Callable[..., Any]:
+    """Options for several fields of the settings, in this order."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for name in reversed(names):
+            command = setting_option(settings, name)(command)
+        return command
+
+    return decorate
+
+
+def pick_settings(settings: type[Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of the settings among a command's options."""
+    return {name: options[name] for name in describe_settings(settings) if name in options}
+
+
+def parse_argument(value: Any) -> tuple[str, Any]:
+    """`KEY=VALUE` as a pair; the value is read as JSON where it is that, else as text."""
+    if isinstance(value, tuple):
+        return value
+    key, equals, text = str(value).partition("=")
+    if not equals or not key.isidentifier():
+        raise click.BadParameter(f"expected KEY=VALUE, got {value!r}")
+    try:
+        return key, json.loads(text)
+    except json.JSONDecodeError:
+        return key, text
+
+
+device_option = click.option(
+    "--device",
+    type=click.Choice(("auto", "cpu", "cuda")),
+    default="auto",
+    show_default=True,
+    help="Device that trains the networks. auto uses CUDA if it is available.",
+)
 
 
 def make_settings_option(load: Callable[[], Any]) -> type[click.Option]:

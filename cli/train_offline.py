@@ -10,8 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from grd_offline.offline.settings import SOURCES, OfflineSettings
+
 from .naming import name_path
-from .options import NamesType, Size, make_settings_option, parse_argument, print_warning
+from .options import (
+    NamesType,
+    device_option,
+    max_size_option,
+    pick_settings,
+    print_warning,
+    setting_option,
+    setting_options,
+)
 from .report import leave_report
 from .signals import Stop, catch_signals
 from .train_online import choose_device, count_workers, tell_stopped_at_once
@@ -19,106 +29,26 @@ from .train_online import choose_device, count_workers, tell_stopped_at_once
 if TYPE_CHECKING:
     from grd_offline.offline.data import OfflineData
     from grd_offline.offline.run import Observer
-    from grd_offline.offline.settings import OfflineSettings
 
-_SOURCES = ("relabelled", "observed", "true")
-
-
-def _load_settings() -> OfflineSettings:
-    from grd_offline.offline.settings import OfflineSettings
-
-    return OfflineSettings()
-
-
-SettingsOption = make_settings_option(_load_settings)
-_OPTIONS: tuple[Callable[..., Any], ...] = (
-    click.option(
-        "--algo",
-        "algorithm",
-        cls=SettingsOption,
-        type=click.Choice(("iql", "td3bc")),
-        show_default=True,
-        help="What learns the policies.",
-    ),
-    click.option("--seeds", cls=SettingsOption, type=int, show_default=True, help="How many."),
-    click.option("--seed", cls=SettingsOption, type=int, show_default=True, help="The first."),
-    click.option(
-        "--updates", cls=SettingsOption, type=int, show_default=True, help="Of each policy."
-    ),
-    click.option(
-        "--batch", cls=SettingsOption, type=int, show_default=True, help="Steps per update."
-    ),
-    click.option(
-        "--discount", cls=SettingsOption, type=float, show_default=True, help="Of the policy."
-    ),
-    click.option(
-        "--alpha",
-        cls=SettingsOption,
-        type=float,
-        show_default=True,
-        help="td3bc: weight of values against imitation; more where data are broad.",
-    ),
-    click.option(
-        "--expectile",
-        cls=SettingsOption,
-        type=float,
-        show_default=True,
-        help="iql: how far values lean towards good actions.",
-    ),
-    click.option(
-        "--temperature",
-        cls=SettingsOption,
-        type=float,
-        show_default=True,
-        help="iql: how sharply better actions are preferred.",
-    ),
-    click.option(
-        "--averaging",
-        cls=SettingsOption,
-        type=float,
-        show_default=True,
-        help="Share of its last steps that a policy is the mean of. 0: the last alone.",
-    ),
-    click.option(
-        "--eval-every", cls=SettingsOption, type=int, show_default=True, help="Updates in between."
-    ),
-    click.option(
-        "--eval-episodes", cls=SettingsOption, type=int, show_default=True, help="Per evaluation."
-    ),
-    click.option(
-        "--env-arg",
-        type=parse_argument,
-        metavar="KEY=VALUE",
-        multiple=True,
-        help="Argument for the environment; JSON or text. Repeatable.",
-    ),
-    click.option(
-        "--max-episode-steps",
-        type=click.IntRange(min=1),
-        help="Cut episodes here, those of flat files without timeouts and those of evaluations.",
-    ),
-    click.option(
-        "--max-size",
-        type=Size(),
-        metavar="SIZE",
-        help="Trust the file to unpack to so much, for example 8GB.",
-    ),
-    click.option(
-        "--device",
-        type=click.Choice(("auto", "cpu", "cuda")),
-        default="auto",
-        show_default=True,
-        help="Where networks are trained; auto: cuda where there is one.",
-    ),
-    click.option(
-        "--workers", type=int, help="Processes that evaluate. 0: this one.  [default: the cores]"
-    ),
-)
+_SHARED = (
+    "algorithm", "seeds", "seed", "updates", "batch", "discount", "alpha", "expectile",
+    "temperature", "averaging", "eval_every", "eval_episodes", "env_args", "max_episode_steps",
+)  # fmt: skip
 
 
 def training_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What `train-offline` and `judge` share."""
-    for option in reversed(_OPTIONS):
+    """The options that `train-offline` and `judge` share."""
+    others = (
+        max_size_option,
+        device_option,
+        click.option(
+            "--workers",
+            type=int,
+            help="Number of processes that evaluate. 0 evaluates in the process of the command.  "
+            "[default: the number of cores]",
+        ),
+    )
+    for option in (*reversed(others), setting_options(OfflineSettings, *_SHARED)):
         command = option(command)
     return command
 
@@ -139,20 +69,8 @@ def training_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """
 )
 @click.argument("file")
-@click.option(
-    "--rewards",
-    cls=SettingsOption,
-    type=NamesType(_SOURCES),
-    show_default=True,
-    help="What the policies learn from. relabelled: the rewards of a decomposition; observed: the "
-    "delayed ones; true: those kept by collect --keep-true-rewards.",
-)
-@click.option(
-    "--env",
-    "environment",
-    help="Gymnasium id, or the name alone, to evaluate in. Without it nothing is evaluated: no "
-    "environment is ever built from what a file says.",
-)
+@setting_option(OfflineSettings, "rewards", type=NamesType(SOURCES))
+@setting_options(OfflineSettings, "environment")
 @training_options
 @click.option("--out", type=click.Path(), help="Folder of the run.  [default: runs/FILE-ALGO]")
 def train_offline(file: str, out: str | None, **options: Any) -> None:
@@ -165,10 +83,8 @@ def train_offline(file: str, out: str | None, **options: Any) -> None:
     from grd_offline.offline.data import load_data
     from grd_offline.offline.run import check_environment
     from grd_offline.offline.run_folder import OfflineFolder
-    from grd_offline.offline.settings import OfflineSettings
 
-    names = ("rewards", "environment")
-    settings = OfflineSettings(**{name: options[name] for name in names}, **pick_settings(options))
+    settings = make_settings(options)
     folder = Path(out or _default_folder(file, settings.algorithm))
     OfflineFolder(folder).check_free()
     find_environment(settings.environment)
@@ -190,14 +106,10 @@ def train_offline(file: str, out: str | None, **options: Any) -> None:
         raise SystemExit(128 + stop.signal_number)
 
 
-def pick_settings(options: dict[str, Any]) -> dict[str, Any]:
-    """The settings among the options that `train-offline` and `judge` share."""
-    names = (
-        "algorithm", "seeds", "seed", "updates", "batch", "discount", "alpha", "expectile",
-        "temperature", "averaging", "eval_every", "eval_episodes", "max_episode_steps",
-    )  # fmt: skip
+def make_settings(options: dict[str, Any]) -> OfflineSettings:
+    """The settings among the options of `train-offline` and `judge`."""
     _tell_unused(options["algorithm"])
-    return {**{name: options[name] for name in names}, "env_args": dict(options["env_arg"])}
+    return OfflineSettings(**pick_settings(OfflineSettings, options))
 
 
 def _tell_unused(algorithm: str) -> None:

@@ -10,28 +10,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 from click.core import ParameterSource
 
-from grd_offline.names import ONLINE
+from grd_offline.online.settings import OnlineSettings, parse_sets
 
-from .options import NamesType, make_settings_option, parse_argument, print_warning
+from .options import device_option, pick_settings, print_warning, setting_option, setting_options
 from .report import leave_report
 from .signals import catch_signals
 
 if TYPE_CHECKING:
     from grd_offline.online.run import Run
     from grd_offline.online.run_folder import RunFolder
-    from grd_offline.online.settings import OnlineSettings
-
-_METHODS = ("grd", "grd-no-compact", "rrd", "rrd-unbiased", "ircr", "none", "oracle")
-_FITS = ("quadratic", "joint-net", "paper")
-
-
-def _load_settings() -> OnlineSettings:
-    from grd_offline.online.settings import OnlineSettings
-
-    return OnlineSettings("any")
-
-
-SettingsOption = make_settings_option(_load_settings)
 
 
 @click.command(
@@ -49,78 +36,40 @@ SettingsOption = make_settings_option(_load_settings)
     and cost little more than one on an accelerator.
     """
 )
-@click.option("--env", "environment", help="Gymnasium id, or the name alone (the latest version).")
-@click.option(
-    "--method",
-    "methods",
-    cls=SettingsOption,
-    type=NamesType(_METHODS),
-    show_default=True,
-    help="Where the policy's reward comes from. grd: masks and reward from returns; none: the "
-    "delayed reward as it is; oracle: the true one.",
+@setting_options(
+    OnlineSettings, "environment", "methods", "fits", "backbone", "steps", "seeds", "seed"
 )
-@click.option(
-    "--fit",
-    "fits",
-    cls=SettingsOption,
-    type=NamesType(_FITS, ONLINE),
-    show_default=True,
-    help="How grd finds the reward.",
-)
-@click.option(
-    "--backbone",
-    cls=SettingsOption,
-    type=click.Choice(("sac", "td3", "ddpg")),
-    show_default=True,
-    help="What learns the policy.",
-)
-@click.option("--steps", cls=SettingsOption, type=int, show_default=True, help="Per member.")
-@click.option("--seeds", cls=SettingsOption, type=int, show_default=True, help="How many.")
-@click.option("--seed", cls=SettingsOption, type=int, show_default=True, help="The first.")
-@click.option(
-    "--set",
+@setting_option(
+    OnlineSettings,
     "sets",
-    multiple=True,
+    type=str,
     metavar="NAME=V1,V2,...",
-    help="Values of a setting, each with every method and seed: lambda_state_reward, "
-    "lambda_action_reward, lambda_state_state, lambda_self, lambda_action_state, learning_rate, "
-    "model_rate, policy_discount, target_rate, centre_rate, critic_norm. Repeatable.",
+    callback=lambda context, parameter, texts: parse_sets(texts),
 )
+@setting_options(
+    OnlineSettings,
+    "policy_discount",
+    "eval_every",
+    "eval_episodes",
+    "warmup",
+    "env_args",
+    "max_episode_steps",
+)
+@device_option
 @click.option(
-    "--policy-discount", cls=SettingsOption, type=float, show_default=True, help="Of the policy."
+    "--workers",
+    type=int,
+    help="Number of processes that step environments.  [default: the number of cores]",
 )
-@click.option(
-    "--eval-every", cls=SettingsOption, type=int, show_default=True, help="Steps in between."
-)
-@click.option(
-    "--eval-episodes", cls=SettingsOption, type=int, show_default=True, help="Per evaluation."
-)
-@click.option(
-    "--warmup", cls=SettingsOption, type=int, show_default=True, help="Random steps at first."
-)
-@click.option(
-    "--env-arg",
-    type=parse_argument,
-    metavar="KEY=VALUE",
-    multiple=True,
-    help="Argument for the environment; JSON or text. Repeatable.",
-)
-@click.option("--max-episode-steps", type=int, help="Truncate episodes here.")
-@click.option(
-    "--device",
-    type=click.Choice(("auto", "cpu", "cuda")),
-    default="auto",
-    show_default=True,
-    help="Where networks are trained; auto: cuda where there is one.",
-)
-@click.option("--workers", type=int, help="Processes that step environments. Default: the cores.")
 @click.option(
     "--alternate",
-    is_flag=True,
-    help="Collect and update strictly in turn, instead of collecting while updating.",
+    "overlap",
+    flag_value=False,
+    default=True,
+    help="Collect and update strictly in turn, instead of collecting during the updates.",
 )
-@click.option("--out", type=click.Path(), help="Folder of the run. Default: runs/ENV-METHOD.")
-@click.option("--resume", type=click.Path(), metavar="DIR", help="Go on with the run in DIR.")
+@click.option("--out", type=click.Path(), help="Folder of the run.  [default: runs/ENV-METHOD]")
+@click.option("--resume", type=click.Path(), metavar="DIR", help="Continue the run in DIR.")
 def train_online(**options: Any) -> None:
     """Train agents that only learn how well each episode went.
 
@@ -154,7 +103,7 @@ def _begin(options: dict[str, Any]) -> None:
     from grd_offline.online.run import Run
     from grd_offline.online.run_folder import RunFolder
 
-    settings = _make_settings(options)
+    settings = OnlineSettings(**pick_settings(OnlineSettings, options))
     folder = Path(options["out"] or _default_folder(settings))
     device, workers = choose_device(options["device"]), count_workers(options["workers"])
     resolve_environment_id(settings.environment)
@@ -243,21 +192,6 @@ def tell_stopped_at_once(folder: Path) -> NoReturn:
 
 def _resume_line(folder: Path) -> str:
     return f"grd-offline train-online --resume {shlex.quote(str(folder))}"
-
-
-def _make_settings(options: dict[str, Any]) -> OnlineSettings:
-    from grd_offline.online.settings import OnlineSettings, parse_sets
-
-    names = (
-        "environment", "methods", "fits", "backbone", "steps", "seeds", "seed", "policy_discount",
-        "eval_every", "eval_episodes", "warmup", "max_episode_steps",
-    )  # fmt: skip
-    return OnlineSettings(
-        **{name: options[name] for name in names},
-        env_args=dict(options["env_arg"]),
-        sets=parse_sets(options["sets"]),
-        overlap=not options["alternate"],
-    )
 
 
 def _default_folder(settings: OnlineSettings) -> str:

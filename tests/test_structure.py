@@ -12,6 +12,7 @@ from places import ROOT
 
 ROOMS = (
     "errors",
+    "settings",
     "versions",
     "names",
     "threads",

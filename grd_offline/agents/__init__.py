@@ -1,1 +1,4 @@
 """Policies that learn, policies that were saved, and exploration without a policy."""
+
+BACKBONES = ("sac", "td3", "ddpg")
+"""Names of the algorithms that train a policy online."""

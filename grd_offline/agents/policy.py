@@ -16,6 +16,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
+from grd_offline.agents import BACKBONES
 from grd_offline.agents.batch import Steps
 from grd_offline.agents.losses import (
     bellman_target,
@@ -32,7 +33,6 @@ from grd_offline.members.optimiser import Adam, Flat
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-BACKBONES = ("sac", "td3", "ddpg")
 SMOOTHING, SMOOTHING_LIMIT = 0.2, 0.5
 """TD3: noise on the target's action, and where it is cut off."""
 ACTOR_EVERY = 2

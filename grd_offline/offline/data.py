@@ -23,11 +23,10 @@ from grd_offline.formats import (
     open_recording,
 )
 from grd_offline.formats.relabelled import OBSERVED
+from grd_offline.offline.settings import SOURCES
 
 Array = NDArray[np.float64]
 TRUE = "true_rewards"
-SOURCES = ("relabelled", "observed", "true")
-"""Rewards that a file may hold: those of a decomposition, the delayed ones, the hidden ones."""
 
 
 @dataclass(frozen=True, eq=False)

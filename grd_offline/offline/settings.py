@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from grd_offline.errors import DataError
+from grd_offline.settings import Settings, setting
 
 ALGORITHMS = ("iql", "td3bc")
+SOURCES = ("relabelled", "observed", "true")
+"""Rewards that a file may hold: those of a decomposition, the delayed ones, the true ones."""
 MOST_SEEDS = 1000
 MOST_BATCH = 65_536
 SEEDS_END = 2**60
@@ -36,51 +39,95 @@ class OfflineMember:
 
 
 @dataclass(frozen=True)
-class OfflineSettings:
+class OfflineSettings(Settings):
     """Everything that decides what a run does, apart from data, machine and environment's id."""
 
-    rewards: tuple[str, ...] = ("relabelled",)
-    """Reward sources; each with every seed."""
-    environment: str | None = None
-    """What policies are evaluated in. None: they are not."""
-    algorithm: str = "iql"
-    """iql (Kostrikov et al., 2021) or td3bc (Fujimoto and Gu, 2021)."""
-    seeds: int = 5
-    """Members of each reward source, seeded from `seed` on."""
-    seed: int = 0
-    """Of the first. The same seed of another source has the same start and the same batches."""
-    updates: int = 100_000
-    """Of each member (both papers: 1,000,000)."""
-    batch: int = 256
-    """Steps per update (both papers)."""
-    discount: float = 0.99
-    """Of the policy's future (both papers)."""
-    hidden: tuple[int, ...] = (256, 256)
-    """Hidden layers of every network (both papers)."""
-    learning_rate: float = 3e-4
-    """Adam's, of every network (both papers)."""
-    target_rate: float = 0.005
-    """How fast target networks follow (both papers)."""
-    alpha: float = 2.5
-    """td3bc: weight of the value against imitation (paper)."""
-    expectile: float = 0.7
-    """iql: which expectile of the action values is the state's value (paper, MuJoCo)."""
-    temperature: float = 3.0
-    """iql: how sharply better actions are preferred (paper, MuJoCo)."""
-    averaging: float = 0.02
-    """Share of the actor's steps so far that the policy which acts is the mean of. 0: the last."""
-    eval_every: int = 10_000
-    """Updates between evaluations."""
-    eval_episodes: int = 10
-    """Episodes per evaluation, with the true return."""
-    max_episode_steps: int | None = None
-    """Truncate evaluation episodes here. None: the environment's limit, or 1000 without one."""
-    env_args: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments for the environment: plain JSON values."""
+    rewards: tuple[str, ...] = setting(
+        ("relabelled",),
+        "Rewards that the policies learn from. relabelled: the rewards of a decomposition. "
+        "observed: the delayed rewards. true: the rewards that collect --keep-true-rewards "
+        "stores. Each source is trained with every seed.",
+    )
+    environment: str | None = setting(
+        None,
+        "Gymnasium id of the environment to evaluate in. The name alone means its latest version. "
+        "Without it nothing is evaluated: no environment is ever built from what a file says.",
+        option="--env",
+    )
+    algorithm: str = setting(
+        "iql",
+        "Algorithm that trains the policies: iql (Kostrikov et al., 2021) or td3bc (Fujimoto and "
+        "Gu, 2021).",
+        names=ALGORITHMS,
+        option="--algo",
+    )
+    seeds: int = setting(
+        5, "Number of seeds. They count up from --seed.", at_least=1, at_most=MOST_SEEDS
+    )
+    seed: int = setting(
+        0,
+        "First seed. The same seed of another reward source has the same start and the same "
+        "batches.",
+        at_least=0,
+    )
+    updates: int = setting(
+        100_000, "Number of updates of each policy (both papers: 1,000,000).", at_least=1
+    )
+    batch: int = setting(256, "Steps per update (both papers).", at_least=1, at_most=MOST_BATCH)
+    discount: float = setting(
+        0.99, "Discount factor of the policy (both papers).", above=0, at_most=1
+    )
+    hidden: tuple[int, ...] = setting(
+        (256, 256), "Widths of the hidden layers of every network (both papers).", at_least=1
+    )
+    learning_rate: float = setting(
+        3e-4, "Adam's learning rate for every network (both papers).", above=0, at_most=1
+    )
+    target_rate: float = setting(
+        0.005, "Rate at which target networks follow (both papers).", above=0, at_most=1
+    )
+    alpha: float = setting(
+        2.5,
+        "td3bc: weight of the value against imitation. Broad data need more (paper: 2.5).",
+        above=0,
+        at_most=10**6,
+    )
+    expectile: float = setting(
+        0.7,
+        "iql: expectile of the action values that is the value of a state (paper, MuJoCo).",
+        above=0,
+        at_most=1,
+    )
+    temperature: float = setting(
+        3.0,
+        "iql: preference for better actions (paper, MuJoCo).",
+        above=0,
+        at_most=10**6,
+    )
+    averaging: float = setting(
+        0.02,
+        "Average the policy weights over this final fraction of training. 0 uses the last weights.",
+        at_least=0,
+        at_most=1,
+    )
+    eval_every: int = setting(10_000, "Updates between two evaluations.", at_least=1)
+    eval_episodes: int = setting(10, "Number of episodes per evaluation.", at_least=1)
+    max_episode_steps: int | None = setting(
+        None,
+        "Truncate evaluation episodes, and the episodes of flat files that hold no timeouts, after "
+        "this number of steps. The default is the limit of the environment, or 1000 if it has "
+        "none.",
+        at_least=1,
+    )
+    env_args: Mapping[str, Any] = setting(
+        None,
+        "Argument for the environment, in JSON or as text. Can be repeated.",
+        factory=dict,
+        option="--env-arg",
+    )
 
     def __post_init__(self) -> None:
-        if not self.rewards:
-            raise DataError("expected at least one reward source", field="rewards")
+        super().__post_init__()
         for name in self.rewards:
             # Names of folders come of them.
             if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._=-]{0,63}", name):
@@ -88,43 +135,10 @@ class OfflineSettings:
                     f"expected letters, digits, '.', '_', '=' and '-', got {name!r:.70}",
                     field="rewards",
                 )
-        if len(set(self.rewards)) < len(self.rewards):
-            raise DataError("the same source twice", field="rewards")
-        if self.algorithm not in ALGORITHMS:
-            known = " or ".join(ALGORITHMS)
-            raise DataError(f"expected {known}, got {self.algorithm!r}", field="algorithm")
-        for name in ("seeds", "updates", "batch", "eval_every", "eval_episodes"):
-            _check_whole(name, getattr(self, name), 1)
-        _check_whole("seed", self.seed, 0)
-        if self.seeds > MOST_SEEDS:
-            raise DataError(f"expected at most {MOST_SEEDS:,}, got {self.seeds:,}", field="seeds")
         if self.seed + self.seeds > SEEDS_END:
             raise DataError("expected seeds below 2^60", field="seed")
-        if self.batch > MOST_BATCH:
-            raise DataError(f"expected at most {MOST_BATCH:,}, got {self.batch:,}", field="batch")
-        for name in ("discount", "learning_rate", "target_rate", "expectile"):
-            _check_range(name, getattr(self, name), 1.0)
-        for name in ("alpha", "temperature"):
-            _check_range(name, getattr(self, name), 1e6)
-        if not 0 <= self.averaging <= 1:
-            raise DataError(f"expected 0 to 1, got {self.averaging!r}", field="averaging")
 
     def make_members(self) -> list[OfflineMember]:
         """Every source with every seed."""
         seeds = range(self.seed, self.seed + self.seeds)
         return [OfflineMember(source, seed) for source in self.rewards for seed in seeds]
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values for `settings.json`."""
-        plain = asdict(self)
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in plain.items()}
-
-
-def _check_whole(name: str, value: object, lowest: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
-        raise DataError(f"expected a whole number of at least {lowest}, got {value!r}", field=name)
-
-
-def _check_range(name: str, value: float, highest: float) -> None:
-    if not 0 < value <= highest:
-        raise DataError(f"expected more than 0 and at most {highest:g}, got {value!r}", field=name)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import MISSING, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
-from grd_offline.agents.policy import BACKBONES
+from grd_offline.agents import BACKBONES
 from grd_offline.errors import DataError
-from grd_offline.losses import SparsityWeights
-from grd_offline.methods.paper import find_lambdas
+from grd_offline.names import ONLINE
+from grd_offline.settings import LARGEST_COUNT, Setting, Settings, describe_settings, setting
+
+if TYPE_CHECKING:
+    from grd_offline.losses import SparsityWeights
 
 METHODS = ("grd", "grd-no-compact", "rrd", "rrd-unbiased", "ircr", "none", "oracle")
 FITS = ("quadratic", "joint-net", "paper")
@@ -23,6 +26,11 @@ LAMBDAS = {
     "lambda_action_state": "action_to_state",
 }
 """Names for `--set`, and the paper's five sparsity weights that they are."""
+SETTABLE = (
+    *LAMBDAS, "learning_rate", "model_rate", "policy_discount", "target_rate", "centre_rate",
+    "critic_norm",
+)  # fmt: skip
+"""Settings that may have several values in one run."""
 
 
 @dataclass(frozen=True)
@@ -63,105 +71,162 @@ class Member:
         return "rrd" if self.method.startswith("rrd") else self.method
 
 
-@dataclass(frozen=True)
-class OnlineSettings:
-    """Everything that decides what a run does, apart from the machine it runs on."""
+MOST_LAYERS, MOST_WIDTH = 16, 2**14
+RATE: dict[str, Any] = {"above": 0, "at_most": 1}
+"""Bounds of learning rates and discounts."""
+SHARE: dict[str, Any] = {"at_least": 0, "at_most": 1}
+COUNT: dict[str, Any] = {"at_least": 1, "at_most": LARGEST_COUNT}
 
-    environment: str
-    """Gymnasium id, or the name alone: Walker2d is the latest Walker2d."""
-    methods: tuple[str, ...] = ("grd",)
-    """Each with every seed."""
-    fits: tuple[str, ...] = ("quadratic",)
-    """How grd finds the reward; each with every seed."""
-    backbone: str = "sac"
-    """What learns the policy."""
-    seeds: int = 1
-    """Members of each method, seeded from `seed` on."""
-    seed: int = 0
-    """Of the first."""
-    steps: int = 1_000_000
-    """Environment steps of each member (paper: 3,000,000)."""
-    warmup: int = 10_000
-    """Steps with random actions before anything is learned (paper)."""
-    round_steps: int = 100
-    """Steps between two blocks of updates (paper)."""
-    round_updates: int = 100
-    """Updates in a block (paper)."""
-    batch: int = 256
-    """N: steps per update (paper)."""
-    episodes: int = 4
-    """M: whole episodes per update of the reward (paper)."""
-    replay: int = 1_000_000
-    """Steps that are remembered (paper)."""
-    hidden: tuple[int, ...] = (256, 256)
-    """Hidden layers of every network (paper)."""
-    learning_rate: float = 3e-4
-    """Adam's, of actor and critics (paper)."""
-    model_rate: float = 3e-4
-    """Adam's, of the reward's networks (paper)."""
-    policy_discount: float = 0.99
-    """Of the policy's own future; the return that is decomposed is not discounted (paper)."""
-    target_rate: float = 0.005
-    """How fast target networks follow. The paper prints 0.0005, its authors' code has this."""
-    centre_rate: float = 0.01
-    """How fast the mean reward is learned that is taken off where the policy's discount is 1."""
-    exploration: float = 0.1
-    """Noise of TD3's and DDPG's actions while collecting."""
-    compact: str = "closure"
-    """What the policy sees: every cause of the reward, or parents and their parents ("one_hop")."""
-    compact_patience: int = 10_000
-    """Steps that a dimension is outside the compact state before the policy stops seeing it."""
-    eval_every: int = 10_000
-    """Steps between evaluations (paper)."""
-    eval_episodes: int = 10
-    """Episodes per evaluation, with the true return (paper)."""
-    overlap: bool = True
-    """Collect while updating, with the policy of one block before; False: strictly in turn."""
-    max_episode_steps: int | None = None
-    """Truncate episodes here. None: the environment's own limit, or 1000 where it has none."""
-    env_args: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments for the environment: plain JSON values."""
-    sets: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """Several values of a setting, each with every method and seed; see `SETTABLE`."""
+
+@dataclass(frozen=True)
+class OnlineSettings(Settings):
+    """Everything that decides what a run does, apart from the machine that it runs on."""
+
+    environment: str = setting(
+        MISSING,
+        "Gymnasium id of the environment. The name alone means its latest version.",
+        option="--env",
+    )
+    methods: tuple[str, ...] = setting(
+        ("grd",),
+        "Where the policy's reward comes from. grd learns masks and a reward from returns. "
+        "none uses the delayed reward as it is. oracle uses the true reward. "
+        "Each method is trained with every seed.",
+        names=METHODS,
+        option="--method",
+    )
+    fits: tuple[str, ...] = setting(
+        ("quadratic",),
+        "Model of the reward that grd fits. Each model is trained with every seed.",
+        names=FITS,
+        renamed=ONLINE,
+        option="--fit",
+    )
+    backbone: str = setting("sac", "Algorithm that trains the policy.", names=BACKBONES)
+    seeds: int = setting(1, "Number of seeds. They count up from --seed.", at_least=1, at_most=1000)
+    seed: int = setting(0, "First seed.", at_least=0, at_most=2**63)
+    steps: int = setting(1_000_000, "Environment steps of each member (paper: 3,000,000).", **COUNT)
+    warmup: int = setting(
+        10_000,
+        "Steps with random actions before learning begins (paper).",
+        at_least=0,
+        at_most=2**63,
+    )
+    round_steps: int = setting(
+        100, "Steps between two blocks of updates (paper).", at_least=1, at_most=10**6
+    )
+    round_updates: int = setting(
+        100, "Number of updates in a block (paper).", at_least=1, at_most=10**6
+    )
+    batch: int = setting(256, "N: steps per update (paper).", at_least=1, at_most=2**17)
+    episodes: int = setting(
+        4, "M: whole episodes per update of the reward (paper).", at_least=1, at_most=2**12
+    )
+    replay: int = setting(
+        1_000_000, "Number of steps that the replay holds (paper).", at_least=1, at_most=2**32
+    )
+    hidden: tuple[int, ...] = setting(
+        (256, 256),
+        "Widths of the hidden layers of every network (paper).",
+        at_least=1,
+        at_most=MOST_WIDTH,
+    )
+    learning_rate: float = setting(
+        3e-4, "Adam's learning rate for actor and critics (paper).", **RATE
+    )
+    model_rate: float = setting(
+        3e-4, "Adam's learning rate for the networks of the reward (paper).", **RATE
+    )
+    policy_discount: float = setting(
+        0.99,
+        "Discount factor of the policy. The return that is decomposed is not discounted (paper).",
+        **RATE,
+    )
+    target_rate: float = setting(
+        0.005,
+        "Rate at which target networks follow. The paper prints 0.0005. The authors' code has "
+        "this value.",
+        **RATE,
+    )
+    centre_rate: float = setting(
+        0.01,
+        "Rate at which the mean reward is learned. It is subtracted where the discount factor of "
+        "the policy is 1.",
+        **SHARE,
+    )
+    exploration: float = setting(
+        0.1, "Noise of the actions of TD3 and DDPG during collection.", **SHARE
+    )
+    compact: str = setting(
+        "closure",
+        "States that the policy sees. closure: every cause of the reward. one_hop: the parents "
+        "of the reward and their parents.",
+        names=COMPACT,
+    )
+    compact_patience: int = setting(
+        10_000,
+        "Steps that a dimension is outside of the compact state before it is hidden from the "
+        "policy.",
+        at_least=0,
+        at_most=2**63,
+    )
+    eval_every: int = setting(10_000, "Steps between two evaluations (paper).", **COUNT)
+    eval_episodes: int = setting(
+        10, "Number of episodes per evaluation (paper).", at_least=1, at_most=10**4
+    )
+    overlap: bool = setting(
+        True,
+        "Collect during the updates, with the policy of one block before. Otherwise collection "
+        "and updates alternate strictly.",
+    )
+    max_episode_steps: int | None = setting(
+        None,
+        "Truncate episodes after this number of steps. The default is the limit of the "
+        "environment, or 1000 if it has none.",
+        **COUNT,
+    )
+    env_args: Mapping[str, Any] = setting(
+        None,
+        "Argument for the environment, in JSON or as text. Can be repeated.",
+        factory=dict,
+        option="--env-arg",
+    )
+    sets: Mapping[str, tuple[float, ...]] = setting(
+        None,
+        "Values of a setting. Each value is trained with every method and seed. Can be repeated. "
+        f"The settings are {', '.join(SETTABLE)}.",
+        factory=dict,
+        option="--set",
+    )
 
     def __post_init__(self) -> None:
-        _check_names("methods", self.methods, METHODS)
-        _check_names("fits", self.fits, FITS)
-        _check_names("backbone", (self.backbone,), BACKBONES)
-        _check_names("compact", (self.compact,), COMPACT)
-        for name, most in _COUNTS.items():
-            _check_number(name, getattr(self, name), 1, most)
-        for name in ("seed", "warmup", "compact_patience"):
-            _check_number(name, getattr(self, name), 0, 2**63)
-        if self.max_episode_steps is not None:
-            _check_number("max_episode_steps", self.max_episode_steps, 1, _LONG)
+        super().__post_init__()
         if len(self.hidden) > MOST_LAYERS:
             raise DataError(f"expected at most {MOST_LAYERS} layers", field="hidden")
-        for width in self.hidden:
-            _check_number("hidden", width, 1, MOST_WIDTH)
-        for name in (*_ABOVE_ZERO, "centre_rate", "exploration"):
-            _check_share(name, getattr(self, name))
-        for name, kind in (("environment", str), ("overlap", bool), ("env_args", Mapping)):
-            if not isinstance(getattr(self, name), kind):
-                raise DataError(f"got {getattr(self, name)!r:.40}, which it cannot be", field=name)
         for name, values in self.sets.items():
-            if name not in SETTABLE:
-                raise DataError(f"expected one of {', '.join(SETTABLE)}, got {name!r}", field="set")
-            if not values:
-                raise DataError("expected at least one value", field=name)
-            if len(set(values)) < len(values):
-                raise DataError("the same value twice", field=name)
-            if name in LAMBDAS and not any(m.startswith("grd") for m in self.methods):
-                raise DataError("expected grd among the methods, with fit paper", field=name)
-            if name in LAMBDAS and "paper" not in self.fits:
-                raise DataError("expected paper among the fits: no other has it", field=name)
-            for value in values:
-                _check_share(name, value)
-                if name == "critic_norm" and value not in (0, 1):
-                    raise DataError(f"expected 0 or 1, got {value!r}", field=name)
+            self._check_values(name, values)
+
+    def _check_values(self, name: str, values: tuple[float, ...]) -> None:
+        if name not in SETTABLE:
+            raise DataError(f"expected one of {', '.join(SETTABLE)}, got {name!r}", field="set")
+        if not values:
+            raise DataError("expected at least one value", field=name)
+        if len(set(values)) < len(values):
+            raise DataError("the same value twice", field=name)
+        if name in LAMBDAS and not any(m.startswith("grd") for m in self.methods):
+            raise DataError("expected grd among the methods, with fit paper", field=name)
+        if name in LAMBDAS and "paper" not in self.fits:
+            raise DataError("expected paper among the fits: no other has it", field=name)
+        facts = describe_settings(type(self)).get(name)
+        for value in values:
+            (facts.setting if facts else Setting("", **SHARE)).check(name, value, float)
+            if name == "critic_norm" and value not in (0, 1):
+                raise DataError(f"expected 0 or 1, got {value!r}", field=name)
 
     def make_members(self) -> list[Member]:
         """Every method, fit, value and seed once; those of a kind stand together."""
+        from grd_offline.methods.paper import find_lambdas  # needs torch: not for a help text
+
         lambdas = find_lambdas(self.environment)
         base = Member(
             method="",
@@ -190,22 +255,6 @@ class OnlineSettings:
                     members.append(_change(member, dict(chosen)))
         order = [member.kind for member in members]
         return sorted(members, key=lambda member: order.index(member.kind))
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values for `settings.json`."""
-        plain = asdict(self)
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in plain.items()}
-
-
-_ABOVE_ZERO = ("learning_rate", "model_rate", "policy_discount", "target_rate")
-_LONG = 2**40
-_COUNTS = {
-    "seeds": 1000, "steps": _LONG, "round_steps": 10**6, "round_updates": 10**6, "batch": 2**17,
-    "episodes": 2**12, "replay": 2**32, "eval_every": _LONG, "eval_episodes": 10**4,
-}  # fmt: skip
-"""Settings that count something, each with the most that makes sense."""
-MOST_LAYERS, MOST_WIDTH = 16, 2**14
-SETTABLE = (*LAMBDAS, *_ABOVE_ZERO, "centre_rate", "critic_norm")
 
 
 def _change(member: Member, changes: Mapping[str, float]) -> Member:
@@ -240,29 +289,3 @@ def _name_number(value: float) -> str:
     """Short where that is the same number."""
     short = f"{value:g}"
     return short if float(short) == value else repr(value)
-
-
-def _check_names(name: str, values: tuple[str, ...], known: tuple[str, ...]) -> None:
-    if not values:
-        raise DataError("expected at least one", field=name)
-    for value in values:
-        if value not in known:
-            raise DataError(f"expected one of {', '.join(known)}, got {value!r}", field=name)
-    if len(set(values)) < len(values):
-        raise DataError("the same twice", field=name)
-
-
-def _check_number(name: str, value: object, lowest: int, most: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
-        raise DataError(f"expected a whole number of at least {lowest}, got {value!r}", field=name)
-    if value > most:
-        raise DataError(f"expected at most {most:,}, got {value!r:.40}", field=name)
-
-
-def _check_share(name: str, value: object) -> None:
-    if not isinstance(value, int | float):
-        raise DataError(f"expected a number, got {value!r:.40}", field=name)
-    if name in _ABOVE_ZERO and not 0 < value <= 1:
-        raise DataError(f"expected more than 0 and at most 1, got {value!r}", field=name)
-    if not 0 <= value <= 1:
-        raise DataError(f"expected at least 0 and at most 1, got {value!r}", field=name)

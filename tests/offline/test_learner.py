@@ -313,9 +313,9 @@ def test_traced_updates_equal_plain_ones():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"algorithm": "bc"}, "algorithm: expected iql or td3bc, got 'bc'"),
-        ({"rewards": ()}, "rewards: expected at least one reward source"),
-        ({"rewards": ("true", "true")}, "rewards: the same source twice"),
+        ({"algorithm": "bc"}, "algorithm: expected one of iql, td3bc, got 'bc'"),
+        ({"rewards": ()}, "rewards: expected at least one"),
+        ({"rewards": ("true", "true")}, "rewards: the same twice"),
         ({"rewards": ("../true",)}, "rewards: expected letters"),
         ({"seeds": 0}, "seeds: expected a whole number of at least 1, got 0"),
         ({"discount": 1.5}, "discount: expected more than 0 and at most 1, got 1.5"),
