@@ -27,7 +27,6 @@ from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.evaluate import NORMAL_90, affine_error, compare_masks, pearson, r_squared
 from grd_offline.graph import compact_closure
 from grd_offline.methods import Decomposer, make_decomposer
-from grd_offline.rewards.effects import EffectModel
 from grd_offline.synthetic import FactoredWorld, WorldSettings
 
 WORLDS = {
@@ -99,7 +98,7 @@ def judge(case: dict) -> dict:
     masks = decomposer.masks_ or {}
     for name, found in masks.items():
         result[f"f1_{name}"] = compare_masks(found, world.masks[name])["f1"]
-    if isinstance(decomposer.function_, EffectModel):
+    if decomposer.function_.knows_std:
         std = decomposer.function_.predict_std(observations, actions)
         result["coverage"] = float((np.abs(predicted - noisy) <= NORMAL_90 * std).mean())
         if case["dynamics"]:

@@ -18,6 +18,7 @@ ROOMS = (
     "threads",
     "registration",
     "episodes",
+    "interpolation",
     "files",
     "formats",
     "synthetic",

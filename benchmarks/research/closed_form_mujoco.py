@@ -51,7 +51,7 @@ def main() -> None:
     print("   mask:", ", ".join(names))
     scores = np.concatenate([fit.state_score, fit.action_score])
     print("   scores:", np.round(scores[scores > 0], 1))
-    for c in fit.model.effect_curves():
+    for c in fit.model.explain().effects:
         if c.share > 0.01:
             print("      ", c.inputs, round(c.share, 3), "std", round(float(c.mean.std()), 3))
 

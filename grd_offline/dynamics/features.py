@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.dynamics.transitions import Array, IntArray
+from grd_offline.interpolation import interpolate, locate_between_nodes
 
 NODES = 64
 _MAX_STANDARD = 1e6
@@ -35,17 +36,11 @@ class FeatureTable:
         return np.clip(standard, -_MAX_STANDARD, _MAX_STANDARD)
 
     def evaluate(self, inputs: Array, column: int, count: int) -> Array:
-        """(feature, row): the first `count` features of an input, held at the ends of the range.
-
-        Linear interpolation between nodes.
-        """
+        """(feature, row): the first `count` features of an input, held at the ends of the range."""
         nodes, values = self.nodes[column], self.values[column, :, :count]
         standard = (inputs[:, column] - self.center[column]) / self.scale[column]
-        place = np.clip(standard, nodes[0], nodes[-1])
-        left = np.clip(np.searchsorted(nodes, place, side="right") - 1, 0, len(nodes) - 2)
-        share = (place - nodes[left]) / (nodes[left + 1] - nodes[left])
-        slopes = np.diff(values, axis=0).T
-        return np.asarray(values.T[:, left] + slopes[:, left] * share)
+        place = locate_between_nodes(standard, nodes)
+        return interpolate(values, np.diff(values, axis=0), *place).T
 
 
 def build_feature_table(inputs: Array, count: int) -> FeatureTable:

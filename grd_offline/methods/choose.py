@@ -22,10 +22,9 @@ from numpy.typing import NDArray
 from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.evaluate import compute_coverage, r_squared
 from grd_offline.methods import make_decomposer
-from grd_offline.methods.closed_form.estimator import predict_amounts
 from grd_offline.methods.contract import Decomposer, Progress
+from grd_offline.methods.equations import next_observations_of
 from grd_offline.rewards.contract import Array
-from grd_offline.rewards.effects import EffectModel
 
 GOOD_ENOUGH = 0.95
 MARGIN = 0.9
@@ -146,7 +145,7 @@ def _judge(
     true, predicted, std, sizes = _predict_all(decomposer, held_out, settings["discount"])
     errors = (true - predicted) ** 2 / sizes
     step_std = float(np.sqrt(errors.mean()))
-    if not isinstance(decomposer.function_, EffectModel):
+    if not decomposer.function_.knows_std:
         std = step_std * np.sqrt(sizes)
     return Judged(name, decomposer, true, predicted, std, errors, step_std)
 
@@ -160,26 +159,23 @@ def _predict_all(
         starts, stops, amounts = episode.segments()
         if not len(stops):
             continue
-        weights = discount ** np.arange(len(episode))
+        paid = slice(0, int(stops[-1]))
+        weights = discount ** np.arange(paid.stop)
         sizes = np.add.reduceat(weights**2, starts)
-        if isinstance(decomposer.function_, EffectModel):
-            mean, std = predict_amounts(decomposer.function_, episode, discount)
-        else:
-            rewards = relabel_unseen(decomposer, episode) * weights
-            mean, std = np.add.reduceat(rewards, starts), np.zeros(len(stops))
+        # From the function alone: a method that hands out the return would look perfect.
+        mean, std = decomposer.function_.predict_sums(
+            episode.observations[paid],
+            episode.actions[paid],
+            next_observations_of(episode)[paid],
+            weights=weights.astype(np.float64),
+            starts=starts,
+        )
+        std = std if std is not None else np.zeros(len(starts))
         parts.append((amounts.astype(np.float64), mean, std, sizes))
     if not parts:
         return np.zeros(0), np.zeros(0), np.zeros(0), np.ones(0)
     true, predicted, std, sizes = (np.concatenate(column) for column in zip(*parts, strict=True))
     return true, predicted, std, sizes
-
-
-def relabel_unseen(decomposer: Decomposer, episode: Episode) -> Array:
-    """Rewards from the function alone: a method that hands out the return would look perfect."""
-    from grd_offline.methods.equations import next_observations_of
-
-    observations = episode.observations[: len(episode)]
-    return decomposer.predict(observations, episode.actions, next_observations_of(episode))
 
 
 def _compare(closed: Judged, challengers: list[Judged]) -> tuple[Judged, str]:

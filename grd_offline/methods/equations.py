@@ -295,7 +295,7 @@ def export_network(
         copy.deepcopy(net),  # whose weights are slices of the optimiser's tensor
         members=len(mask),
         columns=chosen.tolist(),
-        uses_next=problem.inputs.shape[1] > problem.states + problem.actions,
+        needs_next=problem.inputs.shape[1] > problem.states + problem.actions,
     ).cpu()
     with torch.no_grad():
         module.mask.copy_(mask)

@@ -49,7 +49,6 @@ from grd_offline.methods.relabelling import (
 )
 from grd_offline.report import REPORT_FILE, report_decomposition
 from grd_offline.report.viewer import METRICS_FILE, is_decomposition
-from grd_offline.rewards.effects import EffectCurve, EffectModel
 from grd_offline.rewards.model import FOLDER as REWARD_FOLDER
 from grd_offline.rewards.model import RewardModel
 from grd_offline.threads import one_numpy_thread
@@ -364,10 +363,7 @@ class _Run:
         return [Finding("careful", text)]
 
     def _describe_effects(self) -> dict[str, Any]:
-        function = self.choice.decomposer.function_
-        curves: tuple[EffectCurve, ...] = ()
-        if isinstance(function, EffectModel):
-            curves = function.effect_curves()
+        explanation = self.choice.decomposer.function_.explain()
         return {
             "effects": [
                 {
@@ -377,9 +373,9 @@ class _Run:
                     "std": curve.std.tolist(),
                     "share": float(curve.share),
                 }
-                for curve in curves
+                for curve in explanation.effects
             ],
-            "constant": float(getattr(function, "constant", 0.0)),
+            "constant": explanation.constant,
         }
 
     def _describe_masks(self) -> dict[str, Any]:

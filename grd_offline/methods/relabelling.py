@@ -35,7 +35,6 @@ from grd_offline.methods.choose import relabel_episode
 from grd_offline.methods.contract import Decomposer
 from grd_offline.methods.equations import next_observations_of
 from grd_offline.rewards.contract import Array
-from grd_offline.rewards.effects import EffectModel
 from grd_offline.rewards.model import RewardModel
 from grd_offline.threads import one_numpy_thread
 
@@ -117,7 +116,7 @@ def _predict(
 ) -> tuple[Array, Array]:
     observations = episode.observations[: len(episode)]
     following = next_observations_of(episode)
-    if decomposer is not None and not isinstance(decomposer.function_, EffectModel):
+    if decomposer is not None and not decomposer.function_.knows_std:
         rewards = relabel_episode(decomposer, episode)
         return rewards, model.uncertainty(observations, episode.actions, following)
     return model.predict_both(observations, episode.actions, following)

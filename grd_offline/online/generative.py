@@ -279,14 +279,14 @@ class Generative(Source):
 
 
 def copy_member(
-    nets: RewardNet, member: int, mask: Tensor, *, uses_next: bool = False
+    nets: RewardNet, member: int, mask: Tensor, *, needs_next: bool = False
 ) -> NetworkReward:
     """One member's reward net on its own, on the CPU."""
     weights = nets.stack.weights
     hidden = [weight.shape[-1] for weight in weights[:-1]]
     inputs = weights[0].shape[1]
     net = RewardNet(1, inputs, hidden=hidden, activation=nets.stack.activation)
-    module = NetworkReward(net, members=1, columns=range(inputs), uses_next=uses_next)
+    module = NetworkReward(net, members=1, columns=range(inputs), needs_next=needs_next)
     with torch.no_grad():
         for ours, theirs in zip(net.parameters(), nets.parameters(), strict=True):
             ours.copy_(theirs[member : member + 1])

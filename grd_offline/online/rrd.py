@@ -83,7 +83,7 @@ class Rrd(Source):
         return cast(Tensor, self.net(inputs, mask))
 
     def export(self, member: int) -> NetworkFunction:
-        module = copy_member(self.net, member, self._mask[member, 0], uses_next=True)
+        module = copy_member(self.net, member, self._mask[member, 0], needs_next=True)
         states, actions = self.replay.observations.shape[-1], self.replay.actions.shape[-1]
         return NetworkFunction(module, states=states, actions=actions)
 

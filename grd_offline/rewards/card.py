@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grd_offline.files.models import as_plain
+from grd_offline.rewards.contract import RewardFunction
 
 _DATA = {
     "data": "file",
@@ -28,25 +29,18 @@ _QUALITY = {
     "mean_return": "true return of the policy trained with it, mean of an evaluation",
     "correlation_last_episode": "correlation with the true reward over the last training episode",
 }
-_KINDS = {
-    "effects": "a sum of smooth effects of one, two or three inputs, kept as tables",
-    "network": "a mean of neural networks",
-    "quadratic": "a quadratic of observation and action",
-    "constant": "the same number at every step",
-}
 
 
 def write_card(
     about: Mapping[str, Any],
     *,
-    kind: str,
+    function: RewardFunction,
     observation_names: Sequence[str],
     action_names: Sequence[str],
     masks: Mapping[str, Sequence[int]],
-    needs_next: bool,
     knows_std: bool,
 ) -> str:
-    """Markdown; what stands in `about` under a name that is not known is told as it is."""
+    """The card as Markdown; entries of `about` that are not known here appear under their name."""
     parents = [
         *_chosen(observation_names, masks["state_mask"]),
         *_chosen(action_names, masks["action_mask"]),
@@ -55,13 +49,13 @@ def write_card(
     states, actions = len(observation_names), len(action_names)
     known = {*_DATA, *_FIT, *_QUALITY}
     other = {name: name for name in about if name not in known}
-    following = ", next_observations" if needs_next else ""
-    width = len(f"spread = model.uncertainty(observations, actions{following})")
+    steps = f"observations, actions{', next_observations' if function.needs_next else ''}"
+    width = len(f"spread = model.uncertainty({steps})")
     usage = [
         ('model = RewardModel.load("this folder")', ""),
-        (f"rewards = model.predict(observations, actions{following})", "(N,)"),
+        (f"rewards = model.predict({steps})", "(N,)"),
         (
-            f"spread = model.uncertainty(observations, actions{following})",
+            f"spread = model.uncertainty({steps})",
             "(N,) standard deviation" if knows_std else "(N,) nan: not known of this model",
         ),
         ("module = model.torch()", "a torch module with gradients"),
@@ -70,7 +64,7 @@ def write_card(
     return f"""# Reward model
 
 The reward of a step, learned from returns of whole episodes by grd-offline:
-{_KINDS[kind]}.
+{function.description}.
 
 ## Use
 
@@ -103,8 +97,8 @@ actions are one-hot. `model.compact_mask` says which dimensions a policy needs.
 {_table(about, _QUALITY)}
 
 A high R² on returns proves nothing per step: rewards are known only up to what cancels over an
-episode. Adding h(next state) - h(state) changes every step and no return. Far from the data, \
-{_FAR[kind]}.
+episode. Adding h(next state) - h(state) changes every step and no return. Far from the data,
+{function.far_from_data}.
 """
 
 
@@ -112,12 +106,6 @@ _ONLINE = """By `grd-offline train-online`, from the returns of a policy's own e
 was trained. Every setting is in `settings.json` of the run, three folders up.
 
 """
-_FAR = {
-    "effects": "the\nreward is that of the nearest data",
-    "network": "the\nreward is whatever the networks make of it",
-    "quadratic": "the\nreward grows as the quadratic does",
-    "constant": "the\nreward is the same",
-}
 
 
 def _chosen(names: Sequence[str], mask: Sequence[int]) -> list[str]:

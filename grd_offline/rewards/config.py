@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from grd_offline.episodes import check_finite
 
@@ -17,18 +18,25 @@ def check_steps(
     observations: ArrayLike,
     action_values: ArrayLike,
     next_observations: ArrayLike | None,
-) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32] | None]:
-    """The steps as float32 arrays (N, state), (N, action) [, (N, state)], or ValueError."""
-    first = _as_matrix("observations", observations, states, None)
-    second = _as_matrix("actions", action_values, actions, len(first))
+    dtype: DTypeLike | None = np.float32,
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]:
+    """The steps as arrays (N, state), (N, action) [, (N, state)], or ValueError.
+
+    They keep their type where `dtype` is None.
+    """
+    first = _as_matrix("observations", observations, states, None, dtype)
+    second = _as_matrix("actions", action_values, actions, len(first), dtype)
     if next_observations is None:
         return first, second, None
-    return first, second, _as_matrix("next_observations", next_observations, states, len(first))
+    third = _as_matrix("next_observations", next_observations, states, len(first), dtype)
+    return first, second, third
 
 
-def _as_matrix(name: str, values: ArrayLike, columns: int, rows: int | None) -> NDArray[np.float32]:
+def _as_matrix(
+    name: str, values: ArrayLike, columns: int, rows: int | None, dtype: DTypeLike | None
+) -> NDArray[Any]:
     with np.errstate(over="ignore"):
-        array = np.asarray(values, np.float32)
+        array = np.asarray(values, dtype)
     if array.ndim != 2 or array.shape[1] != columns or rows not in (None, len(array)):
         wanted = f"({'N' if rows is None else rows}, {columns})"
         raise ValueError(f"{name}: expected shape {wanted}, got {array.shape}")
@@ -43,24 +51,27 @@ class ConfigReader:
         self._left = dict(config)
         self.choice("kind", (kind,))
 
-    def _take(self, name: str) -> Any:
+    def take(self, name: str) -> Any:
+        """A field of any type."""
         if name not in self._left:
             raise ValueError(f"config: {name}: missing")
         return self._left.pop(name)
 
-    def choice(self, name: str, known: tuple[str, ...]) -> str:
-        value = self._take(name)
+    def choice(self, name: str, known: tuple[str | int, ...]) -> str:
+        """One of the values that are known."""
+        value = self.take(name)
         if value not in known:
-            raise ValueError(
-                f"config: {name}: expected one of {', '.join(known)}, got {value!r:.40}"
-            )
+            expected = " or ".join(str(item) for item in known)
+            raise ValueError(f"config: {name}: expected {expected}, got {value!r:.40}")
         return str(value)
 
-    def whole(self, name: str) -> int:
-        return self._check_whole(name, self._take(name))
+    def whole(self, name: str, most: int = 2**20) -> int:
+        """A whole number from 1 to `most`."""
+        return self._check_whole(name, self.take(name), most)
 
     def wholes(self, name: str) -> tuple[int, ...]:
-        values = self._take(name)
+        """At most 16 whole numbers."""
+        values = self.take(name)
         if not isinstance(values, list | tuple) or len(values) > 16:
             raise ValueError(
                 f"config: {name}: expected at most 16 whole numbers, got {values!r:.40}"
@@ -68,7 +79,8 @@ class ConfigReader:
         return tuple(self._check_whole(name, value) for value in values)
 
     def indices(self, name: str, below: int) -> tuple[int, ...]:
-        values = self._take(name)
+        """Ascending whole numbers from 0, at least one of them."""
+        values = self.take(name)
         right = isinstance(values, list | tuple) and all(type(value) is int for value in values)
         if not right or list(values) != sorted({v for v in values if 0 <= v < below}) or not values:
             raise ValueError(
@@ -77,26 +89,52 @@ class ConfigReader:
         return tuple(values)
 
     def flag(self, name: str) -> bool:
-        value = self._take(name)
+        """True or False."""
+        value = self.take(name)
         if not isinstance(value, bool):
             raise ValueError(f"config: {name}: expected true or false, got {value!r:.40}")
         return value
 
+    def names(self, name: str) -> tuple[str, ...]:
+        """Strings."""
+        return check_names(f"config: {name}", self.take(name))
+
+    def number(self, name: str) -> float:
+        """A finite number."""
+        value = self.take(name)
+        if type(value) not in (int, float) or not abs(value) <= sys.float_info.max:
+            raise ValueError(f"config: {name}: expected a finite number, got {value!r:.40}")
+        return float(value)
+
     def done(self) -> None:
+        """Refuse fields that nobody has read."""
         for name in self._left:
-            raise ValueError(f"config: {name}: not known")
+            raise ValueError(f"config: {name:.40}: not known")
+
+    def read_sizes(self, most: int = 2**20) -> tuple[int, int]:
+        """The number of state and action dimensions, in a config that holds nothing else."""
+        sizes = self.whole("states", most), self.whole("actions", most)
+        self.done()
+        return sizes
 
     @staticmethod
-    def _check_whole(name: str, value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 2**20:
+    def _check_whole(name: str, value: Any, most: int = 2**20) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
             raise ValueError(f"config: {name}: expected a whole number from 1, got {value!r:.40}")
         return value
+
+
+def check_names(field: str, names: Any) -> tuple[str, ...]:
+    """The names as a tuple; ValueError where they are not a list of strings."""
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{field}: expected a list of strings")
+    return tuple(names)
 
 
 def check_tensors(
     expected: Mapping[str, tuple[str, tuple[int, ...]]], tensors: Mapping[str, NDArray[Any]]
 ) -> None:
-    """ValueError naming the first tensor that is missing, unknown, misshapen or not finite."""
+    """ValueError names the first tensor that is missing, unknown, misshapen or not finite."""
     for name, (dtype, shape) in expected.items():
         if name not in tensors:
             raise ValueError(f"tensors: {name}: missing")

@@ -1,22 +1,71 @@
-"""The contract of every reward function: a reward per step that can be written to disk."""
+"""The contract of every reward function: a reward per step that can be written to disk.
+
+A kind of reward function is a class that inherits from `RewardFunction` and is named in
+`grd_offline.rewards.registry`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol, Self
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from torch import nn
+
+if TYPE_CHECKING:
+    import torch
 
 Array = NDArray[np.float64]
 
 
+class EffectCurve(NamedTuple):
+    """One effect over a grid: a curve, a surface, or a small cube."""
+
+    inputs: tuple[str, ...]
+    """Names of its inputs."""
+    grids: tuple[Array, ...]
+    """The grid of each input, in the units of the data."""
+    mean: Array
+    """(grid of the first input, of the second, ...) the effect; its average over the data is 0."""
+    std: Array
+    """The same shape: posterior standard deviation, widened as the model's intervals are."""
+    share: float
+    """Share of the reward's variance over the data: covariance with the whole reward. Shares of
+    all effects sum to 1."""
+
+
+class Explanation(NamedTuple):
+    """A reward function taken apart into a constant and effects of a few inputs each."""
+
+    constant: float = 0.0
+    effects: tuple[EffectCurve, ...] = ()
+    """Empty where the function is not a sum of effects."""
+
+
 class RewardFunction(Protocol):
-    """A reward per step as a function of the step, in a form that can be written to disk."""
+    """A reward per step as a function of the step, in a form that can be written to disk.
+
+    `predict`, `torch`, `tensors`, `expected_tensors` and `from_parts` have to be written for every
+    kind; the other methods have a default. Observations are (N, state), actions (N, action).
+    """
 
     kind: ClassVar[str]
+    """Name of the kind in files and in the registry."""
+    description: ClassVar[str]
+    """What the reward is, for the model card: "a mean of neural networks"."""
+    far_from_data: ClassVar[str]
+    """What the reward does far from the data, for the model card: "the reward is the same"."""
+    knows_std: ClassVar[bool] = False
+    """Whether the function knows the standard deviation of its rewards."""
+    states: int
+    """Number of state dimensions."""
+    actions: int
+    """Number of action dimensions."""
+    needs_next: bool = False
+    """Whether the reward depends on the next observation."""
 
+    @abstractmethod
     def predict(
         self,
         observations: ArrayLike,
@@ -26,29 +75,90 @@ class RewardFunction(Protocol):
         """(N,) the reward of each step."""
         ...
 
-    def torch(self) -> nn.Module:
+    def predict_both(
+        self,
+        observations: ArrayLike,
+        actions: ArrayLike,
+        next_observations: ArrayLike | None = None,
+    ) -> tuple[Array, Array | None]:
+        """`predict` and `predict_std` of the same steps."""
+        steps = (observations, actions, next_observations)
+        return self.predict(*steps), self.predict_std(*steps)
+
+    def predict_std(
+        self,
+        observations: ArrayLike,
+        actions: ArrayLike,
+        next_observations: ArrayLike | None = None,
+    ) -> Array | None:
+        """(N,) standard deviation of the true reward about the prediction; None if not known."""
+        return None
+
+    def predict_sums(
+        self,
+        observations: ArrayLike,
+        actions: ArrayLike,
+        next_observations: ArrayLike | None,
+        *,
+        weights: Array,
+        starts: NDArray[np.int64],
+    ) -> tuple[Array, Array | None]:
+        """(segment,) weighted sums of rewards, and their standard deviation; None if not known.
+
+        A segment goes from its start to the next segment's start, the last one to the last step.
+        """
+        rewards = self.predict(observations, actions, next_observations)
+        return np.add.reduceat(rewards * weights, starts), None
+
+    def explain(self) -> Explanation:
+        """The effects that the function is a sum of; none of them where it is no such sum."""
+        return Explanation()
+
+    def draw_inputs(self, rng: np.random.Generator, count: int) -> Array:
+        """(count, state + action + state) steps to try an exported function on.
+
+        They lie within the range of the data where the function knows it.
+        """
+        return rng.normal(size=(count, 2 * self.states + self.actions))
+
+    @abstractmethod
+    def torch(self) -> torch.nn.Module:
         """The same as a module: (..., state), (..., action) [, (..., state)] -> (...,)."""
         ...
 
     def config(self) -> dict[str, Any]:
-        """What `from_parts` needs besides the tensors; plain JSON."""
-        ...
+        """The kind, and all that `from_parts` needs besides the tensors; plain JSON."""
+        return {"kind": self.kind, "states": self.states, "actions": self.actions}
 
+    @abstractmethod
     def tensors(self) -> dict[str, NDArray[Any]]:
         """The numbers that were learned."""
         ...
 
     @classmethod
+    @abstractmethod
     def expected_tensors(
         cls, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
     ) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Type and shape of every tensor, by name; sizes that are free are those of `shapes`.
 
-        So that a file can be refused before any of its tensors is read.
+        A file is compared with them before any of its tensors is read.
         """
         ...
 
     @classmethod
+    @abstractmethod
     def from_parts(cls, config: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> Self:
-        """Rebuild; ValueError names the first thing that does not fit."""
+        """The function with this config and these tensors.
+
+        ValueError names the first part that does not fit.
+        """
         ...
+
+    def check_names(self, observation_names: Sequence[str], action_names: Sequence[str]) -> None:
+        """Raise ValueError where the function does not belong to inputs of these names."""
+        if (self.states, self.actions) != (len(observation_names), len(action_names)):
+            raise ValueError(
+                f"function: {self.states} state and {self.actions} action dimensions, but "
+                f"{len(observation_names)} and {len(action_names)} names"
+            )

@@ -13,49 +13,46 @@ Needs numpy, and torch only in `EffectModel.torch`.
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from grd_offline.interpolation import interpolate, locate_on_grid
+from grd_offline.rewards.config import check_tensors
+from grd_offline.rewards.contract import Array, EffectCurve, Explanation, RewardFunction
+from grd_offline.rewards.effect_parts import (
+    FORMAT_VERSION,
+    FREE,
+    MAX_ORDER,
+    SCALARS,
+    find_dtype,
+    find_shapes,
+    read_fields,
+)
 from grd_offline.rewards.effect_spread import SpreadTable
 
 if TYPE_CHECKING:
     import torch
 
-Array = NDArray[np.float64]
-
-FORMAT_VERSION = 1
-MAX_ORDER = 3
-_BLOCK = 4096  # steps evaluated at once: what a block needs stays in the processor's cache
+_BLOCK = 4096  # Steps evaluated at once: what a block needs stays in the processor's cache.
 _CURVE_POINTS = {1: 65, 2: 33, 3: 9}
 
 
-class EffectCurve(NamedTuple):
-    """One effect over a grid: a curve, a surface, or a small cube."""
-
-    inputs: tuple[str, ...]
-    """Names of its inputs."""
-    grids: tuple[Array, ...]
-    """Of each input, the grid in the units of the data."""
-    mean: Array
-    """(grid of the first input, of the second, ...) the effect, zero on average over the data."""
-    std: Array
-    """The same shape: posterior standard deviation, inflated as the model's intervals are."""
-    share: float
-    """Of the reward's variance over the data: covariance with the whole reward; sums to 1."""
-
-
 @dataclass(frozen=True, eq=False)
-class EffectModel:
+class EffectModel(RewardFunction):
     """A reward function as a sum of effects; arrays in float64, checked when made."""
 
     kind: ClassVar[str] = "effects"
+    description: ClassVar[str] = (
+        "a sum of smooth effects of one, two or three inputs, kept as tables"
+    )
+    far_from_data: ClassVar[str] = "the reward is that of the nearest data"
+    knows_std: ClassVar[bool] = True
 
     observation_names: tuple[str, ...]
     action_names: tuple[str, ...]
@@ -89,12 +86,14 @@ class EffectModel:
     """By how much intervals are widened so that they hold on returns that were left out."""
     shares: Array
     """(effect,) share of each in the reward's variance; see `EffectCurve`."""
+    states: int = field(init=False)
+    actions: int = field(init=False)
+    needs_next: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self._check_effects()
-        free = {name: np.shape(getattr(self, name)) for name in _FREE}
-        for name, shape in _shapes(self.effects, self.sizes, free).items():
-            value = np.ascontiguousarray(getattr(self, name), _DTYPES.get(name, np.float64))
+        for name, shape in self._find_shapes().items():
+            value = np.ascontiguousarray(getattr(self, name), find_dtype(name))
             if value.shape != shape:
                 raise ValueError(f"{name}: expected shape {shape}, got {value.shape}")
             if not np.isfinite(value).all():
@@ -102,10 +101,19 @@ class EffectModel:
             value.flags.writeable = False
             object.__setattr__(self, name, value)
         self._check_inputs()
-        for name in _SCALARS:
+        for name in SCALARS:
             number = getattr(self, name)
             if not math.isfinite(number) or (name != "constant" and number < 0):
                 raise ValueError(f"{name}: expected a finite, non-negative number, got {number!r}")
+        states, actions = len(self.observation_names), len(self.action_names)
+        needs_next = bool((self.columns >= states + actions).any())
+        facts = {"states": states, "actions": actions, "needs_next": needs_next}
+        for name, fact in facts.items():
+            object.__setattr__(self, name, fact)
+
+    def _find_shapes(self) -> dict[str, tuple[int, ...]]:
+        free = {name: np.shape(getattr(self, name)) for name in FREE}
+        return find_shapes(self.effects, self.sizes, free)
 
     def _check_inputs(self) -> None:
         width = 2 * len(self.observation_names) + len(self.action_names)
@@ -130,15 +138,10 @@ class EffectModel:
             raise ValueError("effects: expected each of them once")
 
     @property
-    def needs_next(self) -> bool:
-        """Whether an input is part of the next observation."""
-        return bool((self.columns >= len(self.observation_names) + len(self.action_names)).any())
-
-    @property
     def input_names(self) -> tuple[str, ...]:
-        """Of each input; those of the next observation end in a prime."""
-        following = tuple(f"{name}'" for name in self.observation_names)
-        every = self.observation_names + self.action_names + following
+        """The name of each input; those of the next observation end in a prime."""
+        next_names = tuple(f"{name}'" for name in self.observation_names)
+        every = self.observation_names + self.action_names + next_names
         return tuple(every[column] for column in self.columns)
 
     def predict(
@@ -148,10 +151,8 @@ class EffectModel:
         next_observations: ArrayLike | None = None,
     ) -> Array:
         """(step,) the expected reward of each step."""
-        inputs = self.select_inputs(observations, actions, next_observations).T
-        rewards = np.empty(inputs.shape[1])
-        for block in _blocks(len(rewards)):
-            rewards[block] = self._predict_block(*self._place(inputs[:, block]))
+        inputs = self.select_inputs(observations, actions, next_observations)
+        (rewards,) = self._map_blocks(inputs, self._predict_block)
         return rewards
 
     def predict_std(
@@ -166,10 +167,8 @@ class EffectModel:
 
         inflation * sqrt(|F^T (phi - centre)|^2 + residual + constant's (+ noise) variance)
         """
-        inputs = self.select_inputs(observations, actions, next_observations).T
-        variances = np.empty(inputs.shape[1])
-        for block in _blocks(len(variances)):
-            variances[block] = self._spread.compute_variances(*self._place(inputs[:, block]))
+        inputs = self.select_inputs(observations, actions, next_observations)
+        (variances,) = self._map_blocks(inputs, self._spread.compute_variances)
         return self._std(variances, noise)
 
     def predict_both(
@@ -179,13 +178,46 @@ class EffectModel:
         next_observations: ArrayLike | None = None,
     ) -> tuple[Array, Array]:
         """`predict` and `predict_std` of the same steps, which are looked up only once."""
-        inputs = self.select_inputs(observations, actions, next_observations).T
-        rewards, variances = np.empty((2, inputs.shape[1]))
-        for block in _blocks(len(rewards)):
-            place = self._place(inputs[:, block])
-            rewards[block] = self._predict_block(*place)
-            variances[block] = self._spread.compute_variances(*place)
+        inputs = self.select_inputs(observations, actions, next_observations)
+        rewards, variances = self._map_blocks(
+            inputs, self._predict_block, self._spread.compute_variances
+        )
         return rewards, self._std(variances, True)
+
+    def predict_sums(
+        self,
+        observations: ArrayLike,
+        actions: ArrayLike,
+        next_observations: ArrayLike | None,
+        *,
+        weights: Array,
+        starts: NDArray[np.int64],
+    ) -> tuple[Array, Array]:
+        """(segment,) mean and standard deviation of weighted sums of rewards.
+
+        Weights of effects are uncertain together over the steps, noise is independent.
+        """
+        inputs = self.select_inputs(observations, actions, next_observations)
+        features = self.expand(inputs) - self.centres
+        means, variances = np.empty((2, len(starts)))
+        for row, (start, stop) in enumerate(pairwise([*starts, len(weights)])):
+            weight = weights[start:stop]
+            total = weight @ features[start:stop]
+            means[row] = total @ self.weights + self.constant * weight.sum()
+            spread = total @ self.factor
+            noise = (self.noise_variance + self.residual_variance) * (weight @ weight)
+            variances[row] = spread @ spread + self.constant_variance * weight.sum() ** 2 + noise
+        return means, self.inflation * np.sqrt(variances)
+
+    def _map_blocks(self, inputs: Array, *functions: Callable[..., NDArray[Any]]) -> list[Array]:
+        """(step,) of each function, which gets the place of the inputs in their tables."""
+        results = [np.empty(len(inputs)) for _ in functions]
+        for start in range(0, len(inputs), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            place = self._place(inputs.T[:, block])
+            for result, function in zip(results, functions, strict=True):
+                result[block] = function(*place)
+        return results
 
     def _std(self, variances: Array, noise: bool) -> Array:
         more = self.residual_variance + self.constant_variance
@@ -203,19 +235,26 @@ class EffectModel:
         ]
         return np.concatenate(parts, 1) if parts else np.zeros((len(values), 0))
 
-    def effect_curves(self) -> tuple[EffectCurve, ...]:
-        """Every effect over a grid, with its band and its share of the variance.
+    def explain(self) -> Explanation:
+        """The constant and every effect over a grid, with its band and its share of the variance.
 
-        Effects of the same columns (a smooth and a rough part, say) are one curve.
+        Effects of the same columns, such as a smooth and a rough part, are one curve.
         """
         groups: dict[tuple[int, ...], list[int]] = {}
         for k, effect in enumerate(self.effects):
             groups.setdefault(tuple(int(self.columns[i]) for i in effect), []).append(k)
-        return tuple(self._curve(members) for members in groups.values())
+        curves = tuple(self._compute_curve(members) for members in groups.values())
+        return Explanation(float(self.constant), curves)
+
+    def draw_inputs(self, rng: np.random.Generator, count: int) -> Array:
+        """Steps within the range of the tables."""
+        rows = super().draw_inputs(rng, count)
+        rows[:, self.columns] = rng.uniform(self.low, self.high, (count, len(self.low)))
+        return rows
 
     def torch(self, dtype: torch.dtype | None = None) -> torch.nn.Module:
         """The same function as a module: (..., state), (..., action) -> (...), with gradients."""
-        from grd_offline.rewards.effect_module import EffectModule
+        from grd_offline.rewards.modules import EffectModule
 
         names = ("low", "high", "tables", "weights")
         return EffectModule(
@@ -227,55 +266,48 @@ class EffectModel:
         )
 
     def tensors(self) -> dict[str, NDArray[Any]]:
-        """All arrays, by name; with `config`, everything there is."""
-        return {name: np.array(getattr(self, name)) for name in _ARRAYS}
+        """All arrays, by name."""
+        return {name: np.array(getattr(self, name)) for name in self._find_shapes()}
 
     def config(self) -> dict[str, Any]:
-        """All that is no array, for JSON."""
+        """All fields that are no arrays, for JSON."""
         return {
+            "kind": self.kind,
             "format_version": FORMAT_VERSION,
             "observation_names": list(self.observation_names),
             "action_names": list(self.action_names),
             "effects": [list(effect) for effect in self.effects],
             "sizes": list(self.sizes),
-            **{name: float(getattr(self, name)) for name in _SCALARS},
+            **{name: float(getattr(self, name)) for name in SCALARS},
         }
 
     @classmethod
-    def from_parts(
-        cls, config: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]
-    ) -> EffectModel:
-        """The model whose `config` and `tensors` these are; ValueError at the first mismatch."""
-        _check_config(config)
-        for name in (*_ARRAYS, *tensors):
-            if (name in _ARRAYS) != (name in tensors):
-                raise ValueError(f"{name}: {'missing' if name in _ARRAYS else 'unknown'} tensor")
-            dtype = np.dtype(_DTYPES.get(name, np.float64))
-            if tensors[name].dtype != dtype:
-                raise ValueError(f"{name}: expected {dtype}, got {tensors[name].dtype}")
-        parts: dict[str, Any] = {name: float(config[name]) for name in _SCALARS} | dict(tensors)
-        return cls(
-            observation_names=tuple(config["observation_names"]),
-            action_names=tuple(config["action_names"]),
-            effects=tuple(tuple(effect) for effect in config["effects"]),
-            sizes=tuple(config["sizes"]),
-            **parts,
-        )
+    def from_parts(cls, config: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> Self:
+        """The model with this config and these tensors; ValueError names the first mismatch."""
+        shapes = {name: tensor.shape for name, tensor in tensors.items()}
+        check_tensors(cls.expected_tensors(config, shapes), tensors)
+        parts: dict[str, Any] = {**read_fields(config, cls.kind), **tensors}
+        return cls(**parts)
 
     @classmethod
     def expected_tensors(
         cls, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
     ) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Type and shape of every tensor: grid, features and rank are those of `shapes`."""
-        _check_config(config)
-        for name in _FREE:
+        fields = read_fields(config, cls.kind)
+        for name in FREE:
             if name not in shapes:
                 raise ValueError(f"{name}: missing tensor")
-        expected = _shapes(config["effects"], config["sizes"], shapes)
-        return {
-            name: (np.dtype(_DTYPES.get(name, np.float64)).name, shape)
-            for name, shape in expected.items()
-        }
+        expected = find_shapes(fields["effects"], fields["sizes"], shapes)
+        return {name: (find_dtype(name).name, shape) for name, shape in expected.items()}
+
+    def check_names(self, observation_names: Sequence[str], action_names: Sequence[str]) -> None:
+        """Raise ValueError where these are not the names of the function's own inputs."""
+        super().check_names(observation_names, action_names)
+        own = {"observation_names": self.observation_names, "action_names": self.action_names}
+        for name, given in zip(own, (observation_names, action_names), strict=True):
+            if own[name] != tuple(given):
+                raise ValueError(f"{name}: expected those of the function")
 
     def effect_slices(self) -> Iterator[tuple[tuple[int, ...], slice]]:
         """Each effect with its place among the weights."""
@@ -289,19 +321,21 @@ class EffectModel:
         self,
         observations: ArrayLike,
         actions: ArrayLike,
-        following: ArrayLike | None = None,
+        next_observations: ArrayLike | None = None,
     ) -> Array:
         """(step, input) the columns that are used, checked; each lies in memory in one piece."""
         states, choices = np.asarray(observations), np.asarray(actions)
-        parts = [states, choices] if following is None else [states, choices, np.asarray(following)]
-        sizes = (len(self.observation_names), len(self.action_names), len(self.observation_names))
+        parts = [states, choices]
+        if next_observations is not None:
+            parts.append(np.asarray(next_observations))
+        sizes = (self.states, self.actions, self.states)
         names = ("observations", "actions", "next_observations")
         for part, size, name in zip(parts, sizes, names, strict=False):
             if part.shape != (len(states), size):
                 raise ValueError(f"{name}: expected ({len(states)}, {size}), got {part.shape}")
-        if self.needs_next and following is None:
+        if self.needs_next and next_observations is None:
             raise ValueError("next_observations: this model needs them, got None")
-        first, second = sizes[0], sizes[0] + sizes[1]
+        first, second = self.states, self.states + self.actions
         chosen = np.empty((len(self.columns), len(states)))
         for i, column in enumerate(self.columns):
             which = int(column >= first) + int(column >= second)
@@ -309,17 +343,13 @@ class EffectModel:
         return chosen.T
 
     def _place(self, inputs: Array) -> tuple[NDArray[np.int64], Array]:
-        """Grid cell of each value (input, step) and position within it, 0 to 1; clamped."""
-        cells = self.tables.shape[1] - 1
-        low, high = self.low[:, None], self.high[:, None]
-        place = (np.clip(inputs, low, high) - low) * (cells / (high - low))
-        cell = np.minimum(place.astype(np.int64), cells - 1)
-        return cell, place - cell
+        """The grid cell of each value (input, step), and the part of the cell, 0 to 1."""
+        return locate_on_grid(inputs, self.low[:, None], self.high[:, None], self.tables.shape[1])
 
     def _features(self, inputs: Array) -> list[Array]:
         """(step, feature) of each input."""
         places = zip(self.tables, self._slopes, *self._place(inputs), strict=True)
-        return [table[cell] + part[:, None] * slope[cell] for table, slope, cell, part in places]
+        return [interpolate(*place) for place in places]
 
     @cached_property
     def _slopes(self) -> Array:
@@ -351,10 +381,9 @@ class EffectModel:
         features = {}
         for i, (cell, part) in enumerate(zip(cells, parts, strict=True)):
             if i in self._curves:
-                curve, slope = self._curves[i]
-                rewards += curve[cell] + part * slope[cell]
+                rewards += interpolate(*self._curves[i], cell, part)
             if i in joint:
-                features[i] = self.tables[i][cell] + part[:, None] * self._slopes[i][cell]
+                features[i] = interpolate(self.tables[i], self._slopes[i], cell, part)
         for (effect, part_of), size in zip(self.effect_slices(), self.sizes, strict=True):
             if len(effect) > 1:
                 value = features[effect[0]][:, :size] @ self.weights[part_of].reshape(size, -1)
@@ -364,7 +393,7 @@ class EffectModel:
                 rewards += np.einsum("nk,nk->n", value, features[effect[-1]][:, :size])
         return rewards
 
-    def _curve(self, members: list[int]) -> EffectCurve:
+    def _compute_curve(self, members: list[int]) -> EffectCurve:
         """The sum of some effects of the same columns."""
         places = list(self.effect_slices())
         first = self.effects[members[0]]
@@ -388,93 +417,8 @@ class EffectModel:
         return EffectCurve(names, grids, mean.reshape(shape), std.reshape(shape), share)
 
 
-_FREE = ("columns", "tables", "factor")
-"""Arrays whose shapes say how many inputs, grid points, features and columns of F there are."""
-_DTYPES = {"columns": np.int64}
-_MAX_FEATURES = 4096
-_MAX_SPREAD = 2**28
-"""Of one input, and of all inputs times the rank of F: far beyond what a fit makes. A prediction
-takes memory for so much, which a small file must not be able to ask for."""
-_ARRAYS = ("columns", "low", "high", "tables", "weights", "centres", "factor", "shares")
-_SCALARS = (
-    "constant",
-    "residual_variance",
-    "constant_variance",
-    "noise_variance",
-    "inflation",
-)
-assert {*_ARRAYS, *_SCALARS} <= {field.name for field in fields(EffectModel)}
-
-
-def _blocks(steps: int) -> Iterator[slice]:
-    return (slice(start, start + _BLOCK) for start in range(0, steps, _BLOCK))
-
-
 def multiply_features(features: Iterable[Array]) -> Array:
     """(step, product) every product of one feature of each input."""
     return reduce(
         lambda left, right: (left[:, :, None] * right[:, None, :]).reshape(len(left), -1), features
     )
-
-
-def _shapes(
-    effects: Sequence[Sequence[int]], sizes: Sequence[int], free: Mapping[str, tuple[int, ...]]
-) -> dict[str, tuple[int, ...]]:
-    """What each array's shape has to be, given the effects and the shapes that are free."""
-    if [len(free[name]) for name in _FREE] != [1, 3, 2]:
-        raise ValueError("columns, tables, factor: expected 1, 3 and 2 dimensions")
-    (count,), (_, grid, features), (_, rank) = (free[name] for name in _FREE)
-    if grid < 2:
-        raise ValueError(f"tables: expected at least 2 grid points, got {grid}")
-    if features > _MAX_FEATURES:
-        raise ValueError(f"tables: expected at most {_MAX_FEATURES} features, got {features}")
-    if len(sizes) != len(effects):
-        raise ValueError(f"sizes: expected {len(effects)}, got {len(sizes)}")
-    for size in sizes:
-        if not 1 <= size <= features:
-            raise ValueError(f"sizes: expected 1 to {features} each, got {size!r:.40}")
-    weights = sum(size ** len(effect) for size, effect in zip(sizes, effects, strict=True))
-    if count * features * min(rank, weights) > _MAX_SPREAD:
-        raise ValueError(
-            f"factor: {count} inputs of {features} features with rank {rank} are too many"
-        )
-    return {
-        "columns": (count,),
-        "low": (count,),
-        "high": (count,),
-        "tables": (count, grid, features),
-        "weights": (weights,),
-        "centres": (weights,),
-        "factor": (weights, rank),
-        "shares": (len(effects),),
-    }
-
-
-def _check_config(config: Mapping[str, Any]) -> None:
-    """Refuse what `config()` could not have written."""
-    wanted = {"format_version", "observation_names", "action_names", "effects", "sizes", *_SCALARS}
-    for name in sorted(wanted ^ (set(config) - {"kind"})):
-        reason = "missing" if name in wanted else "unknown"
-        raise ValueError(f"{name:.40}: {reason} in config")
-    if config["format_version"] != FORMAT_VERSION:
-        raise ValueError(
-            f"format_version: expected {FORMAT_VERSION}, got {config['format_version']!r:.40}"
-        )
-    for name in ("observation_names", "action_names"):
-        value = config[name]
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise ValueError(f"{name}: expected a list of strings")
-    if not isinstance(config["effects"], list) or not all(
-        isinstance(effect, list)
-        and 1 <= len(effect) <= MAX_ORDER
-        and all(type(i) is int for i in effect)
-        for effect in config["effects"]
-    ):
-        raise ValueError(f"effects: expected lists of 1 to {MAX_ORDER} whole numbers")
-    if not isinstance(config["sizes"], list) or not all(type(i) is int for i in config["sizes"]):
-        raise ValueError("sizes: expected a list of whole numbers")
-    for name in _SCALARS:
-        number = config[name]
-        right = type(number) in (int, float) and abs(number) <= sys.float_info.max
-        if not right:
-            raise ValueError(f"{name}: expected a finite number, got {number!r:.40}")

@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 
 from grd_offline.errors import DataError
 from grd_offline.files.storage import replace_file
-from grd_offline.rewards.effects import EffectModel
 from grd_offline.rewards.model import RewardModel
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     import torch
 
 FORMATS = {"onnx": ".onnx", "torch-export": ".pt2"}
-"""What can be written, and how such files end."""
+"""The formats, and how the names of their files end."""
 TOLERANCE = 1e-5
 """Largest difference from the model, in standard deviations of its rewards."""
 _STEPS = 512
@@ -43,21 +42,24 @@ Inputs = dict[str, NDArray[np.float32]]
 
 
 class Export(NamedTuple):
-    """What was written, and how well it agrees with the model."""
+    """The file that was written, and how well it agrees with the model."""
 
     path: Path
     inputs: dict[str, int]
     """Number of columns of each input, by name."""
     difference: float | None
-    """Largest difference in reward on steps within the data's range; None if it was not run."""
+    """Largest difference in reward on the steps it was tried on; None if it was not tried."""
     scale: float
     """Standard deviation of the reward on those steps; its size, where it is constant."""
     steps: int
-    """How many."""
+    """Number of those steps."""
 
 
 def export_model(model: RewardModel, path: str | os.PathLike[str], to: str) -> Export:
-    """Write a model as `to`, one of `FORMATS`, all or nothing; the file is checked before."""
+    """Write a model in the format `to`, one of `FORMATS`; the file is checked first.
+
+    Nothing is written where the file does not give the model's rewards.
+    """
     if to not in FORMATS:
         raise ValueError(f"to: expected one of {', '.join(FORMATS)}, got {to!r}")
     if to == "onnx":
@@ -94,7 +96,7 @@ def export_model(model: RewardModel, path: str | os.PathLike[str], to: str) -> E
 
 
 def _find_scale(rewards: NDArray[Any]) -> float:
-    """Their standard deviation; where they are one number but for rounding, its size."""
+    """The standard deviation of rewards, or their size where they are all the same."""
     spread, size = float(rewards.std()), float(np.abs(rewards).max())
     return spread if spread > TOLERANCE * size else size or 1.0
 
@@ -102,21 +104,8 @@ def _find_scale(rewards: NDArray[Any]) -> float:
 def draw_steps(model: RewardModel, rng: np.random.Generator, count: int) -> Inputs:
     """Steps within the range of the data that the model was learned from, by input name."""
     states, actions = len(model.observation_names), len(model.action_names)
-    rows = rng.normal(size=(count, 2 * states + actions))
-    function: Any = model.function
-    if isinstance(function, EffectModel):
-        low, high = function.low, function.high
-        rows[:, function.columns] = rng.uniform(low, high, (count, len(low)))
-    elif function.kind == "quadratic":
-        rows[:, : states + actions] *= function.std
-        rows[:, : states + actions] += function.mean
-    elif function.kind == "network":
-        module = function.module
-        rows[:, module.columns.numpy()] *= module.std.numpy()
-        rows[:, module.columns.numpy()] += module.mean.numpy()
-        # A net takes the change of state where it looks at the next one.
-        rows[:, states + actions :] += rows[:, :states]
-    parts = np.split(rows.astype(np.float32), [states, states + actions], 1)
+    rows = model.function.draw_inputs(rng, count).astype(np.float32)
+    parts = np.split(rows, [states, states + actions], 1)
     names = ("observations", "actions", "next_observations")
     used = 3 if model.needs_next_observations else 2
     return dict(zip(names[:used], parts[:used], strict=True))
@@ -167,7 +156,7 @@ def _make_onnx(model: RewardModel, inputs: Inputs) -> bytes:
 
 
 def _run_program(path: Path) -> Callable[[Inputs], NDArray[Any]]:
-    """Loads what was just written here: of any other origin, such a file could run code."""
+    """Load a file that was just written here: a file from elsewhere could run code."""
     import torch
 
     with _quiet():
@@ -214,7 +203,7 @@ def _about(model: RewardModel) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The exporters warn, and log, of their own innards, of which a user can do nothing."""
+    """Hide warnings and logs of the exporters, about which a user can do nothing."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from grd_offline.episodes import check_finite
 from grd_offline.errors import DataError
 from grd_offline.files.models import (
     CONFIG,
@@ -33,14 +32,13 @@ from grd_offline.files.models import (
 )
 from grd_offline.names import rename_model
 from grd_offline.rewards.card import write_card
-from grd_offline.rewards.effects import EffectModel
+from grd_offline.rewards.config import check_names, check_steps
+from grd_offline.rewards.contract import Array, RewardFunction
+from grd_offline.rewards.registry import find_kind
 
 if TYPE_CHECKING:
     import torch
 
-    from grd_offline.rewards.contract import RewardFunction
-
-Array = NDArray[np.float64]
 FOLDER = "reward_model"
 FORMAT = "grd-offline reward model"
 VERSION = 1
@@ -65,10 +63,10 @@ class RewardModel:
     compact_mask: NDArray[np.int64]
     """(state,) 1 where a policy needs that dimension."""
     step_std: float | None = None
-    """Standard deviation of a step's reward about its prediction, where the function has none of
-    its own; None where it is not known."""
+    """Standard deviation of a step's reward about its prediction, where the function does not
+    know it itself; None where it is not known at all."""
     about: Mapping[str, Any] | None = None
-    """What data, what fit, how good: plain JSON, for the card."""
+    """The data, the fit and its quality, for the card; plain JSON."""
 
     def __repr__(self) -> str:
         inputs = int(self.state_mask.sum() + self.action_mask.sum())
@@ -78,8 +76,7 @@ class RewardModel:
     @property
     def needs_next_observations(self) -> bool:
         """Whether `predict` has to be given the next observations."""
-        needs = getattr(self.function, "needs_next", getattr(self.function, "uses_next", False))
-        return bool(needs)
+        return self.function.needs_next
 
     def predict(
         self,
@@ -111,9 +108,7 @@ class RewardModel:
     ) -> Array:
         """(N,) standard deviation of the true reward about the prediction; nan if not known."""
         steps = self._check_steps(observations, actions, next_observations)
-        if isinstance(self.function, EffectModel):
-            return self.function.predict_std(*steps)
-        return self._step_std(len(steps[0]))
+        return self._fill_std(self.function.predict_std(*steps), len(steps[0]))
 
     def predict_both(
         self,
@@ -124,13 +119,12 @@ class RewardModel:
         """`predict` and `uncertainty` of the same steps, in less time than one after the other."""
         steps = self._check_steps(observations, actions, next_observations)
         with np.errstate(over="ignore", invalid="ignore"):
-            if isinstance(self.function, EffectModel):
-                rewards, std = self.function.predict_both(*steps)
-            else:
-                rewards, std = self.function.predict(*steps), self._step_std(len(steps[0]))
-        return _check_rewards(rewards), std
+            rewards, std = self.function.predict_both(*steps)
+        return _check_rewards(rewards), self._fill_std(std, len(rewards))
 
-    def _step_std(self, count: int) -> Array:
+    def _fill_std(self, std: Array | None, count: int) -> Array:
+        if std is not None:
+            return std
         return np.full(count, np.nan if self.step_std is None else self.step_std)
 
     def _check_steps(
@@ -141,24 +135,21 @@ class RewardModel:
         done: ArrayLike | None = None,
     ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]:
         """The steps as arrays; without the next observations where they are not used."""
-        states, choices = len(self.observation_names), len(self.action_names)
-        first = _as_matrix("observations", observations, states, None)
-        second = _as_matrix("actions", actions, choices, len(first))
-        following = None
-        if next_observations is not None:
-            following = _as_matrix("next_observations", next_observations, states, len(first))
-        elif self.needs_next_observations:
+        sizes = len(self.observation_names), len(self.action_names)
+        steps = check_steps(*sizes, observations, actions, next_observations, None)
+        count = len(steps[0])
+        if self.needs_next_observations and next_observations is None:
             raise ValueError("next_observations: expected them, this reward depends on them")
-        if done is not None and np.shape(done) != (len(first),):
-            raise ValueError(f"done: expected shape ({len(first)},), got {np.shape(done)}")
-        return first, second, following if self.needs_next_observations else None
+        if done is not None and np.shape(done) != (count,):
+            raise ValueError(f"done: expected shape ({count},), got {np.shape(done)}")
+        return steps if self.needs_next_observations else (*steps[:2], None)
 
     def torch(self) -> torch.nn.Module:
         """The same as a module with gradients: (..., state), (..., action) -> (...).
 
         A copy: it may be moved to any device and compiled, and the model stays as it is.
         """
-        from grd_offline.rewards.module import RewardModule
+        from grd_offline.rewards.modules import RewardModule
 
         return RewardModule(
             self.function.torch(),
@@ -180,7 +171,7 @@ class RewardModel:
     def _read(cls, path: Path) -> RewardModel:
         config = _read_config(path)
         try:
-            kind = _find_kind(config["function"])
+            kind = find_kind(config["function"]["kind"])
             expected = kind.expected_tensors(config["function"], read_shapes(path))
             function = kind.from_parts(config["function"], read_tensors(path, expected))
             return cls._from_config(config, function)
@@ -192,15 +183,9 @@ class RewardModel:
 
     @classmethod
     def _from_config(cls, config: Mapping[str, Any], function: RewardFunction) -> RewardModel:
-        observation_names = _read_names(config, "observation_names")
-        action_names = _read_names(config, "action_names")
-        _check_sizes(config["function"], len(observation_names), len(action_names))
-        for field, names in (
-            ("observation_names", observation_names),
-            ("action_names", action_names),
-        ):
-            if tuple(getattr(function, field, names)) != names:
-                raise ValueError(f"{field}: expected those of the function")
+        observation_names = check_names("observation_names", config["observation_names"])
+        action_names = check_names("action_names", config["action_names"])
+        function.check_names(observation_names, action_names)
         return cls(
             function=function,
             observation_names=observation_names,
@@ -221,42 +206,25 @@ class RewardModel:
             **{field: getattr(self, field).tolist() for field in _MASKS},
             "step_std": self.step_std,
             "about": dict(self.about or {}),
-            "function": {"kind": self.function.kind, **self.function.config()},
+            "function": self.function.config(),
         }
 
     def _card(self) -> str:
         return write_card(
             self.about or {},
-            kind=self.function.kind,
+            function=self.function,
             observation_names=self.observation_names,
             action_names=self.action_names,
             masks={field: getattr(self, field).tolist() for field in _MASKS},
-            needs_next=self.needs_next_observations,
-            knows_std=isinstance(self.function, EffectModel) or self.step_std is not None,
+            knows_std=self.function.knows_std or self.step_std is not None,
         )
 
 
 def _check_rewards(rewards: Array) -> Array:
-    """What a model with absurd weights makes of steps is refused, not passed on."""
+    """Refuse rewards that only a damaged model gives."""
     if not np.isfinite(rewards).all():
         raise DataError("the model gives rewards that are nan or infinite: it is damaged")
     return rewards
-
-
-def _as_matrix(name: str, values: ArrayLike, columns: int, rows: int | None) -> NDArray[Any]:
-    array = np.asarray(values)
-    if array.ndim != 2 or array.shape[1] != columns or rows not in (None, len(array)):
-        wanted = f"({'N' if rows is None else rows}, {columns})"
-        raise ValueError(f"{name}: expected shape {wanted}, got {array.shape}")
-    check_finite(array, name, array)
-    return array
-
-
-def _read_names(config: Mapping[str, Any], field: str) -> tuple[str, ...]:
-    names = config[field]
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"{field}: expected a list of strings")
-    return tuple(names)
 
 
 def _read_mask(config: Mapping[str, Any], field: str, size: int) -> NDArray[np.int64]:
@@ -273,35 +241,6 @@ def _read_std(value: Any) -> float | None:
     if type(value) not in (int, float) or not 0 <= value <= sys.float_info.max:
         raise ValueError(f"step_std: expected a number of at least 0 or null, got {value!r:.40}")
     return float(value)
-
-
-def _check_sizes(function: Mapping[str, Any], states: int, actions: int) -> None:
-    """The function has to be one of as many dimensions as there are names."""
-    found = (
-        (len(function["observation_names"]), len(function["action_names"]))
-        if function["kind"] == EffectModel.kind
-        else (function["states"], function["actions"])
-    )
-    if found != (states, actions):
-        raise ValueError(
-            f"function: {found[0]} state and {found[1]} action dimensions, but {states} and "
-            f"{actions} names"
-        )
-
-
-def _find_kind(config: Mapping[str, Any]) -> type[RewardFunction]:
-    """The class whose `config` this is; torch is imported only where it is needed."""
-    kind = config["kind"]
-    if kind == EffectModel.kind:
-        return EffectModel
-    if kind in ("network", "constant", "quadratic"):
-        from grd_offline.rewards.constant import ConstantFunction
-        from grd_offline.rewards.network import NetworkFunction
-        from grd_offline.rewards.quadratic import QuadraticFunction
-
-        functions = (NetworkFunction, ConstantFunction, QuadraticFunction)
-        return next(function for function in functions if function.kind == kind)
-    raise ValueError(f"kind: expected effects, network, quadratic or constant, got {kind!r:.40}")
 
 
 def _is_model(folder: Path) -> bool:

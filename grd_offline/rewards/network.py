@@ -1,4 +1,4 @@
-"""A reward net as a function of a step that can be written to disk."""
+"""A reward net as a reward function, averaged over its members."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from torch import Tensor, nn
 
 from grd_offline.members.nn import PairRewardNet, RewardNet
 from grd_offline.rewards.config import ConfigReader, check_steps, check_tensors
-from grd_offline.rewards.contract import Array
+from grd_offline.rewards.contract import Array, RewardFunction
 
-# Predictions are made in blocks of one size, the last one filled up: a product's last bit
-# depends on how many rows it has. Larger ones are little faster, and cost a single step more.
+# Predictions are made in blocks of one size, and the last block is filled up with zeros: the last
+# bit of a matrix product depends on its number of rows. Larger blocks are little faster, and make
+# the prediction of a single step slower.
 _BLOCK = 128
 
 
@@ -26,7 +27,7 @@ class NetworkReward(nn.Module):
 
     r = offset + scale * mean_k net_k((x - mean) / std * mask_k)
 
-    x holds the chosen `columns` of (s, a), or of (s, a, s' - s) where `uses_next` is set.
+    x holds the chosen `columns` of (s, a), or of (s, a, s' - s) where `needs_next` is set.
     """
 
     mask: Tensor
@@ -42,7 +43,7 @@ class NetworkReward(nn.Module):
         *,
         members: int,
         columns: Sequence[int],
-        uses_next: bool = False,
+        needs_next: bool = False,
     ) -> None:
         super().__init__()
         self.net = net
@@ -52,14 +53,14 @@ class NetworkReward(nn.Module):
         self.register_buffer("offset", torch.zeros(1))
         self.register_buffer("scale", torch.ones(1))
         self.register_buffer("columns", torch.tensor(list(columns)), persistent=False)
-        self.uses_next = uses_next
+        self.needs_next = needs_next
 
     def forward(
         self, observations: Tensor, actions: Tensor, next_observations: Tensor | None = None
     ) -> Tensor:
         """(..., state), (..., action) [, (..., state)] -> (...,)"""
         columns = [observations, actions]
-        if self.uses_next:
+        if self.needs_next:
             if next_observations is None:
                 raise ValueError("next_observations: expected them, this reward depends on them")
             columns.append(next_observations - observations)
@@ -71,19 +72,19 @@ class NetworkReward(nn.Module):
         return scaled.reshape(inputs.shape[:-1])
 
 
-class NetworkFunction:
-    """A reward net with its masks, the scaling of inputs and output, averaged over members."""
+class NetworkFunction(RewardFunction):
+    """A reward net with its masks, the scaling of inputs and output, averaged over members.
+
+    Where it depends on the next observation, it does so through s' - s.
+    """
 
     kind: ClassVar[str] = "network"
+    description: ClassVar[str] = "a mean of neural networks"
+    far_from_data: ClassVar[str] = "the reward is whatever the networks make of it"
 
     def __init__(self, module: NetworkReward, *, states: int, actions: int) -> None:
         self.module = module.cpu().eval().requires_grad_(False)
-        self.states, self.actions = states, actions
-
-    @property
-    def uses_next(self) -> bool:
-        """Whether the reward depends on the next observation, through s' - s."""
-        return self.module.uses_next
+        self.states, self.actions, self.needs_next = states, actions, module.needs_next
 
     def predict(
         self,
@@ -93,7 +94,7 @@ class NetworkFunction:
     ) -> Array:
         """(N,) the reward of each step."""
         steps = check_steps(self.states, self.actions, observations, actions, next_observations)
-        if self.uses_next and steps[2] is None:
+        if self.needs_next and steps[2] is None:
             raise ValueError("next_observations: expected them, this reward depends on them")
         rewards = np.empty(len(steps[0]), np.float64)
         for start in range(0, len(rewards), _BLOCK):
@@ -102,6 +103,16 @@ class NetworkFunction:
                 values = self.module(*block).numpy()
             rewards[start : start + _BLOCK] = values[: len(rewards) - start]
         return rewards
+
+    def draw_inputs(self, rng: np.random.Generator, count: int) -> Array:
+        """Steps with the mean and the standard deviation of the data."""
+        rows = super().draw_inputs(rng, count)
+        columns = self.module.columns.numpy()
+        rows[:, columns] *= self.module.std.numpy()
+        rows[:, columns] += self.module.mean.numpy()
+        # The net takes the change of state, not the next state.
+        rows[:, self.states + self.actions :] += rows[:, : self.states]
+        return rows
 
     def torch(self) -> nn.Module:
         """A frozen copy of the module; gradients flow to its inputs."""
@@ -117,10 +128,8 @@ class NetworkFunction:
             hidden = [int(weight.shape[-1]) for weight in net.stack.weights[:-1]]
             sizes = {"net": "dense", "hidden": hidden, "activation": net.stack.activation}
         return {
-            "kind": self.kind,
-            "states": self.states,
-            "actions": self.actions,
-            "uses_next": self.uses_next,
+            **super().config(),
+            "uses_next": self.needs_next,
             "columns": self.module.columns.tolist(),
             "members": len(self.module.mask),
             **sizes,
@@ -133,7 +142,7 @@ class NetworkFunction:
 
     @classmethod
     def from_parts(cls, config: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> Self:
-        """Rebuild; ValueError names the first thing that does not fit.
+        """The function with this config and these tensors.
 
         Sizes are compared with the tensors before any memory is taken for them.
         """
@@ -141,7 +150,7 @@ class NetworkFunction:
         if (tensors["std"] <= 0).any():
             raise ValueError("tensors: std: expected numbers above 0")
         plan = _read_network(config, cls.kind)
-        # A new net draws its first weights; whoever loads one must not lose random numbers to it.
+        # A new net draws random weights, which are replaced: the random state stays as it was.
         before = torch.get_rng_state()
         module = plan.build()
         torch.set_rng_state(before)
@@ -165,11 +174,11 @@ def _cut_block(part: NDArray[np.float32], start: int) -> Tensor:
 
 
 class _NetworkPlan(NamedTuple):
-    """What a config asks for: checked, and nothing of it made yet."""
+    """The network that a config describes: checked, but not made yet."""
 
     build: Callable[[], NetworkReward]
     shapes: dict[str, tuple[int, ...]]
-    """Of every tensor that the module will have."""
+    """The shape of every tensor that the module will have."""
     states: int
     actions: int
 
@@ -177,8 +186,8 @@ class _NetworkPlan(NamedTuple):
 def _read_network(config: Mapping[str, Any], kind: str) -> _NetworkPlan:
     read = ConfigReader(config, kind)
     states, actions, members = read.whole("states"), read.whole("actions"), read.whole("members")
-    uses_next = read.flag("uses_next")
-    columns = read.indices("columns", states + actions + (states if uses_next else 0))
+    needs_next = read.flag("uses_next")
+    columns = read.indices("columns", states + actions + (states if needs_next else 0))
     inputs = len(columns)
     net = read.choice("net", ("pair", "dense"))
     make: Callable[[], RewardNet | PairRewardNet]
@@ -212,6 +221,6 @@ def _read_network(config: Mapping[str, Any], kind: str) -> _NetworkPlan:
     read.done()
 
     def build() -> NetworkReward:
-        return NetworkReward(make(), members=members, columns=columns, uses_next=uses_next)
+        return NetworkReward(make(), members=members, columns=columns, needs_next=needs_next)
 
     return _NetworkPlan(build, shapes, states, actions)

@@ -1,26 +1,29 @@
-"""A reward that is a quadratic of the step, in a form that can be written to disk."""
+"""A reward that is a quadratic function of the step."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor, nn
 
-from grd_offline.rewards.config import check_steps, check_tensors
-from grd_offline.rewards.contract import Array
+from grd_offline.rewards.config import ConfigReader, check_steps, check_tensors
+from grd_offline.rewards.contract import Array, RewardFunction
 
-_LARGEST = 2**13
-"""State and action dimensions together: a matrix of their square is read."""
+if TYPE_CHECKING:
+    import torch
+
+_MOST_DIMENSIONS = 2**13
+"""Most state or action dimensions: a file holds a matrix of their square."""
 
 
-class QuadraticFunction:
+class QuadraticFunction(RewardFunction):
     """r = c + b . z + z' Q z with z = (x - mean) / std and x = (s, a)."""
 
     kind: ClassVar[str] = "quadratic"
+    description: ClassVar[str] = "a quadratic of observation and action"
+    far_from_data: ClassVar[str] = "the reward grows as the quadratic does"
 
     def __init__(
         self,
@@ -49,21 +52,26 @@ class QuadraticFunction:
         scaled = (np.hstack([first, second]) - self.mean) / self.std
         return np.asarray(((scaled @ self.products + self.linear) * scaled).sum(1) + self.constant)
 
-    def torch(self) -> nn.Module:
-        """The same as a module, float32."""
-        return _Module(self.tensors())
+    def draw_inputs(self, rng: np.random.Generator, count: int) -> Array:
+        """Steps with the mean and the standard deviation of the data."""
+        rows = super().draw_inputs(rng, count)
+        rows[:, : len(self.mean)] *= self.std
+        rows[:, : len(self.mean)] += self.mean
+        return rows
 
-    def config(self) -> dict[str, Any]:
-        """Plain JSON: kind and sizes."""
-        return {"kind": self.kind, "states": self.states, "actions": self.actions}
+    def torch(self) -> torch.nn.Module:
+        """The same as a module, float32."""
+        from grd_offline.rewards.modules import QuadraticModule
+
+        return QuadraticModule(self.tensors())
 
     def tensors(self) -> dict[str, NDArray[Any]]:
-        """Float64."""
-        return {name: getattr(self, name).copy() for name in _shapes(0)}
+        """Scales of the inputs and coefficients, float64."""
+        return {name: getattr(self, name).copy() for name in _list_shapes(0)}
 
     @classmethod
     def from_parts(cls, config: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> Self:
-        """Rebuild; ValueError names the first thing that does not fit."""
+        """The function with this config and these tensors."""
         check_tensors(cls.expected_tensors(config), tensors)
         if (tensors["std"] <= 0).any():
             raise ValueError("tensors: std: expected numbers above 0")
@@ -74,22 +82,11 @@ class QuadraticFunction:
         cls, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]] | None = None
     ) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Type and shape of every tensor."""
-        for name in config:
-            if name not in ("kind", "states", "actions"):
-                raise ValueError(f"config: {name}: not known")
-        if config.get("kind") != cls.kind:
-            raise ValueError(f"config: kind: expected {cls.kind}, got {config.get('kind')!r}")
-        for name in ("states", "actions"):
-            value = config.get(name)
-            if type(value) is not int or not 1 <= value <= _LARGEST:
-                raise ValueError(
-                    f"config: {name}: expected a whole number from 1, got {value!r:.40}"
-                )
-        inputs = config["states"] + config["actions"]
-        return {name: ("float64", shape) for name, shape in _shapes(inputs).items()}
+        states, actions = ConfigReader(config, cls.kind).read_sizes(_MOST_DIMENSIONS)
+        return {name: ("float64", shape) for name, shape in _list_shapes(states + actions).items()}
 
 
-def _shapes(inputs: int) -> dict[str, tuple[int, ...]]:
+def _list_shapes(inputs: int) -> dict[str, tuple[int, ...]]:
     return {
         "mean": (inputs,),
         "std": (inputs,),
@@ -97,24 +94,3 @@ def _shapes(inputs: int) -> dict[str, tuple[int, ...]]:
         "linear": (inputs,),
         "products": (inputs, inputs),
     }
-
-
-class _Module(nn.Module):
-    mean: Tensor
-    std: Tensor
-    constant: Tensor
-    linear: Tensor
-    products: Tensor
-
-    def __init__(self, tensors: Mapping[str, NDArray[Any]]) -> None:
-        super().__init__()
-        for name, value in tensors.items():
-            self.register_buffer(name, torch.tensor(value, dtype=torch.float32))
-
-    def forward(
-        self, observations: Tensor, actions: Tensor, next_observations: Tensor | None = None
-    ) -> Tensor:
-        """(..., state), (..., action) -> (...,)"""
-        inputs = torch.cat([observations, actions], -1).to(self.mean.dtype)
-        scaled = (inputs - self.mean) / self.std
-        return ((scaled @ self.products + self.linear) * scaled).sum(-1) + self.constant[0]

@@ -69,16 +69,16 @@ def make_no_effects():
     )
 
 
-def make_network(net="dense", uses_next=False):
+def make_network(net="dense", needs_next=False):
     """Two members on some of the columns, each with a mask of its own."""
     generator = torch.Generator().manual_seed(4)
-    columns = [0, 2, 4, 5, 6] + ([7, 11] if uses_next else [])
+    columns = [0, 2, 4, 5, 6] + ([7, 11] if needs_next else [])
     made = (
         PairRewardNet(2, len(columns), features=3, generator=generator)
         if net == "pair"
         else RewardNet(2, len(columns), hidden=(8, 6), activation="tanh", generator=generator)
     )
-    module = NetworkReward(made, members=2, columns=columns, uses_next=uses_next)
+    module = NetworkReward(made, members=2, columns=columns, needs_next=needs_next)
     with torch.no_grad():
         module.mask[0, 1] = 0
         module.mean.copy_(torch.linspace(-1, 1, len(columns)))
@@ -107,7 +107,7 @@ FUNCTIONS = {
     "effects-none": make_no_effects,
     "network": make_network,
     "network-pair": lambda: make_network("pair"),
-    "network-next": lambda: make_network(uses_next=True),
+    "network-next": lambda: make_network(needs_next=True),
     "quadratic": make_quadratic,
     "constant": lambda: ConstantFunction(1.5, states=STATES, actions=ACTIONS),
 }

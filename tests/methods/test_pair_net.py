@@ -277,13 +277,13 @@ def test_prediction_refuses_other_shapes() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"kind": "other"}, "kind: expected one of network, got 'other'"),
+        ({"kind": "other"}, "kind: expected network, got 'other'"),
         ({"members": 3}, r"tensors: mask: expected shape \(3, "),
         ({"members": True}, "members: expected a whole number"),
         ({"members": 2**20, "features": 2**20}, "tensors: mask: expected shape"),
         ({"columns": [2, 1]}, "columns: expected ascending whole numbers from 0 to 5"),
         ({"columns": [0, 99]}, "columns: expected ascending whole numbers"),
-        ({"net": "big"}, "net: expected one of pair, dense, got 'big'"),
+        ({"net": "big"}, "net: expected pair or dense, got 'big'"),
         ({"uses_next": 1}, "uses_next: expected true or false"),
         ({"extra": 1}, "extra: not known"),
     ],

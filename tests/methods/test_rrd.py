@@ -68,7 +68,7 @@ def test_without_last_observations(use_next: bool | None, uses: bool) -> None:
     model = Rrd(settings(updates=3, use_next=use_next))
     model.fit(make_set(final=False), rng=np.random.default_rng(1))
     assert isinstance(model.function_, NetworkFunction)
-    assert model.function_.uses_next == uses
+    assert model.function_.needs_next == uses
     assert all(np.isfinite(rewards).all() for rewards in model.relabel(make_set(final=False)))
 
 

@@ -167,13 +167,13 @@ def test_tampered_parts_are_refused() -> None:
     for name, value in wrong_tensors.items():
         with pytest.raises(ValueError, match=name):
             EffectModel.from_parts(config, tensors | {name: value})
-    with pytest.raises(ValueError, match="extra: unknown"):
+    with pytest.raises(ValueError, match="extra: not known"):
         EffectModel.from_parts(config, tensors | {"extra": np.zeros(1)})
     with pytest.raises(ValueError, match="shares: missing"):
         EffectModel.from_parts(config, {k: v for k, v in tensors.items() if k != "shares"})
     wrong_config = {
         "format_version": 9,
-        "effects": [[1, 0]] * 5,
+        "effects": [[0], [1], [1, 0], [1, 2], [0, 1, 2]],
         "sizes": [9] * 5,
         "noise_variance": -1.0,
         "constant": float("nan"),
@@ -187,7 +187,7 @@ def test_tampered_parts_are_refused() -> None:
 
 def test_curves_add_up_to_the_prediction() -> None:
     model = make_model(np.random.default_rng(5))
-    curves = model.effect_curves()
+    curves = model.explain().effects
     assert [curve.inputs for curve in curves][:3] == [("s0",), ("a0",), ("s0", "a0")]
     corner = sum(curve.mean.ravel()[0] for curve in curves)
     reward = model.predict(np.array([[-1.0, 0.0, 100.0]]), np.array([[-2.0]]))

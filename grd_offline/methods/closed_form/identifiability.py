@@ -172,7 +172,7 @@ def _find_hidden(
 
 def _reward_spread(fit: ClosedFormFit) -> float:
     spread = 0.0
-    for curve in fit.model.effect_curves():
+    for curve in fit.model.explain().effects:
         spread += float(np.var(curve.mean))
     return float(np.sqrt(spread))
 

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.episodes import Episode, EpisodeSet
+from grd_offline.interpolation import locate_on_grid
 
 Array = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -96,15 +97,14 @@ class InputBasis:
 
     def evaluate(self, inputs: Array, chosen: Sequence[int], size: int) -> Array:
         """(step, chosen input, feature) the first `size` features."""
-        cells = self.tables.shape[1] - 1
+        points = self.tables.shape[1]
         features = np.empty((len(inputs), len(chosen), size))
         for k, i in enumerate(chosen):
-            low, high = self.low[i], self.high[i]
-            place = (np.clip(inputs[:, self.columns[i]], low, high) - low) * (cells / (high - low))
-            cell = np.minimum(place.astype(np.int64), cells - 1)
-            table = self.tables[i, :, :size]
-            part = (place - cell)[:, None]
-            features[:, k] = table[cell] * (1 - part) + table[cell + 1] * part
+            values, table = inputs[:, self.columns[i]], self.tables[i, :, :size]
+            cell, part = locate_on_grid(values, self.low[i], self.high[i], points)
+            share = part[:, None]
+            # This differs from `interpolate` in the last bit, which fits depend on.
+            features[:, k] = table[cell] * (1 - share) + table[cell + 1] * share
         return features
 
     def join(self, other: InputBasis) -> InputBasis:

@@ -1,0 +1,163 @@
+"""Reward functions as torch modules, with gradients to their inputs.
+
+Each module is a copy of its own: moving it to a device or changing its type leaves the model as it
+is. Its numbers are buffers, not parameters. The module of a reward net is in `network`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+
+class RewardModule(nn.Module):
+    """(..., state), (..., action) [, (..., state)] -> (...,) the reward of each step.
+
+    Made by `RewardModel.torch`: the module of a reward function, with shapes checked.
+    """
+
+    def __init__(self, reward: nn.Module, *, states: int, actions: int, needs_next: bool) -> None:
+        super().__init__()
+        self.reward = reward
+        self.states, self.actions, self.needs_next = states, actions, needs_next
+
+    def forward(
+        self, observations: Tensor, actions: Tensor, next_observations: Tensor | None = None
+    ) -> Tensor:
+        """The reward of each step; next observations are used where the reward needs them."""
+        leading = observations.shape[:-1]
+        _check("observations", observations, (*leading, self.states))
+        _check("actions", actions, (*leading, self.actions))
+        if next_observations is not None:
+            _check("next_observations", next_observations, (*leading, self.states))
+        elif self.needs_next:
+            raise ValueError("next_observations: expected them, this reward depends on them")
+        rewards: Tensor = self.reward(
+            observations, actions, next_observations if self.needs_next else None
+        )
+        return rewards
+
+
+def _check(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
+    # Columns are picked by number from all parts side by side: with one part too wide and the
+    # next too narrow, the wrong ones would be picked without a word.
+    if tensor.shape != shape:
+        raise ValueError(f"{name}: expected shape {tuple(shape)}, got {tuple(tensor.shape)}")
+
+
+class EffectModule(nn.Module):
+    """The module of an `EffectModel`."""
+
+    low: Tensor
+    high: Tensor
+    tables: Tensor
+    weights: Tensor
+    offset: Tensor
+    columns: Tensor
+
+    def __init__(
+        self,
+        columns: Sequence[int],
+        effects: Sequence[tuple[tuple[int, ...], int]],
+        arrays: Mapping[str, NDArray[np.float64]],
+        offset: float,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        """`effects`: inputs and size of each; `arrays`: low, high, tables and weights."""
+        super().__init__()
+        kind = dtype if dtype is not None else torch.get_default_dtype()
+        self.effects = list(effects)
+        self.register_buffer("offset", torch.tensor(offset, dtype=kind))
+        if not self.effects:  # The arrays are empty then, and torch cannot export empty arrays.
+            return
+        chosen = torch.tensor(list(columns), dtype=torch.int64)
+        self.register_buffer("columns", chosen, persistent=False)
+        for name, array in arrays.items():
+            # Where a value lies on its grid is found in float64: the rest may be less exact.
+            wide = torch.float64 if name in ("low", "high") else kind
+            self.register_buffer(name, torch.from_numpy(array).to(wide))
+
+    def forward(
+        self, observations: Tensor, actions: Tensor, next_observations: Tensor | None = None
+    ) -> Tensor:
+        """The reward of each step."""
+        if not self.effects:
+            return _repeat(self.offset, observations)
+        given = [observations, actions]
+        if next_observations is not None:
+            given.append(next_observations)
+        inputs = torch.cat(given, -1).to(self.low.dtype)[..., self.columns]
+        features = self.interpolate(inputs)  # (..., input, feature)
+        rewards = self.offset.expand(inputs.shape[:-1])
+        start = 0
+        for effect, size in self.effects:
+            width = size ** len(effect)
+            value = self.weights[start : start + width]
+            start += width
+            for i in effect:
+                width //= size
+                value = value.reshape(*value.shape[:-1], size, width)
+                row = features[..., i, :size].unsqueeze(-1)
+                value = (value * row).sum(-2)  # (..., what is left of the weights)
+            rewards = rewards + value.squeeze(-1)
+        return rewards
+
+    def interpolate(self, inputs: Tensor) -> Tensor:
+        """The features of each input: `grd_offline.interpolation` written for torch."""
+        cells = self.tables.shape[1] - 1
+        clamped = torch.minimum(torch.maximum(inputs, self.low), self.high)
+        place = (clamped - self.low) * (cells / (self.high - self.low))
+        cell = place.detach().long().clamp(0, cells - 1)
+        part = (place - cell).unsqueeze(-1).to(self.tables.dtype)
+        index = torch.arange(len(self.columns), device=inputs.device)
+        below, above = self.tables[index, cell], self.tables[index, cell + 1]
+        return below + part * (above - below)
+
+
+class QuadraticModule(nn.Module):
+    """The module of a `QuadraticFunction`, in float32."""
+
+    mean: Tensor
+    std: Tensor
+    constant: Tensor
+    linear: Tensor
+    products: Tensor
+
+    def __init__(self, tensors: Mapping[str, NDArray[Any]]) -> None:
+        super().__init__()
+        for name, value in tensors.items():
+            self.register_buffer(name, torch.tensor(value, dtype=torch.float32))
+
+    def forward(
+        self, observations: Tensor, actions: Tensor, next_observations: Tensor | None = None
+    ) -> Tensor:
+        """The reward of each step."""
+        inputs = torch.cat([observations, actions], -1).to(self.mean.dtype)
+        scaled = (inputs - self.mean) / self.std
+        return ((scaled @ self.products + self.linear) * scaled).sum(-1) + self.constant[0]
+
+
+class ConstantModule(nn.Module):
+    """The module of a `ConstantFunction`."""
+
+    value: Tensor
+
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self.register_buffer("value", torch.tensor(value))
+
+    def forward(
+        self, observations: Tensor, actions: Tensor, next_observations: Tensor | None = None
+    ) -> Tensor:
+        """The reward of each step."""
+        return _repeat(self.value, observations)
+
+
+def _repeat(value: Tensor, observations: Tensor) -> Tensor:
+    """The value for every step, with gradients that are zero instead of missing."""
+    return value + 0 * observations[..., 0].to(value.dtype)
