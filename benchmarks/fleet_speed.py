@@ -18,7 +18,7 @@ import gymnasium as gym
 import numpy as np
 
 from grd_offline.agents.actors import Actor, ActorSpec, count_weights
-from grd_offline.fleet.workers import Fleet
+from grd_offline.fleet.fleet import Fleet
 
 MEMBERS, STEPS, REPEATS = 4, 100, 5
 WORKERS = (1, 2)
@@ -58,8 +58,8 @@ def measure_fleet(fleet: Fleet, weights: np.ndarray, rounds: int) -> tuple[float
 def count_cpu_seconds(fleet: Fleet) -> float:
     """What the workers have used so far, as Linux counts it."""
     total = 0
-    for worker in fleet._workers:
-        with open(f"/proc/{worker.process.pid}/stat") as file:  # type: ignore[union-attr]
+    for process in fleet.processes:
+        with open(f"/proc/{process.pid}/stat") as file:
             fields = file.read().rpartition(")")[2].split()
         total += int(fields[11]) + int(fields[12])
     return total / os.sysconf("SC_CLK_TCK")

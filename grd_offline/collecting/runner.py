@@ -18,7 +18,8 @@ from grd_offline.collecting.settings import CollectSettings
 from grd_offline.episodes import LARGEST, check_finite, check_rewards
 from grd_offline.errors import DataError
 from grd_offline.fleet.environment import describe_error, make_environment
-from grd_offline.fleet.watch import make_pulse
+from grd_offline.fleet.watch import Heartbeat, make_heartbeat
+from grd_offline.fleet.worker import Task
 from grd_offline.formats.leaves import check_leaf
 from grd_offline.formats.record import Array, Header, Leaf, Leaves, Record
 
@@ -43,10 +44,10 @@ def deliver(rewards: NDArray[np.float64], delay: int | str, discount: float) -> 
     return delivered
 
 
-class EpisodeRunner:
+class EpisodeRunner(Task[int, Record]):
     """One environment, with arrays that are filled again in every episode."""
 
-    def __init__(self, settings: CollectSettings) -> None:
+    def __init__(self, settings: CollectSettings, heartbeat: Heartbeat | None = None) -> None:
         self.settings = settings
         self.environment, self.id, self.step_limit = make_environment(
             settings.environment, settings.env_args, settings.max_episode_steps
@@ -64,7 +65,7 @@ class EpisodeRunner:
             for nested in self._observation_leaves
         ]
         self._rewards = np.empty(self.step_limit)
-        self.pulse = make_pulse()
+        self.heartbeat = make_heartbeat() if heartbeat is None else heartbeat
         masks = _true_masks(self.environment) if settings.keep_true_rewards else None
         self._noise_free_rewards = None if masks is None else np.empty(self.step_limit)
         self.header = self._make_header(masks)
@@ -74,9 +75,9 @@ class EpisodeRunner:
         with suppress(Exception):
             self.environment.close()
 
-    def run(self, index: int) -> Record:
+    def carry_out(self, order: int) -> Record:
         """Run the episode of that number from start to end."""
-        seeds = np.random.SeedSequence(self.settings.seed, spawn_key=(index,))
+        seeds = np.random.SeedSequence(self.settings.seed, spawn_key=(order,))
         reset_seed = int(seeds.generate_state(1)[0])
         generator = np.random.default_rng(seeds.spawn(1)[0])
         attributes: dict[str, int | float | str] = {"seed": reset_seed}
@@ -90,7 +91,7 @@ class EpisodeRunner:
                 played = self._play(actions.astype(self._action_type), reset_seed)
             return self._make_record(actions, *played, attributes)
         except DataError as error:
-            raise error.at(episode=index) from error.__cause__
+            raise error.at(episode=order) from error.__cause__
 
     def _draw_actions(self, policy: str, steps: int, generator: np.random.Generator) -> Array:
         space, leaf = self.environment.action_space, self._action_leaf
@@ -151,11 +152,11 @@ class EpisodeRunner:
         at = -1
         try:
             with np.errstate(over="ignore", invalid="ignore"):
-                self.pulse += 1
+                self.heartbeat += 1
                 observation, _ = self.environment.reset(seed=seed)
                 self._store_first(observation)
                 for at, action in enumerate(actions):
-                    self.pulse += 2  # odd all the while
+                    self.heartbeat += 2  # odd all the while
                     observation, reward, terminated, truncated, info = step(action)
                     for array, keys in leaves:
                         array[at + 1] = _pick(observation, keys) if keys else observation
@@ -170,7 +171,7 @@ class EpisodeRunner:
             place = "at the reset" if at < 0 else f"at step {at}"
             raise DataError(f"{self.id} failed {place}: {describe_error(error)}") from error
         finally:
-            self.pulse += 1
+            self.heartbeat += 1
         return self.step_limit, False, True
 
     def _store_first(self, observation: Any) -> None:

@@ -12,7 +12,7 @@ from grd_offline.agents.exploration import POLICIES
 from grd_offline.agents.saved import check_checkpoints
 from grd_offline.errors import DataError
 from grd_offline.fleet.environment import LARGEST_STEP_LIMIT
-from grd_offline.fleet.processes import count_cores
+from grd_offline.fleet.worker import count_cores
 
 POLICY_NOISES = ("deterministic", "sampled")
 

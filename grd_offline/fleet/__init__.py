@@ -1,1 +1,1 @@
-"""Environments in worker processes."""
+"""Environments in worker processes, for collecting and for training."""

@@ -1,26 +1,31 @@
-"""An environment made from its name, with a limit on its steps."""
+"""Environments made from their names, with a limit on the steps of an episode."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from grd_offline.errors import DataError
+from grd_offline.fleet.watch import make_heartbeat
 
 if TYPE_CHECKING:
     import gymnasium as gym
 
+Array = NDArray[np.float32]
 DEFAULT_STEP_LIMIT = 1000
-"""Where an environment has no time limit: as long as Gymnasium's MuJoCo tasks."""
+"""The limit of environments that have none: that of Gymnasium's MuJoCo tasks."""
 LARGEST_STEP_LIMIT = 1_000_000
-"""The arrays of a whole episode are held in memory."""
+"""A higher limit is refused, because the arrays of a whole episode are held in memory."""
 
 
 def make_environment(
     environment_id: str, env_args: Mapping[str, Any], max_episode_steps: int | None
 ) -> tuple[gym.Env[Any, Any], str, int]:
-    """The environment, its full id, and the number of steps after which it truncates."""
+    """Make an environment. Gives it, its full id, and the largest number of steps of an episode."""
     import gymnasium as gym
 
     from grd_offline.environments import FactoredEnv, resolve_environment_id
@@ -41,7 +46,7 @@ def make_environment(
         raise DataError(f"{name} cannot be made: {describe_error(error)}") from error
     if limit is None:
         limit = DEFAULT_STEP_LIMIT
-        # Its episodes end by themselves, after as many steps as its settings say.
+        # Its episodes end by themselves, after the number of steps in its settings.
         if isinstance(environment.unwrapped, FactoredEnv):
             limit = environment.unwrapped.world.settings.length
     if limit > LARGEST_STEP_LIMIT:
@@ -54,8 +59,11 @@ def make_environment(
 
 @contextmanager
 def _without_mujoco_warnings() -> Iterator[None]:
-    """Some of Gymnasium's models use deprecated attributes, of which MuJoCo warns on the terminal
-    and in a log file in the working directory, though the user can do nothing about it."""
+    """Silence MuJoCo while an environment is made.
+
+    Some of Gymnasium's models use deprecated attributes. MuJoCo warns of them on the terminal and
+    in a log file in the working directory, though the user can do nothing about it.
+    """
     try:
         import mujoco
     except ImportError:
@@ -70,6 +78,97 @@ def _without_mujoco_warnings() -> Iterator[None]:
 
 
 def describe_error(error: BaseException) -> str:
-    """An exception of someone else's code, in one line."""
+    """Describe an exception of code that is not ours in one line."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+class VectorEnvironment:
+    """An environment whose observations and actions are vectors, and whose episodes always end."""
+
+    def __init__(
+        self, environment: str, env_args: Mapping[str, Any], max_episode_steps: int | None
+    ) -> None:
+        self.environment, self.id, self.step_limit = make_environment(
+            environment, env_args, max_episode_steps
+        )
+        try:
+            _check_spaces(self.environment)
+        except DataError as error:
+            self.close()
+            raise DataError(f"{self.id}: {error}") from None
+        observed, acted = self.environment.observation_space, self.environment.action_space
+        self.observation_size = int(np.prod(observed.shape or ()))
+        space: Any = acted
+        self.low, self.high = space.low.astype(np.float64), space.high.astype(np.float64)
+        self.steps = 0
+        """Number of steps taken in this episode."""
+        self._is_started = False
+        self.heartbeat = make_heartbeat()
+        """An odd count means that the environment is at work."""
+        self._action_type = acted.dtype
+        self._step = self.environment.step
+
+    def reset(self, seed: int) -> Array:
+        """Begin an episode and give its first observation."""
+        self.steps, self._is_started = 0, False
+        self.heartbeat += 1
+        observation, _ = self.environment.reset(seed=seed)
+        self.heartbeat += 1
+        self._is_started = True
+        first = np.array(observation, np.float32)
+        if first.shape != (self.observation_size,):
+            raise DataError(
+                f"expected observations of shape {(self.observation_size,)}, as the space says, "
+                f"got {first.shape}"
+            )
+        return first
+
+    def step(self, action: Array) -> tuple[Array, float, bool, bool]:
+        """The next observation, the reward, and whether the episode is terminated or truncated."""
+        # Copies both ways: an environment may change an action that it was given, and an
+        # observation that it gave.
+        self.heartbeat += 1
+        observation, reward, terminated, truncated, _ = self._step(action.astype(self._action_type))
+        self.heartbeat += 1
+        self.steps += 1
+        terminated = bool(terminated)
+        truncated = bool(truncated) or (self.steps >= self.step_limit and not terminated)
+        return np.array(observation, np.float32), float(reward), terminated, truncated
+
+    @contextmanager
+    def explain_errors(self, describe: Callable[[], str]) -> Iterator[None]:
+        """Turn any failure into one line that says where it happened and whose episode it was."""
+        try:
+            yield
+        except (Exception, SystemExit) as error:
+            reason = str(error)
+            if not isinstance(error, DataError):
+                moment = f"step {self.steps}" if self._is_started else "the reset"
+                reason = f"{self.id} failed at {moment}: {describe_error(error)}"
+            raise DataError(f"{describe()}: {reason}") from error
+
+    def close(self) -> None:
+        """Close the environment."""
+        with suppress(Exception):
+            self.environment.close()
+
+
+def _check_spaces(environment: Any) -> None:
+    from gymnasium.spaces import Box
+
+    observed, acted = environment.observation_space, environment.action_space
+    if not isinstance(observed, Box) or len(observed.shape) != 1:
+        raise DataError(
+            f"expected a one-dimensional Box, got {_one_line(observed)}", field="observations"
+        )
+    fits = isinstance(acted, Box) and len(acted.shape) == 1
+    if not fits or not np.issubdtype(acted.dtype, np.floating) or not acted.is_bounded("both"):
+        raise DataError(
+            f"expected a bounded one-dimensional Box of floats, got {_one_line(acted)}",
+            field="actions",
+        )
+
+
+def _one_line(space: object) -> str:
+    return " ".join(str(space).split())[:200]

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from grd_offline.agents.actors import ActorSpec
 from grd_offline.episodes import EpisodeSet
 from grd_offline.errors import DataError
-from grd_offline.fleet.lanes import Stage
+from grd_offline.fleet.environment import VectorEnvironment
+from grd_offline.fleet.fleet import Fleet
 from grd_offline.fleet.watch import Hung, Warn
-from grd_offline.fleet.workers import Fleet
 from grd_offline.offline.data import Array, Units, find_units, make_transitions
 from grd_offline.offline.learner import OfflineLearner, find_bounds, find_outside
 from grd_offline.offline.settings import OfflineSettings
@@ -218,17 +218,20 @@ def check_environment(settings: OfflineSettings, episodes: EpisodeSet) -> int | 
     """
     if settings.environment is None:
         return None
-    stage = Stage(settings.environment, settings.env_args, settings.max_episode_steps)
-    stage.close()
+    environment = VectorEnvironment(
+        settings.environment, settings.env_args, settings.max_episode_steps
+    )
+    environment.close()
     for name, expected, got in (
-        ("observations", episodes.state_size, stage.observation_size),
-        ("actions", episodes.action_size, len(stage.low)),
+        ("observations", episodes.state_size, environment.observation_size),
+        ("actions", episodes.action_size, len(environment.low)),
     ):
         if expected != got:
             raise DataError(
-                f"{stage.id}: expected {expected} numbers, as in the data, got {got}", field=name
+                f"{environment.id}: expected {expected} numbers, as in the data, got {got}",
+                field=name,
             )
-    return stage.step_limit
+    return environment.step_limit
 
 
 def _find_units(

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from grd_offline.errors import DataError
 from grd_offline.evaluate import pearson
+from grd_offline.fleet.fleet import Fleet, Round
 from grd_offline.fleet.watch import Hung, Warn
-from grd_offline.fleet.workers import Fleet, Round
 from grd_offline.online.learner import Learner
 from grd_offline.online.replay import FinishedEpisode
 from grd_offline.online.settings import OnlineSettings

@@ -289,7 +289,7 @@ def test_unsupported_observations(mode: str) -> None:
 def test_environment_that_cannot_be_made() -> None:
     with pytest.raises(DataError, match=r"HalfCheetah-v5 cannot be made: .*wheels"):
         run("HalfCheetah", env_args={"wheels": 4})
-    with pytest.raises(DataError, match=r"HalfCheetah-v5\?"):
+    with pytest.raises(DataError, match=r"did you mean HalfCheetah-v5"):
         run("HalfCheeta")
 
 

@@ -13,7 +13,7 @@ from grd_offline import read
 from grd_offline.collecting import CollectSettings, collect
 from grd_offline.files.runs import read_rows
 from grd_offline.fleet import watch
-from grd_offline.fleet.workers import Fleet
+from grd_offline.fleet.fleet import Fleet
 
 ID = "hanging:Hanging-v0"
 LIMIT_SECONDS = 10.0
@@ -53,7 +53,7 @@ def test_a_member_that_hangs_is_named(impatient):
         fleet.start_round(0, None)
         fleet.finish_round()
         told.clear()
-        stopped = fleet._workers[1].process.pid
+        stopped = fleet.processes[1].pid
         os.kill(stopped, signal.SIGSTOP)
         fleet.start_round(1, None)
         fleet.should_stop = lambda: bool(told)

@@ -16,7 +16,7 @@ import pytest
 
 from grd_offline import DataError
 from grd_offline.agents.actors import Actor, count_weights
-from grd_offline.fleet.workers import Fleet, Round
+from grd_offline.fleet.fleet import Fleet, Round
 
 WORLD = {"length": 30, "min_length": 11, "states": 6}
 SEEDS = (3, 8, 8, 2)
@@ -385,7 +385,7 @@ def test_settings_are_checked(wrong: dict[str, Any], field: str) -> None:
 
 
 def kill_worker(fleet: Fleet, number: int) -> None:
-    process = fleet._workers[number].process  # type: ignore[union-attr]
+    process = fleet.processes[number]
     os.kill(process.pid, signal.SIGKILL)
     process.join()
 
@@ -463,7 +463,7 @@ def test_an_evaluation_that_keeps_killing_its_worker() -> None:
 def test_workers_are_gone_after_closing_and_deaf_to_interrupts() -> None:
     fleet = make_fleet(workers=2)
     run_round(fleet, 0)
-    processes = [worker.process for worker in fleet._workers]  # type: ignore[union-attr]
+    processes = fleet.processes
     for process in processes:
         os.kill(process.pid, signal.SIGINT)
     run_round(fleet, 1)
@@ -480,11 +480,11 @@ def test_workers_are_gone_after_closing_and_deaf_to_interrupts() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc and /dev/shm")
 def test_a_killed_parent_leaves_nothing_behind() -> None:
     script = (
-        "from grd_offline.fleet.workers import Fleet\n"
+        "from grd_offline.fleet.fleet import Fleet\n"
         "if __name__ == '__main__':\n"
         "    fleet = Fleet('Factored', [0, 1], workers=2)\n"
         "    fleet.start_round(0, None); fleet.finish_round()\n"
-        "    print(*(worker.process.pid for worker in fleet._workers), flush=True)\n"
+        "    print(*(process.pid for process in fleet.processes), flush=True)\n"
         "    while True: fleet.start_round(1, None); fleet.finish_round()\n"
     )
     memory = set(os.listdir("/dev/shm"))
@@ -513,7 +513,7 @@ def is_running(process: str) -> bool:
 
 def test_torch_is_not_imported() -> None:
     script = (
-        "import sys; from grd_offline.fleet.workers import Fleet\n"
+        "import sys; from grd_offline.fleet.fleet import Fleet\n"
         "Fleet('Factored', [0], workers=0).close()\n"
         "assert 'torch' not in sys.modules"
     )

@@ -163,7 +163,7 @@ def test_a_dead_worker_is_replaced_and_the_run_goes_on():
 
     def kill_once():
         if not killed and run.step >= 500:
-            process = run.fleet._workers[0].process
+            process = run.fleet.processes[0]
             os.kill(process.pid, signal.SIGKILL)
             process.join()
             killed.append(run.step)

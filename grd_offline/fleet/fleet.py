@@ -1,0 +1,413 @@
+"""A fleet of worker processes that step the members' environments while the learner learns.
+
+    with Fleet("HalfCheetah", seeds=[0, 1, 2], workers=2) as fleet:
+        fleet.start_round(0, None)                  # warm-up: random actions
+        round_ = fleet.finish_round()
+        fleet.start_round(1, weights)               # returns at once; update meanwhile
+        round_ = fleet.finish_round()
+
+Weights and steps go through shared memory, orders and replies through pipes. Which worker steps a
+member, and when, does not change what happens.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from grd_offline.agents.actors import ActorSpec, count_weights
+from grd_offline.environments import dimension_names
+from grd_offline.errors import DataError
+from grd_offline.fleet.environment import VectorEnvironment
+from grd_offline.fleet.evaluation import EvaluationResult
+from grd_offline.fleet.position import (
+    pack_positions,
+    start_of_episode,
+    unpack_positions,
+)
+from grd_offline.fleet.shared import FleetSettings, SharedArrays
+from grd_offline.fleet.task import (
+    EvaluationOrder,
+    FleetOrder,
+    FleetReply,
+    PositionOrder,
+    RoundOrder,
+    WorkerEnvironments,
+)
+from grd_offline.fleet.watch import STOP_SECONDS, HangWatch, Hung, Warn
+from grd_offline.fleet.worker import (
+    POLL_SECONDS,
+    InProcessWorker,
+    Worker,
+    WorkerDied,
+    WorkerProcess,
+    describe_process,
+    end_workers,
+    find_ready,
+)
+
+ASK_SECONDS = 1.0
+"""The fleet waits for so many seconds before it asks whether to stop."""
+MAX_DEATHS = 3
+"""A worker that dies so many times in a row is not replaced any more."""
+
+
+class Round(NamedTuple):
+    """The steps of all members: arrays (member, step, ...) that belong to the caller.
+
+    Row t of `observations` is what action t reacts to. After the end of an episode, the next row
+    begins another episode.
+    """
+
+    observations: NDArray[np.float32]
+    actions: NDArray[np.float32]
+    """Actions in the units of the environment."""
+    next_observations: NDArray[np.float32]
+    rewards: NDArray[np.float64]
+    """The true rewards of the environment."""
+    terminations: NDArray[np.bool_]
+    truncations: NDArray[np.bool_]
+    restarted: NDArray[np.bool_]
+    """(member,) whether its worker died, so that its unfinished episode from before this round is
+    lost."""
+
+
+class WorkerMembers:
+    """Some members, the worker that steps them, and the replies that the worker still owes."""
+
+    def __init__(self, worker: Worker[FleetOrder, FleetReply], members: list[int]) -> None:
+        self.worker = worker
+        self.members = members
+        self.owes_round = self.owes_evaluation = self.owes_positions = False
+        self.deaths = 0
+        """Number of deaths since the worker last had nothing left to do."""
+
+
+class Fleet:
+    """Environments of several members, one each, stepped by worker processes."""
+
+    def __init__(
+        self,
+        environment: str,
+        seeds: Sequence[int],
+        *,
+        kind: str = "gaussian",
+        hidden: Sequence[int] = (256, 256),
+        noise: float = 0.0,
+        workers: int,
+        steps: int = 100,
+        env_args: Mapping[str, Any] | None = None,
+        max_episode_steps: int | None = None,
+        warn: Warn = lambda text: None,
+    ) -> None:
+        """Make one member for each seed. In a round, each member takes `steps` steps.
+
+        `warn` is called with a text when an environment hangs. With 0 workers, this process steps
+        the environments when results are asked for. The results are the same to the last bit if
+        numpy uses one thread here, as it does in workers (OMP_NUM_THREADS=1).
+        """
+        _check_numbers(seeds, workers, steps)
+        first = VectorEnvironment(environment, env_args or {}, max_episode_steps)
+        self.environment = first.id
+        self.step_limit = first.step_limit
+        self.low, self.high = first.low, first.high
+        self.names = dimension_names(first.environment)
+        """The names of observations and of actions, each None where they are not known."""
+        first.close()
+        self.observation_size, self.action_size = first.observation_size, len(first.low)
+        outputs = self.action_size * (2 if kind == "gaussian" else 1)
+        sizes = (self.observation_size, *hidden, outputs)
+        self.spec = ActorSpec(kind, sizes, tuple(self.low), tuple(self.high), noise)
+        self._settings = FleetSettings(
+            environment=first.id,
+            env_args=dict(env_args or {}),
+            max_episode_steps=max_episode_steps,
+            seeds=tuple(int(seed) for seed in seeds),
+            steps=steps,
+            spec=self.spec,
+        )
+        self._watch = HangWatch(warn)
+        self.should_stop: Callable[[], bool] = lambda: False
+        """Says whether to wait no longer for environments that do not answer."""
+        self._positions = [start_of_episode(self._settings, 0) for _ in seeds]
+        self._restarted = np.zeros(len(seeds), np.bool_)
+        self._lost = np.zeros(len(seeds), np.bool_)
+        """(member,) whether it lost its unfinished episode since its last round."""
+        self._before_round = self._positions, self._lost
+        """The positions before the round that is running."""
+        self._gaps: list[str] = []
+        """Why members could not go back to where they were."""
+        self._round: RoundOrder | None = None
+        self._evaluation: EvaluationOrder | None = None
+        self._results: EvaluationResult | None = None
+        self._groups: list[WorkerMembers] = []
+        self._start_workers(workers)
+
+    def _start_workers(self, workers: int) -> None:
+        # This memory has no name, so that nothing is left behind however the processes end.
+        context = multiprocessing.get_context("spawn")
+        memory = context.RawArray("b", SharedArrays.count_bytes(self._settings))
+        self._shared = SharedArrays(self._settings, memory)
+        kind = WorkerProcess if workers else InProcessWorker
+        groups = np.array_split(np.arange(self.members), max(1, min(workers, self.members)))
+        try:
+            for group in groups:
+                members = group.tolist()
+                worker: Worker[FleetOrder, FleetReply] = kind(
+                    partial(WorkerEnvironments, self._settings, members, memory)
+                )
+                worker.start()
+                self._groups.append(WorkerMembers(worker, members))
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def members(self) -> int:
+        """Number of members."""
+        return len(self._settings.seeds)
+
+    @property
+    def steps(self) -> int:
+        """Steps of each member in a round."""
+        return self._settings.steps
+
+    @property
+    def processes(self) -> list[multiprocessing.process.BaseProcess]:
+        """The worker processes that are running now."""
+        workers = [group.worker for group in self._groups]
+        return [worker.process for worker in workers if worker.process is not None]
+
+    def start_round(self, index: int, weights: ArrayLike | None) -> None:
+        """Start a round and return at once. `index` decides the noise.
+
+        Each member acts with its row of `weights` (member, P). Without weights, actions are
+        uniformly random.
+        """
+        self._check_free()
+        if weights is not None:
+            self._put(self._shared.weights, weights)
+        self._round = RoundOrder(int(index), weights is None)
+        self._before_round = list(self._positions), self._lost.copy()
+        for group in self._groups:
+            group.owes_round = True
+            group.worker.send(self._round)
+
+    def finish_round(self) -> Round:
+        """Wait for the round that was started."""
+        if self._round is None:
+            raise RuntimeError("no round is running: start one first")
+        self._wait_for(lambda group: group.owes_round)
+        self._round = None
+        copies = {name: array.copy() for name, array in self._shared.rows._asdict().items()}
+        return Round(**copies, restarted=self._restarted.copy())
+
+    def start_evaluation(self, index: int, weights: ArrayLike, episodes: int) -> None:
+        """Start an evaluation and return at once. `index` decides how the episodes start.
+
+        Every member acts without noise for some episodes, while no round is due.
+        """
+        if not self._groups:
+            raise RuntimeError("the fleet is closed")
+        if self._evaluation is not None:
+            raise RuntimeError(f"evaluation {self._evaluation.number} is running: finish it first")
+        if episodes < 1:
+            raise ValueError(f"episodes: expected at least 1, got {episodes}")
+        self._put(self._shared.evaluation_weights, weights)
+        self._evaluation = EvaluationOrder(int(index), episodes)
+        shape = (self.members, episodes)
+        self._results = EvaluationResult(int(index), np.zeros(shape), np.zeros(shape, np.int64))
+        for group in self._groups:
+            group.owes_evaluation = True
+            group.worker.send(self._evaluation)
+
+    def poll_evaluation(self) -> EvaluationResult | None:
+        """The result of the evaluation that was started, if it is finished."""
+        if self._evaluation is None:
+            return None
+        self._receive([group for group in self._groups if group.owes_evaluation], 0.0)
+        if any(group.owes_evaluation for group in self._groups):
+            return None
+        return self.finish_evaluation()
+
+    def finish_evaluation(self) -> EvaluationResult:
+        """Wait for the evaluation that was started."""
+        if self._evaluation is None or self._results is None:
+            raise RuntimeError("no evaluation is running: start one first")
+        self._wait_for(lambda group: group.owes_evaluation)
+        self._evaluation = None
+        return self._results
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The positions of all members between rounds, as plain arrays.
+
+        A running evaluation is not part of it. The caller starts it again with the same index and
+        weights.
+        """
+        if self._round is not None:
+            raise RuntimeError(f"round {self._round.number} is running: finish it first")
+        return pack_positions(self._settings, self._positions, self._lost)
+
+    def restore(self, state: Mapping[str, ArrayLike]) -> list[str]:
+        """Go back to where `state` was taken, by repeating the actions of unfinished episodes.
+
+        An episode whose repetition gives other observations is lost. The texts say so.
+        """
+        self._check_free()
+        self._gaps = []
+        self._positions, self._lost = unpack_positions(self._settings, state)
+        for group in self._groups:
+            self._send_positions(group)
+        self._wait_for(lambda group: group.owes_positions)
+        return self._gaps
+
+    def abandon(self) -> None:
+        """End the workers and forget the round and the evaluation that were running.
+
+        `state` is then what it was before the round.
+        """
+        self.close()
+        if self._round is not None:
+            self._positions, self._lost = self._before_round
+        self._round = self._evaluation = None
+
+    def close(self) -> None:
+        """End the workers. Whatever they were doing is lost."""
+        end_workers([group.worker for group in self._groups])
+        self._groups = []
+
+    def _check_free(self) -> None:
+        if not self._groups:
+            raise RuntimeError("the fleet is closed")
+        if self._round is not None:
+            raise RuntimeError(f"round {self._round.number} is running: finish it first")
+
+    def _put(self, destination: NDArray[np.float32], weights: ArrayLike) -> None:
+        given = np.asarray(weights, np.float32)
+        expected = (self.members, count_weights(self.spec))
+        if given.shape != expected:
+            raise ValueError(f"weights: expected shape {expected}, got {given.shape}")
+        wrong = np.flatnonzero(~np.isfinite(given).all(axis=1))
+        if len(wrong):
+            raise DataError(f"member {wrong[0]}: nan or infinite", field="weights")
+        destination[...] = given
+
+    def _send_positions(self, group: WorkerMembers) -> None:
+        group.owes_positions = True
+        group.worker.send(PositionOrder(tuple(self._positions[m] for m in group.members)))
+
+    def _wait_for(self, owes: Callable[[WorkerMembers], bool]) -> None:
+        begin, stopped_at = time.monotonic(), None
+        for group in self._groups:
+            self._watch.forget(id(group))
+        while busy := [group for group in self._groups if owes(group)]:
+            self._receive(busy, POLL_SECONDS)
+            for group in busy:
+                heartbeats = self._shared.heartbeats[group.members, 0]
+                self._watch.look(id(group), heartbeats.tolist(), partial(self._describe, group))
+            if time.monotonic() - begin > ASK_SECONDS and self.should_stop():
+                stopped_at = time.monotonic() if stopped_at is None else stopped_at
+                if time.monotonic() - stopped_at > STOP_SECONDS:
+                    raise Hung(f"{self._describe(busy[0])} does not answer")
+
+    def _describe(self, group: WorkerMembers) -> str:
+        """Name the member whose environment is at work. Name all members where none is."""
+        inside = [member for member in group.members if self._shared.heartbeats[member, 0] % 2]
+        members = ", ".join(map(str, inside or group.members))
+        return f"member {members}{describe_process(group.worker)}"
+
+    def _receive(self, groups: list[WorkerMembers], timeout: float) -> None:
+        ready = find_ready([group.worker for group in groups], timeout)
+        for group in (group for group, is_ready in zip(groups, ready, strict=True) if is_ready):
+            try:
+                reply = group.worker.receive()
+            except WorkerDied as death:
+                self._replace(group, str(death))
+            else:
+                if reply is not None:
+                    self._take(group, reply)
+
+    def _take(self, group: WorkerMembers, reply: FleetReply) -> None:
+        if isinstance(reply, RoundOrder):
+            group.owes_round = False
+            self._restarted[group.members] = self._lost[group.members]
+            self._lost[group.members] = False
+            for member in group.members:
+                rows = self._shared.rows_of(member)
+                self._positions[member] = self._positions[member].advance(rows)
+        elif isinstance(reply, EvaluationResult):
+            group.owes_evaluation = False
+            assert self._results is not None
+            self._results.returns[group.members] = reply.returns
+            self._results.lengths[group.members] = reply.lengths
+        else:
+            group.owes_positions = False
+            for member, gap in zip(group.members, reply.gaps, strict=True):
+                if gap is not None:
+                    self._gaps.append(gap)
+                    self._lose(member)
+        # Deaths count until nothing is owed, because an evaluation may kill between rounds.
+        if not (group.owes_round or group.owes_evaluation or group.owes_positions):
+            group.deaths = 0
+
+    def _lose(self, member: int) -> None:
+        """Give up the unfinished episode of a member, which goes on with its next episode."""
+        self._lost[member] = True
+        self._positions[member] = start_of_episode(
+            self._settings, self._positions[member].episode + 1
+        )
+
+    def _replace(self, group: WorkerMembers, cause: str) -> None:
+        """Start another worker for the members of one that died.
+
+        The members go on with their next episodes, because the unfinished ones may be what killed
+        the worker.
+        """
+        group.deaths += 1
+        if group.deaths >= MAX_DEATHS:
+            raise DataError(
+                f"the worker process of members {', '.join(map(str, group.members))} died "
+                f"{MAX_DEATHS} times in a row, the last time {cause}"
+            )
+        group.worker.let_go()
+        group.worker.end(time.monotonic())
+        # A worker that was still on its way to a position has done nothing that could be lost.
+        if not group.owes_positions:
+            for member in group.members:
+                self._lose(member)
+        group.worker.start()
+        self._send_positions(group)
+        if group.owes_round and self._round is not None:
+            group.worker.send(self._round)
+        if group.owes_evaluation and self._evaluation is not None:
+            group.worker.send(self._evaluation)
+
+
+def _check_numbers(seeds: Sequence[int], workers: int, steps: int) -> None:
+    if not len(seeds):
+        raise DataError("expected at least one", field="seeds")
+    # Networks are seeded with four times these numbers.
+    if not all(0 <= seed < 2**60 for seed in seeds):
+        raise DataError("expected whole numbers of at least 0 and less than 2^60", field="seeds")
+    if workers < 0:
+        raise DataError(f"expected at least 0, got {workers}", field="workers")
+    if steps < 1:
+        raise DataError(f"expected at least 1, got {steps}", field="steps")

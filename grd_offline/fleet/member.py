@@ -1,0 +1,155 @@
+"""One member of a fleet and its environment.
+
+The environment lives on from round to round. All randomness is stateless: it comes from the
+member's seed and a number (of the episode, the round or the evaluation). What happens does not
+depend on which worker does the work, or when, and any moment can be reached again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grd_offline.agents.actors import Actor
+from grd_offline.agents.exploration import draw_box_actions
+from grd_offline.episodes import LARGEST, describe_number
+from grd_offline.errors import DataError
+from grd_offline.fleet.environment import Array
+from grd_offline.fleet.position import EpisodePosition
+from grd_offline.fleet.shared import (
+    RESETS,
+    ROUNDS,
+    FleetSettings,
+    Rows,
+    make_generator,
+    make_reset_seed,
+)
+from grd_offline.fleet.watch import Heartbeat
+
+
+class MemberEnvironment:
+    """The environment of one member, which is kept from round to round."""
+
+    def __init__(self, settings: FleetSettings, member: int, heartbeat: Heartbeat) -> None:
+        self._environment = settings.make_environment()
+        self._environment.heartbeat = heartbeat
+        self._member = member
+        self._seed = settings.seeds[member]
+        self._episode = 0
+        self._observation: Array | None = None
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._environment.close()
+
+    def go_to(self, position: EpisodePosition) -> str | None:
+        """Reach a position by repeating the actions that led to it.
+
+        If they lead elsewhere, the text says how, and the member goes on with its next episode.
+        """
+        self._episode, self._observation = position.episode, None
+        if not len(position.actions):
+            return None
+        with self._explain_errors():
+            self._begin_episode()
+            gap = self._repeat(position)
+        if gap is None:
+            return None
+        self._episode, self._observation = position.episode + 1, None
+        return (
+            f"member {self._member}, episode {position.episode}: the environment does not repeat "
+            f"itself: {gap}"
+        )
+
+    def _repeat(self, position: EpisodePosition) -> str | None:
+        for action in position.actions:
+            self._observation, _, terminated, truncated = self._environment.step(action)
+            if terminated or truncated:
+                return (
+                    f"it ended after {self._environment.steps} of {len(position.actions)} actions"
+                )
+        return position.find_difference(self._observation)
+
+    def run(self, index: int, actor: Actor | None, rows: Rows) -> None:
+        """Fill the rows of a round. Without an actor, the actions are uniformly random."""
+        environment, steps = self._environment, len(rows.rewards)
+        generator = make_generator(self._seed, ROUNDS, index)
+        if actor is None:
+            planned = draw_box_actions(
+                "random", environment.low, environment.high, steps, generator
+            )
+        else:
+            normal = generator.standard_normal((steps, len(environment.low)), np.float32)
+        first_episode, first_step, done = self._episode, self._steps_taken(), 0
+        try:
+            with self._explain_errors():
+                for t in range(steps):
+                    observation = self._observation
+                    if observation is None:
+                        observation = self._begin_episode()
+                    action = (
+                        planned[t]
+                        if actor is None
+                        else actor.act_with_noise(observation, normal[t])
+                    )
+                    next_observation, reward, terminated, truncated = environment.step(action)
+                    rows.observations[t] = observation
+                    rows.actions[t] = action
+                    rows.next_observations[t] = next_observation
+                    rows.rewards[t] = reward
+                    rows.terminations[t] = terminated
+                    rows.truncations[t] = truncated
+                    done = t + 1
+                    if terminated or truncated:
+                        self._episode += 1
+                        self._observation = None
+                    else:
+                        self._observation = next_observation
+        finally:
+            # This also runs when the environment failed, because nan may be the reason.
+            self._check_finite(rows, done, first_episode, first_step)
+
+    def _begin_episode(self) -> Array:
+        self._observation = self._environment.reset(
+            make_reset_seed(self._seed, RESETS, self._episode)
+        )
+        return self._observation
+
+    def _steps_taken(self) -> int:
+        return 0 if self._observation is None else self._environment.steps
+
+    @contextmanager
+    def _explain_errors(self) -> Iterator[None]:
+        def describe() -> str:
+            return f"member {self._member}, episode {self._episode}"
+
+        with (
+            self._environment.explain_errors(describe),
+            np.errstate(over="ignore", invalid="ignore"),
+        ):
+            yield
+
+    def _check_finite(self, rows: Rows, count: int, episode: int, step: int) -> None:
+        named = ("observations", "actions", "next_observations", "rewards")
+        whole = (rows.observations, rows.actions, rows.next_observations, rows.rewards[:, None])
+        arrays: list[NDArray[Any]] = [array[:count] for array in whole]
+        wrong = [(~(np.abs(array) <= LARGEST)).any(axis=1) for array in arrays]
+        if not any(flags.any() for flags in wrong):
+            return
+        row = int(np.flatnonzero(np.any(wrong, axis=0))[0])
+        which = next(i for i, flags in enumerate(wrong) if flags[row])
+        dimension = int(np.flatnonzero(~(np.abs(arrays[which][row]) <= LARGEST))[0])
+        ends = np.flatnonzero((rows.terminations | rows.truncations)[:row])
+        at = row - ends[-1] - 1 if len(ends) else step + row
+        field = named[which]
+        if field == "next_observations":
+            field, at = "observations", at + 1
+        place = f"at step {at}" + (f", dimension {dimension}" if field != "rewards" else "")
+        value = describe_number(arrays[which][row, dimension])
+        raise DataError(
+            f"member {self._member}, episode {episode + len(ends)}: {field}: {value} {place}"
+        )

@@ -1,0 +1,94 @@
+"""What the processes of a fleet share: settings, seeds, and arrays in shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grd_offline.agents.actors import ActorSpec, count_weights
+from grd_offline.fleet.environment import Array, VectorEnvironment
+
+RESETS, ROUNDS, EVALUATIONS = range(3)
+"""The first number of a key says what the randomness is for."""
+_ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class FleetSettings:
+    """What a process must know to step members."""
+
+    environment: str
+    env_args: Mapping[str, Any]
+    max_episode_steps: int | None
+    seeds: tuple[int, ...]
+    """One seed for each member."""
+    steps: int
+    """Steps of each member in a round."""
+    spec: ActorSpec
+
+    def make_environment(self) -> VectorEnvironment:
+        """Make another instance of the environment."""
+        return VectorEnvironment(self.environment, self.env_args, self.max_episode_steps)
+
+
+def make_generator(seed: int, *key: int) -> np.random.Generator:
+    """The random generator of a member for one purpose."""
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
+
+
+def make_reset_seed(seed: int, *key: int) -> int:
+    """The seed that an environment is reset with."""
+    return int(np.random.SeedSequence(seed, spawn_key=key).generate_state(1)[0])
+
+
+class Rows(NamedTuple):
+    """The steps of a round: arrays (step, ...) of one member, or (member, step, ...) of all."""
+
+    observations: Array
+    actions: Array
+    next_observations: Array
+    rewards: NDArray[np.float64]
+    terminations: NDArray[np.bool_]
+    truncations: NDArray[np.bool_]
+
+
+class SharedArrays:
+    """Arrays that all processes see: weights go in, the steps of a round come out."""
+
+    def __init__(self, settings: FleetSettings, memory: Any) -> None:
+        self._memory = memory
+        self._begin = 0
+        members, steps = len(settings.seeds), settings.steps
+        states, actions = settings.spec.observation_size, settings.spec.action_size
+        self.weights = self._array((members, count_weights(settings.spec)), np.float32)
+        self.evaluation_weights = self._array(self.weights.shape, np.float32)
+        self.rows = Rows(
+            observations=self._array((members, steps, states), np.float32),
+            actions=self._array((members, steps, actions), np.float32),
+            next_observations=self._array((members, steps, states), np.float32),
+            rewards=self._array((members, steps), np.float64),
+            terminations=self._array((members, steps), np.bool_),
+            truncations=self._array((members, steps), np.bool_),
+        )
+        self.heartbeats = self._array((members, 1), np.int64)
+        """The heartbeat of each member's environment."""
+
+    @staticmethod
+    def count_bytes(settings: FleetSettings) -> int:
+        """The memory that the arrays need, with room for their alignment."""
+        spec, members, steps = settings.spec, len(settings.seeds), settings.steps
+        per_step = 4 * (2 * spec.observation_size + spec.action_size) + 8 + 2
+        return members * (2 * 4 * count_weights(spec) + steps * per_step + 8) + 9 * _ALIGNMENT
+
+    def rows_of(self, member: int) -> Rows:
+        """The rows of one member."""
+        return Rows(*(array[member] for array in self.rows))
+
+    def _array(self, shape: tuple[int, ...], kind: type) -> NDArray[Any]:
+        array: NDArray[Any] = np.ndarray(shape, kind, self._memory, self._begin)
+        self._begin += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+        return array

@@ -1,0 +1,116 @@
+"""What a worker of a fleet does: it steps some of the members."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from grd_offline.agents.actors import Actor, count_weights
+from grd_offline.fleet.environment import VectorEnvironment
+from grd_offline.fleet.evaluation import EvaluationResult, evaluate
+from grd_offline.fleet.member import MemberEnvironment
+from grd_offline.fleet.position import EpisodePosition
+from grd_offline.fleet.shared import FleetSettings, SharedArrays
+
+
+class RoundOrder(NamedTuple):
+    """Run a round."""
+
+    number: int
+    is_random: bool
+
+
+class EvaluationOrder(NamedTuple):
+    """Evaluate whenever no round is due."""
+
+    number: int
+    episodes: int
+
+
+class PositionOrder(NamedTuple):
+    """Go to these positions, one for each member of the worker."""
+
+    positions: tuple[EpisodePosition, ...]
+
+
+class PositionReply(NamedTuple):
+    """The members are where they were told to go, except for those that could not get there."""
+
+    gaps: tuple[str | None, ...]
+    """One text for each member of the worker that says why it could not. Such a member is at the
+    start of its next episode."""
+
+
+FleetOrder = RoundOrder | EvaluationOrder | PositionOrder
+FleetReply = RoundOrder | EvaluationResult | PositionReply
+"""An order for a round comes back when it has been carried out."""
+
+
+class WorkerEnvironments:
+    """The environments of the members that one worker steps."""
+
+    def __init__(self, settings: FleetSettings, members: Sequence[int], memory: Any) -> None:
+        self._settings = settings
+        self._members = tuple(members)
+        self._shared = SharedArrays(settings, memory)
+        self._actor = Actor(settings.spec, np.zeros(count_weights(settings.spec), np.float32))
+        self._environments = [
+            MemberEnvironment(settings, member, self._shared.heartbeats[member])
+            for member in members
+        ]
+        self._evaluation_environment: VectorEnvironment | None = None
+        self._evaluation: Generator[None, None, EvaluationResult] | None = None
+
+    @property
+    def has_background_work(self) -> bool:
+        """Whether an evaluation is running."""
+        return self._evaluation is not None
+
+    def carry_out(self, order: FleetOrder) -> FleetReply | None:
+        """Carry out an order. An evaluation is only begun."""
+        if isinstance(order, EvaluationOrder):
+            self._begin_evaluation(order)
+            return None
+        if isinstance(order, PositionOrder):
+            pairs = zip(self._environments, order.positions, strict=True)
+            return PositionReply(tuple(env.go_to(position) for env, position in pairs))
+        for member, environment in zip(self._members, self._environments, strict=True):
+            actor = None
+            if not order.is_random:
+                actor = self._actor
+                actor.load(self._shared.weights[member])
+            environment.run(order.number, actor, self._shared.rows_of(member))
+        return order
+
+    def advance(self) -> EvaluationResult | None:
+        """Take some more steps of the evaluation. Gives its result when it is finished."""
+        assert self._evaluation is not None
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                next(self._evaluation)
+        except StopIteration as stop:
+            self._evaluation = None
+            result: EvaluationResult = stop.value
+            return result
+        return None
+
+    def close(self) -> None:
+        """Close the environments."""
+        for environment in self._environments:
+            environment.close()
+        if self._evaluation_environment is not None:
+            self._evaluation_environment.close()
+
+    def _begin_evaluation(self, order: EvaluationOrder) -> None:
+        if self._evaluation_environment is None:
+            self._evaluation_environment = self._settings.make_environment()
+        self._evaluation = evaluate(
+            self._evaluation_environment,
+            self._settings,
+            self._members,
+            self._shared,
+            order.number,
+            order.episodes,
+        )
