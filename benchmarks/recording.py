@@ -40,7 +40,8 @@ LEFT_OUT = {
 }  # fmt: skip
 """Keys and columns that a change of names, machines or times touches."""
 SHORT = ["--warmup", "150", "--eval-every", "200", "--eval-episodes", "2", "--workers", "1"]
-WORLD = ["--env", "grd/Factored-v0", "--max-episode-steps", "40"]
+WORLD = ["--env", "grd/Factored-v0", "--env-arg", "states=4", "--env-arg", "actions=2"]
+WORLD += ["--env-arg", "reward_states=2", "--env-arg", "indirect=1", "--max-episode-steps", "30"]
 
 
 def list_cases() -> Iterator[tuple[str, list[str], str]]:
@@ -51,9 +52,9 @@ def list_cases() -> Iterator[tuple[str, list[str], str]]:
         ["collect", *WORLD, "--episodes", "60", *keep, "--out", "world.h5"],
         "world.h5",
     )
-    walk = ["--env", "Hopper", "--episodes", "40", "--policy", "random", "--delay", "15"]
-    yield "collect hopper", ["collect", *walk, *keep, "--out", "hopper.h5"], "hopper.h5"
-    for data in ("world", "hopper"):
+    swing = ["--env", "Pendulum", "--episodes", "40", "--max-episode-steps", "40", "--delay", "15"]
+    yield "collect pole", ["collect", *swing, *keep, "--out", "pole.h5"], "pole.h5"
+    for data in ("world", "pole"):
         for fit in ("closed-form", "masked-net", "pair-net", "paper", "auto"):
             out = f"{data}-{fit}"
             command = ["decompose", f"{data}.h5", "--fit", fit, "--truth", "true_rewards"]
@@ -108,7 +109,7 @@ def list_cases() -> Iterator[tuple[str, list[str], str]]:
 
 
 def _evaluate(data: str, every: int) -> list[str]:
-    where = WORLD if data == "world" else ["--env", "Hopper"]
+    where = WORLD if data == "world" else ["--env", "Pendulum", "--max-episode-steps", "40"]
     return [*where, "--eval-every", str(every), "--eval-episodes", "2", "--workers", "1"]
 
 
