@@ -1,34 +1,12 @@
 """Files of unknown origin: refused in one line, in little time and memory, nothing written."""
 
 import re
-import subprocess
-import sys
-import tempfile
 
 import corpus
 import pytest
+from forked import run
 
 LIMIT_SECONDS, LIMIT_MB = 2.0, 300
-
-
-# A process counts what its parent had when it was started as its own: start it from a small one.
-LAUNCH = """
-import resource, subprocess, sys
-code = subprocess.call(sys.argv[2:])
-usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-open(sys.argv[1], "w").write(f"{usage.ru_utime + usage.ru_stime} {usage.ru_maxrss / 1024}")
-sys.exit(code)
-"""
-
-
-def run(*arguments, cwd):
-    """Run the command; gives exit code, output, CPU seconds and peak memory in MB."""
-    with tempfile.NamedTemporaryFile("r") as usage:
-        launcher = [sys.executable, "-S", "-c", LAUNCH, usage.name]
-        command = [sys.executable, "-m", "grd_offline.cli", *arguments]
-        done = subprocess.run([*launcher, *command], cwd=cwd, capture_output=True, text=True)
-        seconds, memory = map(float, usage.read().split())
-    return done.returncode, done.stdout, done.stderr, seconds, memory
 
 
 def test_the_corpus_is_large_enough():
