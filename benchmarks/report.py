@@ -18,8 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
+from grd_offline.files.decomposition import read_decomposition
 from grd_offline.formats import Header, Leaf, Record, write_dataset
-from grd_offline.report import report_decomposition
+from grd_offline.report import make_decomposition_page
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from browser import Browser, find_chromium
@@ -42,7 +43,7 @@ def main() -> None:
         seconds = []
         for _ in range(3):
             start = time.perf_counter()
-            page = report_decomposition(folder)
+            page = make_decomposition_page(read_decomposition(folder))
             seconds.append(time.perf_counter() - start)
         print(f"build: {min(seconds):.2f} s, median {statistics.median(seconds):.2f} s")
         print(f"size: {len(page.encode()) / 1e6:.2f} MB")

@@ -38,16 +38,17 @@ def export(folder: Path, layout: str, out: Path | None) -> None:
     is run before it is kept: it has to give the model's numbers on steps within the range of its
     data.
     """
+    from grd_offline.files.models import REWARD_FOLDER
     from grd_offline.files.storage import check_file
     from grd_offline.rewards.export import FORMATS, export_model
-    from grd_offline.rewards.model import FOLDER, RewardModel
+    from grd_offline.rewards.model import RewardModel
 
     from .naming import name_path
 
     model = RewardModel.load(folder)
     # Beside it, not in it: a folder of results is replaced as a whole when it is made again.
     place = name_path(str(folder))
-    if place.name == FOLDER:
+    if place.name == REWARD_FOLDER:
         place = place.resolve().parent
     target = out or place.parent / f"{place.name}{FORMATS[layout]}"
     check_file(target)

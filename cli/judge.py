@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -31,8 +29,9 @@ from .train_offline import (
 from .train_online import choose_device
 
 if TYPE_CHECKING:
+    from grd_offline.files.judgement import Verdict
     from grd_offline.offline.data import OfflineData
-    from grd_offline.offline.judge import Found, Verdict
+    from grd_offline.offline.judge import Found
 
 _METHODS = ("grd", "rrd", "rrd-unbiased", "ircr", "uniform", "grd-next-state")
 _FITS = ("auto", "closed-form", "masked-net", "pair-net", "paper")
@@ -97,6 +96,7 @@ def judge(
     told as a share of what those reach. All policies of all methods are trained at once.
     """
     from grd_offline.errors import DataError
+    from grd_offline.files.judgement import RUN_FOLDER
     from grd_offline.offline.data import load_data
     from grd_offline.offline.judge import (
         LAST,
@@ -139,7 +139,7 @@ def judge(
         settings,
         data,
         {name: one.rewards for name, one in found.items()},
-        folder / "run",
+        folder / RUN_FOLDER,
         file=file,
         options=options,
         observers=[scores],
@@ -222,33 +222,22 @@ def _write(
     verdicts: list[Verdict],
     about: dict[str, Any],
 ) -> None:
-    from grd_offline.files.runs import write_json
-    from grd_offline.files.storage import replace_file
+    from grd_offline.files.judgement import write_judgement
     from grd_offline.versions import find_versions
 
-    rows = [verdict.to_json() for verdict in verdicts]
-    write_json(
-        folder / "judge.json",
+    write_judgement(
+        folder,
+        verdicts,
         {
-            "format": "grd-offline judge",
-            "version": 1,
             "command": ["grd-offline", *sys.argv[1:]],
             "data": describe_data(file, data),
             "data_mean_return": data.behaviour_return,
             **about,
-            "verdicts": rows,
             "sources": {name: one.about for name, one in found.items()},
             "settings": settings.to_json(),
             "versions": find_versions(),
         },
     )
-    table = io.StringIO()
-    columns = [name for name in rows[0] if name != "scores"]
-    writer = csv.DictWriter(table, columns, restval="", extrasaction="ignore")
-    writer.writeheader()
-    writer.writerows(rows)
-    with replace_file(folder / "judge.csv") as output:
-        output.write(table.getvalue().encode())
 
 
 def _print_table(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from grd_offline.files.decomposition import DecompositionRecord
     from grd_offline.files.runs import RunRecord
 
 _FORMATS = ("png", "svg", "pdf")
@@ -55,21 +56,27 @@ def plot(runs: tuple[Path, ...], out: Path | None, form: str | None, metric: str
     """
     form = form or _find_format(out)
 
+    from grd_offline.files.decomposition import is_decomposition, read_decomposition
     from grd_offline.files.plain import folder_errors
     from grd_offline.files.runs import read_run
-    from grd_offline.report.viewer import is_decomposition
 
     decomposed = [run for run in runs if is_decomposition(run)]
     if out is not None and decomposed:
         raise click.UsageError(f"-o: takes learning curves of runs, {decomposed[0]} is none")
+    decompositions = [read_decomposition(folder) for folder in decomposed]
     records = [read_run(run) for run in runs if run not in decomposed]
     with folder_errors(runs[0], "does not fit together"):
-        _draw(decomposed, records, out, form, metric)
+        _draw(decompositions, records, out, form, metric)
 
 
 def _draw(
-    decomposed: list[Path], records: list[RunRecord], out: Path | None, form: str, metric: str
+    decompositions: list[DecompositionRecord],
+    records: list[RunRecord],
+    out: Path | None,
+    form: str,
+    metric: str,
 ) -> None:
+    from grd_offline.files import PLOTS_FOLDER
     from grd_offline.files.storage import make_folder
     from grd_offline.report.figures import (
         draw_comparison,
@@ -82,17 +89,17 @@ def _draw(
         figures = {out: draw_comparison(records, metric)}
     else:
         figures = {
-            folder / "plots" / f"{name}.{form}": figure
-            for folder in decomposed
-            for name, figure in draw_decomposition(folder).items()
+            record.path / PLOTS_FOLDER / f"{name}.{form}": figure
+            for record in decompositions
+            for name, figure in draw_decomposition(record).items()
         }
         figures |= {
-            record.path / "plots" / f"{name}.{form}": figure
+            record.path / PLOTS_FOLDER / f"{name}.{form}": figure
             for record in records
             for name, figure in draw_run(record, metric).items()
         }
         if len(records) > 1:
-            file = records[0].path / "plots" / f"comparison-{metric}.{form}"
+            file = records[0].path / PLOTS_FOLDER / f"comparison-{metric}.{form}"
             figures[file] = draw_comparison(records, metric)
     for path, figure in figures.items():
         if out is None:

@@ -42,7 +42,7 @@ def report(
     `train-offline`; several runs are compared on one page. The environment of a video is the one
     that is named here, never one that a file names.
     """
-    from grd_offline.report import REPORT_FILE
+    from grd_offline.files import REPORT_FILE
 
     page = _make_page(folders, check_video(video, environment))
     path = out if out is not None else folders[0] / REPORT_FILE
@@ -53,7 +53,7 @@ def report(
 def leave_report(folder: Path) -> None:
     """Write the page of what was just done; that stays as it is if the page fails."""
     try:
-        from grd_offline.report import REPORT_FILE
+        from grd_offline.files import REPORT_FILE
 
         _write_page(folder / REPORT_FILE, _make_page([folder]))
     except Exception as error:
@@ -63,19 +63,23 @@ def leave_report(folder: Path) -> None:
 
 
 def _make_page(folders: Sequence[Path], filmed: str | None = None) -> str:
-    from grd_offline.report import report_decomposition, report_judgement, report_runs
-    from grd_offline.report.judged import is_judgement
-    from grd_offline.report.viewer import is_decomposition
+    from grd_offline.files.decomposition import is_decomposition, read_decomposition
+    from grd_offline.files.judgement import is_judgement, read_judgement
+    from grd_offline.files.runs import read_run
+    from grd_offline.report import make_decomposition_page, make_judgement_page, make_run_page
 
     decomposed = any(is_decomposition(folder) for folder in folders)
     judged = any(is_judgement(folder) for folder in folders)
     if (decomposed or judged) and len(folders) > 1:
         raise click.UsageError("expected one decomposition, one verdict, or one or more runs")
     if decomposed:
-        return report_decomposition(folders[0], video=filmed, warn=print_warning)
+        record = read_decomposition(folders[0])
+        return make_decomposition_page(record, video=filmed, warn=print_warning)
     if filmed is not None:
         raise click.UsageError("--video: only episodes of a decomposition can be filmed")
-    return report_judgement(folders[0]) if judged else report_runs(folders)
+    if judged:
+        return make_judgement_page(read_judgement(folders[0]))
+    return make_run_page([read_run(folder) for folder in folders])
 
 
 def _write_page(path: Path, page: str) -> None:

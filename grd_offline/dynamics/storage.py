@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from grd_offline.dynamics.features import NODES
 from grd_offline.dynamics.settings import COMPONENTS, DynamicsModelSettings
 from grd_offline.errors import DataError
-from grd_offline.files.models import CONFIG, as_plain, check_size, holds_only_model
+from grd_offline.files.models import CONFIG, DYNAMICS_FOLDER, as_plain, check_size, holds_only_model
 from grd_offline.files.models import read_config as read_any_config
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 FORMAT = "grd-offline dynamics model"
 VERSION = 1
-FOLDER = "dynamics_model"
+FOLDER = DYNAMICS_FOLDER
 _MAX_DIMENSIONS = 100_000
 _MAX_TERMS = 20_000_000
 

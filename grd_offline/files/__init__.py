@@ -1,1 +1,4 @@
-"""What is written to disk and read back, with care."""
+"""Everything that is written to disk and read back: results, models, and how to do so safely."""
+
+REPORT_FILE, PLOTS_FOLDER = "report.html", "plots"
+"""The page and the figures in the folder of any result."""

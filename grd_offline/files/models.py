@@ -23,6 +23,8 @@ from grd_offline.files.storage import create_file, replace_folder
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 CARD = "README.md"
+REWARD_FOLDER, DYNAMICS_FOLDER = "reward_model", "dynamics_model"
+"""The folders of the two models in the folder of a result."""
 Model = TypeVar("Model")
 _ATTEMPTS = 20
 _MAX_CONFIG_BYTES = 8 * 2**20

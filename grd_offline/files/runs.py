@@ -1,6 +1,12 @@
-"""What runs of `train-online` and `train-offline` leave on disk: written, and read back.
+"""The folder of a run of `train-online` or `train-offline`: its files, written and read.
 
-Needs numpy only: neither the networks nor the environments of the run.
+settings.json           settings, members, versions, the command
+evaluations.csv         every evaluation of every member
+log.csv                 losses and training returns, every 1,000 steps
+members/NAME/masks/     the masks at each evaluation
+members/NAME/episodes/  rewards found and true along one episode, at each evaluation
+
+Reading needs numpy only: neither the networks nor the environments of the run.
 """
 
 from __future__ import annotations
@@ -8,7 +14,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +23,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.errors import DataError, printable
+from grd_offline.errors import DataError
 from grd_offline.files.plain import TABLE_BYTES, folder_errors, read_json, read_table
-from grd_offline.files.storage import append_file, replace_file
+from grd_offline.files.storage import append_file, make_folder, replace_file
 from grd_offline.names import find_member_folder, rename_row, rename_run
 
 Array = NDArray[np.float64]
@@ -37,16 +42,16 @@ LARGEST = 1e100
 """Of numbers in tables: squares of larger ones leave the range."""
 _KINDS = {list: "a list", dict: "an object", str: "text", int: "a whole number", NoneType: "null"}
 Item = TypeVar("Item")
+SETTINGS_FILE, EVALUATIONS_FILE, LOG_FILE = "settings.json", "evaluations.csv", "log.csv"
+_ENDINGS = {"masks": "json", "episodes": "csv"}
+"""What a member leaves at each evaluation."""
+EVALUATION_COLUMNS = (
+    "step", "seconds", "member", "group", "seed", "mean_return", "std_return", "min_return",
+    "max_return", "mean_length", "correlation", "edges_on", "compact_states", "policy_states",
+)  # fmt: skip
 FORMAT, OFFLINE = "grd-offline run", "grd-offline offline run"
 """In `settings.json` of a run of `train-online`, and of `train-offline`."""
 VERSION = 1
-METRICS = {
-    "return": ("mean_return", "true return"),
-    "correlation": ("correlation", "correlation with the true reward"),
-    "edges": ("edges_on", "share of edges on"),
-    "compact": ("compact_states", "dimensions of the compact state"),
-}
-"""Column of `evaluations.csv`, and what the axis says."""
 MASKS = (
     ("state_to_reward", "state → reward"),
     ("action_to_reward", "action → reward"),
@@ -81,20 +86,6 @@ class RunRecord:
 
 
 @dataclass(frozen=True, eq=False)
-class Curve:
-    """A metric of a group of members over time: mean and standard deviation over seeds."""
-
-    label: str
-    is_oracle: bool
-    steps: Array
-    means: Array
-    spreads: Array
-    seeds: int
-    lines: Mapping[str, tuple[Array, Array]]
-    """Of each seed, its steps and values."""
-
-
-@dataclass(frozen=True, eq=False)
 class EpisodeRewards:
     """Reward found and true reward, along one episode."""
 
@@ -107,7 +98,7 @@ class EpisodeRewards:
 def read_run(path: Path) -> RunRecord:
     """A run with at least one evaluation."""
     contents = read_about(path, (FORMAT, OFFLINE))
-    table = path / "evaluations.csv"
+    table = path / EVALUATIONS_FILE
     rows = read_rows(table)
     if contents["format"] == FORMAT:
         rows = [rename_row(row) for row in rows]
@@ -155,11 +146,11 @@ _ABOUT: dict[str, tuple[type, ...]] = {
 
 def read_about(folder: Path, formats: Sequence[str] = (FORMAT,)) -> dict[str, Any]:
     """The contents of a run's `settings.json`, of the version that this package writes."""
-    path = folder / "settings.json"
+    path = folder / SETTINGS_FILE
     try:
         contents = read_json(path, ABOUT_BYTES)
     except FileNotFoundError:
-        reason = "not a run: no settings.json" if folder.exists() else "no such folder"
+        reason = f"not a run: no {SETTINGS_FILE}" if folder.exists() else "no such folder"
         raise DataError(reason, file=folder) from None
     if not isinstance(contents, dict) or contents.get("format") not in formats:
         raise DataError("not the settings of a run of grd-offline", file=path)
@@ -213,63 +204,36 @@ def _is_step(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= 15
 
 
-def make_curves(runs: Sequence[RunRecord], metric: str) -> list[Curve]:
-    """One for each group of each run; those without any value of the metric are left out."""
-    curves = []
-    for run in runs:
-        groups: dict[str, list[Mapping[str, str]]] = {}
-        for row in run.rows:
-            groups.setdefault(row["group"], []).append(row)
-        for group, rows in groups.items():
-            label = group if len(runs) == 1 else f"{run.name}: {group}"
-            curve = _make_curve(run, rows, label, METRICS[metric][0])
-            if curve is not None:
-                curves.append(curve)
-    return curves
+def write_masks(
+    folder: Path, member: str, step: int, masks: Mapping[str, Any], compact: NDArray[Any]
+) -> None:
+    """Write a member's masks and compact state into the folder of its run."""
+    contents = {"step": step, **masks, "compact": compact.astype(int).tolist()}
+    write_json(_name_file(folder, member, "masks", step), contents)
 
 
-def _make_curve(
-    run: RunRecord, rows: Sequence[Mapping[str, str]], label: str, column: str
-) -> Curve | None:
-    values: dict[int, list[float]] = {}
-    lines: dict[str, dict[int, float]] = {}
-    for row in rows:
-        if row.get(column, "") != "":
-            step, value = int(row["step"]), _number(run, row[column], column)
-            values.setdefault(step, []).append(value)
-            lines.setdefault(row["seed"], {})[step] = value
-    if not values:
-        return None
-    steps = sorted(values)
-    return Curve(
-        printable(label),
-        rows[0]["group"].split("-")[0] in ("oracle", "true"),
-        np.array(steps, np.float64),
-        np.array([np.mean(values[step]) for step in steps]),
-        np.array([np.std(values[step]) for step in steps]),
-        len({row["seed"] for row in rows}),
-        {
-            seed: (np.array(list(line), np.float64), np.array(list(line.values())))
-            for seed, line in lines.items()
-        },
-    )
+def write_episode(
+    folder: Path, member: str, step: int, found: NDArray[Any], true: NDArray[Any]
+) -> None:
+    """Write the rewards of one episode, found and true, into the folder of its run."""
+    lines = ["reward,true_reward"]
+    lines += [f"{ours:.6g},{theirs:.6g}" for ours, theirs in zip(found, true, strict=True)]
+    with replace_file(_name_file(folder, member, "episodes", step)) as output:
+        output.write(("\n".join(lines) + "\n").encode())
 
 
-def _number(run: RunRecord, text: str, column: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not abs(number) <= LARGEST:
-        reason = f"expected a number, got {text[:40]!r}"
-        raise DataError(reason, file=run.path / "evaluations.csv", field=column)
-    return number
+def _name_file(folder: Path, member: str, kind: str, step: int) -> Path:
+    return make_folder(folder, "members", member, kind) / f"step-{step:09d}.{_ENDINGS[kind]}"
+
+
+def list_steps(run: RunRecord, member: str, kind: str) -> list[Path]:
+    """List a member's files of one kind (masks or episodes) in the order of training."""
+    return sorted((find_member_folder(run.path, member) / kind).glob(f"step-*.{_ENDINGS[kind]}"))
 
 
 def read_masks(run: RunRecord, member: str, moments: int = 3) -> list[dict[str, Any]]:
     """The member's masks at so many evaluations, the first and the last among them."""
-    files = sorted((find_member_folder(run.path, member) / "masks").glob("step-*.json"))
-    return [_read_mask(file) for file in spread_out(files, moments)]
+    return [_read_mask(file) for file in spread_out(list_steps(run, member, "masks"), moments)]
 
 
 def spread_out(items: Sequence[Item], most: int) -> list[Item]:
@@ -303,13 +267,13 @@ def _read_mask(file: Path) -> dict[str, Any]:
 
 def read_episodes(run: RunRecord, member: str, moments: int) -> list[EpisodeRewards]:
     """The episodes that the member left, so many of them, the first and the last among them."""
-    files = sorted((find_member_folder(run.path, member) / "episodes").glob("step-*.csv"))
-    return [episode for file in spread_out(files, moments) if (episode := _read_one(member, file))]
+    files = spread_out(list_steps(run, member, "episodes"), moments)
+    return [episode for file in files if (episode := _read_one(member, file))]
 
 
 def read_episode(run: RunRecord, member: str) -> EpisodeRewards | None:
     """The last episode that the member left; None if it left none."""
-    files = sorted((find_member_folder(run.path, member) / "episodes").glob("step-*.csv"))
+    files = list_steps(run, member, "episodes")
     return _read_one(member, files[-1]) if files else None
 
 
@@ -330,13 +294,6 @@ def choose_member(run: RunRecord, kind: str) -> str | None:
     """The first member that left files of this kind, if possible one with masks."""
     for needed in (("masks", kind), (kind,)):
         for member in run.members:
-            folders = [find_member_folder(run.path, member) / name for name in needed]
-            if all(any(folder.glob("step-*")) for folder in folders):
+            if all(list_steps(run, member, name) for name in needed):
                 return member
     return None
-
-
-def scales_differ(first: Array, second: Array) -> bool:
-    """Whether one curve would look flat, or far away, beside the other."""
-    narrow, wide = sorted((float(first.std()), float(second.std())))
-    return wide > 2 * narrow or abs(float(first.mean() - second.mean())) > 2 * wide

@@ -21,6 +21,7 @@ from grd_offline.episodes import (
     check_rewards,
 )
 from grd_offline.errors import DataError
+from grd_offline.files.decomposition import find_relabelled
 from grd_offline.files.plain import MISFITS, folder_errors
 from grd_offline.formats.budget import Budget
 from grd_offline.formats.d3rlpy import is_d3rlpy, read_d3rlpy
@@ -37,7 +38,6 @@ from grd_offline.formats.minari import (
 from grd_offline.formats.own import is_own, read_own, write_own
 from grd_offline.formats.probe import probe_file
 from grd_offline.formats.record import Array, Header, LazyLeaves, Leaf, Record, Recording
-from grd_offline.formats.relabelled import find_relabelled
 from grd_offline.formats.robomimic import is_robomimic, read_robomimic
 
 __all__ = [

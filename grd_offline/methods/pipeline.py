@@ -6,7 +6,6 @@ The folder holds `relabelled.h5`, `reward_model/`, `dynamics_model/`, `effects.j
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import time
@@ -25,6 +24,14 @@ from grd_offline.dynamics.search import fit_dynamics
 from grd_offline.episodes import EpisodeSet
 from grd_offline.errors import DataError
 from grd_offline.evaluate import LEVELS, compare_all_masks, compute_calibration
+from grd_offline.files import REPORT_FILE
+from grd_offline.files.decomposition import (
+    RELABELLED,
+    is_replaceable,
+    read_decomposition,
+    write_decomposition,
+)
+from grd_offline.files.models import DYNAMICS_FOLDER, REWARD_FOLDER
 from grd_offline.files.storage import check_folder, create_file, replace_folder
 from grd_offline.formats import (
     Record,
@@ -34,7 +41,7 @@ from grd_offline.formats import (
     open_recording,
     write_dataset,
 )
-from grd_offline.formats.relabelled import OBSERVED, RELABELLED
+from grd_offline.formats.relabelled import OBSERVED
 from grd_offline.graph import compact_closure, compact_one_hop
 from grd_offline.methods import FITS, METHODS
 from grd_offline.methods.choose import Choice, choose
@@ -47,9 +54,7 @@ from grd_offline.methods.relabelling import (
     relabel_records,
     relabelled_header,
 )
-from grd_offline.report import REPORT_FILE, report_decomposition
-from grd_offline.report.viewer import METRICS_FILE, is_decomposition
-from grd_offline.rewards.model import FOLDER as REWARD_FOLDER
+from grd_offline.report import make_decomposition_page
 from grd_offline.rewards.model import RewardModel
 from grd_offline.threads import one_numpy_thread
 from grd_offline.versions import find_versions
@@ -135,27 +140,18 @@ def decompose_file(
     """
     settings = settings if settings is not None else DecomposeSettings()
     start = time.perf_counter()
-    check_folder(out, is_replaceable=_is_replaceable)
+    check_folder(out, is_replaceable=is_replaceable)
     with open_recording(source, max_episode_steps=max_episode_steps, max_bytes=max_bytes) as opened:
         run = _Run(opened, source, settings, progress)
         run.video = video
         run.fit()
-        with replace_folder(out, is_replaceable=_is_replaceable) as folder:
+        with replace_folder(out, is_replaceable=is_replaceable) as folder:
             return run.write(folder, Path(out), start)
 
 
 MANY_COLUMNS = 400
 _LITTLE = 0.5
 """R² on returns held out below which a user is told so first."""
-_WRITTEN = {
-    *RELABELLED, REWARD_FOLDER, "dynamics_model", "effects.json", "masks.json",
-    METRICS_FILE, REPORT_FILE, "plots",
-}  # fmt: skip
-
-
-def _is_replaceable(folder: Path) -> bool:
-    """Whether a folder holds an earlier decomposition and nothing else."""
-    return is_decomposition(folder) and {entry.name for entry in folder.iterdir()} <= _WRITTEN
 
 
 def _check_width(episodes: EpisodeSet) -> None:
@@ -273,7 +269,7 @@ class _Run:
     def write(self, folder: Path, out: Path, start: float) -> Decomposition:
         """Write everything into an empty folder."""
         layout = self.recording.layout if self.recording.layout in ("minari", "d4rl") else "own"
-        name = "relabelled" if layout == "minari" else "relabelled.h5"
+        name = RELABELLED[layout == "minari"]
         tally = Tally()
         write_dataset(
             folder / name,
@@ -283,18 +279,17 @@ class _Run:
             lengths=self.recording.lengths,
         )
         self.progress("writing", 0.5)
-        for target, model in ((REWARD_FOLDER, self.model), ("dynamics_model", self.dynamics)):
+        for target, model in ((REWARD_FOLDER, self.model), (DYNAMICS_FOLDER, self.dynamics)):
             model.save(folder / target)
         findings, numbers = self._examine()
         effects = self._describe_effects()
         metrics = self._measure(tally, findings, numbers)
         metrics["seconds"] = round(time.perf_counter() - start, 2)
         masks = self._describe_masks()
-        write_json(folder / "effects.json", effects)
-        write_json(folder / "masks.json", masks)
-        write_json(folder / METRICS_FILE, metrics)
+        write_decomposition(folder, metrics=metrics, masks=masks, effects=effects)
         self.progress("report", 0.0)
-        page = report_decomposition(folder, video=self.video, warn=self.recording.warn)
+        record = read_decomposition(folder)
+        page = make_decomposition_page(record, video=self.video, warn=self.recording.warn)
         with create_file(folder / REPORT_FILE) as output:
             output.write(page.encode())
         shares = [(" x ".join(e["inputs"]), float(e["share"])) for e in effects["effects"]]
@@ -427,12 +422,6 @@ class _Run:
             if isinstance(true_masks, Mapping):
                 metrics["true_masks"] = compare_all_masks(self.masks, true_masks)
         return metrics
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON file into a folder that is being filled."""
-    with create_file(path) as output:
-        output.write(json.dumps(content, indent=1, default=float).encode())
 
 
 __all__ = [

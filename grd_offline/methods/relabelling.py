@@ -19,7 +19,8 @@ from grd_offline.evaluate import (
     compute_coverage,
     r_squared,
 )
-from grd_offline.files.plain import folder_errors, read_json
+from grd_offline.files.decomposition import MASKS_FILE, read_masks
+from grd_offline.files.plain import folder_errors
 from grd_offline.formats import (
     Header,
     Record,
@@ -192,6 +193,6 @@ def judge(
         result: dict[str, Any] = {"rewards": tally.compare()}
         true_masks = recording.header.truth.get("masks")
     if isinstance(true_masks, Mapping):
-        with folder_errors(place / "masks.json", "cannot be compared with the true masks"):
-            result["masks"] = compare_all_masks(read_json(place / "masks.json"), true_masks)
+        with folder_errors(place / MASKS_FILE, "cannot be compared with the true masks"):
+            result["masks"] = compare_all_masks(read_masks(place), true_masks)
     return result

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from grd_offline.errors import DataError
 from grd_offline.evaluate import compare_rewards
+from grd_offline.files.judgement import OBSERVED, TRUE, Verdict
 from grd_offline.methods import FITS
 from grd_offline.methods import METHODS as DECOMPOSITIONS
 from grd_offline.methods.choose import choose
@@ -27,7 +28,7 @@ from grd_offline.threads import one_numpy_thread
 NEXT_STATE = "grd-next-state"
 METHODS = (*DECOMPOSITIONS, NEXT_STATE)
 """Those of `decompose`, and grd with the next state as a further input."""
-REFERENCES = ("true", "observed")
+REFERENCES = (TRUE, OBSERVED)
 LAST = 3
 """A score is the mean of so many last evaluations: choosing the best would need the truth."""
 STEADY = 2 / 3
@@ -149,43 +150,6 @@ def find_unsteady(
         if is_lost:
             found.setdefault(member.source, []).append(member.seed)
     return found
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """How well policies did that were trained on one source of rewards."""
-
-    source: str
-    scores: tuple[float, ...]
-    """Of each seed."""
-    share_of_true: float | None
-    """Mean score as a share of that with the true rewards; None where that is not above 0."""
-    share_of_gain: float | None
-    """The same of what is above the mean return of the data; None where there is no gain."""
-    pearson: float | None
-    """Of the rewards with the true ones, per step, on all data."""
-
-    @property
-    def mean(self) -> float:
-        """Over seeds."""
-        return float(np.mean(self.scores))
-
-    @property
-    def spread(self) -> float:
-        """Standard deviation over seeds."""
-        return float(np.std(self.scores))
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {
-            "source": self.source,
-            "mean_return": self.mean,
-            "std_return": self.spread,
-            "share_of_true": self.share_of_true,
-            "share_of_gain": self.share_of_gain,
-            "pearson": self.pearson,
-            "scores": list(self.scores),
-        }
 
 
 def judge_sources(

@@ -18,10 +18,19 @@ import numpy as np
 
 from grd_offline.agents.actors import Actor, save_actor
 from grd_offline.errors import DataError
-from grd_offline.files.runs import OFFLINE, VERSION, append_rows, start_table, write_json
+from grd_offline.files.runs import (
+    EVALUATION_COLUMNS,
+    EVALUATIONS_FILE,
+    LOG_FILE,
+    OFFLINE,
+    SETTINGS_FILE,
+    VERSION,
+    append_rows,
+    start_table,
+    write_json,
+)
 from grd_offline.files.storage import check_writable, make_folder, storage_errors
 from grd_offline.offline.run import CHECK_EVERY, Checkpoint, OfflineRun
-from grd_offline.online.run_folder import EVALUATION_COLUMNS
 from grd_offline.versions import find_versions
 
 LOG_COLUMNS = (
@@ -84,9 +93,9 @@ class OfflineFolder:
             "workers": workers,
             "versions": find_versions(),
         }
-        write_json(self.path / "settings.json", contents)
-        start_table(self.path / "log.csv", LOG_COLUMNS)
-        start_table(self.path / "evaluations.csv", EVALUATION_COLUMNS)
+        write_json(self.path / SETTINGS_FILE, contents)
+        start_table(self.path / LOG_FILE, LOG_COLUMNS)
+        start_table(self.path / EVALUATIONS_FILE, EVALUATION_COLUMNS)
 
     def on_progress(self, run: OfflineRun) -> None:
         """Log losses, if it is time."""
@@ -103,7 +112,7 @@ class OfflineFolder:
                     zip(checkpoint.returns, checkpoint.lengths, strict=True)
                 )
             ]
-            append_rows(self.path / "evaluations.csv", EVALUATION_COLUMNS, rows)
+            append_rows(self.path / EVALUATIONS_FILE, EVALUATION_COLUMNS, rows)
         for index in range(len(run.members)):
             self._save_policy(run, index, checkpoint)
 
@@ -159,4 +168,4 @@ class OfflineFolder:
             for name, values in zip(run.learner.agent.loss_names, losses, strict=True):
                 row[f"{name}_loss"] = float(values[index])
             rows.append(row)
-        append_rows(self.path / "log.csv", LOG_COLUMNS, rows)
+        append_rows(self.path / LOG_FILE, LOG_COLUMNS, rows)

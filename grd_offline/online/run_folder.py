@@ -25,22 +25,28 @@ import numpy as np
 
 from grd_offline.agents.actors import Actor, save_actor
 from grd_offline.errors import DataError
+from grd_offline.files.models import REWARD_FOLDER
 from grd_offline.files.plain import folder_errors
 from grd_offline.files.runs import (
+    EVALUATION_COLUMNS,
+    EVALUATIONS_FILE,
     FORMAT,
     LOG_BYTES,
+    LOG_FILE,
+    SETTINGS_FILE,
     VERSION,
     append_rows,
     read_about,
     read_rows,
     start_table,
+    write_episode,
     write_json,
+    write_masks,
 )
 from grd_offline.files.storage import (
     check_writable,
     lock_folder,
     make_folder,
-    replace_file,
     storage_errors,
 )
 from grd_offline.members.nn import EDGES
@@ -59,13 +65,7 @@ LOG_COLUMNS = (
     "critic_loss", "actor_loss", "temperature", "reward_loss", "dynamics_loss", "sparsity_loss",
     "skipped",
 )  # fmt: skip
-EVALUATION_COLUMNS = (
-    "step", "seconds", "member", "group", "seed", "mean_return", "std_return", "min_return",
-    "max_return", "mean_length", "correlation", "edges_on", "compact_states", "policy_states",
-)  # fmt: skip
-
-
-TABLES = {"log.csv": LOG_COLUMNS, "evaluations.csv": EVALUATION_COLUMNS}
+TABLES = {LOG_FILE: LOG_COLUMNS, EVALUATIONS_FILE: EVALUATION_COLUMNS}
 
 
 class RunFolder:
@@ -112,7 +112,7 @@ class RunFolder:
             "workers": workers,
             "versions": find_versions(),
         }
-        write_json(self.path / "settings.json", contents)
+        write_json(self.path / SETTINGS_FILE, contents)
         for name, columns in TABLES.items():
             start_table(self.path / name, columns)
         self._open_board(None)
@@ -197,11 +197,11 @@ class RunFolder:
                     name: getattr(found, name)[place].numpy(force=True).astype(int).tolist()
                     for name in EDGES
                 }
-                self._write_masks(member.name, run.step, masks, kept["compact"][index])
+                write_masks(self.path, member.name, run.step, masks, kept["compact"][index])
             kept["masks"].append(masks)
             both = run.predict_last(index)
             if both is not None:
-                self._write_episode(member.name, run.step, *both)
+                write_episode(self.path, member.name, run.step, *both)
         self._pending[run.step] = kept
 
     def on_evaluation(self, run: Run, evaluation: Evaluation) -> None:
@@ -237,7 +237,7 @@ class RunFolder:
             self._save_policy(run, index, evaluation, mean, is_best)
             if is_best and kept["functions"][index] is not None:
                 self._save_reward(run, index, evaluation, kept)
-        self._append("evaluations.csv", rows)
+        self._append(EVALUATIONS_FILE, rows)
         self._show_on_board(rows, ("mean_return", "correlation", "edges_on", "compact_states"))
 
     def _log(self, run: Run) -> None:
@@ -266,7 +266,7 @@ class RunFolder:
                 for name, value in zip(source.loss_names, values, strict=True):
                     row[f"{name}_loss"] = float(value)
             rows.append(row)
-        self._append("log.csv", rows)
+        self._append(LOG_FILE, rows)
         self._show_on_board(rows, LOG_COLUMNS[6:])
 
     def _append(self, name: str, rows: list[dict[str, Any]]) -> None:
@@ -323,22 +323,7 @@ class RunFolder:
                 "correlation_last_episode": _number(kept["correlations"][index]),
             },
         )
-        model.save(make_folder(self.path, "members", member.name) / "reward_model")
-
-    def _write_masks(
-        self, name: str, step: int, masks: Mapping[str, Any], compact: np.ndarray
-    ) -> None:
-        contents = {"step": step, **masks, "compact": compact.astype(int).tolist()}
-        write_json(self._member_file(name, "masks", step, "json"), contents)
-
-    def _write_episode(self, name: str, step: int, found: np.ndarray, true: np.ndarray) -> None:
-        lines = ["reward,true_reward"]
-        lines += [f"{ours:.6g},{theirs:.6g}" for ours, theirs in zip(found, true, strict=True)]
-        with replace_file(self._member_file(name, "episodes", step, "csv")) as output:
-            output.write(("\n".join(lines) + "\n").encode())
-
-    def _member_file(self, name: str, kind: str, step: int, ending: str) -> Path:
-        return make_folder(self.path, "members", name, kind) / f"step-{step:09d}.{ending}"
+        model.save(make_folder(self.path, "members", member.name) / REWARD_FOLDER)
 
     def close(self) -> None:
         """Finish what is being written."""
@@ -350,7 +335,7 @@ class RunFolder:
 def read_settings(folder: Path) -> tuple[OnlineSettings, dict[str, Any]]:
     """The settings of a run, and the rest of its `settings.json`."""
     contents = read_about(folder)
-    file = folder / "settings.json"
+    file = folder / SETTINGS_FILE
     try:
         with folder_errors(file, "settings do not fit"):
             for name in ("device", "workers"):

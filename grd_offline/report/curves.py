@@ -5,16 +5,99 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.files.runs import METRICS, OFFLINE, Curve, RunRecord, make_curves
-from grd_offline.report.page import make_chart, make_command, make_settings, show_number
+from grd_offline.errors import DataError, printable
+from grd_offline.files.runs import EVALUATIONS_FILE, LARGEST, OFFLINE, RunRecord
+from grd_offline.report.page import (
+    make_chart,
+    make_command,
+    make_details,
+    make_options,
+    make_settings,
+    show_number,
+)
 
 Array = NDArray[np.float64]
+METRICS = {
+    "return": ("mean_return", "true return"),
+    "correlation": ("correlation", "correlation with the true reward"),
+    "edges": ("edges_on", "share of edges on"),
+    "compact": ("compact_states", "dimensions of the compact state"),
+}
+"""Column of `evaluations.csv`, and what the axis says."""
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """A metric of a group of members over time: mean and standard deviation over seeds."""
+
+    label: str
+    is_oracle: bool
+    steps: Array
+    means: Array
+    spreads: Array
+    seeds: int
+    lines: Mapping[str, tuple[Array, Array]]
+    """Of each seed, its steps and values."""
+
+
+def make_curves(runs: Sequence[RunRecord], metric: str) -> list[Curve]:
+    """One for each group of each run; those without any value of the metric are left out."""
+    curves = []
+    for run in runs:
+        groups: dict[str, list[Mapping[str, str]]] = {}
+        for row in run.rows:
+            groups.setdefault(row["group"], []).append(row)
+        for group, rows in groups.items():
+            label = group if len(runs) == 1 else f"{run.name}: {group}"
+            curve = _make_curve(run, rows, label, METRICS[metric][0])
+            if curve is not None:
+                curves.append(curve)
+    return curves
+
+
+def _make_curve(
+    run: RunRecord, rows: Sequence[Mapping[str, str]], label: str, column: str
+) -> Curve | None:
+    values: dict[int, list[float]] = {}
+    lines: dict[str, dict[int, float]] = {}
+    for row in rows:
+        if row.get(column, "") != "":
+            step, value = int(row["step"]), _number(run, row[column], column)
+            values.setdefault(step, []).append(value)
+            lines.setdefault(row["seed"], {})[step] = value
+    if not values:
+        return None
+    steps = sorted(values)
+    return Curve(
+        printable(label),
+        rows[0]["group"].split("-")[0] in ("oracle", "true"),
+        np.array(steps, np.float64),
+        np.array([np.mean(values[step]) for step in steps]),
+        np.array([np.std(values[step]) for step in steps]),
+        len({row["seed"] for row in rows}),
+        {
+            seed: (np.array(list(line), np.float64), np.array(list(line.values())))
+            for seed, line in lines.items()
+        },
+    )
+
+
+def _number(run: RunRecord, text: str, column: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not abs(number) <= LARGEST:
+        reason = f"expected a number, got {text[:40]!r}"
+        raise DataError(reason, file=run.path / EVALUATIONS_FILE, field=column)
+    return number
 
 
 def find_unit(runs: Sequence[RunRecord]) -> str:
@@ -103,9 +186,7 @@ def make_select(name: str, label: str, options: Sequence[tuple[str, str]]) -> st
     """A picker; nothing where there is nothing to choose."""
     if len(options) < 2:
         return ""
-    items = "".join(
-        f"<option value='{escape(value)}'>{escape(text)}</option>" for value, text in options
-    )
+    items = make_options(options)
     return f"<label>{escape(label)} <select id='{name}'>{items}</select></label>"
 
 
@@ -119,7 +200,7 @@ def make_again(about: Mapping[str, Any], name: str) -> str:
         values = about.get(key)
         if isinstance(values, dict):
             table = make_settings(values, f"{title} of {name}")
-            parts.append(f"<details><summary>{title}</summary>{table}</details>")
+            parts.append(make_details(title, table))
     return "".join(parts)
 
 
@@ -145,3 +226,9 @@ def show_minutes(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def scales_differ(first: Array, second: Array) -> bool:
+    """Whether one curve would look flat, or far away, beside the other."""
+    narrow, wide = sorted((float(first.std()), float(second.std())))
+    return wide > 2 * narrow or abs(float(first.mean() - second.mean())) > 2 * wide

@@ -18,21 +18,19 @@ from numpy.typing import NDArray
 
 from grd_offline.errors import DataError, printable
 from grd_offline.evaluate import NORMAL_90, pearson
+from grd_offline.files.decomposition import DecompositionRecord
 from grd_offline.files.runs import (
+    EVALUATIONS_FILE,
     MASKS,
-    METRICS,
-    Curve,
     EpisodeRewards,
     RunRecord,
     choose_member,
-    make_curves,
     read_episode,
     read_masks,
-    scales_differ,
 )
 from grd_offline.files.storage import replace_file
-from grd_offline.report.decomposed import Decomposed
-from grd_offline.report.viewer import Track, find_landmarks
+from grd_offline.report.curves import METRICS, Curve, find_unit, make_curves, scales_differ
+from grd_offline.report.viewer import Track, find_landmarks, read_tracks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -225,26 +223,25 @@ def draw_comparison(runs: Sequence[RunRecord], metric: str) -> Figure:
     curves = make_curves(runs, metric)
     if not curves:
         reason = f"no {metric} in any evaluation"
-        raise DataError(reason, file=runs[0].path / "evaluations.csv")
+        raise DataError(reason, file=runs[0].path / EVALUATIONS_FILE)
     title = ", ".join(dict.fromkeys(printable(run.environment) for run in runs))
     with rc_context(STYLE):
-        units = " or ".join(dict.fromkeys(run.unit for run in runs))
-        return draw_curves(curves, metric, title, units)
+        return draw_curves(curves, metric, title, find_unit(runs))
 
 
-def draw_decomposition(folder: Path) -> dict[str, Figure]:
+def draw_decomposition(record: DecompositionRecord) -> dict[str, Figure]:
     """All figures of a decomposition, by name of the file."""
     from matplotlib import rc_context
 
-    read = Decomposed(folder)
-    masks = {name: np.atleast_2d(np.asarray(read.masks[name], np.float64)) for name, _ in MASKS}
-    median = find_landmarks(read.tracks)["median"]
+    tracks = read_tracks(record)
+    masks = {name: np.atleast_2d(np.asarray(record.masks[name], np.float64)) for name, _ in MASKS}
+    median = find_landmarks(tracks)["median"]
     with rc_context(STYLE):
-        figures = {"returns": draw_returns(read.tracks.returns, read.metrics.get("held_out"))}
-        if read.effects:
-            figures["effects"] = draw_effects(read.effects[:MOST_EFFECTS])
-        figures["masks"] = draw_masks([masks], str(read.metrics["data"]))
-        figures["rewards"] = draw_track(read.tracks.chosen[median], median)
+        figures = {"returns": draw_returns(tracks.returns, record.metrics.get("held_out"))}
+        if record.effects:
+            figures["effects"] = draw_effects(record.effects[:MOST_EFFECTS])
+        figures["masks"] = draw_masks([masks], str(record.metrics["data"]))
+        figures["rewards"] = draw_track(tracks.chosen[median], median)
     return figures
 
 

@@ -102,10 +102,49 @@ def make_table(
     lines = "".join(
         f"<tr>{''.join(cell('td', i, value) for i, value in enumerate(row))}</tr>" for row in rows
     )
+    table = f"<table><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table>"
+    return make_scroll(table, label)
+
+
+def make_scroll(html: str, label: str) -> str:
+    """A box that scrolls, also by keys."""
     return (
-        f"<div class='scroll' tabindex='0' role='region' aria-label='{escape(label)}'>"
-        f"<table><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table></div>"
+        f"<div class='scroll' tabindex='0' role='region' aria-label='{escape(label)}'>{html}</div>"
     )
+
+
+def make_details(summary: str, html: str) -> str:
+    """Contents that unfold below their summary."""
+    return f"<details><summary>{summary}</summary>{html}</details>"
+
+
+def make_figure(caption: str, chart: str) -> str:
+    """A drawing with a caption above it."""
+    return f"<figure><figcaption>{caption}</figcaption>{chart}</figure>"
+
+
+def make_options(options: Iterable[tuple[object, str]]) -> str:
+    """The entries of a picker: value and text of each."""
+    return "".join(
+        f"<option value='{escape(str(value))}'>{escape(text)}</option>" for value, text in options
+    )
+
+
+def make_tabs(name: str, tabs: Sequence[tuple[str, str]]) -> str:
+    """Panels of which one is seen; arrow keys move between their tabs."""
+    buttons, panels = [], []
+    for index, (title, html) in enumerate(tabs):
+        chosen = index == 0
+        buttons.append(
+            f"<button type='button' role='tab' id='{name}-tab-{index}' "
+            f"aria-controls='{name}-panel-{index}' aria-selected='{str(chosen).lower()}' "
+            f"tabindex='{0 if chosen else -1}'>{escape(title)}</button>"
+        )
+        panels.append(
+            f"<div role='tabpanel' id='{name}-panel-{index}' aria-labelledby='{name}-tab-{index}'"
+            f"{'' if chosen else ' hidden'}>{html}</div>"
+        )
+    return f"<div class='tabs' role='tablist'>{''.join(buttons)}</div>{''.join(panels)}"
 
 
 def make_settings(values: Mapping[str, Any], label: str) -> str:
@@ -118,10 +157,31 @@ def make_command(command: str) -> str:
     return f"<pre class='scroll' tabindex='0'><code>{escape(command)}</code></pre>"
 
 
-def make_navigation(links: Iterable[tuple[str, str]]) -> str:
-    """Links to the sections."""
-    items = "".join(f"<li><a href='#{name}'>{escape(title)}</a></li>" for name, title in links)
-    return f"<nav aria-label='Sections'><ul>{items}</ul></nav>"
+def make_headline(
+    kind: str, title: str, said: Sequence[str], facts: Iterable[tuple[str, str]], source: str
+) -> str:
+    """The top of a page; `title` and `source` are HTML."""
+    return (
+        f"<header class='hero'><p class='eyebrow'>{kind}</p><h1>{title}</h1>"
+        f"<p class='lead'>{escape(' '.join(said))}</p>{make_facts(facts)}"
+        f"<p class='source'>{source}</p></header>"
+    )
+
+
+def list_source(*parts: str) -> str:
+    """Where the contents of a page come from, in one line; empty parts are left out."""
+    return " · ".join(escape(part) for part in parts if part)
+
+
+def make_body(headline: str, sections: Sequence[tuple[str, str, str]]) -> str:
+    """The headline, links to the sections, and the sections: name, title and HTML of each."""
+    items = "".join(
+        f"<li><a href='#{name}'>{escape(title)}</a></li>" for name, title, _ in sections
+    )
+    return (
+        f"{headline}<nav aria-label='Sections'><ul>{items}</ul></nav>"
+        f"<main>{''.join(html for _, _, html in sections)}</main>"
+    )
 
 
 def show_value(value: Any) -> str:
@@ -158,3 +218,6 @@ def join_names(names: Sequence[str]) -> str:
     if len(names) < 2:
         return "".join(names)
     return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+NINETY = show_share(0.9)

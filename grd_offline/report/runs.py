@@ -1,4 +1,4 @@
-"""The page of one or more runs of `train-online` or `train-offline`, made from their folders."""
+"""The page of one or more runs of `train-online` or `train-offline`."""
 
 from __future__ import annotations
 
@@ -11,37 +11,42 @@ from numpy.typing import NDArray
 
 from grd_offline.errors import DataError
 from grd_offline.evaluate import pearson
+from grd_offline.files.plain import folder_errors
 from grd_offline.files.runs import (
+    EVALUATIONS_FILE,
     MASKS,
     OFFLINE,
-    Curve,
     EpisodeRewards,
     RunRecord,
-    make_curves,
+    list_steps,
     read_episodes,
     read_masks,
-    scales_differ,
 )
-from grd_offline.names import find_member_folder
 from grd_offline.report.curves import (
+    Curve,
     describe_lines,
     find_count,
     find_seconds,
     find_unit,
     make_again,
+    make_curves,
     make_learning,
     pack_metrics,
     read_seconds,
+    scales_differ,
     show_minutes,
     show_spread,
 )
 from grd_offline.report.packing import encode, find_extremes, pack
 from grd_offline.report.page import (
     join_names,
+    list_source,
+    make_body,
     make_chart,
-    make_facts,
-    make_navigation,
+    make_headline,
+    make_options,
     make_page,
+    make_scroll,
     make_section,
     make_table,
     show_number,
@@ -52,15 +57,21 @@ MASK_BYTES = 1_200_000
 REWARD_BYTES = 1_200_000
 """Of masks, and of rewards, in the page; fewer moments are shown where there are more members."""
 MOST_MOMENTS = 40
+MISFIT = "settings, evaluations and members do not fit together"
 MOST_STEPS = 1000
 """Of an episode, before it is thinned."""
 
 
 def make_run_page(runs: Sequence[RunRecord]) -> str:
-    """The page as text."""
+    """Make the page of one run, or of several side by side."""
+    with folder_errors(runs[0].path, MISFIT):
+        return _make_page(runs)
+
+
+def _make_page(runs: Sequence[RunRecord]) -> str:
     curves = make_curves(runs, "return")
     if not curves:
-        raise DataError("no return in any evaluation", file=runs[0].path / "evaluations.csv")
+        raise DataError("no return in any evaluation", file=runs[0].path / EVALUATIONS_FILE)
     metrics, masks, episodes = pack_metrics(runs, curves), _pack_masks(runs), _pack_episodes(runs)
     payload = {
         "kind": "runs",
@@ -77,11 +88,7 @@ def make_run_page(runs: Sequence[RunRecord]) -> str:
         sections.append(("rewards", "Rewards", _tell_rewards(episodes)))
     sections.append(("speed", "Speed", _tell_speed(runs)))
     sections.append(("again", "Make it again", _tell_settings(runs)))
-    body = (
-        _tell_headline(runs, curves)
-        + make_navigation((name, title) for name, title, _ in sections)
-        + f"<main>{''.join(html for _, _, html in sections)}</main>"
-    )
+    body = make_body(_tell_headline(runs, curves), sections)
     return make_page(f"{_list_environments(runs)}: training", body, payload)
 
 
@@ -116,13 +123,8 @@ def _tell_headline(runs: Sequence[RunRecord], curves: Sequence[Curve]) -> str:
         (f"{max(float(curve.steps[-1]) for curve in curves):,.0f}", f"{count} per member"),
         (show_minutes(sum(find_seconds(run) for run in runs)), "of training"),
     ]
-    source = " · ".join(escape(_describe_source(run)) for run in runs)
     kind = "Training from data" if offline else "Training from returns"
-    return (
-        f"<header class='hero'><p class='eyebrow'>{kind}</p><h1>{title}</h1>"
-        f"<p class='lead'>{escape(' '.join(said))}</p>{make_facts(facts)}"
-        f"<p class='source'>{source}</p></header>"
-    )
+    return make_headline(kind, title, said, facts, list_source(*map(_describe_source, runs)))
 
 
 def _describe_source(run: RunRecord) -> str:
@@ -156,10 +158,7 @@ def _tell_learning(
 
 
 def _make_choice(name: str, members: Sequence[dict[str, Any]]) -> str:
-    options = "".join(
-        f"<option value='{index}'>{escape(member['label'])}</option>"
-        for index, member in enumerate(members)
-    )
+    options = make_options((index, member["label"]) for index, member in enumerate(members))
     last = max(len(member["moments"]) for member in members) - 1
     return (
         f"<div class='controls'><label>Member <select id='{name}-member'>{options}</select></label>"
@@ -170,7 +169,7 @@ def _make_choice(name: str, members: Sequence[dict[str, Any]]) -> str:
 
 def _tell_masks(members: Sequence[dict[str, Any]]) -> str:
     chart = make_chart("run-masks", "The four masks of one member at one moment of training")
-    box = f"<div class='scroll' tabindex='0' role='region' aria-label='Heat maps'>{chart}</div>"
+    box = make_scroll(chart, "Heat maps")
     lead = (
         "What the model takes to drive what, over training. Rows are causes, columns are effects."
     )
@@ -220,10 +219,7 @@ def _label(run: RunRecord, member: str, runs: Sequence[RunRecord]) -> str:
 
 def _list_members(runs: Sequence[RunRecord], kind: str) -> list[tuple[RunRecord, str]]:
     return [
-        (run, member)
-        for run in runs
-        for member in run.members
-        if any((find_member_folder(run.path, member) / kind).glob("step-*"))
+        (run, member) for run in runs for member in run.members if list_steps(run, member, kind)
     ]
 
 

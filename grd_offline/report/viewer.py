@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.errors import DataError
+from grd_offline.files.decomposition import DecompositionRecord
 from grd_offline.formats import Header, Record, as_episode, locate, open_recording
 from grd_offline.formats.relabelled import OBSERVED, STD
 from grd_offline.report.packing import count_bytes, pack_series
-from grd_offline.rewards.model import FOLDER as REWARD_FOLDER
 
 Array = NDArray[np.float64]
 MOST_EPISODES = 500
@@ -24,7 +23,6 @@ MOST_DELIVERIES = 64
 """Of an episode; more are drawn as a curve."""
 CLOSE_UP_BYTES = 120_000
 """For each of the worst, the middle and the best episode, which are shown step by step."""
-METRICS_FILE = "metrics.json"
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,22 +63,16 @@ class Tracks:
     inputs: Sequence[str]
 
 
-def is_decomposition(folder: Path) -> bool:
-    """Whether a folder is an earlier result of ours, which may be replaced."""
-    return (folder / METRICS_FILE).is_file() and (folder / REWARD_FOLDER).is_dir()
-
-
-def read_tracks(
-    folder: Path, metrics: Mapping[str, Any], masks: Mapping[str, Any], inputs: Sequence[str]
-) -> Tracks:
-    """The episodes of a decomposition; streams, and keeps what is shown."""
-    columns = _find_columns(masks, inputs)
+def read_tracks(decomposition: DecompositionRecord) -> Tracks:
+    """Read the relabelled episodes one by one, and keep what is shown."""
+    folder, inputs = decomposition.path, decomposition.inputs[:MOST_INPUTS]
+    columns = _find_columns(decomposition.masks, inputs)
     with open_recording(folder) as recording:
 
         def load(index: int) -> Track:
             with locate(folder, index):
                 record = recording.load(index)
-                return _make_track(record, recording.header, metrics, columns)
+                return _make_track(record, recording.header, decomposition.metrics, columns)
 
         count = len(recording)
         kept: dict[int, Track] = {}

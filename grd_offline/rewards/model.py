@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from grd_offline.errors import DataError
 from grd_offline.files.models import (
     CONFIG,
+    REWARD_FOLDER,
     find_model,
     holds_only_model,
     read_config,
@@ -39,7 +40,6 @@ from grd_offline.rewards.registry import find_kind
 if TYPE_CHECKING:
     import torch
 
-FOLDER = "reward_model"
 FORMAT = "grd-offline reward model"
 VERSION = 1
 _MASKS = ("state_mask", "action_mask", "compact_mask")
@@ -165,7 +165,7 @@ class RewardModel:
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> RewardModel:
         """Read a saved model: its folder, or the decomposition that contains `reward_model/`."""
-        return read_settled(find_model(folder, FOLDER), cls._read)
+        return read_settled(find_model(folder, REWARD_FOLDER), cls._read)
 
     @classmethod
     def _read(cls, path: Path) -> RewardModel:

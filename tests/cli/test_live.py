@@ -15,9 +15,9 @@ from rich.console import Console
 from grd_offline.cli import live, standing
 from grd_offline.cli.live import Lines, draw_curve, draw_panel, format_point, print_closing
 from grd_offline.cli.standing import Point, Standing, summarise
+from grd_offline.files.runs import EVALUATION_COLUMNS
 from grd_offline.members.nn import Masks
 from grd_offline.online.run import Evaluation
-from grd_offline.online.run_folder import EVALUATION_COLUMNS
 
 
 class FakeRun:

@@ -8,8 +8,7 @@ import judgements
 import numpy as np
 import reward_models
 
-from grd_offline.files.runs import FORMAT, VERSION
-from grd_offline.online.run_folder import EVALUATION_COLUMNS
+from grd_offline.files.runs import EVALUATION_COLUMNS, FORMAT, VERSION
 from grd_offline.online.settings import OnlineSettings
 
 

@@ -5,8 +5,7 @@ import json
 
 import numpy as np
 
-from grd_offline.files.runs import FORMAT, VERSION
-from grd_offline.online.run_folder import EVALUATION_COLUMNS
+from grd_offline.files.runs import EVALUATION_COLUMNS, FORMAT, VERSION
 from grd_offline.online.settings import OnlineSettings
 
 

@@ -301,7 +301,7 @@ def test_a_failure_leaves_the_old_result(world, tmp_path, monkeypatch):
     def fail(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("grd_offline.methods.pipeline.report_decomposition", fail)
+    monkeypatch.setattr("grd_offline.methods.pipeline.make_decomposition_page", fail)
     with pytest.raises(OSError, match="No space left"):
         decompose_file(source, tmp_path / "out", CLOSED)
     assert (tmp_path / "out" / "metrics.json").read_bytes() == before

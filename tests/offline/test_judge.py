@@ -11,6 +11,7 @@ import offline_data
 import point_mass
 import pytest
 from offline_commands import EPISODES, FEW, SMALL, TRUE, make_settings, run_command, write_file
+from pages import report_judgement
 
 from grd_offline import DecomposeSettings, decompose_file, read_truth
 from grd_offline.errors import DataError
@@ -24,7 +25,6 @@ from grd_offline.offline.judge import (
     judge_sources,
 )
 from grd_offline.offline.run import Checkpoint
-from grd_offline.report import report_judgement
 
 
 @pytest.fixture(autouse=True)

@@ -23,12 +23,11 @@ from grd_offline.agents.actors import load_actor_about
 from grd_offline.cli import offline_live
 from grd_offline.episodes import EpisodeSet
 from grd_offline.errors import DataError, StorageError
-from grd_offline.files.runs import read_rows, read_run
+from grd_offline.files.runs import EVALUATION_COLUMNS, read_rows, read_run
 from grd_offline.offline.data import load_data
 from grd_offline.offline.run import OfflineRun
 from grd_offline.offline.run_folder import OfflineFolder
 from grd_offline.offline.settings import ALGORITHMS, OfflineSettings
-from grd_offline.online.run_folder import EVALUATION_COLUMNS
 from grd_offline.report.figures import draw_run
 
 COMMAND = str(Path(sys.executable).with_name("grd-offline"))

@@ -6,9 +6,13 @@ import pytest
 from browser import Browser, find_chromium
 from decompositions import make_effect, write_decomposition
 from judgements import SCORES, write_judgement, write_offline_run
+from pages import report_decomposition, report_judgement, report_runs
 from run_tables import write_run
 
-from grd_offline.report import report_decomposition, report_judgement, report_runs
+from grd_offline.files.decomposition import read_decomposition
+from grd_offline.report.decomposed import compose_page
+from grd_offline.report.film import Film
+from grd_offline.report.viewer import read_tracks
 
 pytestmark = pytest.mark.skipif(find_chromium() is None, reason="needs Chromium on the PATH")
 EVIL = (
@@ -352,13 +356,11 @@ def test_dark_mode_and_print_change_the_drawings(browser, pages):
 
 
 def test_a_film_moves_with_the_cursor(browser, tmp_path):
-    from grd_offline.report.decomposed import Decomposed
-    from grd_offline.report.film import Film
-
-    read = Decomposed(write_decomposition(tmp_path / "grd"))
+    record = read_decomposition(write_decomposition(tmp_path / "grd"))
     pixel = "data:image/gif;base64,R0lGODlhAQABAAAAACwAAAAAAQABAAA="
     clip = {"steps": [0, 10, 20, 30], "columns": 2, "width": 40, "height": 30, "image": pixel}
-    (tmp_path / "film.html").write_text(read.make_page(Film("As it was.", {0: clip})))
+    page = compose_page(record, read_tracks(record), Film("As it was.", {0: clip}))
+    (tmp_path / "film.html").write_text(page)
     browser.open(tmp_path / "film.html")
     change = "value = 0; document.querySelector('#episode').dispatchEvent(new Event('change'))"
     browser.run(f"document.querySelector('#episode').{change}")

@@ -12,14 +12,14 @@ from run_tables import write_run
 
 from grd_offline.cli import main
 from grd_offline.errors import DataError
+from grd_offline.files.decomposition import read_decomposition
 from grd_offline.files.runs import (
-    make_curves,
+    EVALUATION_COLUMNS,
     read_episode,
     read_masks,
     read_run,
-    scales_differ,
 )
-from grd_offline.online.run_folder import EVALUATION_COLUMNS
+from grd_offline.report.curves import make_curves, scales_differ
 from grd_offline.report.figures import (
     GREYS,
     draw_comparison,
@@ -136,7 +136,7 @@ def test_plot_writes_into_the_run(tmp_path):
 def test_figures_fit_a_column_and_text_has_8_points(tmp_path):
     figures = {
         **draw_run(read_run(write_run(tmp_path / "run")), "return"),
-        **draw_decomposition(write_decomposition(tmp_path / "grd")),
+        **draw_decomposition(read_decomposition(write_decomposition(tmp_path / "grd"))),
     }
     assert set(figures) == {"return", "edges", "masks", "episode", "returns", "effects", "rewards"}
     for name, figure in figures.items():
@@ -151,7 +151,9 @@ def test_figures_fit_a_column_and_text_has_8_points(tmp_path):
 
 
 def test_fonts_of_a_pdf_are_embedded_as_truetype(tmp_path):
-    figure = draw_decomposition(write_decomposition(tmp_path / "grd"))["returns"]
+    figure = draw_decomposition(read_decomposition(write_decomposition(tmp_path / "grd")))[
+        "returns"
+    ]
     save_figure(figure, tmp_path / "figure.pdf", "pdf")
     contents = (tmp_path / "figure.pdf").read_bytes()
     assert b"/Type3" not in contents
@@ -161,7 +163,7 @@ def test_fonts_of_a_pdf_are_embedded_as_truetype(tmp_path):
 
 def test_figures_of_a_decomposition(tmp_path):
     folder = write_decomposition(tmp_path / "grd")
-    figures = draw_decomposition(folder)
+    figures = draw_decomposition(read_decomposition(folder))
     first, second, *_ = figures["effects"].axes
     assert (first.get_xlabel(), second.get_xlabel()) == ("speed", "push")
     np.testing.assert_allclose(first.lines[0].get_ydata(), 0.9 * np.linspace(-2, 2, 65))

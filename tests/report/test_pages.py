@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from decompositions import make_effect, write_decomposition
 from judgements import SCORES, write_judgement, write_offline_run
+from pages import report_decomposition, report_judgement, report_runs
 from run_tables import write_run
 
 from grd_offline.cli import main
 from grd_offline.errors import DataError
-from grd_offline.report import report_decomposition, report_judgement, report_runs
+from grd_offline.files.decomposition import read_decomposition
 from grd_offline.report.curves import show_spread
 from grd_offline.report.film import Film
 from grd_offline.report.packing import find_extremes, pack, pack_series
@@ -135,8 +136,7 @@ def test_episodes_are_exact_where_they_are_short(folder, page):
 
 
 def read(folder):
-    metrics, masks = (json.loads((folder / f"{n}.json").read_text()) for n in ("metrics", "masks"))
-    return read_tracks(folder, metrics, masks, ["speed", "push"])
+    return read_tracks(read_decomposition(folder))
 
 
 def test_landmarks_are_the_best_the_median_and_the_worst(folder, page):
@@ -462,7 +462,9 @@ def test_means_and_spreads_have_as_many_places(mean, spread, seeds, text):
 
 def test_a_video_that_fails_is_told_on_the_terminal_too(tmp_path, monkeypatch, capsys):
     folder = write_decomposition(tmp_path / "grd")
-    monkeypatch.setattr("grd_offline.report.make_film", lambda *_: Film("No video: of that."))
+    monkeypatch.setattr(
+        "grd_offline.report.decomposed.make_film", lambda *_: Film("No video: of that.")
+    )
     with pytest.raises(SystemExit) as end:
         main(["report", str(folder), "--video", "--env", "HalfCheetah"])
     assert end.value.code == 0

@@ -1,0 +1,112 @@
+"""The folder of a decomposition: what belongs to it, how it is written and how it is read.
+
+metrics.json        how good the decomposition is, what the data cannot tell, settings, versions
+masks.json          the four masks of the causal graph, their scores, and the compact state
+effects.json        the effects that add up to the reward, each with its curve and band
+relabelled.h5       the data with a reward at every step; a folder if the data were Minari's
+reward_model/       the reward as a function
+dynamics_model/     the next state as a function
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from grd_offline.errors import DataError
+from grd_offline.files import PLOTS_FOLDER, REPORT_FILE
+from grd_offline.files.models import DYNAMICS_FOLDER, REWARD_FOLDER
+from grd_offline.files.plain import folder_errors, read_json
+from grd_offline.files.storage import create_file
+from grd_offline.names import rename_result
+
+METRICS_FILE, MASKS_FILE, EFFECTS_FILE = "metrics.json", "masks.json", "effects.json"
+RELABELLED = ("relabelled.h5", "relabelled")
+MISFIT = "metrics, masks and effects do not fit together"
+_ENTRIES = {
+    *RELABELLED, REWARD_FOLDER, DYNAMICS_FOLDER, METRICS_FILE, MASKS_FILE, EFFECTS_FILE,
+    REPORT_FILE, PLOTS_FOLDER,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class DecompositionRecord:
+    """What a decomposition left on disk, apart from the data and the models."""
+
+    path: Path
+    metrics: Mapping[str, Any]
+    masks: Mapping[str, Any]
+    effects: Sequence[Mapping[str, Any]]
+    """The effect with the largest share of the reward's variance comes first."""
+    inputs: Sequence[str]
+    """Names of the inputs that drive the reward, the strongest first."""
+
+
+def is_decomposition(folder: Path) -> bool:
+    """Whether the folder holds a decomposition."""
+    return (folder / METRICS_FILE).is_file() and (folder / REWARD_FOLDER).is_dir()
+
+
+def is_replaceable(folder: Path) -> bool:
+    """Whether a new decomposition may replace the folder: it holds an old one, nothing else."""
+    return is_decomposition(folder) and {entry.name for entry in folder.iterdir()} <= _ENTRIES
+
+
+def find_relabelled(folder: Path) -> Path | None:
+    """The relabelled data in the folder of a decomposition, or None."""
+    return next((folder / name for name in RELABELLED if (folder / name).exists()), None)
+
+
+def write_decomposition(
+    folder: Path,
+    *,
+    metrics: Mapping[str, Any],
+    masks: Mapping[str, Any],
+    effects: Mapping[str, Any],
+) -> None:
+    """Write the three JSON files into a folder that `replace_folder` handed out."""
+    files = {EFFECTS_FILE: effects, MASKS_FILE: masks, METRICS_FILE: metrics}
+    for name, contents in files.items():
+        with create_file(folder / name) as output:
+            output.write(json.dumps(contents, indent=1, default=float).encode())
+
+
+def read_decomposition(folder: Path) -> DecompositionRecord:
+    """Read the three JSON files."""
+    metrics, masks = rename_result(_read(folder, METRICS_FILE)), read_masks(folder)
+    effects = _read(folder, EFFECTS_FILE)
+    with folder_errors(folder, MISFIT):
+        ranked = sorted(effects["effects"], key=lambda effect: -float(effect["share"]))
+        return DecompositionRecord(folder, metrics, masks, ranked, _rank_inputs(ranked, masks))
+
+
+def read_masks(folder: Path) -> dict[str, Any]:
+    """Read the masks alone."""
+    return _read(folder, MASKS_FILE)
+
+
+def _read(folder: Path, name: str) -> dict[str, Any]:
+    try:
+        contents = read_json(folder / name)
+    except FileNotFoundError:
+        raise DataError(f"not a decomposition: no {name}", file=folder) from None
+    if not isinstance(contents, dict):
+        raise DataError("expected an object", file=folder / name)
+    return contents
+
+
+def _rank_inputs(effects: Sequence[Mapping[str, Any]], masks: Mapping[str, Any]) -> list[str]:
+    """Rank inputs by the shares of their effects; without effects, by the scores of masks."""
+    weights: dict[str, float] = {}
+    for effect in effects:
+        for name in effect["inputs"]:
+            weights[name] = weights.get(name, 0.0) + abs(float(effect["share"]))
+    if not effects:
+        for kind in ("state", "action"):
+            names, on = masks[f"{kind}_names"], masks[f"{kind}_to_reward"]
+            scores = masks["score"][f"{kind}_to_reward"]
+            weights |= {n: s for n, m, s in zip(names, on, scores, strict=True) if m}
+    return sorted(weights, key=lambda name: -weights[name])

@@ -1,0 +1,84 @@
+"""The section of a decomposition's page that draws its causal graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from grd_offline.files.runs import MASKS
+from grd_offline.report.packing import encode
+from grd_offline.report.page import (
+    join_names,
+    make_chart,
+    make_scroll,
+    make_section,
+    make_tabs,
+)
+
+MOST_NODES = 24
+"""This many states and this many actions are in the drawing; the heat maps have all."""
+
+
+def tell_graph(masks: Mapping[str, Any]) -> str:
+    """The section as HTML."""
+    states, actions = masks["state_names"], masks["action_names"]
+    driving = [n for n, on in zip(states, masks["state_to_reward"], strict=True) if on]
+    driving += [n for n, on in zip(actions, masks["action_to_reward"], strict=True) if on]
+    compact = [n for n, on in zip(states, masks["compact"]["closure"], strict=True) if on]
+    lead = (
+        "Left: a step's state and action. Right: the reward, and the next state. A line says "
+        "that one drives the other, and its thickness how strongly. Filled: the compact state, "
+        "from which a path leads to the reward."
+    )
+    said = join_names([*driving[:6], *(["others"] if len(driving) > 6 else [])]) or "nothing"
+    label = (
+        f"Causal graph of {len(states)} state and {len(actions)} action dimensions: the reward "
+        f"is driven by {said}; the compact state has {len(compact)} dimensions"
+    )
+    controls = (
+        "<div class='controls'><label>Show <select id='node'></select></label>"
+        "<label class='wide'>Strongest lines <input type='range' id='edges' min='1'>"
+        "</label></div>"
+    )
+    shares = [f"{name.replace('_', ' ')} {np.mean(masks[name]):.0%}" for name, _ in MASKS]
+    maps = make_chart("maps", f"The four masks as heat maps, edges on: {join_names(shares)}")
+    note = (
+        "<p class='note'>Rows are causes, columns are effects. Colour: strength against the "
+        "strongest of the same map, on a square-root scale; blank where there is no edge.</p>"
+    )
+    tabs = (
+        ("Graph", controls + make_chart("graph", label)),
+        ("Heat maps", make_scroll(maps, "Heat maps") + note),
+    )
+    return make_section("graph", "What drives what", lead, make_tabs("drawing", tabs))
+
+
+def pack_graph(masks: Mapping[str, Any]) -> dict[str, Any]:
+    """The four masks with their strengths, and which nodes fit into a drawing."""
+    levels = {name: _grade(masks[name], masks["score"][name]) for name, _ in MASKS}
+    closure = np.asarray(masks["compact"]["closure"])
+    leaving = levels["state_to_state"].astype(np.float64) @ closure + np.asarray(closure)
+    rank_states = 1e6 * levels["state_to_reward"] + 1e5 * closure + leaving
+    rank_actions = 1e6 * levels["action_to_reward"] + levels["action_to_state"] @ closure
+    return {
+        "states": list(masks["state_names"]),
+        "actions": list(masks["action_names"]),
+        "compact": closure.tolist(),
+        "masks": {name: encode(level) for name, level in levels.items()},
+        "shown_states": _top(rank_states),
+        "shown_actions": _top(rank_actions),
+    }
+
+
+def _grade(mask: Any, score: Any) -> Any:
+    """0 without an edge, else 1 to 255: the root of its strength against the strongest."""
+    on, strength = np.asarray(mask, bool), np.maximum(np.asarray(score, np.float64), 0.0)
+    largest = float(strength[on].max()) if on.any() else 0.0
+    share = np.sqrt(strength / largest) if largest > 0 else np.ones_like(strength)
+    return np.where(on, 1 + np.rint(254 * np.minimum(share, 1.0)), 0).astype(np.uint8)
+
+
+def _top(rank: Any) -> list[int]:
+    return sorted(np.argsort(-np.asarray(rank, np.float64), kind="stable")[:MOST_NODES].tolist())
