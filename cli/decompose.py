@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from grd_offline.names import OFFLINE
+from grd_offline.methods.registry import find_method
+from grd_offline.methods.settings import DecomposeSettings
 
 from .naming import beside
-from .options import NameType, print_warning, reading_options
+from .options import print_warning, reading_options, setting_option, setting_options
 
 if TYPE_CHECKING:
     from grd_offline.methods.pipeline import Decomposition
-
-_METHODS = ("grd", "rrd", "rrd-unbiased", "ircr", "uniform")
-_FITS = ("auto", "closed-form", "masked-net", "pair-net", "paper")
 
 
 @click.command(
@@ -36,40 +34,14 @@ _FITS = ("auto", "closed-form", "masked-net", "pair-net", "paper")
     type=click.Path(path_type=Path),
     help="Folder for the results.  [default: FILE without its ending, plus -grd]",
 )
-@click.option("--method", type=click.Choice(_METHODS), default="grd", show_default=True)
-@click.option(
-    "--fit",
-    type=NameType(_FITS, OFFLINE),
-    default="auto",
-    show_default=True,
-    help="How grd is fitted. auto: the closed form, challenged by nets where it explains little.",
+@setting_options(
+    DecomposeSettings,
+    *("method", "fit", "gamma", "next_state", "step_rewards", "exact_returns", "compact"),
 )
-@click.option(
-    "--gamma", type=float, help="Discount inside the returns.  [default: as the file says]"
-)
-@click.option("--next-state", is_flag=True, help="Let the reward depend on the next state too.")
-@click.option(
-    "--step-rewards",
-    is_flag=True,
-    help="Where rewards come with every step, use them as they are instead of their sum.",
-)
-@click.option(
-    "--exact-returns",
-    is_flag=True,
-    help="Spread what is left over so that every episode sums to its return exactly.",
-)
-@click.option(
-    "--compact",
-    type=click.Choice(("closure", "one_hop")),
-    default="closure",
-    show_default=True,
-    help="Which reading of the compact state the model carries.",
-)
-@click.option("--truth", metavar="FIELD", help="Compare with the true step rewards in this field.")
+@setting_option(DecomposeSettings, "truth", metavar="FIELD")
 @click.option("--video", is_flag=True, help="Film three episodes for the report; needs --env.")
 @click.option("--env", "environment", help="Environment to film in: a Gymnasium id or short name.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
-@click.option("--device", type=click.Choice(("cpu", "cuda")), default="cpu", show_default=True)
+@setting_options(DecomposeSettings, "seed", "device")
 @reading_options
 def decompose(
     file: str,
@@ -78,7 +50,7 @@ def decompose(
     max_size: int | None,
     video: bool,
     environment: str | None,
-    **options: object,
+    **options: Any,
 ) -> None:
     """Find the rewards behind the returns, what drives them, and what a policy needs to see.
 
@@ -86,20 +58,17 @@ def decompose(
     reward and dynamics models, the effects, the masks, how good it all is, and a report.
     """
     from grd_offline.errors import DataError
-    from grd_offline.methods.pipeline import DecomposeSettings, decompose_file
+    from grd_offline.methods.pipeline import decompose as run
 
     from .progress import show_stages
     from .report import check_video
 
     filmed = check_video(video, environment)
-    try:
-        settings = DecomposeSettings(**options)  # type: ignore[arg-type]
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
+    settings = DecomposeSettings(**options)
     folder = out if out is not None else beside(file, "-grd")
     try:
         with show_stages() as progress:
-            result = decompose_file(
+            result = run(
                 file,
                 folder,
                 settings,
@@ -124,7 +93,7 @@ def show_result(result: Decomposition) -> None:
     metrics, masks = result.metrics, result.masks
     console = Console(highlight=False)
     facts = {"fit": f"{metrics['fit']} ({metrics['reason']})"}
-    if metrics["method"] != "grd":
+    if not find_method(metrics["method"]).has_masks:
         facts["drives the reward"] = f"not asked: {metrics['method']} looks for no masks"
     else:
         top = [f"{name} {share:.0%}" for name, share in result.shares[:8]]

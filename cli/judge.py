@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from grd_offline.methods.registry import AUTO, NEXT_STATE, find_method, list_fits, list_judged
 from grd_offline.names import OFFLINE
 from grd_offline.offline.settings import OfflineSettings
 
 from .live import format_share
 from .naming import beside
 from .offline_live import format_share_of
-from .options import NamesType, NameType, setting_option
+from .options import NamesType, NameType, print_warning, setting_option
 from .progress import show_stages
 from .report import leave_report
 from .train_offline import (
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
     from grd_offline.files.judgement import Verdict
     from grd_offline.offline.data import OfflineData
     from grd_offline.offline.judge import Found
-
-_METHODS = ("grd", "rrd", "rrd-unbiased", "ircr", "uniform", "grd-next-state")
-_FITS = ("auto", "closed-form", "masked-net", "pair-net", "paper")
 
 
 @click.command(
@@ -62,15 +60,15 @@ _FITS = ("auto", "closed-form", "masked-net", "pair-net", "paper")
 )
 @click.option(
     "--methods",
-    type=NamesType(_METHODS),
+    type=NamesType(list_judged),
     default="grd,uniform,ircr,rrd",
     show_default=True,
-    help="What is judged. grd-next-state: grd with the next state as a further input.",
+    help="Methods to compare. grd-next-state is grd with the next state as a further input.",
 )
 @click.option(
     "--fit",
-    type=NameType(_FITS, OFFLINE),
-    default="auto",
+    type=NameType(list_fits(), OFFLINE),
+    default=AUTO,
     show_default=True,
     help="How grd is fitted.",
 )
@@ -111,8 +109,9 @@ def judge(
     from grd_offline.offline.run_folder import OfflineFolder
 
     check_names(methods, fit)
-    if fit != "auto" and not {"grd", "grd-next-state"} & set(methods):
-        click.echo("warning: --fit is for grd: no method here has a use for it", err=True)
+    found_fits = [find_method(name.removesuffix(NEXT_STATE)).fit for name in methods]
+    if fit != AUTO and not any(found_fits):
+        print_warning("--fit is for grd: none of these methods has several fits")
     settings = make_settings({**options, "rewards": methods})
     find_environment(settings.environment)
     folder = out if out is not None else beside(file, "-judge")

@@ -40,8 +40,17 @@ class NamesType(Parameter):
 
     name = "names"
 
-    def __init__(self, known: tuple[str, ...], renamed: Mapping[str, str] | None = None) -> None:
-        self.known, self.renamed = known, renamed or {}
+    def __init__(
+        self,
+        known: tuple[str, ...] | Callable[[], tuple[str, ...]],
+        renamed: Mapping[str, str] | None = None,
+    ) -> None:
+        self._known, self.renamed = known, renamed or {}
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The names, which may take a moment to find."""
+        return self._known() if callable(self._known) else self._known
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
         VectorLearnedReward,
         to_d4rl,
     )
-    from grd_offline.methods.pipeline import DecomposeSettings, decompose_file
+    from grd_offline.methods.pipeline import decompose_file
+    from grd_offline.methods.settings import DecomposeSettings
     from grd_offline.rewards.model import RewardModel
 
 __all__ = [
@@ -47,7 +48,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "CompactObservation": "interop",
     "DataError": "errors",
-    "DecomposeSettings": "methods.pipeline",
+    "DecomposeSettings": "methods.settings",
     "DynamicsModel": "dynamics",
     "Episode": "episodes",
     "EpisodeSet": "episodes",

@@ -18,7 +18,7 @@ from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.evaluate import pearson, r_squared
 from grd_offline.methods.closed_form.estimator import ClosedForm
 from grd_offline.methods.masked_net import MaskedNet, MaskedNetSettings
-from grd_offline.methods.pair_net import PairNet, PairNetSettings
+from grd_offline.methods.pair_net import PairNet
 from grd_offline.synthetic import FactoredWorld, WorldSettings
 
 REWARDS = {
@@ -31,8 +31,8 @@ REWARDS = {
 }
 FITS = {
     "closed-form": ClosedForm,
-    "pair-net": lambda: PairNet(PairNetSettings(dynamics_updates=0)),
-    "masked-net": lambda: MaskedNet(SETTINGS),
+    "pair-net": lambda: PairNet(dynamics_updates=0),
+    "masked-net": lambda: MaskedNet.from_settings(SETTINGS),
 }
 SETTINGS = MaskedNetSettings()
 

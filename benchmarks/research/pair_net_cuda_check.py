@@ -15,7 +15,6 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -97,7 +96,7 @@ def check_fit(world: FactoredWorld, rollout: Rollout, device: str) -> None:
         Rollout(*(part[cut] for part in rollout)) for cut in (slice(400), slice(400, None))
     )
     begun = time.perf_counter()
-    model = PairNet(replace(PairNetSettings(), device=device))
+    model = PairNet(device=device)
     model.fit(as_episodes(training), rng=np.random.default_rng(0))
     seconds = time.perf_counter() - begun
     found = model.predict(test.observations[:, :-1][test.valid], test.actions[test.valid])

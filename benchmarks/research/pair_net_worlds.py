@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from grd_offline.episodes import Episode, EpisodeSet
-from grd_offline.methods.pair_net import PairNet, PairNetSettings
+from grd_offline.methods.pair_net import PairNet
 from grd_offline.synthetic import FactoredWorld, Rollout, WorldSettings
 
 
@@ -66,7 +66,7 @@ def main() -> None:
         training = Rollout(*(part[:cut] for part in rollout))
         test = Rollout(*(part[cut:] for part in rollout))
         begun = time.process_time()
-        model = PairNet(PairNetSettings(**changed))
+        model = PairNet(**changed)
         model.fit(as_episodes(training, options.every), rng=np.random.default_rng(seed))
         seconds = time.process_time() - begun
         valid = test.valid

@@ -1,14 +1,13 @@
 """`--method ircr` and `uniform`: rewards without a model of the step.
 
-Both hand every step a share of what its own episode was paid, so they say something about episodes
-only: `predict`, which sees a step without its episode, can give no more than the mean reward.
+Both give every step a share of what its own episode was paid. So only `relabel` can tell steps
+apart: `predict` sees a step without its episode, and gives the mean reward.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 
@@ -33,23 +32,16 @@ class BaselineSettings:
             )
 
 
-class Uniform(Decomposer):
+class Uniform(Decomposer, settings=BaselineSettings):
     """Every step of a stretch gets an equal share of what was delivered at its end: R / T.
 
     With a discount the share is R / sum_t gamma^(t-1), so that the discounted sum is R again.
     Steps after the last delivery get the mean reward of the data.
     """
 
-    def __init__(self, settings: BaselineSettings | None = None) -> None:
-        self.settings = settings if settings is not None else BaselineSettings()
-
-    def fit(
-        self,
-        episodes: EpisodeSet,
-        *,
-        rng: np.random.Generator,
-        progress: Progress | None = None,
-    ) -> Self:
+    def _fit(
+        self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress | None
+    ) -> None:
         """Measure the mean reward per step."""
         amount, weight = 0.0, 0.0
         for index, episode in enumerate(episodes):
@@ -63,19 +55,17 @@ class Uniform(Decomposer):
         self.function_ = ConstantFunction(
             self.mean_, states=episodes.state_size, actions=episodes.action_size
         )
-        self.masks_ = None
-        self.scores_ = None
-        return self
 
-    def _relabel(self, episodes: EpisodeSet) -> Iterator[Array]:
-        for episode in episodes:
-            rewards = np.full(len(episode), self.mean_)
-            for start, stop, paid, span in _read_segments(episode, self.settings.discount):
-                rewards[start:stop] = paid / span
-            yield rewards
+    def relabel_episode(self, episode: Episode) -> Array:
+        """(T,) what was delivered, in equal shares."""
+        self._check_fitted()
+        rewards = np.full(len(episode), self.mean_)
+        for start, stop, paid, span in _read_segments(episode, self.settings.discount):
+            rewards[start:stop] = paid / span
+        return rewards
 
 
-class Ircr(Decomposer):
+class Ircr(Decomposer, settings=BaselineSettings):
     """Iterative relative credit refinement: every step gets its episode's normalised return.
 
     z = (R - min R) / (max R - min R) over the data, the same at each step, so that rewards lie
@@ -83,16 +73,9 @@ class Ircr(Decomposer):
     data lies outside 0 and 1. Several deliveries within an episode count as their sum.
     """
 
-    def __init__(self, settings: BaselineSettings | None = None) -> None:
-        self.settings = settings if settings is not None else BaselineSettings()
-
-    def fit(
-        self,
-        episodes: EpisodeSet,
-        *,
-        rng: np.random.Generator,
-        progress: Progress | None = None,
-    ) -> Self:
+    def _fit(
+        self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress | None
+    ) -> None:
         """Measure the range of returns."""
         returns = episodes.compute_returns(self.settings.discount)
         self.lowest_, self.highest_ = float(returns.min()), float(returns.max())
@@ -101,20 +84,18 @@ class Ircr(Decomposer):
         self.function_ = ConstantFunction(
             mean, states=episodes.state_size, actions=episodes.action_size
         )
-        self.masks_ = None
-        self.scores_ = None
         if progress is not None:
             progress("read", 1.0)
-        return self
 
     def _normalise(self, returns: Array) -> Array:
         width = self.highest_ - self.lowest_
         return (returns - self.lowest_) / width if width else np.zeros_like(returns)
 
-    def _relabel(self, episodes: EpisodeSet) -> Iterator[Array]:
-        for episode in episodes:
-            returns = np.array([episode.compute_return(self.settings.discount)])
-            yield np.full(len(episode), self._normalise(returns)[0])
+    def relabel_episode(self, episode: Episode) -> Array:
+        """(T,) the normalised return of the episode, again and again."""
+        self._check_fitted()
+        returns = np.array([episode.compute_return(self.settings.discount)])
+        return np.full(len(episode), self._normalise(returns)[0])
 
 
 def _read_segments(episode: Episode, discount: float) -> Iterator[tuple[int, int, float, float]]:

@@ -19,11 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.episodes import Episode, EpisodeSet
+from grd_offline.episodes import EpisodeSet
 from grd_offline.evaluate import compute_coverage, r_squared
-from grd_offline.methods import make_decomposer
 from grd_offline.methods.contract import Decomposer, Progress
-from grd_offline.methods.equations import next_observations_of
+from grd_offline.methods.registry import AUTO, find_method, make_decomposer
 from grd_offline.rewards.contract import Array
 
 GOOD_ENOUGH = 0.95
@@ -87,22 +86,22 @@ def choose(
     progress: Progress,
 ) -> Choice:
     """Fit the method, or for `auto` the winner among its fits, and judge it on held-out returns."""
-    first = "closed-form" if fit == "auto" else fit
-    name = first if method == "grd" else method
+    first = find_method(method, fit)
+    name = first.fit or first.name
 
     def make(which: str) -> Decomposer:
         return make_decomposer(method, which, **settings)
 
     if len(episodes) < FEWEST:
-        alone = make(first).fit(episodes, rng=rng, progress=progress)
+        alone = make(name).fit(episodes, rng=rng, progress=progress)
         reason = f"only {len(episodes)} episodes: none were held out, nothing was compared"
         return Choice(alone, name, reason, (), _in_sample_std(alone, episodes, settings))
     training, held_out = split(episodes, rng)
     judged = [
-        _judge(make(first), name, training, held_out, settings, rng, _prefix(progress, "judging: "))
+        _judge(make(name), name, training, held_out, settings, rng, _prefix(progress, "judging: "))
     ]
     winner, reason = judged[0], f"{name} was asked for"
-    if fit == "auto" and method == "grd":
+    if fit == AUTO and first.fit is not None:
         explained = r_squared(winner.predicted, winner.true)
         reason = f"the closed form explains {explained:.3f} of held-out returns: not challenged"
         if len(winner.true) < FEWEST_TO_COMPARE:
@@ -114,7 +113,7 @@ def choose(
                     _judge(make(challenger), challenger, training, held_out, settings, rng, told)
                 )
             winner, reason = _compare(judged[0], judged[1:])
-    chosen = make(winner.fit if method == "grd" else first)
+    chosen = make(winner.fit)
     chosen.fit(episodes, rng=rng, progress=progress)
     return Choice(chosen, winner.fit, reason, tuple(judged), winner.step_std)
 
@@ -124,12 +123,6 @@ def split(episodes: EpisodeSet, rng: np.random.Generator) -> tuple[EpisodeSet, E
     order = rng.permutation(len(episodes))
     count = max(1, round(HELD_OUT * len(episodes)))
     return episodes[np.sort(order[count:])], episodes[np.sort(order[:count])]
-
-
-def relabel_episode(decomposer: Decomposer, episode: Episode) -> Array:
-    """The reward of every step of one episode."""
-    one = EpisodeSet.from_episodes([episode])
-    return next(iter(decomposer.relabel(one)))
 
 
 def _judge(
@@ -162,14 +155,7 @@ def _predict_all(
         paid = slice(0, int(stops[-1]))
         weights = discount ** np.arange(paid.stop)
         sizes = np.add.reduceat(weights**2, starts)
-        # From the function alone: a method that hands out the return would look perfect.
-        mean, std = decomposer.function_.predict_sums(
-            episode.observations[paid],
-            episode.actions[paid],
-            next_observations_of(episode)[paid],
-            weights=weights.astype(np.float64),
-            starts=starts,
-        )
+        mean, std = decomposer.predict_amounts(episode, discount)
         std = std if std is not None else np.zeros(len(starts))
         parts.append((amounts.astype(np.float64), mean, std, sizes))
     if not parts:

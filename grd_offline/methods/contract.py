@@ -1,18 +1,24 @@
 """The contract of every method of decomposition.
 
-A method is an estimator: `__init__` only stores settings, `fit` learns and returns self, what was
-learned ends in `_`, using it before is refused, and a second `fit` equals a fresh one.
+A method is an estimator as scikit-learn has them: `__init__` only stores parameters, `fit` learns
+and returns the estimator, and what was learned ends in `_`. An estimator that is not fitted refuses
+to predict, and a second `fit` equals a fresh one. scikit-learn's `clone`, `cross_validate` and
+`GridSearchCV` take it, with episodes for samples. scikit-learn itself is imported by its callers
+only, because importing it takes half a second.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Self
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import MISSING, Field, fields
+from inspect import Parameter, Signature
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from grd_offline.episodes import EpisodeSet
+from grd_offline.episodes import Episode, EpisodeSet
+from grd_offline.evaluate import r_squared
 from grd_offline.methods.equations import next_observations_of
 from grd_offline.rewards.contract import Array, RewardFunction
 
@@ -20,24 +26,83 @@ Progress = Callable[[str, float], None]
 
 
 class Decomposer:
-    """Base of all methods: refuses use before `fit`, predicts through `function_`.
+    """Base of all methods.
 
-    After `fit`: `function_` is the reward function; `masks_` the four 0/1 masks or None where the
-    method has none; `scores_` the strength of each edge or None.
+    A method is a class with its settings, `class Mine(Decomposer, settings=MineSettings)`, and with
+    `_fit`. The fields of the settings, a frozen dataclass, are the parameters of the class, and
+    `random_state` is one more: the seed of a `fit` that is given no generator.
+
+    After `fit`, `function_` is the reward function; `masks_` has the 0/1 masks that the method
+    found, or is None where it looks for none; `scores_` has the strength of each edge, or is None.
     """
 
+    settings_class: ClassVar[type[Any]]
+    random_state: int
     function_: RewardFunction
     masks_: dict[str, NDArray[np.int64]] | None
     scores_: dict[str, Array] | None
 
+    def __init_subclass__(cls, settings: type[Any] | None = None, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if settings is not None:
+            cls.settings_class = settings
+            parameters = [
+                Parameter(name, Parameter.KEYWORD_ONLY, default=value)
+                for name, value in cls._find_defaults().items()
+            ]
+            cls.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+
+    def __init__(self, **parameters: Any) -> None:
+        defaults = self._find_defaults()
+        self._check_names(parameters)
+        for name, value in {**defaults, **parameters}.items():
+            setattr(self, name, value)
+
+    @classmethod
+    def from_settings(cls, settings: Any) -> Self:
+        """An estimator with these settings."""
+        return cls(**{field.name: getattr(settings, field.name) for field in fields(settings)})
+
+    @property
+    def settings(self) -> Any:
+        """The parameters as settings, which are checked."""
+        names = (field.name for field in fields(self.settings_class))
+        return self.settings_class(**{name: getattr(self, name) for name in names})
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """All parameters by name, as scikit-learn asks for them."""
+        return {name: getattr(self, name) for name in self._find_defaults()}
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Change some parameters."""
+        self._check_names(parameters)
+        for name, value in parameters.items():
+            setattr(self, name, value)
+        return self
+
     def fit(
         self,
-        episodes: EpisodeSet,
+        episodes: EpisodeSet | Sequence[Episode],
+        y: None = None,
         *,
-        rng: np.random.Generator,
+        rng: np.random.Generator | None = None,
         progress: Progress | None = None,
     ) -> Self:
-        """Learn from `episodes`; `progress` hears of each stage and the fraction of it done."""
+        """Learn from `episodes`; `progress` hears of each stage and the fraction of it done.
+
+        `y` is there for scikit-learn and has no use.
+        """
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
+        chosen = rng if rng is not None else np.random.default_rng(self.random_state)
+        self.masks_, self.scores_ = None, None
+        self._fit(as_set(episodes), chosen, progress)
+        return self
+
+    def _fit(
+        self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress | None
+    ) -> None:
+        """Learn: every method has this."""
         raise NotImplementedError
 
     def predict(
@@ -50,16 +115,101 @@ class Decomposer:
         self._check_fitted()
         return self.function_.predict(observations, actions, next_observations)
 
-    def relabel(self, episodes: EpisodeSet) -> Iterator[Array]:
-        """The reward of every step (T,), episode by episode."""
-        self._check_fitted()
-        return self._relabel(episodes)
+    def predict_episode(self, episode: Episode) -> Array:
+        """(T,) the reward of each step, without looking at what the episode was paid.
 
-    def _relabel(self, episodes: EpisodeSet) -> Iterator[Array]:
-        for episode in episodes:
-            observations = episode.observations[: len(episode)]
-            yield self.predict(observations, episode.actions, next_observations_of(episode))
+        A method with memory overrides this: it may look at all steps of the episode.
+        """
+        observations = episode.observations[: len(episode)]
+        return self.predict(observations, episode.actions, next_observations_of(episode))
+
+    def predict_amounts(self, episode: Episode, discount: float) -> tuple[Array, Array | None]:
+        """Mean and standard deviation of each amount that the episode delivers.
+
+        The standard deviation is None where the reward function does not know it.
+        """
+        self._check_fitted()
+        starts, stops, _ = episode.segments()
+        paid = slice(0, int(stops[-1]))
+        weights = np.asarray(discount ** np.arange(paid.stop), np.float64)
+        if type(self).predict_episode is not Decomposer.predict_episode:
+            return np.add.reduceat(self.predict_episode(episode)[paid] * weights, starts), None
+        return self.function_.predict_sums(
+            episode.observations[paid],
+            episode.actions[paid],
+            next_observations_of(episode)[paid],
+            weights=weights,
+            starts=starts,
+        )
+
+    def relabel_episode(self, episode: Episode) -> Array:
+        """(T,) the reward of each step; may depend on what the episode was paid."""
+        return self.predict_episode(episode)
+
+    def relabel(self, episodes: EpisodeSet | Sequence[Episode]) -> Iterator[Array]:
+        """The rewards of every episode in turn, (T,) each."""
+        self._check_fitted()
+        return (self.relabel_episode(episode) for episode in episodes)
+
+    def score(self, episodes: EpisodeSet | Sequence[Episode], y: None = None) -> float:
+        """R² of the delivered amounts, predicted by the sums of the rewards.
+
+        With one amount for each episode these are the returns. 1 is perfect; the mean of the
+        amounts has 0.
+        """
+        self._check_fitted()
+        discount = float(getattr(self, "discount", 1.0))
+        paid = [episode for episode in episodes if episode.delivered.any()]
+        true = [episode.segments()[2].astype(np.float64) for episode in paid]
+        predicted = [self.predict_amounts(episode, discount)[0] for episode in paid]
+        return r_squared(np.concatenate(predicted), np.concatenate(true))
+
+    def __repr__(self) -> str:
+        changed = {
+            name: getattr(self, name)
+            for name, default in self._find_defaults().items()
+            if getattr(self, name) != default
+        }
+        return f"{type(self).__name__}({', '.join(f'{n}={v!r}' for n, v in changed.items())})"
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "function_")
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import InputTags, Tags, TargetTags
+
+        return Tags(
+            estimator_type=None,
+            target_tags=TargetTags(required=False),
+            input_tags=InputTags(two_d_array=False),
+        )
+
+    @classmethod
+    def _find_defaults(cls) -> dict[str, Any]:
+        return {
+            **{field.name: _find_default(field) for field in fields(cls.settings_class)},
+            "random_state": 0,
+        }
+
+    def _check_names(self, parameters: dict[str, Any]) -> None:
+        known = self._find_defaults()
+        for name in parameters:
+            if name not in known:
+                raise TypeError(
+                    f"{type(self).__name__}: expected one of {', '.join(known)}, got {name!r}"
+                )
 
     def _check_fitted(self) -> None:
-        if not hasattr(self, "function_"):
-            raise RuntimeError(f"{type(self).__name__} is not fitted yet: call fit first")
+        if not self.__sklearn_is_fitted__():
+            from sklearn.exceptions import NotFittedError
+
+            raise NotFittedError(f"{type(self).__name__} is not fitted yet: call fit first")
+
+
+def as_set(episodes: EpisodeSet | Sequence[Episode]) -> EpisodeSet:
+    """Episodes as a set; scikit-learn cuts a set into plain lists."""
+    return episodes if isinstance(episodes, EpisodeSet) else EpisodeSet.from_episodes(episodes)
+
+
+def _find_default(field: Field[Any]) -> Any:
+    return field.default_factory() if field.default_factory is not MISSING else field.default

@@ -9,7 +9,6 @@ them: a closed form that does not fit explains its own returns too well to leave
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 import torch
@@ -18,7 +17,6 @@ from torch import Tensor
 from grd_offline.episodes import EpisodeSet
 from grd_offline.members.nn import RewardNet
 from grd_offline.methods.closed_form.estimator import ClosedForm
-from grd_offline.methods.closed_form.fit import ClosedFormSettings
 from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.methods.equations import Problem
 from grd_offline.methods.pair_net import PairNetSettings, RewardStage
@@ -54,7 +52,7 @@ class MaskedNetSettings:
                 raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)!r}")
 
 
-class MaskedNet(Decomposer):
+class MaskedNet(Decomposer, settings=MaskedNetSettings):
     """Several dense nets, behind the masks of a closed form, averaged.
 
     After `fit`, `closed_` is that closed form.
@@ -62,19 +60,12 @@ class MaskedNet(Decomposer):
 
     closed_: ClosedForm
 
-    def __init__(self, settings: MaskedNetSettings | None = None) -> None:
-        self.settings = settings if settings is not None else MaskedNetSettings()
-
-    def fit(
-        self,
-        episodes: EpisodeSet,
-        *,
-        rng: np.random.Generator,
-        progress: Progress | None = None,
-    ) -> Self:
+    def _fit(
+        self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress | None
+    ) -> None:
         """Find the inputs in closed form, then train the nets."""
         settings = self.settings
-        closed = ClosedForm(ClosedFormSettings(discount=settings.discount))
+        closed = ClosedForm(discount=settings.discount)
         closed.fit(episodes, rng=rng, progress=progress)
         self.closed_, self.masks_, self.scores_ = closed, closed.masks_, closed.scores_
         problem = Problem.from_episodes(
@@ -88,7 +79,6 @@ class MaskedNet(Decomposer):
             columns = torch.from_numpy(np.flatnonzero(kept)).to(problem.device)
             noise = Noise(rng, settings.device)
             self.function_ = _fit_net(problem, columns, settings, noise, progress)
-        return self
 
 
 def _fit_net(

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 import torch
@@ -104,19 +103,12 @@ def _check(name: str, value: float, right: bool, wanted: str) -> None:
         raise ValueError(f"{name}: expected a number {wanted}, got {value!r}")
 
 
-class PairNet(Decomposer):
+class PairNet(Decomposer, settings=PairNetSettings):
     """GRD with learned effects and masks by gradient."""
 
-    def __init__(self, settings: PairNetSettings | None = None) -> None:
-        self.settings = settings if settings is not None else PairNetSettings()
-
-    def fit(
-        self,
-        episodes: EpisodeSet,
-        *,
-        rng: np.random.Generator,
-        progress: Progress | None = None,
-    ) -> Self:
+    def _fit(
+        self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress | None
+    ) -> None:
         """Learn masks, reward and dynamics; the module's words describe the stages."""
         settings = self.settings
         problem = Problem.from_episodes(
@@ -130,7 +122,6 @@ class PairNet(Decomposer):
         self._keep_reward(problem, stage)
         graph = _fit_dynamics(problem, settings, noise, progress)
         self._keep_dynamics(graph)
-        return self
 
     def _keep_reward(self, problem: Problem, stage: RewardStage | None) -> None:
         reward = np.zeros(problem.states + problem.actions)

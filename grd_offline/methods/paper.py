@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 import torch
@@ -96,19 +95,12 @@ class PaperSettings:
             )
 
 
-class Paper(Decomposer):
+class Paper(Decomposer, settings=PaperSettings):
     """GRD as printed."""
 
-    def __init__(self, settings: PaperSettings | None = None) -> None:
-        self.settings = settings if settings is not None else PaperSettings()
-
-    def fit(
-        self,
-        episodes: EpisodeSet,
-        *,
-        rng: np.random.Generator,
-        progress: Progress | None = None,
-    ) -> Self:
+    def _fit(
+        self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress | None
+    ) -> None:
         """Learn masks, reward and dynamics jointly."""
         settings = self.settings
         problem = Problem.from_episodes(
@@ -125,7 +117,6 @@ class Paper(Decomposer):
             report=lambda done: progress("model", done / settings.updates) if progress else None,
         )
         self._keep(model)
-        return self
 
     def _keep(self, model: _Model) -> None:
         chosen, probabilities = model.graph.choose(), model.graph.compute_probabilities()

@@ -43,7 +43,6 @@ from grd_offline.formats import (
 )
 from grd_offline.formats.relabelled import OBSERVED
 from grd_offline.graph import compact_closure, compact_one_hop
-from grd_offline.methods import FITS, METHODS
 from grd_offline.methods.choose import Choice, choose
 from grd_offline.methods.closed_form.estimator import ClosedForm
 from grd_offline.methods.closed_form.identifiability import Finding, examine
@@ -54,6 +53,7 @@ from grd_offline.methods.relabelling import (
     relabel_records,
     relabelled_header,
 )
+from grd_offline.methods.settings import DecomposeSettings
 from grd_offline.report import make_decomposition_page
 from grd_offline.rewards.model import RewardModel
 from grd_offline.threads import one_numpy_thread
@@ -62,49 +62,6 @@ from grd_offline.versions import find_versions
 Array = NDArray[np.float64]
 Progress = Callable[[str, float], None]
 _MASKS = ("state_to_reward", "action_to_reward", "state_to_state", "action_to_state")
-
-
-@dataclass(frozen=True)
-class DecomposeSettings:
-    """What to do; the defaults serve most data."""
-
-    method: str = "grd"
-    """The method: grd, or one of the others to compare with."""
-    fit: str = "auto"
-    """How grd is fitted: auto, closed-form, masked-net, pair-net or paper."""
-    gamma: float | None = None
-    """Discount inside the delivered sums; None: what the dataset says, else 1."""
-    next_state: bool = False
-    """Let the reward depend on the next state too (closed form only)."""
-    step_rewards: bool = False
-    """Use rewards that come with every step as they are; else they are summed into one return."""
-    exact_returns: bool = False
-    """Spread what is left over so that every episode sums to its return exactly."""
-    compact: str = "closure"
-    """Which compact state the model carries: closure or one_hop."""
-    truth: str | None = None
-    """Field with the true step rewards, to be compared with; never used to fit."""
-    seed: int = 0
-    """Same seed, same result on the same machine."""
-    device: str = "cpu"
-    """Where networks are trained: cpu or cuda."""
-
-    def __post_init__(self) -> None:
-        for name, known in (
-            ("method", METHODS),
-            ("fit", FITS),
-            ("compact", ("closure", "one_hop")),
-            ("device", ("cpu", "cuda")),
-        ):
-            if getattr(self, name) not in known:
-                expected = ", ".join(known)
-                raise ValueError(f"{name}: expected one of {expected}, got {getattr(self, name)!r}")
-        if self.next_state and (self.method != "grd" or self.fit not in ("auto", "closed-form")):
-            raise ValueError("next_state: only the closed form takes the next state as an input")
-        if not 0 <= self.seed < 2**63:
-            raise ValueError(f"seed: expected at least 0 and less than 2^63, got {self.seed}")
-        if self.gamma is not None and not 0 < self.gamma <= 1:
-            raise ValueError(f"gamma: expected more than 0 and at most 1, got {self.gamma}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +81,7 @@ class Decomposition:
 
 
 @one_numpy_thread()
-def decompose_file(
+def decompose(
     source: str | os.PathLike[str],
     out: str | os.PathLike[str],
     settings: DecomposeSettings | None = None,
@@ -136,7 +93,9 @@ def decompose_file(
 ) -> Decomposition:
     """Decompose the returns of a dataset and write the results into the folder `out`.
 
-    `video` names the environment in which the report films a few episodes.
+    This is what `grd-offline decompose` does. `source` is a file or folder that
+    `grd_offline.open_recording` can read, and `progress` hears of each stage and the fraction of it
+    that is done. `video` names the environment in which the report films a few episodes.
     """
     settings = settings if settings is not None else DecomposeSettings()
     start = time.perf_counter()
@@ -149,6 +108,7 @@ def decompose_file(
             return run.write(folder, Path(out), start)
 
 
+decompose_file = decompose
 MANY_COLUMNS = 400
 _LITTLE = 0.5
 """R² on returns held out below which a user is told so first."""
@@ -427,7 +387,7 @@ class _Run:
 __all__ = [
     "DecomposeSettings",
     "Decomposition",
-    "decompose_file",
+    "decompose",
     "judge",
     "relabel_records",
     "relabelled_header",

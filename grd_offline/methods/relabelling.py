@@ -32,7 +32,6 @@ from grd_offline.formats import (
     open_recording,
 )
 from grd_offline.formats.relabelled import OBSERVED, STD
-from grd_offline.methods.choose import relabel_episode
 from grd_offline.methods.contract import Decomposer
 from grd_offline.methods.equations import next_observations_of
 from grd_offline.rewards.contract import Array
@@ -118,7 +117,7 @@ def _predict(
     observations = episode.observations[: len(episode)]
     following = next_observations_of(episode)
     if decomposer is not None and not decomposer.function_.knows_std:
-        rewards = relabel_episode(decomposer, episode)
+        rewards = decomposer.relabel_episode(episode)
         return rewards, model.uncertainty(observations, episode.actions, following)
     return model.predict_both(observations, episode.actions, following)
 

@@ -9,7 +9,6 @@ the difference to the next state. There is no graph: `masks_` is None.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 import torch
@@ -63,23 +62,16 @@ class RrdSettings:
             )
 
 
-class Rrd(Decomposer):
+class Rrd(Decomposer, settings=RrdSettings):
     """Randomised return decomposition.
 
     Unlike the authors' code inputs are standardised and returns taken as R - c T, since a dataset
     comes at any scale and is seen as a whole.
     """
 
-    def __init__(self, settings: RrdSettings | None = None) -> None:
-        self.settings = settings if settings is not None else RrdSettings()
-
-    def fit(
-        self,
-        episodes: EpisodeSet,
-        *,
-        rng: np.random.Generator,
-        progress: Progress | None = None,
-    ) -> Self:
+    def _fit(
+        self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress | None
+    ) -> None:
         """Learn the reward net."""
         settings = self.settings
         use_next = settings.use_next
@@ -97,9 +89,6 @@ class Rrd(Decomposer):
         self.function_ = export_network(
             model.net, problem, model.mask.squeeze(1), torch.arange(problem.inputs.shape[1])
         )
-        self.masks_ = None
-        self.scores_ = None
-        return self
 
 
 class _Model:

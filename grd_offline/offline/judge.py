@@ -17,17 +17,13 @@ from numpy.typing import NDArray
 from grd_offline.errors import DataError
 from grd_offline.evaluate import compare_rewards
 from grd_offline.files.judgement import OBSERVED, TRUE, Verdict
-from grd_offline.methods import FITS
-from grd_offline.methods import METHODS as DECOMPOSITIONS
 from grd_offline.methods.choose import choose
+from grd_offline.methods.registry import NEXT_STATE, list_fits, list_judged
 from grd_offline.offline.data import Array, OfflineData
 from grd_offline.offline.run import Checkpoint, OfflineRun
 from grd_offline.offline.settings import OfflineSettings
 from grd_offline.threads import one_numpy_thread
 
-NEXT_STATE = "grd-next-state"
-METHODS = (*DECOMPOSITIONS, NEXT_STATE)
-"""Those of `decompose`, and grd with the next state as a further input."""
 REFERENCES = (TRUE, OBSERVED)
 LAST = 3
 """A score is the mean of so many last evaluations: choosing the best would need the truth."""
@@ -48,14 +44,14 @@ class Found:
 
 def check_names(methods: Sequence[str], fit: str) -> None:
     """Refuse what is no method, and none at all."""
+    known = list_judged()
     for method in methods:
-        if method not in METHODS:
-            known = ", ".join(METHODS)
-            raise DataError(f"expected one of {known}, got {method!r}", field="methods")
+        if method not in known:
+            raise DataError(f"expected one of {', '.join(known)}, got {method!r}", field="methods")
     if not methods or len(set(methods)) < len(methods):
         raise DataError("expected at least one, and none twice", field="methods")
-    if fit not in FITS:
-        raise DataError(f"expected one of {', '.join(FITS)}, got {fit!r}", field="fit")
+    if fit not in list_fits():
+        raise DataError(f"expected one of {', '.join(list_fits())}, got {fit!r}", field="fit")
 
 
 def check_data(data: OfflineData, methods: Sequence[str]) -> None:
@@ -63,10 +59,11 @@ def check_data(data: OfflineData, methods: Sequence[str]) -> None:
     if "relabelled" in data.rewards:
         raise DataError("are relabelled already: judge the original", field="data")
     complete = all(episode.has_final_observation for episode in data.episodes)
-    if NEXT_STATE in methods and not complete:
-        raise DataError(
-            f"{NEXT_STATE}: not every episode holds its last observation", field="methods"
-        )
+    for method in methods:
+        if method.endswith(NEXT_STATE) and not complete:
+            raise DataError(
+                f"{method}: not every episode holds its last observation", field="methods"
+            )
 
 
 def find_references(data: OfflineData) -> dict[str, Found]:
@@ -91,10 +88,10 @@ def find_rewards(
     """The rewards that `grd-offline decompose` would write with the same seed."""
     check_data(data, [method])
     start = time.perf_counter()
-    with_next = method == NEXT_STATE
+    with_next = method.endswith(NEXT_STATE)
     settings = {"discount": data.discount, "next_state": with_next, "device": device}
     rng = np.random.default_rng(seed)
-    name = "grd" if with_next else method
+    name = method.removesuffix(NEXT_STATE)
     choice = choose(data.episodes, name, fit, settings, rng, progress)
     rewards = np.concatenate(list(choice.decomposer.relabel(data.episodes)))
     judged = next((j.describe() for j in choice.judged if j.fit == choice.fit), {})

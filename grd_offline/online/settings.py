@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from grd_offline.agents import BACKBONES
 from grd_offline.errors import DataError
+from grd_offline.methods.registry import list_fits, list_names
 from grd_offline.names import ONLINE
 from grd_offline.settings import LARGEST_COUNT, Setting, Settings, describe_settings, setting
 
 if TYPE_CHECKING:
     from grd_offline.losses import SparsityWeights
 
-METHODS = ("grd", "grd-no-compact", "rrd", "rrd-unbiased", "ircr", "none", "oracle")
-FITS = ("quadratic", "joint-net", "paper")
+METHODS, FITS = list_names(online=True), list_fits(online=True)
 COMPACT = ("closure", "one_hop")
 LAMBDAS = {
     "lambda_state_reward": "state_to_reward",

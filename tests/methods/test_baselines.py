@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.exceptions import NotFittedError
 
 from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.errors import DataError
@@ -40,14 +41,14 @@ def test_uniform_shares_each_delivery_among_its_steps() -> None:
 
 
 def test_uniform_with_a_discount_keeps_the_discounted_sum() -> None:
-    rewards = relabel(Uniform(BaselineSettings(discount=0.5)))
+    rewards = relabel(Uniform(discount=0.5))
     assert rewards[0] == [8 / 1.875] * 4
     assert rewards[2][2:5] == [9 / 0.4375] * 3
 
 
 def test_uniform_leaves_rewards_of_every_step_as_they_are() -> None:
     episodes = EpisodeSet.from_episodes([make_episode([1.0, 5.0, 2.0])])
-    model = Uniform(BaselineSettings(discount=0.5)).fit(episodes, rng=np.random.default_rng(0))
+    model = Uniform(discount=0.5).fit(episodes, rng=np.random.default_rng(0))
     assert next(model.relabel(episodes)).tolist() == [1.0, 5.0, 2.0]
 
 
@@ -66,9 +67,9 @@ def test_ircr_of_equal_returns_is_zero() -> None:
 def test_a_step_without_its_episode_gets_the_mean(method: type[Uniform | Ircr]) -> None:
     told = []
     model = method()
-    with pytest.raises(RuntimeError, match="is not fitted yet"):
+    with pytest.raises(NotFittedError, match="is not fitted yet"):
         model.predict(np.zeros((2, 2)), np.zeros((2, 1)))
-    with pytest.raises(RuntimeError, match="is not fitted yet"):
+    with pytest.raises(NotFittedError, match="is not fitted yet"):
         model.relabel(EPISODES)
     model.fit(EPISODES, rng=np.random.default_rng(0), progress=lambda *news: told.append(news))
     assert told[-1] == ("read", 1.0)

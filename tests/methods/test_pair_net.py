@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
+from sklearn.exceptions import NotFittedError
 
 from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.errors import DataError
@@ -128,15 +129,17 @@ def test_equal_rewards_per_step_leave_nothing_to_explain_whatever_the_length() -
     assert (offset, scale) == (pytest.approx(3.0), 0.0)
 
 
-@pytest.mark.parametrize("model", [PairNet(QUICK), Paper(QUICK_PAPER)])
+@pytest.mark.parametrize("model", [PairNet.from_settings(QUICK), Paper.from_settings(QUICK_PAPER)])
 def test_use_before_fit_is_refused(model: PairNet | Paper) -> None:
-    with pytest.raises(RuntimeError, match="is not fitted yet: call fit first"):
+    with pytest.raises(NotFittedError, match="is not fitted yet: call fit first"):
         model.predict(np.zeros((1, 4)), np.zeros((1, 2)))
-    with pytest.raises(RuntimeError, match="is not fitted yet"):
+    with pytest.raises(NotFittedError, match="is not fitted yet"):
         model.relabel(make_set(1))
 
 
-@pytest.mark.parametrize("make", [lambda: PairNet(QUICK), lambda: Paper(QUICK_PAPER)])
+@pytest.mark.parametrize(
+    "make", [lambda: PairNet.from_settings(QUICK), lambda: Paper.from_settings(QUICK_PAPER)]
+)
 @pytest.mark.parametrize(
     "options", [{}, {"final": False}, {"stops": [3, 5]}], ids=["plain", "no last", "deliveries"]
 )
@@ -171,7 +174,7 @@ def test_contract(make, options) -> None:  # type: ignore[no-untyped-def]
 
 def test_fit_leaves_global_random_state_alone() -> None:
     before = torch.get_rng_state()
-    PairNet(QUICK).fit(make_set(3), rng=np.random.default_rng(0))
+    PairNet.from_settings(QUICK).fit(make_set(3), rng=np.random.default_rng(0))
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -193,7 +196,7 @@ def test_pair_net_recovers_a_known_reward(discount: float) -> None:
         edge_price=0.01,
         discount=discount,
     )
-    model = PairNet(settings).fit(episodes, rng=np.random.default_rng(1))
+    model = PairNet.from_settings(settings).fit(episodes, rng=np.random.default_rng(1))
     assert model.masks_ is not None
     assert model.masks_["state_to_reward"].tolist() == [1, 1, 0, 0]
     assert model.masks_["action_to_reward"].tolist() == [1, 0]
@@ -219,7 +222,7 @@ def test_pair_net_gives_a_constant_where_returns_do_not_differ(count: int) -> No
             for _ in range(count)
         ]
     )
-    model = PairNet(QUICK).fit(episodes, rng=rng)
+    model = PairNet.from_settings(QUICK).fit(episodes, rng=rng)
     assert isinstance(model.function_, ConstantFunction)
     np.testing.assert_allclose(model.predict(np.zeros((2, 2)), np.zeros((2, 1))), 2.02)
     assert model.masks_ is not None
@@ -227,13 +230,13 @@ def test_pair_net_gives_a_constant_where_returns_do_not_differ(count: int) -> No
 
 
 def test_pair_net_makes_do_with_two_episodes() -> None:
-    model = PairNet(QUICK).fit(make_set(2), rng=np.random.default_rng(0))
+    model = PairNet.from_settings(QUICK).fit(make_set(2), rng=np.random.default_rng(0))
     assert np.isfinite(model.predict(np.zeros((2, 4)), np.zeros((2, 2)))).all()
 
 
 def fit_quick() -> tuple[PairNet, EpisodeSet]:
     episodes = make_set()
-    return PairNet(QUICK).fit(episodes, rng=np.random.default_rng(0)), episodes
+    return PairNet.from_settings(QUICK).fit(episodes, rng=np.random.default_rng(0)), episodes
 
 
 def test_function_survives_being_taken_apart() -> None:
@@ -485,7 +488,9 @@ def test_paper_learns_a_reward_of_one_input() -> None:
     settings = PaperSettings(
         updates=400, hidden=(32, 32), steps_per_batch=16, learning_rate=3e-3, mask_spread=0.0
     )
-    model = Paper(settings).fit(EpisodeSet.from_episodes(episodes), rng=np.random.default_rng(1))
+    model = Paper.from_settings(settings).fit(
+        EpisodeSet.from_episodes(episodes), rng=np.random.default_rng(1)
+    )
     test = rng.standard_normal((300, 2))
     found = model.predict(test, np.zeros((300, 1)))
     assert model.masks_ is not None
@@ -495,7 +500,7 @@ def test_paper_learns_a_reward_of_one_input() -> None:
 
 def test_paper_can_draw_fewer_dimensions_per_update() -> None:
     settings = PaperSettings(updates=3, hidden=(8,), steps_per_batch=8, dynamics_outputs=2)
-    Paper(settings).fit(make_set(), rng=np.random.default_rng(0))
+    Paper.from_settings(settings).fit(make_set(), rng=np.random.default_rng(0))
 
 
 def test_paper_settings_are_checked() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.exceptions import NotFittedError
 
 from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.methods.rrd import Rrd, RrdSettings
@@ -47,7 +48,7 @@ def settings(**changes: object) -> RrdSettings:
 @pytest.mark.parametrize("unbiased", [False, True])
 def test_learns_a_reward_and_sees_the_difference(unbiased: bool) -> None:
     episodes = make_set(every=5)
-    model = Rrd(settings(unbiased=unbiased, rows_per_batch=16))
+    model = Rrd.from_settings(settings(unbiased=unbiased, rows_per_batch=16))
     model.fit(episodes, rng=np.random.default_rng(1))
     true = np.concatenate([true_rewards(episode.observations) for episode in episodes])
     found = np.concatenate(list(model.relabel(episodes)))
@@ -57,7 +58,7 @@ def test_learns_a_reward_and_sees_the_difference(unbiased: bool) -> None:
 
 
 def test_needs_the_next_observation_where_it_learned_from_it() -> None:
-    model = Rrd(settings(updates=3)).fit(make_set(), rng=np.random.default_rng(1))
+    model = Rrd.from_settings(settings(updates=3)).fit(make_set(), rng=np.random.default_rng(1))
     with pytest.raises(ValueError, match="next_observations: expected them"):
         model.predict(np.zeros((2, 2)), np.zeros((2, 1)))
     assert model.predict(np.zeros((2, 2)), np.zeros((2, 1)), np.ones((2, 2))).shape == (2,)
@@ -65,7 +66,7 @@ def test_needs_the_next_observation_where_it_learned_from_it() -> None:
 
 @pytest.mark.parametrize(("use_next", "uses"), [(None, False), (True, True), (False, False)])
 def test_without_last_observations(use_next: bool | None, uses: bool) -> None:
-    model = Rrd(settings(updates=3, use_next=use_next))
+    model = Rrd.from_settings(settings(updates=3, use_next=use_next))
     model.fit(make_set(final=False), rng=np.random.default_rng(1))
     assert isinstance(model.function_, NetworkFunction)
     assert model.function_.needs_next == uses
@@ -74,7 +75,7 @@ def test_without_last_observations(use_next: bool | None, uses: bool) -> None:
 
 def test_second_fit_equals_a_fresh_one() -> None:
     episodes = make_set()
-    model = Rrd(settings(updates=5, discount=0.9, members=2))
+    model = Rrd.from_settings(settings(updates=5, discount=0.9, members=2))
     first = model.fit(episodes, rng=np.random.default_rng(1)).relabel(episodes)
     first = np.concatenate(list(first))
     again = model.fit(episodes, rng=np.random.default_rng(1)).relabel(episodes)
@@ -82,14 +83,14 @@ def test_second_fit_equals_a_fresh_one() -> None:
 
 
 def test_function_survives_being_taken_apart() -> None:
-    model = Rrd(settings(updates=3)).fit(make_set(), rng=np.random.default_rng(1))
+    model = Rrd.from_settings(settings(updates=3)).fit(make_set(), rng=np.random.default_rng(1))
     again = NetworkFunction.from_parts(model.function_.config(), model.function_.tensors())
     steps = (np.ones((5, 2)), np.ones((5, 1)), np.zeros((5, 2)))
     np.testing.assert_array_equal(again.predict(*steps), model.predict(*steps))
 
 
 def test_use_before_fit_is_refused() -> None:
-    with pytest.raises(RuntimeError, match="Rrd is not fitted yet"):
+    with pytest.raises(NotFittedError, match="Rrd is not fitted yet"):
         Rrd().predict(np.zeros((1, 2)), np.zeros((1, 1)))
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Self
-
 import numpy as np
 
 from grd_offline.episodes import EpisodeSet
@@ -11,7 +9,7 @@ from grd_offline.methods.closed_form.fit import ClosedFormFit, ClosedFormSetting
 from grd_offline.methods.contract import Decomposer, Progress
 
 
-class ClosedForm(Decomposer):
+class ClosedForm(Decomposer, settings=ClosedFormSettings):
     """The reward as a sum of effects, each kept by its evidence; see `closed_form`.
 
     After `fit`, `fit_` says how well the data pin the reward down.
@@ -19,16 +17,9 @@ class ClosedForm(Decomposer):
 
     fit_: ClosedFormFit
 
-    def __init__(self, settings: ClosedFormSettings | None = None) -> None:
-        self.settings = settings if settings is not None else ClosedFormSettings()
-
-    def fit(
-        self,
-        episodes: EpisodeSet,
-        *,
-        rng: np.random.Generator,
-        progress: Progress | None = None,
-    ) -> Self:
+    def _fit(
+        self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress | None
+    ) -> None:
         """Find effects, variances and weights."""
         self.fit_ = fit_closed_form(
             episodes, self.settings, rng, progress or (lambda stage, share: None)
@@ -42,4 +33,3 @@ class ClosedForm(Decomposer):
             "state_to_reward": self.fit_.state_score,
             "action_to_reward": self.fit_.action_score,
         }
-        return self

@@ -1,0 +1,230 @@
+"""All methods of return decomposition, with what is known of each.
+
+The command line, `judge`, `train-online`, the documentation and the tests take their lists from
+here. A method of another package joins by an entry point of the group `grd_offline.methods`, whose
+name is that of the method and whose value is a `Method`. This module imports no method: a class is
+imported when it is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any
+
+from grd_offline.errors import DataError
+
+if TYPE_CHECKING:
+    from grd_offline.methods.contract import Decomposer
+
+GROUP = "grd_offline.methods"
+"""Entry points of methods of other packages."""
+AUTO = "auto"
+"""The fit that is chosen by returns of episodes that are held out; see `choose`."""
+NEXT_STATE = "-next-state"
+"""What `judge` adds to the name of a method that gets the next state as a further input."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method of return decomposition, and what is known of it before it is imported."""
+
+    name: str
+    """What `--method` calls it."""
+    about: str
+    """One line that describes it."""
+    estimator: str = ""
+    """Its class as "module:name", a `Decomposer`; empty if the method only runs online."""
+    fit: str | None = None
+    """What `--fit` calls it, where the method has several."""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    """Parameters of the class that make this method."""
+    takes_next_state: bool = False
+    """Whether the reward can depend on the next state, if the parameter `next_state` is set."""
+    has_masks: bool = False
+    """Whether it finds a causal graph."""
+    sees_whole_episodes: bool = False
+    """Whether the reward of a step depends on its whole episode."""
+    online: bool = False
+    """Whether `train-online` has it."""
+
+    @property
+    def offline(self) -> bool:
+        """Whether `decompose` and `judge` have it."""
+        return bool(self.estimator)
+
+    def load(self) -> type[Decomposer]:
+        """Import its class."""
+        module, _, name = self.estimator.partition(":")
+        found: type[Decomposer] = getattr(importlib.import_module(module), name)
+        return found
+
+    def make(self, **parameters: Any) -> Decomposer:
+        """An estimator that is not fitted yet.
+
+        `device` and `next_state` are left out if the method has no such parameter and they ask for
+        nothing else than the default.
+        """
+        if parameters.get("next_state") and not self.takes_next_state:
+            called = self.fit or self.name
+            raise ValueError(f"next_state: {called} does not take the next state as an input")
+        known = {parameter.name for parameter in fields(self.load().settings_class)}
+        given = {n: v for n, v in parameters.items() if n in known or n not in _COMMON}
+        return self.load()(**{**self.parameters, **given})
+
+
+_COMMON = ("device", "next_state")
+_HERE = "grd_offline.methods"
+BUILT_IN = (
+    Method(
+        "grd",
+        "The reward is a sum of smooth effects of one, two or three inputs.",
+        f"{_HERE}.closed_form.estimator:ClosedForm",
+        fit="closed-form",
+        takes_next_state=True,
+        has_masks=True,
+    ),
+    Method(
+        "grd",
+        "Networks on the inputs that the closed form finds.",
+        f"{_HERE}.masked_net:MaskedNet",
+        fit="masked-net",
+        has_masks=True,
+    ),
+    Method(
+        "grd",
+        "Networks of pairs of inputs that find their own masks, in stages.",
+        f"{_HERE}.pair_net:PairNet",
+        fit="pair-net",
+        has_masks=True,
+    ),
+    Method(
+        "grd",
+        "The reward is a quadratic of state and action, solved for exactly.",
+        fit="quadratic",
+        has_masks=True,
+        online=True,
+    ),
+    Method(
+        "grd",
+        "The paper's model with scaled inputs and a price for each edge.",
+        fit="joint-net",
+        has_masks=True,
+        online=True,
+    ),
+    Method(
+        "grd",
+        "The paper's model as it is printed.",
+        f"{_HERE}.paper:Paper",
+        fit="paper",
+        has_masks=True,
+        online=True,
+    ),
+    Method(
+        "grd-no-compact",
+        "The same as grd, but the policy sees every dimension of the state.",
+        has_masks=True,
+        online=True,
+    ),
+    Method(
+        "rrd",
+        "A network, trained on random steps of each episode.",
+        f"{_HERE}.rrd:Rrd",
+        online=True,
+    ),
+    Method(
+        "rrd-unbiased",
+        "The same as rrd, without the variance that comes from drawing steps.",
+        f"{_HERE}.rrd:Rrd",
+        parameters={"unbiased": True},
+        online=True,
+    ),
+    Method(
+        "ircr",
+        "Each step gets the return of its episode, scaled to lie between 0 and 1.",
+        f"{_HERE}.baselines:Ircr",
+        sees_whole_episodes=True,
+        online=True,
+    ),
+    Method(
+        "uniform",
+        "Each step gets an equal share of the return of its episode.",
+        f"{_HERE}.baselines:Uniform",
+        sees_whole_episodes=True,
+    ),
+    Method("none", "The delayed reward as it is.", online=True),
+    Method("oracle", "The true reward.", online=True),
+)
+
+
+@cache
+def _find_others() -> dict[str, EntryPoint]:
+    """Methods of other packages by name. Names that are taken already are left out."""
+    taken = {method.name for method in BUILT_IN}
+    return {one.name: one for one in entry_points(group=GROUP) if one.name not in taken}
+
+
+def _load_other(point: EntryPoint) -> Method:
+    package = point.dist.name if point.dist is not None else point.value
+    try:
+        method = point.load()
+    except Exception as error:  # whatever the module of another package raises
+        raise DataError(f"cannot be loaded from {package}: {error}", field=point.name) from error
+    if not isinstance(method, Method) or method.name != point.name or not method.offline:
+        raise DataError(
+            f"{package}: expected a Method of this name, with an estimator", field=point.name
+        )
+    return method
+
+
+def list_methods() -> tuple[Method, ...]:
+    """All methods and fits, those of other packages last."""
+    return (*BUILT_IN, *(_load_other(point) for point in _find_others().values()))
+
+
+def list_names(*, online: bool = False) -> tuple[str, ...]:
+    """The values of `--method`."""
+    if online:
+        return tuple(dict.fromkeys(method.name for method in BUILT_IN if method.online))
+    names = dict.fromkeys(method.name for method in BUILT_IN if method.offline)
+    return (*names, *_find_others())
+
+
+def list_fits(*, online: bool = False) -> tuple[str, ...]:
+    """The values of `--fit`."""
+    fits = [method.fit for method in BUILT_IN if (method.online if online else method.offline)]
+    found = tuple(fit for fit in fits if fit is not None)
+    return found if online else (AUTO, *found)
+
+
+def list_judged() -> tuple[str, ...]:
+    """The values of `judge --methods`: every method, and again with the next state."""
+    twice = dict.fromkeys(method.name for method in list_methods() if method.takes_next_state)
+    return (*list_names(), *(f"{name}{NEXT_STATE}" for name in twice))
+
+
+def find_method(name: str, fit: str | None = None) -> Method:
+    """The method of that name that `decompose` has; `auto` begins with the closed form."""
+    if name in _find_others():
+        return _load_other(_find_others()[name])
+    found = [method for method in BUILT_IN if method.name == name and method.offline]
+    if not found:
+        raise ValueError(f"method: expected one of {', '.join(list_names())}, got {name!r}")
+    if fit in (None, AUTO) or found[0].fit is None:
+        return found[0]
+    for method in found:
+        if method.fit == fit:
+            return method
+    raise ValueError(f"fit: expected one of {', '.join(list_fits())}, got {fit!r}")
+
+
+def make_decomposer(method: str, fit: str | None = None, **parameters: Any) -> Decomposer:
+    """An estimator of that method that is not fitted yet, for example:
+
+    >>> make_decomposer("grd", "paper", updates=100)
+    Paper(updates=100)
+    """
+    return find_method(method, fit).make(**parameters)

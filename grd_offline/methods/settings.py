@@ -1,0 +1,62 @@
+"""What a decomposition does: the settings of `grd_offline.decompose` and of the command."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from grd_offline.errors import DataError
+from grd_offline.methods.registry import AUTO, find_method, list_fits, list_names
+from grd_offline.names import OFFLINE
+from grd_offline.settings import Settings, setting
+
+COMPACT = ("closure", "one_hop")
+
+
+@dataclass(frozen=True)
+class DecomposeSettings(Settings):
+    """What to do; the defaults serve most data."""
+
+    method: str = setting(
+        "grd",
+        "Method that finds the rewards. grd also finds what they depend on; the others are there "
+        "to compare with.",
+        names=list_names(),
+    )
+    fit: str = setting(
+        AUTO,
+        "How grd is fitted. auto takes the closed form, unless networks explain the returns of "
+        "held-out episodes clearly better.",
+        names=list_fits(),
+        renamed=OFFLINE,
+    )
+    gamma: float | None = setting(
+        None,
+        "Discount factor inside the returns. By default the one that the file states, or 1.",
+        above=0,
+        at_most=1,
+    )
+    next_state: bool = setting(False, "Let the reward depend on the next state too.")
+    step_rewards: bool = setting(
+        False,
+        "Use rewards that come with every step as they are. Without it, only their sum is used.",
+    )
+    exact_returns: bool = setting(
+        False,
+        "Make the rewards of every episode sum to its return exactly: the difference is spread "
+        "over all steps.",
+    )
+    compact: str = setting(
+        "closure", "Definition of the compact state that the model carries.", names=COMPACT
+    )
+    truth: str | None = setting(
+        None, "Field with the true step rewards, to compare with. It is never used to fit."
+    )
+    seed: int = setting(0, "Seed of the random numbers.", at_least=0, at_most=2**63 - 1)
+    device: str = setting("cpu", "Device that trains networks.", names=("cpu", "cuda"))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        method = find_method(self.method, self.fit)
+        if self.next_state and not method.takes_next_state:
+            name = method.fit or method.name
+            raise DataError(f"{name} does not take the next state as an input", field="next_state")
