@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from grd_offline.members.nn import Masks, Mixture
+from grd_offline.members.nn import Masks
 
 if TYPE_CHECKING:
     # Only for reading and for the test run, which checks them: no dependency in use.
@@ -170,27 +170,6 @@ def _weigh(edges: Masks, weights: SparsityWeights) -> SparsityTerms:
         weights.state_to_state * (edges.state_to_state.sum((-2, -1)) - diagonal),
         weights.self_to_self * diagonal,
         weights.action_to_state * edges.action_to_state.sum((-2, -1)),
-    )
-
-
-def model_loss(
-    rewards: Float[Tensor, "member episode time"],
-    valid: Bool[Tensor, "member episode time"],
-    returns: Float[Tensor, "member episode"],
-    mixture: Mixture,
-    targets: Float[Tensor, "member batch output"],
-    probabilities: Masks,
-    *,
-    weights: SparsityWeights,
-    discount: float = 1.0,
-    starts: Int[Tensor, "member episode"] | None = None,
-    dimensions: int | None = None,
-) -> ModelLoss:
-    """The printed loss of the generative model: L_m = L_rew + L_dyn + L_reg."""
-    return ModelLoss(
-        return_loss(rewards, valid, returns, discount=discount, starts=starts),
-        dynamics_loss(*mixture, targets, dimensions=dimensions),
-        sparsity_loss(*probabilities, weights=weights).total,
     )
 
 

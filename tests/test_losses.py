@@ -11,13 +11,12 @@ from grd_offline.losses import (
     SparsityWeights,
     dynamics_loss,
     edge_count_loss,
-    model_loss,
     return_loss,
     rrd_loss,
     rrd_unbiased_loss,
     sparsity_loss,
 )
-from grd_offline.members.nn import Masks, Mixture
+from grd_offline.members.nn import Masks
 
 WEIGHTS = SparsityWeights(1.0, 2.0, 3.0, 4.0, 5.0)
 
@@ -162,17 +161,6 @@ def test_sparsity_refuses_masks_of_different_graphs(loss) -> None:  # type: igno
     edges = make_probabilities()
     with pytest.raises(TypeCheckError):
         loss(*edges[:3], torch.ones(2, 2, 4), weights=WEIGHTS)
-
-
-def test_model_loss_adds_its_terms() -> None:
-    rewards, valid = draw(2, 3, 4), torch.ones(2, 3, 4, dtype=torch.bool)
-    returns, targets, edges = draw(2, 3, seed=1), draw(2, 5, 3, seed=2), make_probabilities()
-    mixture = Mixture(*(draw(2, 5, 3, 2, seed=seed) for seed in (3, 4, 5)))
-    found = model_loss(rewards, valid, returns, mixture, targets, edges, weights=WEIGHTS)
-    torch.testing.assert_close(found.reward, return_loss(rewards, valid, returns))
-    torch.testing.assert_close(found.dynamics, dynamics_loss(*mixture, targets))
-    torch.testing.assert_close(found.sparsity, sparsity_loss(*edges, weights=WEIGHTS).total)
-    torch.testing.assert_close(found.total, found.reward + found.dynamics + found.sparsity)
 
 
 def test_rrd_losses_by_hand() -> None:

@@ -13,7 +13,7 @@ import pytest
 from places import ROOT
 
 from grd_offline.methods.choose import GOOD_ENOUGH
-from grd_offline.methods.paper import LAMBDAS
+from grd_offline.models.sparsity import LAMBDAS
 from grd_offline.online.settings import BACKBONES, FITS, METHODS, OnlineSettings
 from grd_offline.online.settings import LAMBDAS as LAMBDA_NAMES
 

@@ -31,6 +31,7 @@ ROOMS = (
     "fleet",
     "collecting",
     "rewards",
+    "models",
     "dynamics",
     "report",
     "methods",

@@ -22,11 +22,12 @@ from pair_net_worlds import as_episodes, f1
 
 from grd_offline.methods.equations import Problem
 from grd_offline.methods.pair_net import DynamicsStage, PairNet, PairNetSettings, RewardStage
-from grd_offline.methods.paper import DEFAULT_LAMBDAS, PaperSettings
-from grd_offline.methods.paper import _Model as PaperModel
+from grd_offline.methods.paper import PaperSettings
+from grd_offline.methods.paper import _Updates as PaperUpdates
 from grd_offline.methods.rrd import RrdSettings
 from grd_offline.methods.rrd import _Model as RrdModel
 from grd_offline.methods.training import Noise, Trainer
+from grd_offline.models.sparsity import DEFAULT_LAMBDAS
 from grd_offline.synthetic import FactoredWorld, Rollout, WorldSettings
 
 Made = tuple[Trainer, Callable[[], None]]
@@ -47,7 +48,7 @@ def make_updates(problem: Problem, members: int, capture: bool) -> dict[str, Mad
         made[f"pair-net {name}"] = (stage.trainer, getattr(stage, name))
     dynamics = DynamicsStage(problem, settings, noise())
     made["pair-net dynamics"] = (dynamics.trainer, dynamics.update_masked)
-    paper = PaperModel(
+    paper = PaperUpdates(
         problem, PaperSettings(members=members, device=device), DEFAULT_LAMBDAS, noise()
     )
     made["paper"] = (paper.trainer, paper.update)

@@ -19,7 +19,8 @@ from torch import Tensor
 from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.errors import DataError
 from grd_offline.members.nn import PairRewardNet, RewardNet
-from grd_offline.rewards.network import NetworkFunction, NetworkReward
+from grd_offline.models.export import export_reward
+from grd_offline.rewards.network import NetworkFunction
 
 
 class Batch(NamedTuple):
@@ -291,16 +292,15 @@ def export_network(
 ) -> NetworkFunction:
     """A trained net as a function in the data's units; `mask` is (member, column)."""
     chosen = columns.cpu()
-    module = NetworkReward(
+    return export_reward(
         copy.deepcopy(net),  # whose weights are slices of the optimiser's tensor
-        members=len(mask),
+        mask,
+        states=problem.states,
+        actions=problem.actions,
         columns=chosen.tolist(),
         needs_next=problem.inputs.shape[1] > problem.states + problem.actions,
-    ).cpu()
-    with torch.no_grad():
-        module.mask.copy_(mask)
-        module.mean.copy_(problem.mean[chosen])
-        module.std.copy_(problem.std[chosen])
-        module.offset.fill_(problem.offset)
-        module.scale.fill_(problem.scale)
-    return NetworkFunction(module, states=problem.states, actions=problem.actions)
+        mean=problem.mean[chosen],
+        std=problem.std[chosen],
+        offset=problem.offset,
+        scale=problem.scale,
+    )

@@ -1,18 +1,13 @@
-"""`--fit paper`: Generative Return Decomposition as printed, for reproducing it.
+"""`--fit paper`: Generative Return Decomposition as printed, from the rows of a file.
 
-Where the authors' code departs from their text, the text is followed. One update draws M rows
-(whole episodes) and N transitions, samples one set of masks for each by hard Gumbel-softmax, and
-takes one Adam step on
-
-    L_m = L_rew + L_dyn + L_reg
-
-Inputs and returns are used as they are: the paper scales neither. What the text leaves open is a
-setting with its reason.
+`grd_offline.models.generative` has the model. Each update draws M rows (whole episodes) and N
+transitions, samples one set of masks for each, and takes one step of Adam on L_m. Where the
+authors' code departs from their text, the text is followed. Inputs and returns are used as they
+are: the paper scales neither. What the text leaves open is a setting with its reason.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,33 +16,20 @@ from torch import Tensor
 
 from grd_offline.episodes import EpisodeSet
 from grd_offline.errors import DataError
-from grd_offline.losses import SparsityWeights, model_loss
-from grd_offline.members.nn import EDGES, DynamicsNet, GraphMasks, Mixture, RewardNet
+from grd_offline.losses import SparsityWeights
+from grd_offline.members.nn import EDGES, RewardNet, draw_gumbel
 from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.methods.equations import Problem, export_network
-from grd_offline.methods.training import Noise, Trainer, make_adam
-
-LAMBDAS = {
-    "Ant": SparsityWeights(1e-5, 0.0, 1e-7, 1e-8, 1e-8),
-    "HalfCheetah": SparsityWeights(1e-5, 1e-5, 1e-5, 1e-6, 1e-5),
-    "Walker2d": SparsityWeights(1e-5, 1e-5, 1e-6, 1e-6, 1e-7),
-    "Humanoid": SparsityWeights(1e-5, 1e-8, 1e-5, 1e-7, 1e-8),
-    "Reacher": SparsityWeights(5e-7, 1e-8, 1e-8, 1e-8, 1e-8),
-    "Swimmer": SparsityWeights(1e-7, 1e-9, 1e-9, 0.0, 1e-9),
-    "Hopper": SparsityWeights(1e-6, 1e-6, 1e-6, 1e-7, 1e-6),
-    "HumanoidStandup": SparsityWeights(1e-5, 1e-4, 1e-6, 1e-7, 1e-7),
-}
-"""lambda_1 to lambda_5 per environment, the paper's table of hyper-parameters."""
-DEFAULT_LAMBDAS = LAMBDAS["HalfCheetah"]
-"""For environments the table does not have: the row of its most usual task."""
-
-
-def find_lambdas(environment: str | None) -> SparsityWeights:
-    """The table's row for a name such as `HalfCheetah-v5` or `mujoco/ant`, else the default."""
-    name = (environment or "").rsplit("/", 1)[-1]
-    name = re.sub(r"-v\d+$", "", name).replace("-", "").lower()
-    table = {known.lower(): weights for known, weights in LAMBDAS.items()}
-    return table.get(name, DEFAULT_LAMBDAS)
+from grd_offline.methods.training import Noise, Trainer
+from grd_offline.models.generative import (
+    GenerativeModel,
+    GenerativeSettings,
+    Trajectories,
+    Transitions,
+    build_dynamics,
+    build_graph,
+)
+from grd_offline.models.sparsity import find_lambdas
 
 
 @dataclass(frozen=True)
@@ -55,29 +37,30 @@ class PaperSettings:
     """Settings of `paper`; defaults are the paper's unless it says otherwise."""
 
     updates: int = 4000
-    """Offline there is no loop over environment steps to print; as many as an early trial had."""
+    """Number of updates. The paper counts environment steps, which a file does not have."""
     episodes_per_batch: int = 4
-    """M."""
+    """Whole episodes per update (M)."""
     steps_per_batch: int = 256
-    """N."""
+    """Transitions per update (N)."""
     learning_rate: float = 3e-4
-    """Adam's, for networks and masks alike."""
+    """Learning rate of Adam, for networks and masks alike."""
     discount: float = 1.0
-    """gamma of the return sum."""
+    """Discount factor of the return (gamma)."""
     hidden: tuple[int, ...] = (256, 256)
-    """Hidden layers of both nets, ReLU."""
+    """Hidden layers of both nets, with ReLU."""
     mixtures: int = 3
-    """Gaussians per state dimension."""
+    """Number of Gaussians per state dimension."""
     lambdas: SparsityWeights | None = None
-    """lambda_1 to lambda_5; None takes the table's row for the dataset's environment."""
+    """lambda_1 to lambda_5; None takes the paper's row for the dataset's environment."""
     temperature: float = 1.0
-    """Of the Gumbel-softmax; not printed."""
+    """Temperature of the Gumbel-softmax; the paper does not print it."""
     mask_spread: float = 1.0
-    """Std of the mask logits at first; not printed. The authors' code too starts half on."""
+    """Standard deviation of the mask logits at the start. The paper does not print it; with this
+    value half of the edges start on, as in the authors' code."""
     standardise: bool = False
     """Bring inputs and returns to unit scale first; the paper does not."""
     dynamics_outputs: int | None = None
-    """Draw so many state dimensions per update instead of all; same expectation, less time."""
+    """Number of state dimensions that an update predicts, drawn at random; None predicts all."""
     members: int = 1
     """Independent models trained at once; their mean is the reward, their majority the masks."""
     device: str = "cpu"
@@ -93,6 +76,16 @@ class PaperSettings:
             raise ValueError(
                 f"discount: expected a number above 0, at most 1, got {self.discount!r}"
             )
+
+    def to_generative(self) -> GenerativeSettings:
+        """The settings of the model."""
+        return GenerativeSettings(
+            mask_spread=self.mask_spread,
+            temperature=self.temperature,
+            dynamics_hidden=self.hidden,
+            mixtures=self.mixtures,
+            dynamics_outputs=self.dynamics_outputs,
+        )
 
 
 class Paper(Decomposer, settings=PaperSettings):
@@ -110,15 +103,15 @@ class Paper(Decomposer, settings=PaperSettings):
             standardise=settings.standardise,
         )
         lambdas = settings.lambdas or find_lambdas(episodes.environment)
-        model = _Model(problem, settings, lambdas, Noise(rng, settings.device))
-        model.trainer.run(
-            model.update,
+        updates = _Updates(problem, settings, lambdas, Noise(rng, settings.device))
+        updates.trainer.run(
+            updates.update,
             settings.updates,
             report=lambda done: progress("model", done / settings.updates) if progress else None,
         )
-        self._keep(model)
+        self._keep(updates.model, problem)
 
-    def _keep(self, model: _Model) -> None:
+    def _keep(self, model: GenerativeModel, problem: Problem) -> None:
         chosen, probabilities = model.graph.choose(), model.graph.compute_probabilities()
         self.masks_ = {
             name: (getattr(chosen, name).mean(0) > 0.5).numpy(force=True).astype(np.int64)
@@ -128,80 +121,72 @@ class Paper(Decomposer, settings=PaperSettings):
             name: getattr(probabilities, name).mean(0).numpy(force=True).astype(np.float64)
             for name in EDGES
         }
-        mask = torch.cat(chosen[:2], 1)
-        columns = torch.arange(mask.shape[1])
-        self.function_ = export_network(model.reward, model.problem, mask, columns)
+        mask = model.choose_reward_mask()
+        self.function_ = export_network(model.reward, problem, mask, torch.arange(mask.shape[1]))
 
 
-class _Model:
-    """phi_cau, phi_rew, phi_dyn and one joint update of them."""
+class _Updates:
+    """The generative model, and updates of it that draw from the rows of a file."""
 
     def __init__(
         self, problem: Problem, settings: PaperSettings, lambdas: SparsityWeights, noise: Noise
     ) -> None:
-        self.problem, self.settings, self.lambdas = problem, settings, lambdas
-        self._noise = noise.updates
-        members, states, actions = settings.members, problem.states, problem.actions
-        device = problem.device
-        self.graph = GraphMasks(
-            members, states, actions, spread=settings.mask_spread, generator=noise.weights
-        ).to(device)
-        self.reward = RewardNet(
-            members, states + actions, hidden=settings.hidden, generator=noise.weights
-        ).to(device)
-        self.dynamics = DynamicsNet(
-            members,
-            states,
-            actions,
-            hidden=settings.hidden,
-            mixtures=settings.mixtures,
-            generator=noise.weights,
-        ).to(device)
-        modules = (self.graph, self.reward, self.dynamics)
-        self.adam = make_adam(modules, settings.learning_rate, members=members, device=device)
-        self.trainer = Trainer([self.adam], noise.updates)
         if not len(problem.rows.transitions):
             raise DataError("no step's next observation is known", field="observations")
+        self.problem, self.settings, self._noise = problem, settings, noise.updates
+        members, states, actions = settings.members, problem.states, problem.actions
+        device, generator = problem.device, noise.weights
+        chosen = settings.to_generative()
+        self.model = GenerativeModel(
+            build_graph(chosen, members, states, actions, generator).to(device),
+            RewardNet(members, states + actions, hidden=settings.hidden, generator=generator).to(
+                device
+            ),
+            build_dynamics(chosen, members, states, actions, generator).to(device),
+            settings=chosen,
+            lambdas=lambdas,
+            rates=torch.full((members,), settings.learning_rate, dtype=torch.float64).to(device),
+            discount=problem.discount,
+            leaves=False,
+        )
+        self.trainer = Trainer([self.model.adam], noise.updates)
         self._time = problem.rows.common_time
         self._outputs = min(states, settings.dynamics_outputs or states)
 
     def update(self) -> None:
-        """One Adam step on L_m."""
-        rows = self._draw(len(self.problem.targets), self.settings.episodes_per_batch)
+        """Lines 16 to 24 of Algorithm 1."""
+        inputs = self.problem.states + self.problem.actions
+        trajectories, reward_noise = self._draw_trajectories(), self._draw_gumbel(inputs, 2)
+        transitions = self._draw_transitions()
+        dynamics_noise = self._draw_gumbel(inputs, self.problem.states, 2)
+        losses = self.model.compute_losses(trajectories, transitions, reward_noise, dynamics_noise)
+        self.model.step(losses.total)
+
+    def _draw_trajectories(self) -> Trajectories:
+        """D_1: M rows of the file."""
+        rows = self._pick(len(self.problem.targets), self.settings.episodes_per_batch)
         batch = self.problem.rows.gather(rows, self._time)
-        temperature = self.settings.temperature
-        mask = self.graph.sample_reward(1, temperature=temperature, generator=self._noise)
-        rewards = self.reward(self.problem.inputs[batch.steps], mask.unsqueeze(2))
-        mixture, targets = self._predict_next()
-        loss = model_loss(
-            rewards,
-            batch.valid,
-            self.problem.targets[rows],
-            mixture,
-            targets,
-            self.graph.compute_probabilities(),
-            weights=self.lambdas,
-            discount=self.problem.discount,
-            starts=batch.starts,
-            dimensions=self.problem.states,
-        )
-        self.adam.step(loss.total)
+        inputs, returns = self.problem.inputs[batch.steps], self.problem.targets[rows]
+        return Trajectories(inputs, batch.valid, returns, batch.starts)
 
-    def _predict_next(self) -> tuple[Mixture, Tensor]:
-        """N transitions: the distribution of the next state and what it was."""
-        transitions = self.problem.rows.transitions
-        steps = transitions[self._draw(len(transitions), self.settings.steps_per_batch)]
-        device, states = self.problem.device, self.problem.states
-        outputs = torch.arange(states, device=device)
+    def _draw_transitions(self) -> Transitions:
+        """D_2: N steps of the file, and the state dimensions that this update predicts."""
+        transitions, states = self.problem.rows.transitions, self.problem.states
+        steps = transitions[self._pick(len(transitions), self.settings.steps_per_batch)]
+        outputs = torch.arange(states, device=self.problem.device)
         if self._outputs < states:
-            order = torch.rand(states, generator=self._noise, device=device).argsort()
+            order = torch.rand(states, generator=self._noise, device=self.problem.device).argsort()
             outputs = order[: self._outputs]
-        mask = self.graph.sample_dynamics(
-            1, temperature=self.settings.temperature, generator=self._noise
-        )
-        mixture = self.dynamics(self.problem.inputs[steps], mask.index_select(-1, outputs), outputs)
-        return mixture, self.problem.inputs[steps + 1][..., outputs]
+        next_states = self.problem.inputs[steps + 1][..., :states]
+        return Transitions(self.problem.inputs[steps], next_states, outputs)
 
-    def _draw(self, count: int, size: int) -> Tensor:
+    def _draw_gumbel(self, *shape: int) -> Tensor:
+        """(member, 1, *shape): the masks are sampled once per update."""
+        return draw_gumbel(
+            (self.settings.members, 1, *shape), device=self.problem.device, generator=self._noise
+        )
+
+    def _pick(self, count: int, size: int) -> Tensor:
+        """(member, size) whole numbers from 0 to count - 1."""
         shape = (self.settings.members, size)
         return torch.randint(count, shape, generator=self._noise, device=self.problem.device)

@@ -22,7 +22,8 @@ from grd_offline.graph import compact_closure, compact_one_hop
 from grd_offline.losses import SparsityWeights
 from grd_offline.members.capture import record
 from grd_offline.members.draws import Uniform
-from grd_offline.online.generative import JOINT_NET, PAPER, Generative
+from grd_offline.models.generative import JOINT_NET, PAPER
+from grd_offline.online.generative import Generative
 from grd_offline.online.quadratic import Quadratic
 from grd_offline.online.replay import FinishedEpisode, Replay
 from grd_offline.online.rrd import Rrd

@@ -16,7 +16,7 @@ from grd_offline.agents.batch import Steps
 from grd_offline.losses import rrd_loss, rrd_unbiased_loss
 from grd_offline.members.nn import RewardNet, build_members
 from grd_offline.members.optimiser import Adam
-from grd_offline.online.generative import copy_member
+from grd_offline.models.export import copy_member, export_reward
 from grd_offline.online.replay import Replay
 from grd_offline.online.sources import Draws, Source
 from grd_offline.rewards.network import NetworkFunction
@@ -83,9 +83,14 @@ class Rrd(Source):
         return cast(Tensor, self.net(inputs, mask))
 
     def export(self, member: int) -> NetworkFunction:
-        module = copy_member(self.net, member, self._mask[member, 0], needs_next=True)
-        states, actions = self.replay.observations.shape[-1], self.replay.actions.shape[-1]
-        return NetworkFunction(module, states=states, actions=actions)
+        return export_reward(
+            copy_member(self.net, member),
+            self._mask[member],
+            states=self.replay.observations.shape[-1],
+            actions=self.replay.actions.shape[-1],
+            columns=range(self._mask.shape[-1]),
+            needs_next=True,
+        )
 
     def state(self) -> dict[str, Any]:
         return {"net": self.adam.state()}

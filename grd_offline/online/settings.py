@@ -225,7 +225,7 @@ class OnlineSettings(Settings):
 
     def make_members(self) -> list[Member]:
         """Every method, fit, value and seed once; those of a kind stand together."""
-        from grd_offline.methods.paper import find_lambdas  # needs torch: not for a help text
+        from grd_offline.models.sparsity import find_lambdas  # needs torch: not for a help text
 
         lambdas = find_lambdas(self.environment)
         base = Member(

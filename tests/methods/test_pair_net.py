@@ -14,8 +14,9 @@ from grd_offline.losses import SparsityWeights
 from grd_offline.members.optimiser import Adam, step_together
 from grd_offline.methods.equations import Problem, compute_weights, measure_returns, stack_rows
 from grd_offline.methods.pair_net import DynamicsStage, PairNet, PairNetSettings, RewardStage
-from grd_offline.methods.paper import DEFAULT_LAMBDAS, LAMBDAS, Paper, PaperSettings, find_lambdas
+from grd_offline.methods.paper import Paper, PaperSettings, _Updates
 from grd_offline.methods.training import Noise, Trainer, make_adam
+from grd_offline.models.sparsity import DEFAULT_LAMBDAS, LAMBDAS, find_lambdas
 from grd_offline.rewards.constant import ConstantFunction
 from grd_offline.rewards.network import NetworkFunction
 
@@ -498,9 +499,22 @@ def test_paper_learns_a_reward_of_one_input() -> None:
     assert np.corrcoef(found, test[:, 0])[0, 1] > 0.8
 
 
-def test_paper_can_draw_fewer_dimensions_per_update() -> None:
-    settings = PaperSettings(updates=3, hidden=(8,), steps_per_batch=8, dynamics_outputs=2)
-    Paper.from_settings(settings).fit(make_set(), rng=np.random.default_rng(0))
+def test_paper_can_predict_fewer_dimensions_per_update() -> None:
+    """Each update draws other ones, all equally often; `tests/models` has their loss."""
+    problem = Problem.from_episodes(make_set(), discount=1.0, device="cpu", standardise=False)
+    settings = PaperSettings(hidden=(8,), steps_per_batch=8, dynamics_outputs=2)
+    noise = Noise(np.random.default_rng(0), "cpu")
+    updates = _Updates(problem, settings, DEFAULT_LAMBDAS, noise)
+    drawn = [updates._draw_transitions() for _ in range(200)]
+    assert {transitions.next_states.shape for transitions in drawn} == {(1, 8, 4)}
+    outputs = torch.stack([transitions.outputs for transitions in drawn])
+    assert outputs.shape == (200, 2)
+    assert (outputs[:, 0] != outputs[:, 1]).all()
+    assert (torch.bincount(outputs.flatten(), minlength=4) > 75).all()  # 100 expected
+    before = [parameter.detach().clone() for parameter in updates.model.dynamics.parameters()]
+    updates.update()
+    after = updates.model.dynamics.parameters()
+    assert all(not torch.equal(old, new) for old, new in zip(before, after, strict=True))
 
 
 def test_paper_settings_are_checked() -> None:
