@@ -176,10 +176,11 @@ def run_exported(file: Path) -> list[float]:
     import torch
 
     program = torch.export.load(file)
-    example = program.example_inputs[0]
+    positional, named = program.example_inputs
     generator = torch.Generator().manual_seed(0)
-    inputs = [torch.rand((5, part.shape[1]), generator=generator) for part in example]
-    return program.module()(*inputs).tolist()
+    inputs = [torch.rand((5, part.shape[1]), generator=generator) for part in positional]
+    more = {k: torch.rand((5, v.shape[1]), generator=generator) for k, v in named.items()}
+    return program.module()(*inputs, **more).tolist()
 
 
 def strip(value: Any) -> Any:
@@ -201,27 +202,23 @@ def hash_text(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def write(target: Path, only: str) -> None:
-    """Run every case and write what was found."""
-    found: dict[str, dict[str, str]] = {}
+def write(target: Path, only: str, folder: Path) -> None:
+    """Run every case in `folder` and write what was found; cases that were run there are kept."""
+    found: dict[str, dict[str, str]] = json.loads(target.read_text()) if target.exists() else {}
     program = [sys.executable, "-m", "grd_offline.cli"]
     names = {"decompose", "train-online"}
     known = {n: subprocess.check_output([*program, n, "--help"], text=True) for n in names}
-    with tempfile.TemporaryDirectory() as folder:
-        for label, command, out in list_cases():
-            if not re.search(only, label):
-                continue
-            start = time.monotonic()
-            typed = [*program, *rename(command, known)]
-            done = subprocess.run(typed, cwd=folder, capture_output=True, text=True)
-            if done.returncode:
-                raise SystemExit(f"{label}: {shlex.join(typed)}\n{done.stderr[-2000:]}")
-            found[label] = digest(Path(folder) / out)
-            print(
-                f"{label}: {len(found[label])} digests, {time.monotonic() - start:.0f} s",
-                flush=True,
-            )
-            target.write_text(json.dumps(found, indent=1, sort_keys=True))
+    for label, command, out in list_cases():
+        if not re.search(only, label) or (label in found and (folder / out).exists()):
+            continue
+        start = time.monotonic()
+        typed = [*program, *rename(command, known)]
+        done = subprocess.run(typed, cwd=folder, capture_output=True, text=True)
+        if done.returncode:
+            raise SystemExit(f"{label}: {shlex.join(typed)}\n{done.stderr[-2000:]}")
+        found[label] = digest(folder / out)
+        print(f"{label}: {len(found[label])} digests, {time.monotonic() - start:.0f} s", flush=True)
+        target.write_text(json.dumps(found, indent=1, sort_keys=True))
 
 
 def compare(first: Path, second: Path) -> int:
@@ -247,9 +244,11 @@ def main() -> None:
     parser.add_argument("action", choices=("write", "compare"))
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--only", default="", help="labels that match this expression")
+    parser.add_argument("--folder", type=Path, help="work there, and go on with what is there")
     options = parser.parse_args()
     if options.action == "write":
-        write(options.files[0], options.only)
+        with tempfile.TemporaryDirectory() as folder:
+            write(options.files[0], options.only, options.folder or Path(folder))
     else:
         raise SystemExit(compare(*options.files))
 
