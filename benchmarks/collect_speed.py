@@ -15,7 +15,8 @@ from statistics import median
 
 import gymnasium as gym
 
-from grd_offline.collecting import CollectSettings, collect
+from grd_offline.collecting.settings import CollectSettings
+from grd_offline.collecting.workers import run_episodes
 from grd_offline.environments import resolve_environment_id
 
 ROUNDS = 3
@@ -38,7 +39,7 @@ def measure_collect(environment_id: str, episodes: int, workers: int) -> tuple[f
     """Steps per second of the whole run, and after the first episode."""
     begin = time.perf_counter()
     settings = CollectSettings(environment_id, episodes=episodes, workers=workers)
-    _, records = collect(settings)
+    _, records = run_episodes(settings)
     first_steps = len(next(records).rewards)
     first = time.perf_counter()
     later_steps = sum(len(record.rewards) for record in records)

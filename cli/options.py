@@ -190,18 +190,6 @@ device_option = click.option(
 )
 
 
-def make_settings_option(load: Callable[[], Any]) -> type[click.Option]:
-    """Options whose default is that of the settings' field of the same name."""
-
-    class SettingsOption(click.Option):
-        def get_default(self, ctx: click.Context, call: bool = True) -> Any:
-            # Looked up only when needed: the settings' module takes a while to import.
-            self.default = getattr(load(), str(self.name))
-            return super().get_default(ctx, call)
-
-    return SettingsOption
-
-
 def print_warning(text: str) -> None:
     """A warning, on stderr."""
     from grd_offline.errors import printable

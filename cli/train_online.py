@@ -214,6 +214,6 @@ def choose_device(name: str) -> str:
 
 def count_workers(asked: int | None) -> int:
     """As many as were asked for; by default one for each core."""
-    from grd_offline.fleet.worker import count_cores
+    from grd_offline.fleet.limits import count_cores
 
     return count_cores() if asked is None else asked

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from grd_offline.registration import register_environments
 
 if TYPE_CHECKING:
+    from grd_offline.collecting.dataset import collect
     from grd_offline.dynamics import DynamicsModel
     from grd_offline.episodes import Episode, EpisodeSet
     from grd_offline.errors import DataError, StorageError
@@ -36,6 +37,7 @@ __all__ = [
     "RewardModel",
     "StorageError",
     "VectorLearnedReward",
+    "collect",
     "decompose_file",
     "open_recording",
     "read",
@@ -56,6 +58,7 @@ _HOMES = {
     "RewardModel": "rewards.model",
     "StorageError": "errors",
     "VectorLearnedReward": "interop",
+    "collect": "collecting.dataset",
     "decompose_file": "methods.pipeline",
     "open_recording": "formats",
     "read": "formats",

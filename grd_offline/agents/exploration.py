@@ -16,8 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 Generator = np.random.Generator
 FloatArray = NDArray[np.float64]
 
-POLICIES = ("random", "explore")
-
 
 def draw_box_actions(
     policy: str, low: ArrayLike, high: ArrayLike, steps: int, generator: Generator

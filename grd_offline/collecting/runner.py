@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.agents.exploration import POLICIES, draw_box_actions, draw_discrete_actions
+from grd_offline.agents import EXPLORATIONS
+from grd_offline.agents.exploration import draw_box_actions, draw_discrete_actions
 from grd_offline.agents.saved import SavedPolicy, load_policies
 from grd_offline.collecting.settings import CollectSettings
 from grd_offline.episodes import LARGEST, check_finite, check_rewards
@@ -56,7 +57,7 @@ class EpisodeRunner(Task[int, Record]):
         self._action_leaf = _action_leaf(self.environment.action_space)
         self._action_type = self.environment.action_space.dtype
         self._policies: list[SavedPolicy] = []
-        if settings.policy not in POLICIES:
+        if settings.policy not in EXPLORATIONS:
             self._policies = load_policies(settings.policy, settings.checkpoints)
             for policy in self._policies:
                 _check_fit(policy, self.environment, self.id)

@@ -30,7 +30,7 @@ from grd_offline.fleet.worker import (
     end_workers,
     find_ready,
 )
-from grd_offline.formats.record import Record
+from grd_offline.formats.record import Header, Record
 
 EPISODES_QUEUED = 2
 """A worker process is given so many episodes at a time, so that it never waits for the next."""
@@ -69,16 +69,35 @@ class EpisodeWorker:
         return index, result
 
 
-def collect_here(
+def run_episodes(
+    settings: CollectSettings,
+    should_stop: Callable[[], bool] = lambda: False,
+    warn: Warn = lambda text: None,
+) -> tuple[Header, Generator[Record, None, None]]:
+    """The header of a new dataset, and its episodes one by one, in order.
+
+    Episodes are run while they are asked for. Closing the generator ends the workers. When
+    `should_stop` becomes true, episodes that are finished still come, and no more. `warn` is
+    called with a text when an environment hangs.
+    """
+    runner = EpisodeRunner(settings)
+    workers = min(settings.workers, settings.episodes)
+    if workers == 1:
+        return runner.header, _run_here(runner, should_stop, warn)
+    runner.close()
+    return runner.header, _run_in_workers(settings, workers, should_stop, warn)
+
+
+def _run_here(
     runner: EpisodeRunner, should_stop: Callable[[], bool], warn: Warn
 ) -> Generator[Record, None, None]:
     """Run episodes in this process. A thread watches the environment."""
     here = EpisodeWorker(InProcessWorker(lambda: runner), runner.heartbeat, most_queued=1)
     with watch_this_process(here.heartbeat, here.describe, warn):
-        yield from _collect([here], runner.settings.episodes, should_stop, HangWatch(warn))
+        yield from _run([here], runner.settings.episodes, should_stop, HangWatch(warn))
 
 
-def collect_in_workers(
+def _run_in_workers(
     settings: CollectSettings, count: int, should_stop: Callable[[], bool], warn: Warn
 ) -> Generator[Record, None, None]:
     """Run episodes in worker processes."""
@@ -88,14 +107,14 @@ def collect_in_workers(
         worker = WorkerProcess(partial(_make_runner, settings, memory, index))
         heartbeat = make_heartbeat(memory, index)
         workers.append(EpisodeWorker(worker, heartbeat, EPISODES_QUEUED))
-    yield from _collect(workers, settings.episodes, should_stop, HangWatch(warn))
+    yield from _run(workers, settings.episodes, should_stop, HangWatch(warn))
 
 
 def _make_runner(settings: CollectSettings, memory: Any, index: int) -> EpisodeRunner:
     return EpisodeRunner(settings, make_heartbeat(memory, index))
 
 
-def _collect(
+def _run(
     workers: list[EpisodeWorker], episodes: int, should_stop: Callable[[], bool], watch: HangWatch
 ) -> Iterator[Record]:
     started = []

@@ -10,16 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.errors import DataError
+from grd_offline.fleet.limits import DEFAULT_STEP_LIMIT, LARGEST_STEP_LIMIT
 from grd_offline.fleet.watch import make_heartbeat
 
 if TYPE_CHECKING:
     import gymnasium as gym
 
 Array = NDArray[np.float32]
-DEFAULT_STEP_LIMIT = 1000
-"""The limit of environments that have none: that of Gymnasium's MuJoCo tasks."""
-LARGEST_STEP_LIMIT = 1_000_000
-"""A higher limit is refused, because the arrays of a whole episode are held in memory."""
 
 
 def make_environment(

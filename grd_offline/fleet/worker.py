@@ -174,13 +174,6 @@ def end_workers(workers: Sequence[Worker[Order, Reply]]) -> None:
         worker.end(deadline)
 
 
-def count_cores() -> int:
-    """Number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 @contextmanager
 def _prepare_for_start() -> Iterator[None]:
     """A worker process starts with one thread and does not hear Ctrl-C.

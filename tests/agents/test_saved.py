@@ -15,7 +15,8 @@ import samples
 from grd_offline import DataError, open_recording, write_dataset
 from grd_offline.agents.actors import Actor, ActorSpec, count_weights, load_actor, save_actor
 from grd_offline.agents.saved import load_policies
-from grd_offline.collecting import CollectSettings, collect
+from grd_offline.collecting.settings import CollectSettings
+from grd_offline.collecting.workers import run_episodes
 from grd_offline.formats import Header, Record
 
 COMMAND = str(Path(sys.executable).with_name("grd-offline"))
@@ -44,7 +45,7 @@ def run_folder(tmp_path: Path) -> Path:
 
 def collect_with(policy: Path, **settings: Any) -> tuple[Header, list[Record]]:
     values = {"env_args": WORLD, "episodes": 3, "workers": 1, **settings}
-    header, records = collect(CollectSettings("Factored", policy=str(policy), **values))
+    header, records = run_episodes(CollectSettings("Factored", policy=str(policy), **values))
     return header, list(records)
 
 
@@ -112,7 +113,7 @@ def test_settings_tell_which_policies_but_not_where(run_folder: Path) -> None:
     ]
     assert len({policy["weights"] for policy in settings["policies"]}) == 4
     assert str(run_folder) not in str(settings)
-    header, _ = collect(CollectSettings("Factored", policy="random"))
+    header, _ = run_episodes(CollectSettings("Factored", policy="random"))
     assert "policies" not in header.settings
 
 
@@ -122,7 +123,7 @@ def test_mujoco_with_a_trained_policy(tmp_path: Path) -> None:
     save_actor(tmp_path / "p", Actor(spec, weights))
     settings = CollectSettings("HalfCheetah", policy=str(tmp_path / "p"), episodes=2, workers=1,
                                max_episode_steps=40)  # fmt: skip
-    _, records = collect(settings)
+    _, records = run_episodes(settings)
     shapes = [record.actions[""].shape for record in records]
     assert shapes == [(40, 6), (40, 6)]
 
@@ -210,7 +211,7 @@ def test_some_episodes_act_at_random(run_folder: Path) -> None:
     assert {record.attributes["policy"] for record in everything} == {"random"}
     with pytest.raises(DataError, match="random_share: expected a trained policy to go with it"):
         CollectSettings("Factored", policy="explore", random_share=0.5)
-    with pytest.raises(DataError, match="random_share: expected a share from 0 to 1, got 2"):
+    with pytest.raises(DataError, match="random_share: expected at least 0 and at most 1, got 2"):
         CollectSettings("Factored", policy=str(run_folder), random_share=2.0)
 
 

@@ -72,7 +72,7 @@ def test_collect_writes_a_dataset_and_says_so(tmp_path: Path) -> None:
 
 
 def test_help_shows_examples_and_the_defaults_of_the_settings() -> None:
-    from grd_offline.collecting import CollectSettings
+    from grd_offline.collecting.settings import CollectSettings
 
     result = run(Path(), "--help")
     text = " ".join(result.stdout.split())
@@ -232,7 +232,10 @@ def test_recipes_can_be_read(recipe: str) -> None:
     context = click.Context(collect)
     read_recipe(context, collect.params[0], RECIPES / recipe)
     assert context.default_map is not None
-    assert resolve_environment_id(context.default_map["env"]) == context.default_map["env"]
+    assert (
+        resolve_environment_id(context.default_map["environment"])
+        == context.default_map["environment"]
+    )
     name = context.default_map["out"].name
     assert name == recipe.replace(".toml", ".h5")
 

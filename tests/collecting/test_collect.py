@@ -16,7 +16,9 @@ import samples
 
 from grd_offline import DataError, write_dataset
 from grd_offline.agents.exploration import draw_box_actions, draw_discrete_actions
-from grd_offline.collecting import CollectSettings, collect, deliver
+from grd_offline.collecting.runner import deliver
+from grd_offline.collecting.settings import CollectSettings
+from grd_offline.collecting.workers import run_episodes
 from grd_offline.environments import FactoredEnv
 from grd_offline.formats import Header, Record, open_recording, read
 
@@ -86,7 +88,7 @@ def odd_environments(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def run(environment: str, **settings: Any) -> tuple[Header, list[Record]]:
-    header, records = collect(CollectSettings(environment, **{"workers": 1, **settings}))
+    header, records = run_episodes(CollectSettings(environment, **{"workers": 1, **settings}))
     return header, list(records)
 
 
@@ -111,7 +113,7 @@ def test_same_file_whatever_the_number_of_workers(tmp_path: Path) -> None:
             env_args={"length": 40, "min_length": 5},
         )
         path = tmp_path / f"{workers}.h5"
-        write_dataset(path, *collect(settings))
+        write_dataset(path, *run_episodes(settings))
         files.append(path)
     with open_recording(files[0]) as first:
         for path in files[1:]:
@@ -317,7 +319,7 @@ def test_settings_are_checked(wrong: dict[str, Any]) -> None:
 def test_stopping_keeps_what_is_finished(workers: int) -> None:
     seen: list[Record] = []
     settings = CollectSettings("Factored", episodes=500, workers=workers)
-    _, records = collect(settings, lambda: len(seen) >= 3)
+    _, records = run_episodes(settings, lambda: len(seen) >= 3)
     for record in records:
         seen.append(record)
     assert 3 <= len(seen) < 30
@@ -329,9 +331,9 @@ def test_stopping_keeps_what_is_finished(workers: int) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 def test_workers_do_not_outlive_a_killed_parent() -> None:
     script = (
-        "from grd_offline.collecting import *\n"
+        "from grd_offline.collecting.workers import *\n"
         "if __name__ == '__main__':\n"
-        "    _, records = collect(CollectSettings('Factored', episodes=10**6, workers=2))\n"
+        "    _, records = run_episodes(CollectSettings('Factored', episodes=10**6, workers=2))\n"
         "    next(records); print('running', flush=True)\n"
         "    for record in records: pass\n"
     )
@@ -366,8 +368,8 @@ def processes() -> dict[int, tuple[str, int]]:
 
 def test_torch_is_not_imported() -> None:
     script = (
-        "import sys; from grd_offline.collecting import *\n"
-        "list(collect(CollectSettings('Factored', episodes=1))[1])\n"
+        "import sys; from grd_offline.collecting.workers import *\n"
+        "list(run_episodes(CollectSettings('Factored', episodes=1))[1])\n"
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True)

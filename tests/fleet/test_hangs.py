@@ -10,7 +10,8 @@ import pytest
 from places import HELPERS
 
 from grd_offline import read
-from grd_offline.collecting import CollectSettings, collect
+from grd_offline.collecting.settings import CollectSettings
+from grd_offline.collecting.workers import run_episodes
 from grd_offline.files.runs import read_rows
 from grd_offline.fleet import watch
 from grd_offline.fleet.fleet import Fleet
@@ -29,7 +30,9 @@ def test_a_step_that_never_returns_is_told(workers, impatient):
     told = []
     settings = CollectSettings(ID, env_args={"after": 50}, episodes=8, workers=workers)
     deadline = time.monotonic() + 60
-    _, records = collect(settings, lambda: bool(told) or time.monotonic() > deadline, told.append)
+    _, records = run_episodes(
+        settings, lambda: bool(told) or time.monotonic() > deadline, told.append
+    )
     if workers == 1:  # in this process, where only a signal ends it
         before = signal.signal(signal.SIGALRM, _raise_stuck)
         signal.setitimer(signal.ITIMER_REAL, 12)

@@ -24,7 +24,8 @@ from grd_offline import (
     read,
     write_dataset,
 )
-from grd_offline.collecting import CollectSettings, collect
+from grd_offline.collecting.settings import CollectSettings
+from grd_offline.collecting.workers import run_episodes
 
 point_mass.register()
 counting.register()
@@ -170,7 +171,7 @@ def test_nested_observations_and_discrete_actions_are_laid_out_as_in_datasets(tm
     if "tests/Nested-v0" not in gymnasium.registry:
         gymnasium.register("tests/Nested-v0", entry_point=Nested)
     settings = CollectSettings("tests/Nested-v0", episodes=1, max_episode_steps=5, workers=1)
-    write_dataset(tmp_path / "nested.h5", *collect(settings))
+    write_dataset(tmp_path / "nested.h5", *run_episodes(settings))
     episode = read(tmp_path / "nested.h5")[0]
     with open_recording(tmp_path / "nested.h5") as recording:
         record = recording.load(0)

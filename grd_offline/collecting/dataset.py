@@ -1,0 +1,120 @@
+"""Collecting into a file."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grd_offline import formats
+from grd_offline.collecting.settings import CollectSettings
+from grd_offline.collecting.workers import run_episodes
+from grd_offline.errors import StorageError
+from grd_offline.formats.record import Record
+
+OnEpisode = Callable[[Record], None]
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What `collect` has written."""
+
+    path: Path | None
+    """The file. None: `collect` was stopped before the first episode was finished."""
+    returns: NDArray[np.float64]
+    """(episode,) the sum of the delivered rewards."""
+    lengths: NDArray[np.int64]
+    """(episode,) the number of steps."""
+    is_complete: bool
+    """Whether the file holds all episodes. If not, its name ends in `.partial` and `.h5`."""
+
+
+class _NothingFinished(Exception):
+    """There is no episode to write."""
+
+
+def collect(
+    environment: str,
+    out: str | os.PathLike[str],
+    *,
+    should_stop: Callable[[], bool] = lambda: False,
+    warn: Callable[[str], None] = lambda text: None,
+    on_episode: OnEpisode = lambda record: None,
+    **settings: Any,
+) -> Collected:
+    """Run a policy in an environment and write the episodes into an HDF5 file.
+
+        import grd_offline
+
+        if __name__ == "__main__":
+            grd_offline.collect("HalfCheetah", "cheetah.h5", episodes=500, delay=20, seed=1)
+            episodes = grd_offline.read("cheetah.h5")
+
+    The other keyword arguments are the fields of `CollectSettings`: `episodes`, `policy`,
+    `checkpoints`, `policy_noise`, `random_share`, `switch_every`, `seed`, `workers`, `delay`,
+    `discount`, `keep_true_rewards`, `max_episode_steps` and `env_args`. With several workers, the
+    calling script needs the `if` of the example, because each worker imports the script.
+
+    When `should_stop` becomes true, finished episodes are written into a partial file instead.
+    `warn` is called with a text when an environment hangs. `on_episode` is called with each
+    episode after it was written. `DataError` says what is wrong with an argument or an
+    environment, and `StorageError` why the file cannot be written.
+    """
+    chosen = CollectSettings(environment, **settings)
+    out = Path(out)
+    check_destination(out)
+    header, records = run_episodes(chosen, should_stop, warn)
+    returns: list[float] = []
+    lengths: list[int] = []
+
+    def stream() -> Iterator[Record]:
+        for record in records:
+            yield record
+            returns.append(float(record.rewards.sum()))
+            lengths.append(len(record.rewards))
+            on_episode(record)
+        if not returns:
+            raise _NothingFinished
+
+    path: Path | None = None
+    # Whether the file is complete, and so its name, is known only at the end.
+    unnamed = out.with_name(f".{out.name}.collecting")
+    try:
+        with closing(records):
+            formats.write_dataset(unnamed, header, stream())
+        path = out if len(returns) == chosen.episodes else partial_path(out)
+        unnamed.replace(path)
+    except _NothingFinished:
+        pass
+    except StorageError as error:
+        raise StorageError(str(error).replace(str(unnamed), str(out))) from error
+    finally:
+        unnamed.unlink(missing_ok=True)
+    return Collected(path, np.array(returns), np.array(lengths, np.int64), path == out)
+
+
+def check_destination(out: Path) -> None:
+    """Refuse a file that cannot be written before any time is spent."""
+    if out.is_dir():
+        raise StorageError(f"{out}: is a folder, expected the name of a file")
+    if not out.parent.is_dir():
+        raise StorageError(f"{out}: cannot be written: the folder {out.parent} does not exist")
+    try:
+        with tempfile.TemporaryFile(dir=out.parent):
+            pass
+    except OSError as error:
+        raise StorageError(
+            f"{out}: cannot be written: {error.strerror} in the folder {out.parent}"
+        ) from None
+
+
+def partial_path(out: Path) -> Path:
+    """The file for the finished episodes of a run that was stopped."""
+    return out.with_name(f"{out.stem}.partial{out.suffix or '.h5'}")

@@ -1,0 +1,17 @@
+"""Bounds on the steps of an episode and on the number of processes."""
+
+from __future__ import annotations
+
+import os
+
+DEFAULT_STEP_LIMIT = 1000
+"""The limit of environments that have none: that of Gymnasium's MuJoCo tasks."""
+LARGEST_STEP_LIMIT = 1_000_000
+"""A higher limit is refused, because the arrays of a whole episode are held in memory."""
+
+
+def count_cores() -> int:
+    """Number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
