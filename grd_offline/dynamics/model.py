@@ -19,15 +19,12 @@ from grd_offline.dynamics.storage import (
     FOLDER,
     FORMAT,
     VERSION,
-    check_tensors,
-    expected_tensors,
-    is_model,
     read_config,
-    read_tensors,
+    read_numbers,
     write_card,
 )
 from grd_offline.dynamics.transitions import Array, IntArray
-from grd_offline.files.models import WEIGHTS, find_model, read_settled, save_model
+from grd_offline.files.models import find_model, read_settled, write_model
 
 _CHUNK_ENTRIES = 5_000_000
 
@@ -114,14 +111,12 @@ class DynamicsModel:
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write `config.json`, `model.safetensors` and `README.md`, all or nothing."""
-        save_model(folder, self._config(), self._tensors(), write_card(self), is_model)
+        write_model(folder, self._config(), self._tensors(), write_card(self))
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> DynamicsModel:
         """Read a saved model: its folder, or the decomposition that contains `dynamics_model/`."""
-        return read_settled(
-            find_model(folder, FOLDER), lambda path: _read_model(path / WEIGHTS, read_config(path))
-        )
+        return read_settled(find_model(folder, FOLDER), _read_model)
 
     def _check(self, observations: ArrayLike, actions: ArrayLike) -> Array:
         first = _check_rows("observations", observations, self.state_size, None)
@@ -234,9 +229,9 @@ def mixture_log_density(residuals: Array, weights: Array, means: Array, stds: Ar
     return total
 
 
-def _read_model(path: Path, config: dict[str, Any]) -> DynamicsModel:
-    tensors = read_tensors(path, expected_tensors(config))
-    check_tensors(tensors, config, path)
+def _read_model(folder: Path) -> DynamicsModel:
+    config = read_config(folder)
+    tensors = read_numbers(folder, config)
     return DynamicsModel(
         state_to_state=tensors["state_to_state"].astype(np.int64),
         action_to_state=tensors["action_to_state"].astype(np.int64),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from grd_offline.dynamics.features import NODES
 from grd_offline.dynamics.settings import COMPONENTS, DynamicsModelSettings
 from grd_offline.errors import DataError
-from grd_offline.files.models import CONFIG, DYNAMICS_FOLDER, as_plain, check_size, holds_only_model
+from grd_offline.files.models import CONFIG, DYNAMICS_FOLDER, WEIGHTS, as_plain, read_tensors
 from grd_offline.files.models import read_config as read_any_config
 
 if TYPE_CHECKING:
@@ -61,15 +61,6 @@ Fitted to {metrics["training_transitions"]} transitions, judged by
 One step ahead, near the data: outside their range the curves are held at their ends and only
 linear parts go on. The residual is the same everywhere; dimensions are independent given the past.
 """
-
-
-def is_model(folder: Path) -> bool:
-    """Whether a folder is a dynamics model, which may be replaced."""
-    try:
-        read_config(folder)
-    except ValueError:
-        return False
-    return holds_only_model(folder)
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -128,44 +119,10 @@ def expected_tensors(config: dict[str, Any]) -> dict[str, tuple[str, tuple[int, 
     }
 
 
-_SAFETENSORS_TYPES = {"uint8": "U8", "int32": "I32", "float64": "F64"}
-
-
-def read_tensors(
-    path: Path, expected: dict[str, tuple[str, tuple[int, ...]]]
-) -> dict[str, NDArray[Any]]:
-    """The tensors, once the file's header has been compared with what the sizes ask for."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        check_size(path)
-        with safe_open(path, framework="numpy") as file:
-            names = set(file.keys())
-            for name in sorted(names ^ set(expected)):
-                reason = "missing" if name in expected else "not expected"
-                raise DataError(f"tensor {reason}", file=path, field=name)
-            for name, (kind, shape) in expected.items():
-                entry = file.get_slice(name)
-                found = entry.get_dtype(), tuple(entry.get_shape())
-                if found != (_SAFETENSORS_TYPES[kind], shape):
-                    raise DataError(
-                        f"expected {_SAFETENSORS_TYPES[kind]} of shape {shape}, got {found[0]} of "
-                        f"shape {found[1]}",
-                        file=path,
-                        field=name,
-                    )
-            return {name: file.get_tensor(name) for name in expected}
-    except OSError as failure:
-        raise DataError(f"cannot be read: {failure.strerror or failure}", file=path) from failure
-    except SafetensorError as failure:
-        raise DataError(f"not a safetensors file: {failure}", file=path) from failure
-
-
-def check_tensors(tensors: dict[str, NDArray[Any]], config: dict[str, Any], path: Path) -> None:
-    """Refuse numbers that no model has: the first that is found is named."""
+def read_numbers(folder: Path, config: dict[str, Any]) -> dict[str, NDArray[Any]]:
+    """The tensors of a dynamics model; the first number that no model has is refused."""
+    path, tensors = folder / WEIGHTS, read_tensors(folder, expected_tensors(config))
     for name, tensor in tensors.items():
-        if tensor.dtype == np.float64 and not np.isfinite(tensor).all():
-            raise DataError("nan or infinite", file=path, field=name)
         if tensor.dtype == np.uint8 and tensor.max(initial=0) > 1:
             raise DataError("expected 0 and 1 only", file=path, field=name)
     for name in ("input_scale", "target_scale", "mixture_stds"):
@@ -187,3 +144,4 @@ def check_tensors(tensors: dict[str, NDArray[Any]], config: dict[str, Any], path
     counts = tensors["feature_counts"]
     if (counts < 0).any() or (counts > config["features"]).any():
         raise DataError("expected at most the model's features", file=path, field="feature_counts")
+    return tensors

@@ -1,6 +1,7 @@
 """A model as a folder of `config.json`, `model.safetensors` and a card `README.md`.
 
-Numbers and text: reading one runs no code from the folder, and what cannot be right is refused.
+The folder holds numbers and text alone. Reading a model runs no code from the folder, and refuses
+whatever cannot be right.
 """
 
 from __future__ import annotations
@@ -38,15 +39,21 @@ _SAFETENSORS_TYPES = {
 }
 
 
-def save_model(
+def write_model(
     folder: str | os.PathLike[str],
     config: Mapping[str, Any],
     tensors: Mapping[str, NDArray[Any]],
     card: str,
-    is_replaceable: Callable[[Path], bool],
 ) -> None:
-    """Write the folder, all or nothing."""
+    """Write the folder, all or nothing; it may replace a model of the same format, nothing else."""
     from safetensors.numpy import save
+
+    def is_replaceable(present: Path) -> bool:
+        try:
+            read_config(present / CONFIG, config["format"], None)
+        except DataError:
+            return False
+        return {entry.name for entry in present.iterdir()} <= {CONFIG, WEIGHTS, CARD}
 
     contents = {
         CONFIG: json.dumps(config, indent=1, allow_nan=False).encode(),
@@ -59,24 +66,6 @@ def save_model(
                 output.write(data)
 
 
-def write_model(
-    folder: str | os.PathLike[str],
-    config: Mapping[str, Any],
-    tensors: Mapping[str, NDArray[Any]],
-    card: str,
-) -> None:
-    """Write the folder; one of the same format that is there is replaced, nothing else is."""
-
-    def is_replaceable(present: Path) -> bool:
-        try:
-            read_config(present / CONFIG, config["format"], None)
-        except DataError:
-            return False
-        return holds_only_model(present)
-
-    save_model(folder, config, tensors, card, is_replaceable)
-
-
 def find_model(folder: str | os.PathLike[str], name: str) -> Path:
     """The model's folder: this one, or the one of that name in a decomposition."""
     path = Path(folder)
@@ -85,10 +74,10 @@ def find_model(folder: str | os.PathLike[str], name: str) -> Path:
 
 
 def read_settled(folder: Path, read: Callable[[Path], Model]) -> Model:
-    """What `read` makes of the folder, all of it from one model.
+    """The result of `read`, with all of its files from one model.
 
-    A model is replaced as a whole, but read file by file: when it was replaced in between, it is
-    read again.
+    A model is replaced as a whole, but it is read file by file. Where it was replaced in between,
+    it is read again.
     """
     for _ in range(_ATTEMPTS):
         before = _identify(folder)
@@ -111,13 +100,8 @@ def _identify(folder: Path) -> tuple[int, ...] | None:
     return tuple(number for status in found for number in (status.st_ino, status.st_mtime_ns))
 
 
-def holds_only_model(folder: Path) -> bool:
-    """Whether a folder holds nothing but the files of a model."""
-    return {entry.name for entry in folder.iterdir()} <= {CONFIG, WEIGHTS, CARD}
-
-
 def read_config(path: Path, kind: str, version: int | None) -> dict[str, Any]:
-    """A model's config, once its size, format and version are right; None takes any version."""
+    """The config of a model, with its size, format and version checked; None: any version."""
     try:
         config = read_json(path, _MAX_CONFIG_BYTES, finite=False)
     except FileNotFoundError as error:
@@ -130,17 +114,8 @@ def read_config(path: Path, kind: str, version: int | None) -> dict[str, Any]:
     return config
 
 
-def check_size(path: Path, limit: int = _MAX_WEIGHTS_BYTES) -> None:
-    """Refuse what is no file, or larger than any model's."""
-    status = path.stat()
-    if not stat.S_ISREG(status.st_mode):
-        raise DataError("is not a regular file", file=path)
-    if status.st_size > limit:
-        raise DataError(f"larger than {limit} bytes", file=path)
-
-
 def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """The shape of each tensor as the file's head has it; none of them is read."""
+    """The shape of each tensor according to the file's header; no tensor is read."""
     with _open_tensors(folder / WEIGHTS) as file:
         return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
 
@@ -148,7 +123,7 @@ def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
 def read_tensors(
     folder: Path, expected: Mapping[str, tuple[str, tuple[int, ...]]]
 ) -> dict[str, NDArray[Any]]:
-    """The tensors, when the file holds exactly those that are expected, and finite numbers."""
+    """The tensors of the file, which must be exactly the expected ones and hold finite numbers."""
     path = folder / WEIGHTS
     with _open_tensors(path) as file:
         _compare(file, expected, path)
@@ -164,7 +139,11 @@ def _open_tensors(path: Path) -> Iterator[Any]:
     from safetensors import SafetensorError, safe_open
 
     try:
-        check_size(path)
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise DataError("is not a regular file", file=path)
+        if status.st_size > _MAX_WEIGHTS_BYTES:
+            raise DataError(f"larger than {_MAX_WEIGHTS_BYTES} bytes", file=path)
         with safe_open(path, framework="numpy") as file:
             yield file
     except OSError as failure:

@@ -24,12 +24,11 @@ from grd_offline.files.models import (
     CONFIG,
     REWARD_FOLDER,
     find_model,
-    holds_only_model,
     read_config,
     read_settled,
     read_shapes,
     read_tensors,
-    save_model,
+    write_model,
 )
 from grd_offline.names import rename_model
 from grd_offline.rewards.card import write_card
@@ -160,7 +159,7 @@ class RewardModel:
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the folder, all or nothing."""
-        save_model(folder, self._config(), self.function.tensors(), self._card(), _is_model)
+        write_model(folder, self._config(), self.function.tensors(), self._card())
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> RewardModel:
@@ -241,14 +240,6 @@ def _read_std(value: Any) -> float | None:
     if type(value) not in (int, float) or not 0 <= value <= sys.float_info.max:
         raise ValueError(f"step_std: expected a number of at least 0 or null, got {value!r:.40}")
     return float(value)
-
-
-def _is_model(folder: Path) -> bool:
-    try:
-        _read_config(folder)
-    except ValueError:
-        return False
-    return holds_only_model(folder)
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
