@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, overload
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from grd_offline.errors import DataError
 
@@ -150,6 +150,38 @@ def check_finite(
     if array.ndim > 1:
         place += f", dimension {', '.join(str(i) for i in wrong[0][1:])}"
     raise DataError(f"{describe_number(original[tuple(wrong[0])])} {place}", field=field)
+
+
+def check_steps(
+    states: int,
+    actions: int,
+    observations: ArrayLike,
+    action_values: ArrayLike,
+    next_observations: ArrayLike | None,
+    dtype: DTypeLike | None = np.float32,
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]:
+    """The steps as arrays (N, state), (N, action) [, (N, state)], or ValueError.
+
+    They keep their type where `dtype` is None.
+    """
+    first = _as_matrix("observations", observations, states, None, dtype)
+    second = _as_matrix("actions", action_values, actions, len(first), dtype)
+    if next_observations is None:
+        return first, second, None
+    third = _as_matrix("next_observations", next_observations, states, len(first), dtype)
+    return first, second, third
+
+
+def _as_matrix(
+    name: str, values: ArrayLike, columns: int, rows: int | None, dtype: DTypeLike | None
+) -> NDArray[Any]:
+    with np.errstate(over="ignore"):
+        array = np.asarray(values, dtype)
+    if array.ndim != 2 or array.shape[1] != columns or rows not in (None, len(array)):
+        wanted = f"({'N' if rows is None else rows}, {columns})"
+        raise ValueError(f"{name}: expected shape {wanted}, got {array.shape}")
+    check_finite(array, name, np.asarray(values))
+    return array
 
 
 def check_rewards(rewards: NDArray[Any]) -> None:

@@ -24,6 +24,7 @@ from grd_offline.dynamics.storage import (
     write_card,
 )
 from grd_offline.dynamics.transitions import Array, IntArray
+from grd_offline.episodes import check_steps
 from grd_offline.files.models import find_model, read_settled, write_model
 
 _CHUNK_ENTRIES = 5_000_000
@@ -77,7 +78,7 @@ class DynamicsModel:
 
     def predict(self, observations: ArrayLike, actions: ArrayLike) -> Array:
         """(N, state): the mean of the next observation."""
-        inputs = self._check(observations, actions)
+        inputs, _ = self._check(observations, actions)
         standard = self.predict_standard(inputs)
         standard += (self.mixture_weights * self.mixture_means).sum(axis=1)
         return self._restore(inputs, standard)
@@ -86,7 +87,7 @@ class DynamicsModel:
         self, observations: ArrayLike, actions: ArrayLike, rng: np.random.Generator
     ) -> Array:
         """(N, state): a next observation drawn at random."""
-        inputs = self._check(observations, actions)
+        inputs, _ = self._check(observations, actions)
         standard = self.predict_standard(inputs)
         steps = np.cumsum(self.mixture_weights, axis=1)[:, :-1]
         chosen = (rng.random(standard.shape)[..., None] > steps).sum(axis=-1)
@@ -99,8 +100,7 @@ class DynamicsModel:
         self, observations: ArrayLike, actions: ArrayLike, next_observations: ArrayLike
     ) -> Array:
         """(N,): log-density of the next observation, all dimensions together, in its own units."""
-        inputs = self._check(observations, actions)
-        targets = _check_rows("next_observations", next_observations, self.state_size, len(inputs))
+        inputs, targets = self._check(observations, actions, next_observations)
         standard = self.predict_standard(inputs)
         center = np.where(self.persistent, inputs[:, : self.state_size], self.target_center)
         residuals = (targets - center) / self.target_scale - standard
@@ -118,10 +118,16 @@ class DynamicsModel:
         """Read a saved model: its folder, or the decomposition that contains `dynamics_model/`."""
         return read_settled(find_model(folder, FOLDER), _read_model)
 
-    def _check(self, observations: ArrayLike, actions: ArrayLike) -> Array:
-        first = _check_rows("observations", observations, self.state_size, None)
-        second = _check_rows("actions", actions, self.action_size, len(first))
-        return np.concatenate([first, second], axis=1)
+    def _check(
+        self,
+        observations: ArrayLike,
+        actions: ArrayLike,
+        next_observations: ArrayLike | None = None,
+    ) -> tuple[Array, Any]:
+        """(N, input) states and actions side by side, and the next observations, if given."""
+        sizes = self.state_size, self.action_size
+        steps = check_steps(*sizes, observations, actions, next_observations, np.float64)
+        return np.concatenate(steps[:2], axis=1), steps[2]
 
     def predict_standard(self, inputs: Array) -> Array:
         """(N, state): the regression, in standardised units of the change from the centre."""
@@ -190,17 +196,6 @@ class DynamicsModel:
             "mixture_means": self.mixture_means,
             "mixture_stds": self.mixture_stds,
         }
-
-
-def _check_rows(name: str, values: ArrayLike, size: int, rows: int | None) -> Array:
-    array = np.asarray(values, np.float64)
-    if array.ndim != 2 or array.shape[1] != size or (rows is not None and len(array) != rows):
-        wanted = "N" if rows is None else str(rows)
-        raise ValueError(f"{name}: expected shape ({wanted}, {size}), got {array.shape}")
-    if not np.isfinite(array).all():
-        row, column = np.argwhere(~np.isfinite(array))[0]
-        raise ValueError(f"{name}: {array[row, column]} in row {row}, dimension {column}")
-    return array
 
 
 def _evaluate_regressors(table: FeatureTable, inputs: Array, columns: IntArray) -> Array:

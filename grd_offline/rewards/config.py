@@ -1,4 +1,4 @@
-"""Checks that reward functions share: of steps, of a saved config and of saved tensors."""
+"""Checks that reward functions share: of a saved config and of saved tensors."""
 
 from __future__ import annotations
 
@@ -7,41 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
-
-from grd_offline.episodes import check_finite
-
-
-def check_steps(
-    states: int,
-    actions: int,
-    observations: ArrayLike,
-    action_values: ArrayLike,
-    next_observations: ArrayLike | None,
-    dtype: DTypeLike | None = np.float32,
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]:
-    """The steps as arrays (N, state), (N, action) [, (N, state)], or ValueError.
-
-    They keep their type where `dtype` is None.
-    """
-    first = _as_matrix("observations", observations, states, None, dtype)
-    second = _as_matrix("actions", action_values, actions, len(first), dtype)
-    if next_observations is None:
-        return first, second, None
-    third = _as_matrix("next_observations", next_observations, states, len(first), dtype)
-    return first, second, third
-
-
-def _as_matrix(
-    name: str, values: ArrayLike, columns: int, rows: int | None, dtype: DTypeLike | None
-) -> NDArray[Any]:
-    with np.errstate(over="ignore"):
-        array = np.asarray(values, dtype)
-    if array.ndim != 2 or array.shape[1] != columns or rows not in (None, len(array)):
-        wanted = f"({'N' if rows is None else rows}, {columns})"
-        raise ValueError(f"{name}: expected shape {wanted}, got {array.shape}")
-    check_finite(array, name, np.asarray(values))
-    return array
+from numpy.typing import NDArray
 
 
 class ConfigReader:

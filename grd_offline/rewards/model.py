@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from grd_offline.episodes import check_steps
 from grd_offline.errors import DataError
 from grd_offline.files.models import (
     CONFIG,
@@ -32,7 +33,7 @@ from grd_offline.files.models import (
 )
 from grd_offline.names import rename_model
 from grd_offline.rewards.card import write_card
-from grd_offline.rewards.config import check_names, check_steps
+from grd_offline.rewards.config import check_names
 from grd_offline.rewards.contract import Array, RewardFunction
 from grd_offline.rewards.registry import find_kind
 

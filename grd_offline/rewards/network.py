@@ -12,8 +12,9 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
+from grd_offline.episodes import check_steps
 from grd_offline.members.nn import PairRewardNet, RewardNet
-from grd_offline.rewards.config import ConfigReader, check_steps, check_tensors
+from grd_offline.rewards.config import ConfigReader, check_tensors
 from grd_offline.rewards.contract import Array, RewardFunction
 
 # Predictions are made in blocks of one size, and the last block is filled up with zeros: the last

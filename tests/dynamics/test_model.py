@@ -183,7 +183,7 @@ def test_wrong_inputs_are_refused(model):
         model.predict(np.zeros(3), np.zeros((1, 2)))
     with pytest.raises(ValueError, match=r"actions: expected shape \(4, 2\), got \(1, 2\)"):
         model.predict(np.zeros((4, 3)), np.zeros((1, 2)))
-    with pytest.raises(ValueError, match="observations: nan in row 1, dimension 2"):
+    with pytest.raises(ValueError, match="observations: nan at step 1, dimension 2"):
         model.predict([[0, 0, 0], [0, 0, np.nan]], np.zeros((2, 2)))
     with pytest.raises(ValueError, match="held_out"):
         DynamicsModelSettings(held_out=1.0)
