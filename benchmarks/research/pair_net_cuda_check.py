@@ -25,7 +25,7 @@ from grd_offline.methods.pair_net import DynamicsStage, PairNet, PairNetSettings
 from grd_offline.methods.paper import PaperSettings
 from grd_offline.methods.paper import _Updates as PaperUpdates
 from grd_offline.methods.rrd import RrdSettings
-from grd_offline.methods.rrd import _Model as RrdModel
+from grd_offline.methods.rrd import _Updates as RrdUpdates
 from grd_offline.methods.training import Noise, Trainer
 from grd_offline.models.sparsity import DEFAULT_LAMBDAS
 from grd_offline.synthetic import FactoredWorld, Rollout, WorldSettings
@@ -52,7 +52,7 @@ def make_updates(problem: Problem, members: int, capture: bool) -> dict[str, Mad
         problem, PaperSettings(members=members, device=device), DEFAULT_LAMBDAS, noise()
     )
     made["paper"] = (paper.trainer, paper.update)
-    rrd = RrdModel(problem, RrdSettings(members=members, device=device), noise())
+    rrd = RrdUpdates(problem, RrdSettings(members=members, device=device), noise())
     made["rrd"] = (rrd.trainer, rrd.update)
     for trainer, _ in made.values():
         trainer.capture = capture and device.startswith("cuda")

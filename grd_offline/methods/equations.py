@@ -38,7 +38,7 @@ class Batch(NamedTuple):
     """(member, row)"""
 
 
-class Draw(NamedTuple):
+class StepSample(NamedTuple):
     """Some steps of some rows, in no order."""
 
     steps: Tensor
@@ -97,7 +97,9 @@ class Rows:
         steps = self.first[rows].unsqueeze(-1) + torch.where(valid, offsets, 0)
         return Batch(steps, valid, self.amounts[rows], self.starts[rows], lengths)
 
-    def draw(self, rows: Tensor, count: int, time: int, generator: torch.Generator) -> Draw:
+    def sample_steps(
+        self, rows: Tensor, count: int, time: int, generator: torch.Generator
+    ) -> StepSample:
         """`count` distinct steps of each row (member, row), all of them where a row has fewer."""
         lengths = self.lengths[rows]
         order = torch.rand((*rows.shape, time), device=rows.device, generator=generator)
@@ -106,7 +108,7 @@ class Rows:
         valid = values >= 0
         offsets = torch.where(valid, offsets, 0)
         steps = self.first[rows].unsqueeze(-1) + offsets
-        return Draw(steps, valid, self.starts[rows].unsqueeze(-1) + offsets, lengths)
+        return StepSample(steps, valid, self.starts[rows].unsqueeze(-1) + offsets, lengths)
 
     def compute_differences(self) -> Tensor:
         """(step, state) s' - s; 0 where s' is unknown."""

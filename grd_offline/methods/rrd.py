@@ -1,9 +1,7 @@
-"""`--method rrd` and `rrd-unbiased`: randomised return decomposition (Ren et al., ICLR 2022).
+"""`--method rrd` and `rrd-unbiased`: randomised return decomposition from the rows of a file.
 
-The sum of an episode's rewards is estimated from 64 of its steps drawn at random, so that an
-update costs the same however long episodes are. The biased loss also punishes differences between
-the rewards of one episode; the unbiased one subtracts that. The reward net sees state, action and
-the difference to the next state. There is no graph: `masks_` is None.
+`grd_offline.models.rrd` has the model, and says what is different beside a policy that learns.
+There is no graph: `masks_` is None.
 """
 
 from __future__ import annotations
@@ -14,33 +12,36 @@ import numpy as np
 import torch
 
 from grd_offline.episodes import EpisodeSet
-from grd_offline.losses import rrd_loss, rrd_unbiased_loss
 from grd_offline.members.nn import RewardNet
 from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.methods.equations import Problem, export_network
-from grd_offline.methods.training import Noise, Trainer, make_adam
+from grd_offline.methods.training import Noise, Trainer
+from grd_offline.models.rrd import STEPS_PER_EPISODE, RrdModel
 
 
 @dataclass(frozen=True)
 class RrdSettings:
-    """Settings of `rrd`; defaults from the RRD authors' code unless said otherwise."""
+    """Settings of `rrd`; the defaults are those of the RRD authors' code unless they say so."""
 
     unbiased: bool = False
     """Subtract the variance that drawing adds (`rrd-unbiased`)."""
-    subsequence: int = 64
-    """Steps drawn from each row (K)."""
+    subsequence: int = STEPS_PER_EPISODE
+    """Number of steps drawn from each row (K)."""
     rows_per_batch: int = 4
     """Rows (whole episodes, or stretches between deliveries) per update; theirs: 256 steps."""
     updates: int = 4000
-    """Offline; as for `paper`, so that the two compare."""
+    """Number of updates: as many as for `paper`, so that the two compare."""
     learning_rate: float = 3e-4
-    """Adam's."""
+    """Learning rate of Adam."""
     hidden: tuple[int, ...] = (256, 256)
-    """Hidden layers, ReLU."""
+    """Hidden layers, with ReLU."""
     discount: float = 1.0
-    """gamma of the return sum; theirs is undiscounted."""
+    """Discount factor of the return (gamma); theirs is undiscounted."""
+    standardise: bool = True
+    """Bring inputs and returns to unit scale while training; theirs are used as they are."""
     use_next: bool | None = None
-    """See s' - s. None: if every episode's last observation is known. True fills in 0 there."""
+    """Let the net see s' - s. None: if every episode's last observation is known. True: fill in 0
+    where it is not."""
     members: int = 1
     """Independent nets trained at once; their mean is the reward."""
     device: str = "cpu"
@@ -63,11 +64,7 @@ class RrdSettings:
 
 
 class Rrd(Decomposer, settings=RrdSettings):
-    """Randomised return decomposition.
-
-    Unlike the authors' code inputs are standardised and returns taken as R - c T, since a dataset
-    comes at any scale and is seen as a whole.
-    """
+    """Randomised return decomposition."""
 
     def _fit(
         self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress | None
@@ -78,45 +75,52 @@ class Rrd(Decomposer, settings=RrdSettings):
         if use_next is None:
             use_next = all(episode.has_final_observation for episode in episodes)
         problem = Problem.from_episodes(
-            episodes, discount=settings.discount, device=settings.device, differences=use_next
+            episodes,
+            discount=settings.discount,
+            device=settings.device,
+            standardise=settings.standardise,
+            differences=use_next,
         )
-        model = _Model(problem, settings, Noise(rng, settings.device))
-        model.trainer.run(
-            model.update,
+        updates = _Updates(problem, settings, Noise(rng, settings.device))
+        updates.trainer.run(
+            updates.update,
             settings.updates,
             report=lambda done: progress("reward", done / settings.updates) if progress else None,
         )
-        self.function_ = export_network(
-            model.net, problem, model.mask.squeeze(1), torch.arange(problem.inputs.shape[1])
-        )
+        model = updates.model
+        columns = torch.arange(problem.inputs.shape[1])
+        self.function_ = export_network(model.net, problem, model.mask, columns)
 
 
-class _Model:
-    """The net and one update of it."""
+class _Updates:
+    """The model, and updates of it that draw from the rows of a file."""
 
     def __init__(self, problem: Problem, settings: RrdSettings, noise: Noise) -> None:
         self.problem, self.settings, self._noise = problem, settings, noise.updates
-        inputs = problem.inputs.shape[1]
-        self.net = RewardNet(
-            settings.members, inputs, hidden=settings.hidden, generator=noise.weights
-        ).to(problem.device)
-        self.mask = torch.ones(settings.members, 1, inputs, device=problem.device)
-        members, device = settings.members, problem.device
-        self.adam = make_adam([self.net], settings.learning_rate, members=members, device=device)
-        self.trainer = Trainer([self.adam], noise.updates)
-        self._loss = rrd_unbiased_loss if settings.unbiased else rrd_loss
+        members, inputs, device = settings.members, problem.inputs.shape[1], problem.device
+        self.model = RrdModel(
+            RewardNet(members, inputs, hidden=settings.hidden, generator=noise.weights).to(device),
+            [settings.unbiased] * members,
+            torch.full((members,), settings.learning_rate, dtype=torch.float64, device=device),
+            leaves=False,
+        )
+        self.trainer = Trainer([self.model.adam], noise.updates)
         self._time = problem.rows.longest
 
     def update(self) -> None:
-        """One Adam step on a few steps of a few rows."""
+        """One step of Adam on a few steps of a few rows."""
         problem, settings = self.problem, self.settings
         shape = (settings.members, settings.rows_per_batch)
         rows = torch.randint(
             len(problem.targets), shape, generator=self._noise, device=problem.device
         )
-        draw = problem.rows.draw(rows, settings.subsequence, self._time, self._noise)
-        rewards = self.net(problem.inputs[draw.steps], self.mask.unsqueeze(2))
-        if settings.discount != 1.0:
-            rewards = rewards * settings.discount**draw.times
-        losses = self._loss(rewards, draw.valid, draw.lengths, problem.targets[rows])
-        self.adam.step(losses)
+        sample = problem.rows.sample_steps(rows, settings.subsequence, self._time, self._noise)
+        discounts = None if settings.discount == 1.0 else settings.discount**sample.times
+        losses = self.model.compute_losses(
+            problem.inputs[sample.steps],
+            sample.valid,
+            sample.lengths,
+            problem.targets[rows],
+            discounts,
+        )
+        self.model.step(losses)

@@ -99,9 +99,9 @@ def test_weights_are_sums_of_discounts() -> None:
 def test_drawn_steps_are_distinct_and_of_their_row() -> None:
     rows = stack_rows(make_set(6))
     everything = torch.arange(6).unsqueeze(0)
-    draw = rows.draw(everything, 8, rows.longest, torch.Generator().manual_seed(0))
+    sample = rows.sample_steps(everything, 8, rows.longest, torch.Generator().manual_seed(0))
     for row in range(6):
-        steps = draw.steps[0, row][draw.valid[0, row]]
+        steps = sample.steps[0, row][sample.valid[0, row]]
         assert len(steps) == min(8, int(rows.lengths[row])) == len(steps.unique())
         assert steps.min() >= rows.first[row]
         assert steps.max() < rows.first[row] + rows.lengths[row]
