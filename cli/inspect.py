@@ -35,7 +35,7 @@ def inspect(file: str, as_json: bool, max_episode_steps: int | None, max_size: i
     """Show what a dataset holds: layout, episodes, returns, names, conventions, oddities.
 
     FILE is an HDF5 file in any layout that is read (own, Minari, D4RL, d3rlpy, robomimic), a
-    Minari folder, or minari:ID for a dataset that Minari keeps on this computer.
+    Minari folder, or minari:ID for a dataset of Minari's library, which is downloaded if needed.
     """
     from grd_offline.formats import open_recording
     from grd_offline.formats.summary import summarise

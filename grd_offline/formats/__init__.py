@@ -31,10 +31,10 @@ from grd_offline.formats.leaves import column_names, flatten
 from grd_offline.formats.minari import (
     find_data_file,
     is_minari,
-    local_dataset_folder,
     read_minari,
     write_minari,
 )
+from grd_offline.formats.minari_library import PREFIX, find_minari_file, list_minari_datasets
 from grd_offline.formats.own import is_own, read_own, write_own
 from grd_offline.formats.probe import probe_file
 from grd_offline.formats.record import Array, Header, LazyLeaves, Leaf, Record, Recording
@@ -50,6 +50,7 @@ __all__ = [
     "as_episodes",
     "find_delay",
     "infer_delay",
+    "list_minari_datasets",
     "locate",
     "open_recording",
     "read",
@@ -59,7 +60,6 @@ __all__ = [
 
 WRITABLE = ("own", "minari", "d4rl")
 MOST_COLUMNS = 100_000
-_MINARI_PREFIX = "minari:"
 
 
 def open_recording(
@@ -70,9 +70,10 @@ def open_recording(
 ) -> Recording:
     """Open a dataset in whatever layout it is; close it, or use it in a `with` statement.
 
-    `path` is an HDF5 file, a Minari folder, or `minari:ID` for a dataset that Minari keeps on
-    this computer. `max_episode_steps` cuts flat files without timeouts. `max_bytes` is how much the
-    file may claim to hold beyond what is plausible for its size.
+    `path` is an HDF5 file, a Minari folder, or `minari:ID` for a dataset of Minari's library, such
+    as `minari:D4RL/door/human-v2`. A dataset that is not on this computer is downloaded.
+    `max_episode_steps` truncates the episodes of flat files without timeouts. `max_bytes` is how
+    much the file may claim to hold beyond what is plausible for its size.
     """
     file = _find_file(path)
     handle, size = open_handle(file)
@@ -232,12 +233,11 @@ def write_dataset(
 
 def _find_file(path: str | os.PathLike[str]) -> Path:
     text = os.fspath(path)
-    if text.startswith(_MINARI_PREFIX):
-        folder = local_dataset_folder(text.removeprefix(_MINARI_PREFIX))
-        found = find_data_file(folder)
-        if found is None:
-            raise DataError(f"no Minari dataset in {folder}; download it with minari", file=path)
-        return found
+    if text.startswith(PREFIX):
+        try:
+            return find_minari_file(text.removeprefix(PREFIX))
+        except DataError as error:
+            raise error.at(file=path) from None
     folder = Path(path)
     if folder.is_dir():
         found = find_data_file(folder)

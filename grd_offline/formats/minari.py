@@ -56,13 +56,6 @@ def find_data_file(path: Path) -> Path | None:
     return None
 
 
-def local_dataset_folder(identifier: str) -> Path:
-    """Where Minari keeps the dataset of that id on this computer."""
-    root = os.environ.get("MINARI_DATASETS_PATH")
-    folder = Path(root) if root else Path.home() / ".minari" / "datasets"
-    return folder / identifier
-
-
 def is_minari(root: SafeGroup) -> bool:
     """Whether the file holds Minari's episode groups."""
     if "episode_0" not in root.names():

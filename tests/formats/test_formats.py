@@ -129,14 +129,6 @@ def test_minari_loads_our_own_data_with_its_true_rewards_beside(tmp_path):
     )
 
 
-def test_a_local_minari_id_is_found(tmp_path, monkeypatch):
-    samples.write_minari_by_hand(tmp_path / "datasets" / "test" / "example-v0")
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "datasets"))
-    assert len(read("minari:test/example-v0")) == 4
-    with pytest.raises(DataError, match="minari:no/such-v0: no Minari dataset in"):
-        read("minari:no/such-v0")
-
-
 def test_minari_metadata_never_runs_code(tmp_path):
     folder = samples.write_minari_by_hand(tmp_path / "evil")
     file = folder / "data" / "metadata.json"
