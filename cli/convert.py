@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -51,11 +50,11 @@ def convert(
     of the new one is safely on the disk.
     """
     from grd_offline.errors import DataError
-    from grd_offline.formats import open_recording, write_dataset
+    from grd_offline.formats import is_same_place, open_recording, write_dataset
 
     from .progress import show_progress
 
-    if same_place(source, destination):
+    if is_same_place(source, destination):
         raise DataError("IN and OUT are the same", file=source)
     with (
         open_recording(
@@ -90,13 +89,3 @@ def _checked(recording: Recording, source: str, advance: Advance) -> Iterator[Re
             as_episode(record, recording.header, delay)
         yield record
         advance(1, len(record.rewards))
-
-
-def same_place(source: str, destination: str | Path) -> bool:
-    """Whether both name the same file, or the same Minari dataset."""
-    from grd_offline.formats.minari import find_data_file
-
-    files = []
-    for path in (Path(source), Path(destination)):
-        files.append((find_data_file(path) if path.is_dir() else path) or path)
-    return files[0].exists() and files[1].exists() and files[0].samefile(files[1])

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from grd_offline.files.naming import beside
 from grd_offline.methods.registry import find_method
 from grd_offline.methods.settings import DecomposeSettings
 
-from .naming import beside
 from .options import print_warning, reading_options, setting_option, setting_options
 
 if TYPE_CHECKING:

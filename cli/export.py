@@ -39,11 +39,10 @@ def export(folder: Path, layout: str, out: Path | None) -> None:
     data.
     """
     from grd_offline.files.models import REWARD_FOLDER
+    from grd_offline.files.naming import name_path
     from grd_offline.files.storage import check_file
     from grd_offline.rewards.export import FORMATS, export_model
     from grd_offline.rewards.model import RewardModel
-
-    from .naming import name_path
 
     model = RewardModel.load(folder)
     # Beside it, not in it: a folder of results is replaced as a whole when it is made again.

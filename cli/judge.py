@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from grd_offline.files.naming import beside
 from grd_offline.methods.registry import AUTO, NEXT_STATE, find_method, list_fits, list_judged
 from grd_offline.names import OFFLINE
 from grd_offline.offline.settings import OfflineSettings
 
 from .live import format_share
-from .naming import beside
 from .offline_live import format_share_of
 from .options import NamesType, NameType, print_warning, setting_option
 from .progress import show_stages

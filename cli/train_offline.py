@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from grd_offline.files.naming import name_path
 from grd_offline.offline.settings import SOURCES, OfflineSettings
 
-from .naming import name_path
 from .options import (
     NamesType,
     device_option,

@@ -22,47 +22,78 @@ if TYPE_CHECKING:
         VectorLearnedReward,
         to_d4rl,
     )
-    from grd_offline.methods.pipeline import decompose_file
+    from grd_offline.methods.baselines import Ircr, Uniform
+    from grd_offline.methods.closed_form.estimator import ClosedForm
+    from grd_offline.methods.contract import Decomposer
+    from grd_offline.methods.masked_net import MaskedNet
+    from grd_offline.methods.pair_net import PairNet
+    from grd_offline.methods.paper import Paper
+    from grd_offline.methods.pipeline import decompose, decompose_file
+    from grd_offline.methods.registry import Method
+    from grd_offline.methods.relabelling import relabel
+    from grd_offline.methods.rrd import Rrd
     from grd_offline.methods.settings import DecomposeSettings
     from grd_offline.rewards.model import RewardModel
 
 __all__ = [
+    "ClosedForm",
     "CompactObservation",
     "DataError",
     "DecomposeSettings",
+    "Decomposer",
     "DynamicsModel",
     "Episode",
     "EpisodeSet",
+    "Ircr",
     "LearnedReward",
+    "MaskedNet",
+    "Method",
+    "PairNet",
+    "Paper",
     "RewardModel",
+    "Rrd",
     "StorageError",
+    "Uniform",
     "VectorLearnedReward",
     "collect",
+    "decompose",
     "decompose_file",
     "open_recording",
     "read",
     "read_truth",
+    "relabel",
     "to_d4rl",
     "write_dataset",
 ]
 __version__ = "0.1.0"
 
 _HOMES = {
+    "ClosedForm": "methods.closed_form.estimator",
     "CompactObservation": "interop",
     "DataError": "errors",
     "DecomposeSettings": "methods.settings",
+    "Decomposer": "methods.contract",
     "DynamicsModel": "dynamics",
     "Episode": "episodes",
     "EpisodeSet": "episodes",
+    "Ircr": "methods.baselines",
     "LearnedReward": "interop",
+    "MaskedNet": "methods.masked_net",
+    "Method": "methods.registry",
+    "PairNet": "methods.pair_net",
+    "Paper": "methods.paper",
     "RewardModel": "rewards.model",
+    "Rrd": "methods.rrd",
     "StorageError": "errors",
+    "Uniform": "methods.baselines",
     "VectorLearnedReward": "interop",
     "collect": "collecting.dataset",
+    "decompose": "methods.pipeline",
     "decompose_file": "methods.pipeline",
     "open_recording": "formats",
     "read": "formats",
     "read_truth": "formats",
+    "relabel": "methods.relabelling",
     "to_d4rl": "interop",
     "write_dataset": "formats",
 }

@@ -58,7 +58,8 @@ def test_snippets_run(page, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "least"), [("README.md", 4), ("online.md", 5), ("interop.md", 9), ("choosing.md", 3)]
+    ("name", "least"),
+    [("README.md", 4), ("online.md", 5), ("interop.md", 9), ("choosing.md", 3), ("python.md", 3)],
 )
 def test_pages_have_snippets(name, least):
     (page,) = (page for page in PAGES if page.name == name)

@@ -50,6 +50,7 @@ __all__ = [
     "as_episodes",
     "find_delay",
     "infer_delay",
+    "is_same_place",
     "list_minari_datasets",
     "locate",
     "open_recording",
@@ -229,6 +230,14 @@ def write_dataset(
             return write_minari(path, header, records)
         assert lengths is not None
         return write_d4rl(path, header, records, lengths)
+
+
+def is_same_place(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> bool:
+    """Whether both name the same file, or the same Minari dataset."""
+    files = []
+    for path in (Path(source), Path(target)):
+        files.append((find_data_file(path) if path.is_dir() else path) or path)
+    return files[0].exists() and files[1].exists() and files[0].samefile(files[1])
 
 
 def _find_file(path: str | os.PathLike[str]) -> Path:

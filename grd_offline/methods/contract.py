@@ -34,6 +34,12 @@ class Decomposer:
 
     After `fit`, `function_` is the reward function; `masks_` has the 0/1 masks that the method
     found, or is None where it looks for none; `scores_` has the strength of each edge, or is None.
+
+    >>> from grd_offline import Uniform, read
+    >>> episodes = read("datasets/sample.h5")
+    >>> model = Uniform(discount=1.0).fit(episodes)
+    >>> next(model.relabel(episodes)).shape == (len(episodes[0]),)
+    True
     """
 
     settings_class: ClassVar[type[Any]]

@@ -96,6 +96,10 @@ def decompose(
     This is what `grd-offline decompose` does. `source` is a file or folder that
     `grd_offline.open_recording` can read, and `progress` hears of each stage and the fraction of it
     that is done. `video` names the environment in which the report films a few episodes.
+
+    >>> result = decompose("datasets/sample.h5", "sample-uniform", DecomposeSettings("uniform"))
+    >>> result.metrics["episodes"], result.relabelled.name
+    (20, 'relabelled.h5')
     """
     settings = settings if settings is not None else DecomposeSettings()
     start = time.perf_counter()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from grd_offline.evaluate import (
     r_squared,
 )
 from grd_offline.files.decomposition import MASKS_FILE, read_masks
+from grd_offline.files.naming import beside
 from grd_offline.files.plain import folder_errors
 from grd_offline.formats import (
     Header,
@@ -28,11 +29,13 @@ from grd_offline.formats import (
     as_episode,
     as_episodes,
     find_delay,
+    is_same_place,
     locate,
     open_recording,
+    write_dataset,
 )
 from grd_offline.formats.relabelled import OBSERVED, STD
-from grd_offline.methods.contract import Decomposer
+from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.methods.equations import next_observations_of
 from grd_offline.rewards.contract import Array
 from grd_offline.rewards.model import RewardModel
@@ -72,6 +75,57 @@ class Tally:
             np.concatenate(self.predicted), np.concatenate(self.std), np.concatenate(self.true)
         )
         return {**compare_rewards(self.predicted, self.true), "coverage_90": coverage}
+
+
+@dataclass(frozen=True)
+class Relabelled:
+    """A dataset that `relabel` wrote."""
+
+    path: Path
+    episodes: int
+    steps: int
+    warnings: tuple[str, ...]
+
+
+@one_numpy_thread()
+def relabel(
+    source: str | os.PathLike[str],
+    model: RewardModel | str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
+    *,
+    exact_returns: bool = False,
+    max_episode_steps: int | None = None,
+    max_bytes: int | None = None,
+    progress: Progress = lambda stage, share: None,
+) -> Relabelled:
+    """Give every step of a dataset the reward of a model that was learned before.
+
+    This is what `grd-offline relabel` does. `model` is a model or the folder of one. Without `out`
+    the new dataset lies beside the old one. The observed rewards are kept as `observed_rewards`.
+
+    >>> relabel("datasets/sample.h5", "sample-uniform", "again.h5").steps
+    710
+    """
+    chosen = model if isinstance(model, RewardModel) else RewardModel.load(model)
+    about = chosen.about or {}
+    with open_recording(source, max_episode_steps=max_episode_steps, max_bytes=max_bytes) as opened:
+        episodes = check_sizes(chosen, opened, source)
+        layout = opened.layout if opened.layout in ("minari", "d4rl") else "own"
+        ending = "-relabelled" if layout == "minari" else "-relabelled.h5"
+        target = Path(out) if out is not None else beside(os.fspath(source), ending)
+        if is_same_place(source, target):
+            raise DataError("IN and OUT are the same", file=source)
+        records = relabel_records(
+            opened,
+            source,
+            chosen,
+            discount=float(about.get("discount", 1.0)),
+            exact=exact_returns,
+            progress=lambda share: progress("relabelling", share),
+        )
+        header = relabelled_header(opened.header, {"model": dict(about)})
+        warnings = write_dataset(target, header, records, layout=layout, lengths=opened.lengths)
+    return Relabelled(target, len(episodes), episodes.total_steps, tuple(warnings))
 
 
 def relabel_records(

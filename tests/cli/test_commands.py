@@ -11,7 +11,7 @@ import pytest
 import samples
 from places import ROOT
 
-from grd_offline.cli.naming import beside
+from grd_offline.files.naming import beside
 from grd_offline.formats import open_recording, write_dataset
 
 SAMPLE = ROOT / "datasets" / "sample.h5"
