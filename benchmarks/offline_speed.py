@@ -18,7 +18,7 @@ import torch
 from grd_offline.offline.data import Transitions
 from grd_offline.offline.learner import OfflineLearner
 from grd_offline.offline.settings import ALGORITHMS, OfflineSettings
-from grd_offline.online.run import prepare_process
+from grd_offline.runs.process import prepare_process
 
 STATES, ACTIONS, LENGTH = 17, 6, 1000
 
@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=2000)
     parser.add_argument("--episodes", type=int, default=1000)
     options = parser.parse_args()
-    prepare_process()
+    prepare_process(options.device)
     data = make_data(options.episodes)
     for algorithm in ALGORITHMS:
         for members in options.members:

@@ -21,8 +21,8 @@ import torch
 
 from grd_offline.online.learner import Learner
 from grd_offline.online.replay import FinishedEpisode
-from grd_offline.online.run import prepare_process
 from grd_offline.online.settings import OnlineSettings
+from grd_offline.runs.process import prepare_process
 
 SIZES = {"HalfCheetah": (17, 6), "Humanoid": (348, 17), "Swimmer": (8, 2)}
 STEPS = 1000
@@ -83,7 +83,7 @@ def make_sb3(task: str):
 
 def compare_on_cpu(threads: int, blocks: int) -> list[dict]:
     torch.set_num_threads(threads)
-    prepare_process()  # for both sides
+    prepare_process("cpu")  # for both sides
     rows = []
     cases = [
         ("HalfCheetah", "SAC alone", {"methods": ("oracle",)}, 20),
@@ -185,13 +185,15 @@ class Clock:
 
 def measure_run(options: argparse.Namespace) -> list[dict]:
     """Updates per second with environments stepped and evaluated on the side."""
-    from grd_offline.online.run import Run
+    from grd_offline.online.run import OnlineRun
 
     settings = OnlineSettings(
         options.env, fits=(options.fit,), seeds=options.members, steps=options.steps
     )
     clock = Clock(skip=1000)
-    with Run(settings, workers=options.workers, device=options.device, observers=[clock]) as run:
+    with OnlineRun(
+        settings, workers=options.workers, device=options.device, observers=[clock]
+    ) as run:
         run.train()
     (first, begun), (last, ended) = clock.marks[0], clock.marks[-1]
     rate = (ended - begun) / (last - first)

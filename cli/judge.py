@@ -14,8 +14,7 @@ from grd_offline.methods.registry import AUTO, NEXT_STATE, find_method, list_fit
 from grd_offline.names import OFFLINE
 from grd_offline.offline.settings import OfflineSettings
 
-from .live import format_share
-from .offline_live import format_share_of
+from .live import format_correlation, format_percentage
 from .options import NamesType, NameType, print_warning, setting_option
 from .progress import show_stages
 from .report import leave_report
@@ -27,7 +26,6 @@ from .train_offline import (
     train,
     training_options,
 )
-from .train_online import choose_device
 
 if TYPE_CHECKING:
     from grd_offline.files.judgement import Verdict
@@ -193,6 +191,7 @@ def _decompose(
     data: OfflineData, methods: tuple[str, ...], fit: str, options: dict[str, Any]
 ) -> dict[str, Found]:
     from grd_offline.offline.judge import find_rewards
+    from grd_offline.runs.process import choose_device
 
     device, found = choose_device(options["device"]), {}
     for method in methods:
@@ -248,7 +247,7 @@ def _print_table(
     from grd_offline.offline.judge import LAST
 
     from .live import count, format_point
-    from .standing import Point
+    from .run_state import Point
 
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     table.add_column("rewards", overflow="fold")
@@ -258,9 +257,9 @@ def _print_table(
         table.add_row(
             verdict.source,
             format_point(Point(0, verdict.mean, verdict.spread), len(verdict.scores)),
-            format_share_of(verdict.share_of_true),
-            format_share_of(verdict.share_of_gain),
-            "-" if verdict.pearson is None else format_share(verdict.pearson),
+            format_percentage(verdict.share_of_true),
+            format_percentage(verdict.share_of_gain),
+            "-" if verdict.pearson is None else format_correlation(verdict.pearson),
         )
     console = Console(highlight=False)
     console.print(table)

@@ -15,16 +15,18 @@ from typing import TYPE_CHECKING
 
 import click
 
+from grd_offline.runs.observer import Observer
+
 from .progress import format_seconds
-from .standing import Group, Point, Standing
+from .run_state import Group, Point, RunState
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.panel import Panel
     from rich.table import Table
 
-    from grd_offline.online.run import Evaluation, Run
-    from grd_offline.online.run_folder import RunFolder
+    from grd_offline.runs.folder import RunFolder
+    from grd_offline.runs.run import Evaluation, Run
 
 REFRESHES = 1
 """Per second, of the panel: drawing it takes about ten milliseconds from training."""
@@ -48,7 +50,7 @@ _CLOSING_TITLES = {
     "seeds": "seeds",
     "return": "final return",
     "best": "best return",
-    "at": "at step",
+    "at": "at",
     "correlation": "corr.",
 }
 _GROUP, _GROUP_SHORT = 22, 12
@@ -58,41 +60,41 @@ _LEAST_FIRST = ("edges", "at", "seeds", "best", "curve", "compact", "correlation
 
 
 @contextmanager
-def show_run(run: Run, files: RunFolder) -> Iterator[Standing]:
+def show_run(run: Run, files: RunFolder) -> Iterator[RunState]:
     """Show how the run does while it trains."""
-    standing = Standing(run, files)
-    run.observers.append(standing)
+    state = RunState(run, files)
+    run.observers.append(state)
     show = _show_panel if sys.stderr.isatty() else _show_lines
-    with show(run, standing):
-        yield standing
-    standing.look(run)
+    with show(run, state):
+        yield state
+    state.look(run)
 
 
-class Lines:
+class Lines(Observer):
     """A line per group and evaluation, and now and then one that tells how far the run is."""
 
-    def __init__(self, standing: Standing) -> None:
-        self.standing = standing
+    def __init__(self, state: RunState) -> None:
+        self.state = state
         self._last = time.monotonic()
+        phase = f", {state.phase}" if state.phase else ""
         _say(
-            f"{standing.environment}: {count(standing.members, 'member')}, "
-            f"{standing.total:,} steps each, {describe_phase(standing)}; "
-            f"writing to {standing.files.path}"
+            f"{state.title}: {count(state.members, 'member')}, "
+            f"{count(state.total, state.unit)} each{phase}; writing to {state.files.path}"
         )
 
-    def on_round(self, run: Run) -> None:
+    def on_progress(self, run: Run) -> None:
         """Tell how far the run is, if it is time."""
         if time.monotonic() - self._last >= LINE_SECONDS:
             self._last = time.monotonic()
-            _say(f"step {run.step:,} of {self.standing.total:,}, {describe_speed(self.standing)}")
-
-    def on_evaluation_start(self, run: Run) -> None:
-        """Nothing yet."""
+            _say(f"{describe_step(self.state)}, {describe_speed(self.state)}")
 
     def on_evaluation(self, run: Run, evaluation: Evaluation) -> None:
         """Tell how every group did."""
-        for group in self.standing.groups:
-            _say(describe_group(group, self.standing.states))
+        if evaluation.returns is None:
+            _say(f"{self.state.unit} {evaluation.step:,}  policies saved")
+            return
+        for group in self.state.groups:
+            _say(describe_group(group, self.state))
 
 
 def _say(line: str) -> None:
@@ -100,13 +102,13 @@ def _say(line: str) -> None:
 
 
 @contextmanager
-def _show_lines(run: Run, standing: Standing) -> Iterator[None]:
-    run.observers.append(Lines(standing))
+def _show_lines(run: Run, state: RunState) -> Iterator[None]:
+    run.observers.append(Lines(state))
     yield
 
 
 @contextmanager
-def _show_panel(run: Run, standing: Standing) -> Iterator[None]:
+def _show_panel(run: Run, state: RunState) -> Iterator[None]:
     from rich.console import Console
     from rich.live import Live
 
@@ -114,7 +116,7 @@ def _show_panel(run: Run, standing: Standing) -> Iterator[None]:
     # Drawn by a thread of its own: the clock goes on while the run waits or updates for long.
     with Live(
         # Two columns stay free: the ^C that a terminal echoes must not begin another line.
-        get_renderable=lambda: draw_panel(standing, console.width - 2, console.height),
+        get_renderable=lambda: draw_panel(state, console.width - 2, console.height),
         console=console,
         refresh_per_second=REFRESHES,
         transient=True,
@@ -122,7 +124,7 @@ def _show_panel(run: Run, standing: Standing) -> Iterator[None]:
         yield
 
 
-def draw_panel(standing: Standing, width: int, height: int) -> Panel:
+def draw_panel(state: RunState, width: int, height: int) -> Panel:
     """Everything about a run that fits a terminal of this size."""
     from rich.console import Group as Stack
     from rich.panel import Panel
@@ -135,41 +137,41 @@ def draw_panel(standing: Standing, width: int, height: int) -> Panel:
     bar.add_column(no_wrap=True)
     bar.add_column(ratio=1)
     bar.add_column(no_wrap=True)
-    step, total = standing.step, standing.total
+    step, total = state.step, state.total
     bar.add_row(
-        f"step {step:,} of {total:,}",
-        ProgressBar(total=total, completed=step),
-        f"{step / total:.0%}",
+        describe_step(state), ProgressBar(total=total, completed=step), f"{step / total:.0%}"
     )
-    style = "" if standing.is_learning else "yellow"
-    speed = f"{describe_speed(standing)}, {format_seconds(standing.files.seconds)} so far"
+    style = "yellow" if state.phase else ""
+    speed = f"{describe_speed(state)}, {format_seconds(state.files.seconds)} so far"
     rows = max(height - 10, 1)
     parts: list[RenderableType] = [
         bar,
         Text(speed, style=style),
         Text(),
-        _draw_groups(standing, inside, rows),
+        _draw_groups(state, inside, rows),
     ]
-    if len(standing.groups) > rows:
-        parts.append(Text(f"and {len(standing.groups) - rows} more", style="dim"))
-    parts += [Text(), Text(f"files: {standing.files.path}", style="dim", overflow="fold")]
-    title = Text(f"{standing.environment}, {count(standing.members, 'member')}", style="bold")
+    if len(state.groups) > rows:
+        parts.append(Text(f"and {len(state.groups) - rows} more", style="dim"))
+    parts += [Text(), Text(f"files: {state.files.path}", style="dim", overflow="fold")]
+    title = Text(f"{state.title}, {count(state.members, 'member')}", style="bold")
     return Panel(
         Stack(*parts), title=title, title_align="left", border_style="dim", width=max(width, 1)
     )
 
 
-def _draw_groups(standing: Standing, width: int, rows: int) -> Table:
-    groups = standing.groups[:rows]
+def _draw_groups(state: RunState, width: int, rows: int) -> Table:
+    groups = state.groups[:rows]
     hidden = set() if any(group.has_masks for group in groups) else {"edges", "compact"}
     if not any(group.skipped for group in groups):
         hidden.add("skipped")
     if not any(group.curve for group in groups):
         hidden |= {"best", "curve"}
+    if not state.is_measured:
+        hidden.add("correlation")
     titles = {name: title for name, title in _TITLES.items() if name not in hidden}
-    table = [describe_columns(group, standing.states) for group in groups]
+    table = [describe_columns(group, state.states) for group in groups]
     if _measure(titles, table, folded=False) > width:
-        table = [describe_columns(group, standing.states, _SHORT_CURVE) for group in groups]
+        table = [describe_columns(group, state.states, _SHORT_CURVE) for group in groups]
     return make_table(titles, table, width)
 
 
@@ -211,48 +213,47 @@ def describe_columns(group: Group, states: int, curve: int = _CURVE) -> dict[str
         "return": format_point(group.last, len(group.members)),
         "best": format_point(group.best, 1),
         "curve": draw_curve([point.mean for point in group.curve], curve),
-        "correlation": format_share(group.correlation),
+        "correlation": format_correlation(group.correlation),
         "edges": "-" if math.isnan(group.edges) else f"{group.edges:.0%}",
         "compact": f"{group.compact:.3g}/{states}" if group.has_masks else "-",
         "skipped": str(group.skipped),
     }
 
 
-def describe_group(group: Group, states: int) -> str:
+def describe_group(group: Group, state: RunState) -> str:
     """A group after an evaluation, in a line."""
     assert group.last is not None
     seeds = len(group.members)
     parts = [f"return {format_point(group.last, seeds)}", f"best {format_point(group.best, 1)}"]
     if not math.isnan(group.correlation):
-        parts.append(f"correlation {format_share(group.correlation)}")
+        parts.append(f"correlation {format_correlation(group.correlation)}")
     if group.has_masks:
         parts.append(f"edges {group.edges:.0%}")
-        parts.append(f"compact state {group.compact:.3g} of {states}")
+        parts.append(f"compact state {group.compact:.3g} of {state.states}")
     if group.skipped:
         parts.append(f"{count(group.skipped, 'update')} skipped")
-    return f"step {group.last.step:,}  {group.name} ({count(seeds, 'seed')}): {', '.join(parts)}"
+    when = f"{state.unit} {group.last.step:,}"
+    return f"{when}  {group.name} ({count(seeds, 'seed')}): {', '.join(parts)}"
 
 
-def describe_speed(standing: Standing) -> str:
-    """How fast, and how long it will take; during warm-up, that it is."""
-    steps, updates = standing.rates
-    if not standing.is_learning:
+def describe_step(state: RunState) -> str:
+    """How far the run is."""
+    return f"{state.unit} {state.step:,} of {state.total:,}"
+
+
+def describe_speed(state: RunState) -> str:
+    """How fast the run is and how long it will take. Before the first update, what happens."""
+    steps, updates = state.rates
+    if state.phase:
         speed = "" if math.isnan(steps) else f", {steps:,.0f} steps/s"
-        return f"{describe_phase(standing)}{speed}"
+        return f"{state.phase}{speed}"
     if math.isnan(steps):
         return "measuring speed"
-    left = standing.seconds_left
-    rest = "" if math.isnan(left) else f", {format_seconds(left)} left"
-    return f"{steps:,.0f} steps/s, {updates:,.0f} updates/s{rest}"
-
-
-def describe_phase(standing: Standing) -> str:
-    """Warm-up or learning, in words."""
-    if standing.is_learning:
-        return "learning"
-    if standing.step < standing.warmup:
-        return f"warm-up with random actions until step {standing.warmup:,}"
-    return "waiting until every member has finished an episode"
+    speed = f"{updates:,.0f} updates/s"
+    if state.unit == "step":
+        speed = f"{steps:,.0f} steps/s, {speed}"
+    left = state.seconds_left
+    return speed if math.isnan(left) else f"{speed}, {format_seconds(left)} left"
 
 
 def draw_curve(values: Sequence[float], width: int) -> str:
@@ -278,9 +279,14 @@ def format_point(point: Point | None, seeds: int) -> str:
     return f"{mean} ± {point.spread:,.{digits}f}" if seeds > 1 else mean
 
 
-def format_share(value: float) -> str:
+def format_correlation(value: float) -> str:
     """A correlation; a dash where there is none."""
     return "-" if math.isnan(value) else f"{round(value, 2) + 0.0:.2f}"  # no -0.00
+
+
+def format_percentage(value: float | None) -> str:
+    """A fraction as a percentage; a dash where there is none."""
+    return "-" if value is None or math.isnan(value) else f"{value:.0%}"
 
 
 def count(number: int, unit: str) -> str:
@@ -288,18 +294,21 @@ def count(number: int, unit: str) -> str:
     return f"{number:,} {unit}" if number == 1 else f"{number:,} {unit}s"
 
 
-def print_closing(run: Run, standing: Standing) -> None:
+def print_closing(state: RunState) -> None:
     """How every group ended, and where its best policy is; nothing before the first evaluation."""
     from rich.console import Console
     from rich.text import Text
 
-    if not any(group.curve for group in standing.groups):
+    if not any(group.curve for group in state.groups):
         return
     console = Console(highlight=False)
-    rows = [describe_end(group, standing.states) for group in standing.groups]
-    console.print(make_table(_CLOSING_TITLES, rows, console.width))
-    for group in standing.groups:
-        folder = standing.find_best_policy(run, group)
+    rows = [describe_end(group, state.states) for group in state.groups]
+    titles = _CLOSING_TITLES | {"at": f"at {state.unit}"}
+    if not state.is_measured:
+        del titles["correlation"]
+    console.print(make_table(titles, rows, console.width))
+    for group in state.groups:
+        folder = state.find_best_policy(group)
         if folder is not None:  # on a line of its own, unbroken, to be copied
             console.print(Text(f"best policy of {group.name}: {folder}"), soft_wrap=True)
 

@@ -24,11 +24,11 @@ from .options import (
 )
 from .report import leave_report
 from .signals import Stop, catch_signals
-from .train_online import choose_device, count_workers, tell_stopped_at_once
+from .train_online import tell_stopped_at_once
 
 if TYPE_CHECKING:
     from grd_offline.offline.data import OfflineData
-    from grd_offline.offline.run import Observer
+    from grd_offline.runs.observer import Observer
 
 _SHARED = (
     "algorithm", "seeds", "seed", "updates", "batch", "discount", "alpha", "expectile",
@@ -166,12 +166,14 @@ def train(
     """Train, show how it goes, and print how it ended; a run that is alone has a table and page."""
     from grd_offline.offline.run import OfflineRun
     from grd_offline.offline.run_folder import OfflineFolder
+    from grd_offline.runs.process import choose_device, choose_workers, prepare_process
 
-    from .offline_live import print_offline_closing, show_offline_run
+    from .live import print_closing, show_run
 
     correlations = {name: data.correlate(values) for name, values in rewards.items()}
     files = OfflineFolder(folder, correlations=correlations)
-    device, workers = choose_device(options["device"]), count_workers(options["workers"])
+    device, workers = choose_device(options["device"]), choose_workers(options["workers"])
+    prepare_process(device)
     with OfflineRun(
         settings,
         data.episodes,
@@ -194,13 +196,13 @@ def train(
             workers=workers,
             device=device,
         )
-        with catch_signals() as stop, show_offline_run(run, files) as standing:
+        with catch_signals() as stop, show_run(run, files) as state:
             try:
                 run.train(stop.is_set)
             except KeyboardInterrupt:
                 tell_stopped_at_once(files.path)
     if alone:
-        print_offline_closing(standing)
+        print_closing(state)
         if run.fleet is not None:  # else nothing was evaluated
             leave_report(files.path)
     if stop.is_set():

@@ -17,8 +17,8 @@ from .report import leave_report
 from .signals import catch_signals
 
 if TYPE_CHECKING:
-    from grd_offline.online.run import Run
-    from grd_offline.online.run_folder import RunFolder
+    from grd_offline.online.run import OnlineRun
+    from grd_offline.online.run_folder import OnlineFolder
 
 
 @click.command(
@@ -100,21 +100,23 @@ def _refuse_settings(context: click.Context) -> None:
 
 def _begin(options: dict[str, Any]) -> None:
     from grd_offline.environments import resolve_environment_id
-    from grd_offline.online.run import Run
-    from grd_offline.online.run_folder import RunFolder
+    from grd_offline.online.run import OnlineRun
+    from grd_offline.online.run_folder import OnlineFolder
+    from grd_offline.runs.process import choose_device, choose_workers, prepare_process
 
     settings = OnlineSettings(**pick_settings(OnlineSettings, options))
     folder = Path(options["out"] or _default_folder(settings))
-    device, workers = choose_device(options["device"]), count_workers(options["workers"])
+    device, workers = choose_device(options["device"]), choose_workers(options["workers"])
     resolve_environment_id(settings.environment)
-    files = RunFolder(folder)
+    files = OnlineFolder(folder)
     files.check_free()
-    with Run(
+    prepare_process(device)
+    with OnlineRun(
         settings, workers=workers, device=device, observers=[files], warn=print_warning
     ) as run:
         command = ["grd-offline", *sys.argv[1:]]
         files.create(run, command=command, workers=workers, device=device)
-        steps = run.total_rounds * settings.round_steps
+        steps = run.total
         if settings.warmup > steps:
             click.echo(
                 f"warning: nothing will be learned in {steps:,} steps: the warm-up alone takes "
@@ -125,16 +127,18 @@ def _begin(options: dict[str, Any]) -> None:
 
 
 def _resume(folder: Path, options: dict[str, Any]) -> None:
-    from grd_offline.online.run import Run
-    from grd_offline.online.run_folder import RunFolder, read_settings
+    from grd_offline.online.run import OnlineRun
+    from grd_offline.online.run_folder import OnlineFolder, read_settings
+    from grd_offline.runs.process import choose_device, choose_workers, prepare_process
 
     settings, rest = read_settings(folder)
     _confirm_environment(folder, settings.environment, options["environment"])
     device = choose_device(rest["device"] if options["device"] == "auto" else options["device"])
     asked = options["workers"]
-    workers = count_workers(rest["workers"] if asked is None else asked)
-    files = RunFolder(folder)
-    with Run(
+    workers = choose_workers(rest["workers"] if asked is None else asked)
+    files = OnlineFolder(folder)
+    prepare_process(device)
+    with OnlineRun(
         settings, workers=workers, device=device, observers=[files], warn=print_warning
     ) as run:
         for warning in files.resume(run):
@@ -160,10 +164,10 @@ def _confirm_environment(folder: Path, stored: str, given: str | None) -> None:
         )
 
 
-def _train(run: Run, files: RunFolder) -> None:
+def _train(run: OnlineRun, files: OnlineFolder) -> None:
     from .live import print_closing, show_run
 
-    with catch_signals() as stop, show_run(run, files) as standing:
+    with catch_signals() as stop, show_run(run, files) as state:
         try:
             run.train(stop.is_set)
             files.save(run)
@@ -176,7 +180,7 @@ def _train(run: Run, files: RunFolder) -> None:
             "environment does not repeat itself)",
             err=True,
         )
-    print_closing(run, standing)
+    print_closing(state)
     leave_report(files.path)
     if stop.is_set():
         click.echo(f"stopped at step {run.step:,}; to go on: {_resume_line(files.path)}")
@@ -197,23 +201,3 @@ def _resume_line(folder: Path) -> str:
 def _default_folder(settings: OnlineSettings) -> str:
     name = settings.environment.rsplit("/", 1)[-1]
     return f"runs/{name}-{'-'.join(settings.methods)}"
-
-
-def choose_device(name: str) -> str:
-    """The device that `auto`, `cpu` or `cuda` stands for here."""
-    import torch
-
-    from grd_offline.errors import DataError
-
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and not torch.cuda.is_available():
-        raise DataError("no CUDA device here", field="device")
-    return name
-
-
-def count_workers(asked: int | None) -> int:
-    """As many as were asked for; by default one for each core."""
-    from grd_offline.fleet.limits import count_cores
-
-    return count_cores() if asked is None else asked

@@ -29,6 +29,7 @@ ROOMS = (
     "losses",
     "agents",
     "fleet",
+    "runs",
     "collecting",
     "rewards",
     "models",

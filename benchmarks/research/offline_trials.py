@@ -16,8 +16,8 @@ from grd_offline.offline.settings import ALGORITHMS, OfflineSettings
 
 
 class Printer(Scores):
-    def on_checkpoint(self, run, checkpoint):
-        super().on_checkpoint(run, checkpoint)
+    def on_evaluation(self, run, checkpoint):
+        super().on_evaluation(run, checkpoint)
         means = checkpoint.returns.mean(1)
         told = (f"{m.name} {mean:.0f}" for m, mean in zip(run.members, means, strict=True))
         print(checkpoint.step, ", ".join(told), flush=True)

@@ -20,8 +20,9 @@ from grd_offline.files.judgement import OBSERVED, TRUE, Verdict
 from grd_offline.methods.choose import choose
 from grd_offline.methods.registry import NEXT_STATE, list_fits, list_judged
 from grd_offline.offline.data import Array, OfflineData
-from grd_offline.offline.run import Checkpoint, OfflineRun
 from grd_offline.offline.settings import OfflineSettings
+from grd_offline.runs.observer import Observer
+from grd_offline.runs.run import Evaluation, Run
 from grd_offline.threads import one_numpy_thread
 
 REFERENCES = (TRUE, OBSERVED)
@@ -109,20 +110,17 @@ def _compare(data: OfflineData, rewards: Array) -> dict[str, Any]:
     return {"against_truth": compare_rewards(*both)}
 
 
-class Scores:
+class Scores(Observer):
     """Hears of a run and keeps the mean return of every evaluation."""
 
     def __init__(self) -> None:
         self.means: list[NDArray[np.float64]] = []
         """(member,) each."""
 
-    def on_progress(self, run: OfflineRun) -> None:
-        """Nothing to keep."""
-
-    def on_checkpoint(self, run: OfflineRun, checkpoint: Checkpoint) -> None:
+    def on_evaluation(self, run: Run, evaluation: Evaluation) -> None:
         """Keep the means."""
-        if checkpoint.returns is not None:
-            self.means.append(checkpoint.returns.mean(1))
+        if evaluation.returns is not None:
+            self.means.append(evaluation.returns.mean(1))
 
     def compute(self) -> NDArray[np.float64]:
         """(member,) mean of the last few evaluations."""

@@ -19,7 +19,7 @@ from grd_offline.errors import DataError
 from grd_offline.files.plain import folder_errors
 from grd_offline.files.storage import replace_file
 from grd_offline.names import rename_member
-from grd_offline.online.run import Run
+from grd_offline.online.run import OnlineRun
 
 NAME = "checkpoint.pt"
 FORMAT = "grd-offline checkpoint"
@@ -28,7 +28,7 @@ MOST_PARTS = 10**6
 """Tensors, numbers and lists in a checkpoint: honest ones have thousands."""
 
 
-def save_checkpoint(run: Run, folder: Path, extra: dict[str, Any]) -> None:
+def save_checkpoint(run: OnlineRun, folder: Path, extra: dict[str, Any]) -> None:
     """Write the run's state to `folder`; `extra` is handed back by `load_checkpoint`."""
     contents = {
         "format": FORMAT,
@@ -44,7 +44,7 @@ def save_checkpoint(run: Run, folder: Path, extra: dict[str, Any]) -> None:
         torch.save(contents, output)  # type: ignore[arg-type]
 
 
-def load_checkpoint(run: Run, folder: Path) -> tuple[dict[str, Any], list[str]]:
+def load_checkpoint(run: OnlineRun, folder: Path) -> tuple[dict[str, Any], list[str]]:
     """Put the run where it was saved; gives `extra`, and what may keep it from being exact."""
     path = folder / NAME
     with folder_errors(path, "does not fit this run"):

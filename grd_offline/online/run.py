@@ -1,38 +1,30 @@
-"""The loop: collection and updates in turn, evaluation on the side, and who hears of it.
+"""A run of `train-online`: collection and updates in turn.
 
     warm-up: random actions until `warmup` steps
     then, again and again: `round_steps` steps of every member, `round_updates` updates of all
 
-With `overlap` the workers collect the next round, with the policies as they are, while this
-process updates. Only finished episodes enter the replay.
+With `overlap` the workers collect the next round during the updates, with the policies as they
+were before. Only finished episodes enter the replay.
 """
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from grd_offline.errors import DataError
 from grd_offline.evaluate import pearson
 from grd_offline.fleet.fleet import Fleet, Round
-from grd_offline.fleet.watch import Hung, Warn
+from grd_offline.fleet.watch import Warn
 from grd_offline.online.learner import Learner
 from grd_offline.online.replay import FinishedEpisode
-from grd_offline.online.settings import OnlineSettings
-from grd_offline.threads import one_numpy_thread
-
-MOST_SKIPPED = 100
-"""Updates of one member that may be left out because they were not finite."""
-CHECK_EVERY = 1000
-"""Steps between looks at how many were: each look waits for the device."""
+from grd_offline.online.settings import Member, OnlineSettings
+from grd_offline.runs.observer import Observer
+from grd_offline.runs.run import CHECK_EVERY, Measures, Run
 
 
 @dataclass
@@ -42,18 +34,6 @@ class Unfinished:
     observations: list[NDArray[np.float32]] = field(default_factory=list)
     actions: list[NDArray[np.float32]] = field(default_factory=list)
     rewards: list[NDArray[np.float64]] = field(default_factory=list)
-
-
-@dataclass(frozen=True, eq=False)
-class Evaluation:
-    """How the members did with the weights that they had at a step."""
-
-    step: int
-    returns: NDArray[np.float64]
-    """(member, episode) true and undiscounted."""
-    lengths: NDArray[np.int64]
-    weights: NDArray[np.float32]
-    """(member, number) of the actors that were evaluated."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,19 +49,6 @@ class Status:
     skipped: NDArray[np.int64]
 
 
-class Observer(Protocol):
-    """Who hears of a run: a display, the files of the run."""
-
-    def on_round(self, run: Run) -> None:
-        """After every round."""
-
-    def on_evaluation_start(self, run: Run) -> None:
-        """When the policies as they are begin to be evaluated."""
-
-    def on_evaluation(self, run: Run, evaluation: Evaluation) -> None:
-        """When the returns are there; the run may have gone on meanwhile."""
-
-
 def find_names(fleet: Fleet) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What observations and actions are called; numbered where nobody knows."""
     observed, acted = fleet.names
@@ -91,22 +58,15 @@ def find_names(fleet: Fleet) -> tuple[tuple[str, ...], tuple[str, ...]]:
     )
 
 
-def prepare_process() -> None:
-    """Settings of this process that make updates on a CPU faster and change no result that counts.
+class OnlineRun(Run):
+    """One training run of all members, which collect their own data."""
 
-    Adam's averages fade into numbers so small that CPUs are slow with them: they become 0. And
-    memory that is given back is kept for the next update, instead of being fetched anew from the
-    system, page by page.
-    """
-    torch.set_flush_denormal(True)
-    with suppress(OSError, AttributeError):  # not glibc
-        library = ctypes.CDLL(None)
-        for option, value in ((-1, 2**30), (-3, 2**30), (-2, 2**26)):  # trim, mmap, top pad
-            library.mallopt(option, value)
-
-
-class Run:
-    """One training run of all members."""
+    unit = "step"
+    advice = "the environment's rewards and observations, or lower the learning rate"
+    settings: OnlineSettings
+    members: list[Member]
+    learner: Learner
+    fleet: Fleet
 
     def __init__(
         self,
@@ -118,10 +78,10 @@ class Run:
         warn: Warn = lambda text: None,
     ) -> None:
         """`warn` hears of environments that hang."""
+        super().__init__(observers, warn)
         self.settings, self.members = settings, settings.make_members()
-        self.observers = list(observers)
-        self._warn = warn
-        prepare_process()
+        self.waits_for_evaluations = not settings.overlap
+        self.total = -(-settings.steps // settings.round_steps) * settings.round_steps
         is_sac = settings.backbone == "sac"
         self.fleet = Fleet(
             settings.environment,
@@ -148,6 +108,7 @@ class Run:
         except BaseException:
             self.fleet.close()
             raise
+        self.spec = self.fleet.spec
         self.dimension_names = find_names(self.fleet)
         self.rounds = 0
         """Finished; each is `round_steps` steps of every member."""
@@ -155,25 +116,9 @@ class Run:
         self.last_episodes: list[FinishedEpisode | None] = [None] * len(self.members)
         self.restarts = 0
         """Unfinished episodes that were lost: a worker died, or they could not be resumed."""
-        self._evaluating: tuple[int, NDArray[np.float32]] | None = None
         self._is_collecting = False
         self._collected: Round | None = None
         """A round that was finished for a checkpoint, before its turn."""
-
-    def __enter__(self) -> Run:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the workers."""
-        self.fleet.close()
 
     @property
     def step(self) -> int:
@@ -181,46 +126,45 @@ class Run:
         return self.rounds * self.settings.round_steps
 
     @property
-    def total_rounds(self) -> int:
-        """Rounds of the whole run."""
-        return -(-self.settings.steps // self.settings.round_steps)
+    def title(self) -> str:
+        """The environment."""
+        return self.fleet.environment
 
-    def has_passed(self, every: int) -> bool:
+    @property
+    def phase(self) -> str:
+        """What happens before the first update, in words. Empty if the members learn."""
+        if self.learner.updates > 0:
+            return ""
+        if self.step < self.settings.warmup:
+            return f"warm-up with random actions until step {self.settings.warmup:,}"
+        return "waiting until every member has finished an episode"
+
+    def _has_passed(self, every: int) -> bool:
         """Whether the last round reached or passed a multiple of so many steps."""
         return self.step // every > (self.step - self.settings.round_steps) // every
 
-    @one_numpy_thread()
-    def train(self, should_stop: Callable[[], bool] = lambda: False) -> None:
-        """Go on until `steps`, or until `should_stop` after some round.
+    def _advance(self) -> None:
+        """A round: collect, then update. With `overlap` the next round is collected meanwhile."""
+        if not self._is_collecting:
+            self._start_round()
+        self._finish_round()
+        if self.settings.overlap and self.step < self.total and self._is_learning():
+            self._start_round()
+        if self._is_learning():
+            self.learner.run_updates(self.settings.round_updates)
+            if self._has_passed(CHECK_EVERY) or self.step == self.total:
+                self.check_skipped()
 
-        When it is to stop and an environment does not answer, the round and the evaluation under
-        way are given up; the run can be saved as it was before them.
-        """
-        self.fleet.should_stop = should_stop
-        try:
-            self._train(should_stop)
-        except Hung as hung:
-            self._warn(f"{hung}: given up: the steps since {self.step:,}, and any evaluation")
-            self.fleet.abandon()
-            self._is_collecting, self._collected, self._evaluating = False, None, None
+    def _is_evaluation_due(self) -> bool:
+        is_time = self.step == self.total or self._has_passed(self.settings.eval_every)
+        return is_time and self._is_learning()
 
-    def _train(self, should_stop: Callable[[], bool]) -> None:
-        settings = self.settings
-        total = self.total_rounds
-        while self.rounds < total and not should_stop():
-            if not self._is_collecting:
-                self._start_round()
-            self._finish_round()
-            if settings.overlap and self.rounds < total and self._is_learning():
-                self._start_round()
-            if self._is_learning():
-                self.learner.run_updates(settings.round_updates)
-                if self.has_passed(CHECK_EVERY) or self.rounds == total:
-                    self._check_skipped()
-            self._evaluate_if_due()
-            for observer in self.observers:
-                observer.on_round(self)
-        self.finish_evaluation()
+    def _give_up(self) -> str:
+        self._is_collecting, self._collected = False, None
+        return f"given up: the steps since {self.step:,}, and any evaluation"
+
+    def _keep_last(self) -> None:
+        """A checkpoint holds the policies."""
 
     def _is_learning(self) -> bool:
         has_data = all(book.episodes for book in self.learner.replay.books)
@@ -266,44 +210,6 @@ class Run:
                 self.unfinished[member] = Unfinished()
             start = stop
 
-    def _check_skipped(self) -> None:
-        skipped = self.learner.count_skipped()
-        worst = int(skipped.argmax())
-        if skipped[worst] > MOST_SKIPPED:
-            raise DataError(
-                f"{self.members[worst].name}: {skipped[worst]} updates were not finite and left "
-                f"out by step {self.step}; look at the environment's rewards and observations, or "
-                "lower the learning rate"
-            )
-
-    def _evaluate_if_due(self) -> None:
-        done = self.fleet.poll_evaluation() if self._evaluating is not None else None
-        if done is not None:
-            self._tell_evaluation(done)
-        is_last = self.rounds == self.total_rounds
-        if (is_last or self.has_passed(self.settings.eval_every)) and self._is_learning():
-            self.finish_evaluation()
-            weights = self.learner.export_actors()
-            self.fleet.start_evaluation(self.step, weights, self.settings.eval_episodes)
-            self._evaluating = (self.step, weights)
-            for observer in self.observers:
-                observer.on_evaluation_start(self)
-            if not self.settings.overlap:
-                self.finish_evaluation()
-
-    def finish_evaluation(self) -> None:
-        """Wait for the evaluation under way, if there is one, and tell of it."""
-        if self._evaluating is not None:
-            self._tell_evaluation(self.fleet.finish_evaluation())
-
-    def _tell_evaluation(self, result: Any) -> None:
-        assert self._evaluating is not None
-        step, weights = self._evaluating
-        self._evaluating = None
-        evaluation = Evaluation(step, result.returns, result.lengths, weights)
-        for observer in self.observers:
-            observer.on_evaluation(self, evaluation)
-
     def predict_last(self, member: int) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
         """The reward found and the true one, along the member's last finished episode."""
         episode = self.last_episodes[member]
@@ -326,6 +232,17 @@ class Run:
         return Status(
             self.step, self.learner.updates, returns, correlations, self.learner.count_skipped()
         )
+
+    def measure(self) -> Measures:
+        """What a display shows of the members."""
+        status, edges = self.status(), np.full(len(self.members), np.nan)
+        for member in range(len(self.members)):
+            source, place = self.learner.find_source(member)
+            masks = source.find_masks()
+            if masks is not None:
+                edges[member] = np.mean([float(mask[place].float().mean()) for mask in masks])
+        compact = self.learner.compute_compact().sum(1).astype(np.float64)
+        return Measures(status.correlations, edges, compact, status.skipped)
 
     def state(self) -> dict[str, Any]:
         """Everything that a resumed run needs, as tensors, arrays and plain values.

@@ -9,44 +9,42 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 from rich.console import Console
 
-from grd_offline.cli import live, standing
+from grd_offline.cli import live, run_state
 from grd_offline.cli.live import Lines, draw_curve, draw_panel, format_point, print_closing
-from grd_offline.cli.standing import Point, Standing, summarise
+from grd_offline.cli.run_state import Point, RunState, summarise
 from grd_offline.files.runs import EVALUATION_COLUMNS
-from grd_offline.members.nn import Masks
-from grd_offline.online.run import Evaluation
+from grd_offline.runs.run import Evaluation, Measures
 
 
 class FakeRun:
     """Two groups of two seeds: one has masks, the other knows nothing of rewards."""
 
+    title, unit, states, total, warmup = "Some-v0", "step", 4, 5000, 1000
+
     def __init__(self):
         names = [("grd-paper-lambda_state_reward=3e-06", seed) for seed in (0, 1)]
         names += [("oracle", seed) for seed in (0, 1)]
         self.members = [SimpleNamespace(group=g, seed=s, name=f"{g}-seed{s}") for g, s in names]
-        self.settings = SimpleNamespace(warmup=1000, steps=4950, round_steps=100)
-        self.fleet = SimpleNamespace(environment="Some-v0", observation_size=4)
         self.observers = []
         self.step = 0
         self.looks = 0
-        on, off = torch.ones(2, 4), torch.zeros(2, 4)
-        masks = Masks(on, off, torch.zeros(2, 4, 4), torch.zeros(2, 4, 4))
-        self.learner = SimpleNamespace(
-            updates=0,
-            compute_compact=lambda: np.array([[1, 1, 0, 0], [1, 0, 0, 0], [1] * 4, [1] * 4]) > 0,
-            find_source=lambda i: (
-                SimpleNamespace(find_masks=lambda: masks if i < 2 else None),
-                i % 2,
-            ),
-        )
+        self.learner = SimpleNamespace(updates=0)
 
-    def status(self):
+    @property
+    def phase(self):
+        return "" if self.learner.updates else "warm-up with random actions until step 1,000"
+
+    def measure(self):
         self.looks += 1
-        correlations = np.array([0.9, 0.7, np.nan, np.nan])
-        return SimpleNamespace(correlations=correlations, skipped=np.array([0, 2, 0, 0]))
+        nan = np.nan
+        return Measures(
+            np.array([0.9, 0.7, nan, nan]),
+            np.array([0.25, 0.25, nan, nan]),
+            np.array([2.0, 1.0, 4.0, 4.0]),
+            np.array([0, 2, 0, 0]),
+        )
 
 
 class Clock:
@@ -62,7 +60,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(standing, "time", clock)
+    monkeypatch.setattr(run_state, "time", clock)
     monkeypatch.setattr(live, "time", clock)
     return clock
 
@@ -78,17 +76,17 @@ def evaluate(run, observer, returns):
     both = np.array(returns)[:, None] + np.array([-1.0, 1.0])
     observer.on_evaluation_start(run)
     nothing = np.zeros(0, np.float32)
-    observer.on_evaluation(run, Evaluation(run.step, both, np.ones(both.shape, int), nothing))
+    observer.on_evaluation(run, Evaluation(run.step, nothing, both, np.ones(both.shape, int)))
 
 
 def advance(run, clock, *observers, seconds):
     """A round that takes so long."""
     clock.now += seconds
     run.step += 100
-    if run.step >= run.settings.warmup:
+    if run.step >= run.warmup:
         run.learner.updates += 100
     for observer in observers:
-        observer.on_round(run)
+        observer.on_progress(run)
 
 
 def show(panel, width):
@@ -99,7 +97,7 @@ def show(panel, width):
 
 def test_a_group_is_summarised_over_its_seeds(clock, files):
     run = FakeRun()
-    seen = Standing(run, files)
+    seen = RunState(run, files)
     run.step = 1000
     evaluate(run, seen, [10.0, 14.0, 5.0, 5.0])
     evaluate(run, seen, [2.0, 2.0, 6.0, 8.0])
@@ -115,11 +113,11 @@ def test_a_group_is_summarised_over_its_seeds(clock, files):
 
 def test_time_left_does_not_count_the_warm_up(clock, files):
     run = FakeRun()
-    seen = Standing(run, files)
+    seen = RunState(run, files)
     assert seen.total == 5000
     for _ in range(9):
         advance(run, clock, seen, seconds=0.1)
-    assert not seen.is_learning
+    assert seen.phase
     assert math.isnan(seen.seconds_left)
     advance(run, clock, seen, seconds=500.0)
     assert math.isnan(seen.seconds_left)  # the first updates took long: kernels were compiled
@@ -134,7 +132,7 @@ def test_time_left_does_not_count_the_warm_up(clock, files):
 def test_members_are_looked_at_now_and_then(clock, files):
     run = FakeRun()
     run.step, run.learner.updates = 2000, 1000
-    seen = Standing(run, files)
+    seen = RunState(run, files)
     for _ in range(100):
         advance(run, clock, seen, seconds=0.1)
     assert run.looks <= 6
@@ -153,19 +151,19 @@ def test_a_resumed_run_shows_what_came_before(files):
     ]
     with (files.path / "evaluations.csv").open("a") as file:
         file.writelines(",".join(line.values()) + "\n" for line in lines)
-    assert Standing(FakeRun(), files).groups[1].curve == [Point(1000, 4.0, 1.0)]
+    assert RunState(FakeRun(), files).groups[1].curve == [Point(1000, 4.0, 1.0)]
 
 
 def test_lines(clock, files, capsys):
     run = FakeRun()
-    seen = Standing(run, files)
+    seen = RunState(run, files)
     lines = Lines(seen)
     for _ in range(9):
         advance(run, clock, seen, lines, seconds=1.0)
     for _ in range(3):
         advance(run, clock, seen, lines, seconds=12.0)
     evaluate(run, seen, [10.0, 14.0, 5.0, 5.0])
-    lines.on_evaluation(run, None)
+    lines.on_evaluation(run, SimpleNamespace(returns=np.zeros(4)))
     out, err = capsys.readouterr()
     assert out == ""
     assert err.splitlines() == [
@@ -180,19 +178,17 @@ def test_lines(clock, files, capsys):
 
 def test_panel_says_that_it_is_warming_up(clock, files):
     run = FakeRun()
-    text = show(draw_panel(Standing(run, files), 100, 40), 100)
+    text = show(draw_panel(RunState(run, files), 100, 40), 100)
     assert "warm-up with random actions until step 1,000" in text
     assert "1 min 15 s so far" in text
     assert "left" not in text
-    run.step = 1000
-    assert "waiting until every member" in show(draw_panel(Standing(run, files), 100, 40), 100)
 
 
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 120])
 def test_panel_fits_the_terminal(clock, files, width):
     run = FakeRun()
     run.step = 900
-    seen = Standing(run, files)
+    seen = RunState(run, files)
     for _ in range(3):
         advance(run, clock, seen, seconds=10.0)
         evaluate(run, seen, [run.step * 1.5, run.step * 1.6, 5.0, 5.0])
@@ -205,7 +201,7 @@ def test_panel_fits_the_terminal(clock, files, width):
 
 
 def test_panel_of_many_groups_says_how_many_are_not_shown(clock, files):
-    seen = Standing(FakeRun(), files)
+    seen = RunState(FakeRun(), files)
     seen.groups = seen.groups * 20
     text = show(draw_panel(seen, 100, 20), 100)
     assert "and 30 more" in text
@@ -214,14 +210,14 @@ def test_panel_of_many_groups_says_how_many_are_not_shown(clock, files):
 
 def test_closing_table(clock, files, capsys):
     run = FakeRun()
-    seen = Standing(run, files)
-    print_closing(run, seen)
+    seen = RunState(run, files)
+    print_closing(seen)
     assert capsys.readouterr().out == ""
     for step, scale in ((1000, 2.0), (2000, 1.0)):
         run.step = step
         evaluate(run, seen, [10.0 * scale, 14.0 * scale, 5.0, 5.0])
     files.best = {"oracle-seed0": 5.0, "oracle-seed1": 6.0}
-    print_closing(run, seen)
+    print_closing(seen)
     out = capsys.readouterr().out
     row = next(line for line in out.splitlines() if line.startswith("oracle"))
     assert row.split() == ["oracle", "2", "5.00", "±", "0.00", "5.00", "±", "0.00", "1,000", "-"]
@@ -250,7 +246,7 @@ def test_numbers():
     assert format_point(None, 2) == "-"
     assert format_point(Point(0, 12345.6, 78.9), 2) == "12,346 ± 79"
     assert format_point(Point(0, -123.45, 6.0), 1) == "-123.5"
-    assert live.format_share(-0.001) == "0.00"
+    assert live.format_correlation(-0.001) == "0.00"
 
 
 def test_a_run_without_a_terminal(tmp_path):

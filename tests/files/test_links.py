@@ -13,8 +13,8 @@ from offline_commands import run_command
 
 from grd_offline import StorageError
 from grd_offline.files.storage import make_folder, replace_file, replace_folder
-from grd_offline.online.run import Run
-from grd_offline.online.run_folder import RunFolder
+from grd_offline.online.run import OnlineRun
+from grd_offline.online.run_folder import OnlineFolder
 from grd_offline.online.settings import OnlineSettings
 
 
@@ -160,8 +160,8 @@ def stopped_run(tmp_path_factory):
         point_mass.ID, steps=600, warmup=100, round_steps=20, round_updates=2, batch=16,
         hidden=(8,), eval_every=100, eval_episodes=1,
     )  # fmt: skip
-    files = RunFolder(folder)
-    with Run(settings, workers=0, observers=[files]) as run:
+    files = OnlineFolder(folder)
+    with OnlineRun(settings, workers=0, observers=[files]) as run:
         files.create(run, command=[], workers=0, device="cpu")
         run.train(lambda: run.step >= 300)
         files.save(run)

@@ -20,7 +20,9 @@ from offline_commands import EPISODES, FEW, SMALL, TRUE, make_settings, run_comm
 
 from grd_offline import DecomposeSettings, decompose_file, open_recording
 from grd_offline.agents.actors import load_actor_about
-from grd_offline.cli import offline_live
+from grd_offline.cli import run_state
+from grd_offline.cli.live import describe_speed, draw_panel
+from grd_offline.cli.run_state import RunState
 from grd_offline.episodes import EpisodeSet
 from grd_offline.errors import DataError, StorageError
 from grd_offline.files.runs import EVALUATION_COLUMNS, read_rows, read_run
@@ -29,6 +31,7 @@ from grd_offline.offline.run import OfflineRun
 from grd_offline.offline.run_folder import OfflineFolder
 from grd_offline.offline.settings import ALGORITHMS, OfflineSettings
 from grd_offline.report.figures import draw_run
+from grd_offline.runs.observer import Observer
 
 COMMAND = str(Path(sys.executable).with_name("grd-offline"))
 
@@ -38,17 +41,14 @@ def _register():
     point_mass.register()
 
 
-class Keeper:
-    """Keeps the checkpoints of a run."""
+class Keeper(Observer):
+    """Keeps the policies of a run, and their returns."""
 
     def __init__(self):
         self.checkpoints = []
 
-    def on_progress(self, run):
-        pass
-
-    def on_checkpoint(self, run, checkpoint):
-        self.checkpoints.append(checkpoint)
+    def on_evaluation(self, run, evaluation):
+        self.checkpoints.append(evaluation)
 
 
 BEHAVIOUR, BETTER_HALF = -23.7, -8.6
@@ -261,34 +261,45 @@ def test_ctrl_c_keeps_what_there_is(factored, tmp_path):
     assert (folder / "best").is_dir()
 
 
-def test_the_panel_shows_every_source():
+def test_the_panel_shows_every_source(tmp_path):
     from rich.console import Console
 
     settings = make_settings(rewards=("true", "other"), seeds=1, updates=40, eval_every=20)
+    files = OfflineFolder(tmp_path / "run")
     with OfflineRun(settings, EPISODES, {"true": TRUE, "other": -TRUE}, workers=0) as run:
-        standing = offline_live.OfflineStanding(run, OfflineFolder(Path("runs/x")))
-        run.observers.append(standing)
+        files.create(run, data={}, command=[], workers=0, device="cpu")
+        state = RunState(run, files)
+        run.observers.append(state)
         run.train()
         console = Console(width=80, file=open(os.devnull, "w"), record=True)  # noqa: SIM115
         with console.file:
-            console.print(offline_live.draw_panel(standing, 80))
+            console.print(draw_panel(state, 80, 40))
     text = console.export_text()
     assert "update 40 of 40" in text
-    for group in standing.groups:
+    assert "corr." not in text
+    for group in state.groups:
         (line,) = [line for line in text.splitlines() if f"│ {group.name} " in line]
         assert f"{group.last.mean:.2f}"[:4] in line
         assert len(group.curve) == 2
 
 
-def test_time_left_does_not_count_what_comes_before_the_first_updates(monkeypatch):
-    clock = SimpleNamespace(monotonic=iter([100.0, 110.0, 120.0]).__next__)
-    monkeypatch.setattr(offline_live, "time", clock)
-    run = SimpleNamespace(settings=make_settings(updates=1000), members=[], fleet=None, step=0)
-    standing = offline_live.OfflineStanding(run, OfflineFolder(Path("runs/x")))
-    assert standing.describe_speed() == "measuring speed"
+def test_time_left_does_not_count_what_comes_before_the_first_updates(monkeypatch, tmp_path):
+    clock = SimpleNamespace(now=100.0)
+    clock.monotonic = lambda: clock.now
+    monkeypatch.setattr(run_state, "time", clock)
+    (tmp_path / "evaluations.csv").write_text("step\n")
+    run = SimpleNamespace(
+        title="x", unit="update", states=2, total=1000, members=[], step=0, phase="",
+        measure=lambda: None, learner=SimpleNamespace(updates=0),
+    )  # fmt: skip
+    state = RunState(run, OfflineFolder(tmp_path))
+    assert describe_speed(state) == "measuring speed"
     for run.step in (20, 40, 60):
-        standing.on_progress(run)
-    assert standing.describe_speed() == "2 updates/s, 7 min 50 s left"
+        run.learner.updates = run.step
+        state.on_progress(run)
+        clock.now += 10.0
+    clock.now -= 10.0
+    assert describe_speed(state) == "2 updates/s, 7 min 50 s left"
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from offline_commands import run_command
 from grd_offline import DataError
 from grd_offline.files import storage
 from grd_offline.online.checkpoints import load_checkpoint
-from grd_offline.online.run import Run
-from grd_offline.online.run_folder import RunFolder, read_settings
+from grd_offline.online.run import OnlineRun
+from grd_offline.online.run_folder import OnlineFolder, read_settings
 from grd_offline.online.settings import OnlineSettings
 
 CALLS = ("write", "pwrite", "fsync", "replace", "rename", "unlink", "rmdir", "ftruncate", "mkdir")
@@ -56,8 +56,8 @@ def stopped(tmp_path_factory):
         point_mass.ID, steps=300, warmup=60, round_steps=20, round_updates=1, batch=8,
         hidden=(4,), eval_every=100, eval_episodes=1, overlap=False,
     )  # fmt: skip
-    files = RunFolder(folder)
-    with Run(settings, workers=0, observers=[files]) as run:
+    files = OnlineFolder(folder)
+    with OnlineRun(settings, workers=0, observers=[files]) as run:
         files.create(run, command=[], workers=0, device="cpu")
         files._board = None
         run.train(lambda: run.step >= 220)
@@ -68,10 +68,10 @@ def stopped(tmp_path_factory):
 
 def go_on(folder):
     settings, _ = read_settings(folder)
-    files = RunFolder(folder)
+    files = OnlineFolder(folder)
     files._open_board = lambda step: None  # TensorBoard's files are its own
     try:
-        with Run(settings, workers=0, observers=[files]) as run:
+        with OnlineRun(settings, workers=0, observers=[files]) as run:
             warnings = files.resume(run)
             run.train()
             files.save(run)
@@ -193,7 +193,7 @@ def test_settings_without_a_key(name, stopped, tmp_path):
 
 def refuse_checkpoint(folder):
     settings, _ = read_settings(folder)
-    with Run(settings, workers=0) as run, pytest.raises(DataError) as refused:
+    with OnlineRun(settings, workers=0) as run, pytest.raises(DataError) as refused:
         load_checkpoint(run, folder)
     text = str(refused.value)
     assert "weights_only" not in text

@@ -24,9 +24,11 @@ from grd_offline.errors import DataError, StorageError
 from grd_offline.files import storage
 from grd_offline.files.runs import append_rows, read_rows
 from grd_offline.online import run as run_module
-from grd_offline.online.run import Run
-from grd_offline.online.run_folder import RunFolder, read_settings
+from grd_offline.online.run import OnlineRun
+from grd_offline.online.run_folder import OnlineFolder, read_settings
 from grd_offline.online.settings import METHODS, OnlineSettings
+from grd_offline.runs import run as shared
+from grd_offline.runs.observer import Observer
 
 COMMAND = str(Path(sys.executable).with_name("grd-offline"))
 
@@ -45,17 +47,11 @@ def make_settings(**changes):
     return OnlineSettings(**{"environment": point_mass.ID, **given, **changes})
 
 
-class Keeper:
+class Keeper(Observer):
     """Keeps the evaluations of a run."""
 
     def __init__(self):
         self.evaluations = []
-
-    def on_round(self, run):
-        pass
-
-    def on_evaluation_start(self, run):
-        pass
 
     def on_evaluation(self, run, evaluation):
         self.evaluations.append(evaluation)
@@ -63,7 +59,7 @@ class Keeper:
 
 def train(settings, **options):
     keeper = Keeper()
-    with Run(settings, workers=0, observers=[keeper], **options) as run:
+    with OnlineRun(settings, workers=0, observers=[keeper], **options) as run:
         run.train()
         return run, keeper.evaluations
 
@@ -125,14 +121,14 @@ def test_going_on_equals_not_having_stopped(tmp_path, overlap, stop, replay):
     )  # fmt: skip
     whole, evaluations = train(settings)
     expected = weights_of(whole)
-    folder, keeper = RunFolder(tmp_path / "run"), Keeper()
-    with Run(settings, workers=0, observers=[folder, keeper]) as first:
+    folder, keeper = OnlineFolder(tmp_path / "run"), Keeper()
+    with OnlineRun(settings, workers=0, observers=[folder, keeper]) as first:
         folder.create(first, command=[], workers=0, device="cpu")
         first.train(lambda: first.step >= stop)
         folder.save(first)
         folder.close()
-    folder = RunFolder(tmp_path / "run")
-    with Run(settings, workers=0, observers=[folder, keeper]) as second:
+    folder = OnlineFolder(tmp_path / "run")
+    with OnlineRun(settings, workers=0, observers=[folder, keeper]) as second:
         assert folder.resume(second) == []
         assert second.step == stop
         second.train()
@@ -150,7 +146,7 @@ def test_overlap_and_workers_change_what_they_should():
         environment="Factored", steps=600, eval_every=600, eval_episodes=1, round_steps=50
     )
     here, _ = train(settings)
-    with Run(settings, workers=1) as elsewhere:
+    with OnlineRun(settings, workers=1) as elsewhere:
         elsewhere.train()
         np.testing.assert_array_equal(weights_of(here), weights_of(elsewhere))
     in_turn, _ = train(replace(settings, overlap=False))
@@ -169,7 +165,7 @@ def test_a_dead_worker_is_replaced_and_the_run_goes_on():
             killed.append(run.step)
         return False
 
-    with Run(settings, workers=1) as run:
+    with OnlineRun(settings, workers=1) as run:
         run.train(kill_once)
         assert run.step == 800
         assert run.restarts == 1
@@ -198,10 +194,10 @@ def test_ends_and_time_limits_are_told_apart():
 
 
 def test_too_many_bad_updates_stop_the_run_with_a_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_module, "MOST_SKIPPED", 30)
+    monkeypatch.setattr(shared, "MOST_SKIPPED", 30)
     settings = make_settings(steps=1000, methods=("oracle", "none"), eval_every=500)
-    folder = RunFolder(tmp_path / "run")
-    with Run(settings, workers=0, observers=[folder]) as run:
+    folder = OnlineFolder(tmp_path / "run")
+    with OnlineRun(settings, workers=0, observers=[folder]) as run:
         folder.create(run, command=[], workers=0, device="cpu")
 
         def spoil():
@@ -215,8 +211,8 @@ def test_too_many_bad_updates_stop_the_run_with_a_line(tmp_path, monkeypatch):
             run.train(spoil)
         assert run.learner.count_skipped()[[m.method for m in run.members].index("none")] == 0
         folder.close()
-    folder = RunFolder(tmp_path / "run")
-    with Run(settings, workers=0, observers=[folder]) as again:
+    folder = OnlineFolder(tmp_path / "run")
+    with OnlineRun(settings, workers=0, observers=[folder]) as again:
         folder.resume(again)
         assert again.step == 600
         assert np.isfinite(weights_of(again)).all()
@@ -282,7 +278,7 @@ def test_a_killed_run_goes_on_exactly(tmp_path):
         "import sys\n"
         "from grd_offline.online import run_folder\n"
         "run_folder.CHECKPOINT_SECONDS = 0.0\n"
-        "run_folder.RunFolder.__init__.__kwdefaults__['checkpoint_seconds'] = 0.0\n"
+        "run_folder.OnlineFolder.__init__.__kwdefaults__['checkpoint_seconds'] = 0.0\n"
         "from grd_offline.cli import main\n"
         "main(sys.argv[1:])\n"
     )
@@ -359,13 +355,13 @@ def test_mistakes_end_in_one_line(tmp_path, arguments, words):
 @pytest.mark.parametrize("kind", ["text", "torn", "other", "members"])
 def test_a_checkpoint_that_does_not_fit_is_refused(tmp_path, kind):
     settings = make_settings(steps=100, warmup=10_000)
-    folder = RunFolder(tmp_path / "run")
-    with Run(settings, workers=0, observers=[folder]) as run:
+    folder = OnlineFolder(tmp_path / "run")
+    with OnlineRun(settings, workers=0, observers=[folder]) as run:
         folder.create(run, command=[], workers=0, device="cpu")
         run.train()
         folder.save(run)
         with pytest.raises(DataError, match="run: another process is training in it"):
-            RunFolder(tmp_path / "run").resume(run)
+            OnlineFolder(tmp_path / "run").resume(run)
         folder.close()
     path = tmp_path / "run/checkpoint.pt"
     if kind == "text":
@@ -375,8 +371,8 @@ def test_a_checkpoint_that_does_not_fit_is_refused(tmp_path, kind):
     elif kind == "other":
         torch.save({"a": 1}, path)
     other = make_settings(steps=100, seeds=2) if kind == "members" else settings
-    with Run(other, workers=0) as again, pytest.raises(DataError, match=r"checkpoint\.pt"):
-        RunFolder(tmp_path / "run").resume(again)
+    with OnlineRun(other, workers=0) as again, pytest.raises(DataError, match=r"checkpoint\.pt"):
+        OnlineFolder(tmp_path / "run").resume(again)
 
 
 def test_a_run_without_updates_is_told_beforehand(tmp_path):
@@ -388,8 +384,8 @@ def test_a_run_without_updates_is_told_beforehand(tmp_path):
 @pytest.mark.parametrize(("given", "expected"), [((), 3), (("--workers", "0"), 0)])
 def test_a_resumed_run_has_as_many_workers_as_asked(tmp_path, monkeypatch, given, expected):
     settings = make_settings(environment="Factored")
-    folder = RunFolder(tmp_path / "run")
-    with Run(settings, workers=0) as run:
+    folder = OnlineFolder(tmp_path / "run")
+    with OnlineRun(settings, workers=0) as run:
         folder.create(run, command=[], workers=3, device="cpu")
     asked = []
 
@@ -397,7 +393,7 @@ def test_a_resumed_run_has_as_many_workers_as_asked(tmp_path, monkeypatch, given
         asked.append(workers)
         raise DataError("seen")
 
-    monkeypatch.setattr(run_module, "Run", refuse)
+    monkeypatch.setattr(run_module, "OnlineRun", refuse)
     result = CliRunner().invoke(cli, ["train-online", "--resume", str(tmp_path / "run"), *given])
     assert isinstance(result.exception, DataError)
     assert asked == [expected]
@@ -427,8 +423,8 @@ def test_a_run_of_an_earlier_version_goes_on_under_the_new_names(tmp_path):
         steps=700, warmup=100, round_steps=10, round_updates=3, eval_every=250, eval_episodes=2
     )
     path = tmp_path / "run"
-    folder = RunFolder(path)
-    with Run(settings, workers=0, observers=[folder]) as first:
+    folder = OnlineFolder(path)
+    with OnlineRun(settings, workers=0, observers=[folder]) as first:
         folder.create(first, command=[], workers=0, device="cpu")
         first.train(lambda: first.step >= 450)
         folder.save(first)
@@ -444,8 +440,8 @@ def test_a_run_of_an_earlier_version_goes_on_under_the_new_names(tmp_path):
     torch.save(contents, path / "checkpoint.pt")
     old, _ = read_settings(path)
     assert old == settings
-    folder = RunFolder(path)
-    with Run(old, workers=0, observers=[folder]) as second:
+    folder = OnlineFolder(path)
+    with OnlineRun(old, workers=0, observers=[folder]) as second:
         assert folder.resume(second) == []
         assert folder.best == best
         second.train()

@@ -1,4 +1,4 @@
-"""Where a run stands, in numbers: what its displays show of each group of members."""
+"""The state of a run in numbers: what a display shows of each group of members."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from grd_offline.runs.observer import Observer
+
 if TYPE_CHECKING:
-    from grd_offline.online.run import Evaluation, Run
-    from grd_offline.online.run_folder import RunFolder
+    from grd_offline.runs.folder import RunFolder
+    from grd_offline.runs.run import Evaluation, Run
 
 RATE_SECONDS = 30.0
-"""Speeds are those of the last so many seconds."""
+"""A speed is the mean over the last seconds: so many."""
 SAMPLE_SECONDS = 0.5
 LOOK_SECONDS = 2.0
 """Correlations cost a forward pass per member: ask no more often than this,"""
@@ -58,19 +60,16 @@ class Group:
         return max(self.curve, key=lambda point: point.mean, default=None)
 
 
-class Standing:
-    """Hears of a run and keeps what a display shows; displays only read.
+class RunState(Observer):
+    """Hears of a run and keeps what a display shows. Displays only read it.
 
-    A display may read from another thread: every value is replaced as a whole, so the worst that
-    it can see is a number of the moment before.
+    A display may read from another thread. Every value is replaced as a whole, so that at worst
+    the display shows a number of the moment before.
     """
 
     def __init__(self, run: Run, files: RunFolder) -> None:
-        self.environment = run.fleet.environment
-        self.states = run.fleet.observation_size
-        self.members = len(run.members)
-        self.warmup = run.settings.warmup
-        self.total = -(-run.settings.steps // run.settings.round_steps) * run.settings.round_steps
+        self.title, self.unit, self.states = run.title, run.unit, run.states
+        self.members, self.total = len(run.members), run.total
         self.files = files
         self._run = run
         names = dict.fromkeys(member.group for member in run.members)
@@ -84,6 +83,8 @@ class Standing:
         self._updates_before = self.updates
         self._next_look = time.monotonic()
         self._is_evaluating = False
+        self.is_measured = False
+        """Whether there is more to show than returns."""
 
     def _read_curves(self) -> None:
         """What was evaluated before a resumed run was stopped."""
@@ -97,12 +98,12 @@ class Standing:
                     returns.setdefault(int(row["step"]), []).append(float(row["mean_return"]))
             group.curve = [summarise(step, values) for step, values in sorted(returns.items())]
 
-    def on_round(self, run: Run) -> None:
+    def on_progress(self, run: Run) -> None:
         """Note how far the run is; now and then look at its members."""
         self._sample()
         # While an evaluation is under way, what was seen at its start belongs to it.
         is_due = time.monotonic() >= self._next_look and not self._is_evaluating
-        if is_due and self.is_learning:
+        if is_due and not self.phase:
             self.look(run)
 
     def on_evaluation_start(self, run: Run) -> None:
@@ -113,6 +114,8 @@ class Standing:
     def on_evaluation(self, run: Run, evaluation: Evaluation) -> None:
         """Take in how every group did."""
         self._is_evaluating = False
+        if evaluation.returns is None:
+            return
         means = evaluation.returns.mean(1).tolist()
         for group in self.groups:
             values = [means[member] for member in group.members]
@@ -131,15 +134,16 @@ class Standing:
 
     def look(self, run: Run) -> None:
         """Bring correlations, masks and skipped updates of all groups up to date."""
-        begin = time.monotonic()
-        status, compact = run.status(), run.learner.compute_compact()
+        begin, measures = time.monotonic(), run.measure()
+        if measures is None:
+            return
+        self.is_measured = True
         for group in self.groups:
-            edges = [_count_edges(run, member) for member in group.members]
-            group.correlation = mean_known(status.correlations[group.members].tolist())
-            group.edges = mean_known(edges)
+            group.correlation = mean_known(measures.correlations[group.members].tolist())
+            group.edges = mean_known(measures.edges[group.members].tolist())
             group.has_masks = not math.isnan(group.edges)
-            group.compact = float(compact[group.members].sum(1).mean())
-            group.skipped = int(status.skipped[group.members].sum())
+            group.compact = float(measures.compact[group.members].mean())
+            group.skipped = int(measures.skipped[group.members].sum())
         now = time.monotonic()
         self._next_look = now + max(LOOK_SECONDS, (now - begin) / LOOK_SHARE)
 
@@ -154,16 +158,16 @@ class Standing:
         return self._run.learner.updates
 
     @property
-    def is_learning(self) -> bool:
-        """Whether the warm-up is over."""
-        return self.updates > 0
+    def phase(self) -> str:
+        """What happens before the first update. Empty if the members learn."""
+        return self._run.phase
 
     @property
     def rates(self) -> tuple[float, float]:
         """Steps and updates of each member per second; nan before there is something to tell."""
         samples = self._samples
         (begin, step, updates), (end, last_step, last_updates) = samples[0], samples[-1]
-        if end == begin or (self.is_learning and not last_updates):
+        if end == begin or (not self.phase and not last_updates):
             return math.nan, math.nan
         seconds = end - begin
         return (last_step - step) / seconds, (last_updates - updates) / seconds
@@ -171,27 +175,19 @@ class Standing:
     @property
     def seconds_left(self) -> float:
         """As far as can be told; nan during warm-up, which is faster than what follows."""
-        rate = self.rates[0] if self.is_learning else math.nan
+        rate = math.nan if self.phase else self.rates[0]
         when, step, _ = self._samples[-1]
         passed = time.monotonic() - when
         return max((self.total - step) / rate - passed, 0.0) if rate > 0 else math.nan
 
-    def find_best_policy(self, run: Run, group: Group) -> str | None:
+    def find_best_policy(self, group: Group) -> str | None:
         """Folder of the best policy of a group's members."""
-        best = self.files.best
-        names = [run.members[i].name for i in group.members if run.members[i].name in best]
+        best, members = self.files.best, self._run.members
+        names = [members[i].name for i in group.members if members[i].name in best]
         if not names:
             return None
         name = max(names, key=lambda name: best[name])
         return str(self.files.path / "members" / name / "policies" / "best")
-
-
-def _count_edges(run: Run, member: int) -> float:
-    source, place = run.learner.find_source(member)
-    masks = source.find_masks()
-    if masks is None:
-        return math.nan
-    return mean_known([float(mask[place].float().mean()) for mask in masks])
 
 
 def summarise(step: int, values: Sequence[float]) -> Point:

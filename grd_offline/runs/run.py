@@ -1,0 +1,241 @@
+"""The loop of every training run: advance, evaluate now and then, tell the observers.
+
+Evaluations go on in worker processes while the members learn. What a run does between two looks
+(a round of collection and updates, or some updates on data) is left to `OnlineRun` and
+`OfflineRun`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grd_offline.agents.actors import ActorSpec
+from grd_offline.errors import DataError
+from grd_offline.fleet.evaluation import EvaluationResult
+from grd_offline.fleet.fleet import Fleet
+from grd_offline.fleet.watch import Hung, Warn
+from grd_offline.runs.observer import Observer
+from grd_offline.threads import one_numpy_thread
+
+MOST_SKIPPED = 100
+"""Largest number of updates of one member that may be skipped because they were not finite."""
+CHECK_EVERY = 1000
+"""Steps between two counts of skipped updates. Each count waits for the device."""
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """The policies of all members at one moment, and the returns that they reached."""
+
+    step: int
+    weights: NDArray[np.float32]
+    """(member, number) weights of the actors."""
+    returns: NDArray[np.float64] | None = None
+    """(member, episode) true returns, not discounted. None if nothing was evaluated."""
+    lengths: NDArray[np.int64] | None = None
+    """(member, episode) steps of each episode."""
+
+
+@dataclass(frozen=True, eq=False)
+class Measures:
+    """What a display shows of each member besides its returns: arrays (member,)."""
+
+    correlations: NDArray[np.float64]
+    """Correlation of the reward found with the true one; nan if it is not known."""
+    edges: NDArray[np.float64]
+    """Fraction of the edges of the masks that are on; nan without masks."""
+    compact: NDArray[np.float64]
+    """Number of dimensions of the compact state."""
+    skipped: NDArray[np.int64]
+    """Number of updates that were skipped because they were not finite."""
+
+
+class MemberLike(Protocol):
+    """One of the policies that are trained side by side."""
+
+    @property
+    def name(self) -> str:
+        """The name of the member, and of its folder."""
+
+    @property
+    def group(self) -> str:
+        """The name without the seed."""
+
+    @property
+    def seed(self) -> int:
+        """The seed."""
+
+
+class LearnerLike(Protocol):
+    """What the loop needs of a learner."""
+
+    updates: int
+
+    def export_actors(self) -> NDArray[np.float32]:
+        """(member, number) weights of the actors."""
+
+    def count_skipped(self) -> NDArray[np.int64]:
+        """(member,) updates that were skipped."""
+
+
+class Run(ABC):
+    """One training run of all members."""
+
+    unit: ClassVar[str]
+    """What is counted: `step` or `update`."""
+    advice: ClassVar[str]
+    """What to look at if too many updates were skipped."""
+    settings: Any
+    members: Sequence[MemberLike]
+    learner: LearnerLike
+    fleet: Fleet | None
+    """The environments. None if the run has none."""
+    spec: ActorSpec
+    """The actors of the members."""
+    total: int
+    """Steps of the whole run."""
+    waits_for_evaluations = False
+    """Whether members stop learning during an evaluation."""
+
+    def __init__(self, observers: Sequence[Observer], warn: Warn) -> None:
+        self.observers = list(observers)
+        self._warn = warn
+        self._evaluating: tuple[int, NDArray[np.float32]] | None = None
+        self._told = 0
+        """Step of the policies that observers heard of last."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the workers."""
+        if self.fleet is not None:
+            self.fleet.close()
+
+    @property
+    @abstractmethod
+    def step(self) -> int:
+        """Steps, or updates, of each member so far."""
+
+    @property
+    def states(self) -> int:
+        """Number of dimensions of an observation."""
+        return self.spec.observation_size
+
+    @property
+    def environment(self) -> str | None:
+        """The Gymnasium id of the environment. None if the run has none."""
+        return None if self.fleet is None else self.fleet.environment
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """What is trained, in a few words."""
+
+    @property
+    def phase(self) -> str:
+        """What happens before the first update, in words. Empty if the members learn."""
+        return ""
+
+    @abstractmethod
+    def measure(self) -> Measures | None:
+        """What a display shows of the members; None if there is nothing but returns."""
+
+    @one_numpy_thread()
+    def train(self, should_stop: Callable[[], bool] = lambda: False) -> None:
+        """Train until the end, or until `should_stop`.
+
+        If the run is to stop and an environment does not answer, what is under way is given up.
+        """
+        if self.fleet is not None:
+            self.fleet.should_stop = should_stop
+        try:
+            while self.step < self.total and not should_stop():
+                self._advance()
+                self._poll_evaluation()
+                if self._is_evaluation_due():
+                    self._evaluate()
+                for observer in self.observers:
+                    observer.on_progress(self)
+            self.finish_evaluation()
+        except Hung as hung:
+            assert self.fleet is not None
+            self._warn(f"{hung}: {self._give_up()}")
+            self.fleet.abandon()
+            self._evaluating = None
+        self._keep_last()
+
+    @abstractmethod
+    def _advance(self) -> None:
+        """Learn for a while."""
+
+    @abstractmethod
+    def _is_evaluation_due(self) -> bool:
+        """Whether the policies are to be evaluated now."""
+
+    @abstractmethod
+    def _give_up(self) -> str:
+        """Forget what the workers were doing, and say what is lost."""
+
+    @abstractmethod
+    def _keep_last(self) -> None:
+        """Keep the policies at the end of the loop, if they were not kept already."""
+
+    def _evaluate(self) -> None:
+        """Begin to evaluate the policies as they are. Without an environment, they are kept."""
+        weights = self.learner.export_actors()
+        if self.fleet is None:
+            self._tell(Evaluation(self.step, weights))
+            return
+        self.finish_evaluation()
+        self.fleet.start_evaluation(self.step, weights, self.settings.eval_episodes)
+        self._evaluating = (self.step, weights)
+        for observer in self.observers:
+            observer.on_evaluation_start(self)
+        if self.waits_for_evaluations:
+            self.finish_evaluation()
+
+    def _poll_evaluation(self) -> None:
+        if self.fleet is not None and self._evaluating is not None:
+            self._take_in_evaluation(self.fleet.poll_evaluation())
+
+    def finish_evaluation(self) -> None:
+        """Wait for the evaluation under way, if there is one, and tell the observers."""
+        if self.fleet is not None and self._evaluating is not None:
+            self._take_in_evaluation(self.fleet.finish_evaluation())
+
+    def _take_in_evaluation(self, result: EvaluationResult | None) -> None:
+        if result is not None and self._evaluating is not None:
+            step, weights = self._evaluating
+            self._evaluating = None
+            self._tell(Evaluation(step, weights, result.returns, result.lengths))
+
+    def _tell(self, evaluation: Evaluation) -> None:
+        self._told = evaluation.step
+        for observer in self.observers:
+            observer.on_evaluation(self, evaluation)
+
+    def check_skipped(self) -> None:
+        """Refuse to go on if too many updates of a member were not finite."""
+        skipped = self.learner.count_skipped()
+        worst = int(skipped.argmax())
+        if skipped[worst] > MOST_SKIPPED:
+            raise DataError(
+                f"{self.members[worst].name}: {skipped[worst]} updates were not finite and left "
+                f"out by {self.unit} {self.step}; look at {self.advice}"
+            )
