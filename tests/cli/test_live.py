@@ -260,7 +260,8 @@ def test_a_run_without_a_terminal(tmp_path):
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    lines = done.stderr.splitlines()
+    # On a busy computer there are lines of progress in between.
+    lines = [line for line in done.stderr.splitlines() if " of 300, " not in line]
     assert lines[0].startswith("grd/Factored-v0: 2 members, 300 steps each, warm-up")
     assert lines[1].startswith("step 200  grd-quadratic (1 seed): return ")
     assert lines[-1].startswith("step 300  none (1 seed): return ")
