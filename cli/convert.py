@@ -14,7 +14,15 @@ if TYPE_CHECKING:
 
     from .progress import Advance
 
-_LAYOUTS = ("own", "minari", "d4rl")
+
+def _check_layout(ctx: click.Context, parameter: click.Parameter, name: str) -> str:
+    """Refuse a layout that cannot be written."""
+    from grd_offline.formats import list_writable_layouts
+
+    known = list_writable_layouts()
+    if name not in known:
+        raise click.BadParameter(f"{name!r} is not one of {', '.join(known)}.")
+    return name
 
 
 @click.command(
@@ -31,10 +39,11 @@ _LAYOUTS = ("own", "minari", "d4rl")
 @click.option(
     "--to",
     "layout",
-    type=click.Choice(_LAYOUTS),
+    callback=_check_layout,
+    metavar="LAYOUT",
     required=True,
-    help="own: one file, with names and settings. minari: a folder that Minari loads. "
-    "d4rl: one flat file with timeouts and next_observations.",
+    help="Layout to write. own is one file with names and settings. minari is a folder that Minari "
+    "loads. d4rl is one flat file with timeouts and next_observations.",
 )
 @reading_options
 def convert(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -24,26 +24,28 @@ from grd_offline.errors import DataError
 from grd_offline.files.decomposition import find_relabelled
 from grd_offline.files.plain import MISFITS, folder_errors
 from grd_offline.formats.budget import Budget
-from grd_offline.formats.d3rlpy import is_d3rlpy, read_d3rlpy
-from grd_offline.formats.d4rl import is_d4rl, read_d4rl, write_d4rl
 from grd_offline.formats.guard import SafeGroup, Source, open_handle
-from grd_offline.formats.leaves import column_names, flatten
-from grd_offline.formats.minari import (
-    find_data_file,
-    is_minari,
-    read_minari,
-    write_minari,
+from grd_offline.formats.layouts import (
+    Layout,
+    NewFile,
+    OpenFile,
+    find_writer,
+    list_writable_layouts,
+    read_file,
+    register_layout,
 )
+from grd_offline.formats.leaves import column_names, flatten
+from grd_offline.formats.minari import find_data_file
 from grd_offline.formats.minari_library import PREFIX, find_minari_file, list_minari_datasets
-from grd_offline.formats.own import is_own, read_own, write_own
 from grd_offline.formats.probe import probe_file
 from grd_offline.formats.record import Array, Header, LazyLeaves, Leaf, Record, Recording
-from grd_offline.formats.robomimic import is_robomimic, read_robomimic
 
 __all__ = [
-    "WRITABLE",
     "Header",
+    "Layout",
     "Leaf",
+    "NewFile",
+    "OpenFile",
     "Record",
     "Recording",
     "as_episode",
@@ -52,14 +54,15 @@ __all__ = [
     "infer_delay",
     "is_same_place",
     "list_minari_datasets",
+    "list_writable_layouts",
     "locate",
     "open_recording",
     "read",
     "read_truth",
+    "register_layout",
     "write_dataset",
 ]
 
-WRITABLE = ("own", "minari", "d4rl")
 MOST_COLUMNS = 100_000
 
 
@@ -82,7 +85,7 @@ def open_recording(
         budget = Budget(size, max_bytes)
         root = SafeGroup(handle.id, Source(budget, lambda: probe_file(file, budget)))
         with _fitting():
-            recording = _recognise(root, file, max_episode_steps)
+            recording = read_file(OpenFile(root, file, max_episode_steps))
             budget.check_episodes(len(recording))
             _check_columns(recording, budget)
             _names(recording.header)
@@ -214,22 +217,15 @@ def write_dataset(
     layout: str = "own",
     lengths: NDArray[np.int64] | None = None,
 ) -> list[str]:
-    """Write a dataset, all or nothing, streaming; gives what is worth a warning.
+    """Write a dataset in full or not at all, while its episodes come. Gives warnings.
 
     The flat layout of D4RL needs the `lengths` of all episodes beforehand.
     """
-    if layout not in WRITABLE:
-        raise ValueError(f"layout: expected one of {', '.join(WRITABLE)}, got {layout!r}")
-    if layout == "d4rl" and lengths is None:
-        raise ValueError("the d4rl layout needs the lengths of the episodes")
+    write = find_writer(layout, has_lengths=lengths is not None)
+    if lengths is None:
+        lengths = np.zeros(0, np.int64)
     with folder_errors(Path(path), f"cannot be written in the layout {layout}"):
-        if layout == "own":
-            write_own(path, header, records)
-            return []
-        if layout == "minari":
-            return write_minari(path, header, records)
-        assert lengths is not None
-        return write_d4rl(path, header, records, lengths)
+        return write(NewFile(path, header, records, lengths))
 
 
 def is_same_place(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> bool:
@@ -257,23 +253,6 @@ def _find_file(path: str | os.PathLike[str]) -> Path:
             return _find_file(relabelled)
         raise DataError("is a folder without a Minari dataset (main_data.hdf5)", file=path)
     return folder
-
-
-def _recognise(root: SafeGroup, file: Path, max_episode_steps: int | None) -> Recording:
-    readers: list[tuple[Callable[[SafeGroup], bool], Callable[[], Recording]]] = [
-        (is_own, lambda: read_own(root)),
-        (is_minari, lambda: read_minari(root, file)),
-        (is_d3rlpy, lambda: read_d3rlpy(root)),
-        (is_d4rl, lambda: read_d4rl(root, max_episode_steps)),
-        (is_robomimic, lambda: read_robomimic(root)),
-    ]
-    for matches, reader in readers:
-        if matches(root):
-            return reader()
-    names = ", ".join(sorted(root.names())[:8]) or "nothing"
-    raise DataError(
-        f"layout not recognised (own, Minari, D4RL, d3rlpy, robomimic); the file holds {names}"
-    )
 
 
 def _check_columns(recording: Recording, budget: Budget) -> None:

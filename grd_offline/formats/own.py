@@ -63,9 +63,10 @@ def read_own(root: SafeGroup) -> Recording:
     return recording
 
 
-def write_own(path: str | os.PathLike[str], header: Header, records: Iterable[Record]) -> None:
-    """Write a file in this layout, all or nothing."""
+def write_own(path: str | os.PathLike[str], header: Header, records: Iterable[Record]) -> list[str]:
+    """Write a file in this layout in full or not at all. There is nothing to warn of."""
     with replace_file(path, verify=verify_hdf5) as output, create_hdf5(output) as file:
         file.attrs[FORMAT_ATTRIBUTE] = FORMAT_VERSION
         write_attributes(file, header_as_texts(header))
         write_episodes(file, records, output.check)
+    return []
