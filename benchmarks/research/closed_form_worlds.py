@@ -11,7 +11,8 @@ import time
 import numpy as np
 
 from grd_offline.episodes import Episode, EpisodeSet
-from grd_offline.methods.closed_form.fit import ClosedFormSettings, fit_closed_form
+from grd_offline.methods.closed_form.fit import fit_closed_form
+from grd_offline.methods.closed_form.settings import ClosedFormSettings
 from grd_offline.synthetic import FactoredWorld, Rollout, WorldSettings
 
 KINDS = {

@@ -45,7 +45,7 @@ class Uniform(Decomposer, settings=BaselineSettings):
         """Measure the mean reward per step."""
         amount, weight = 0.0, 0.0
         for index, episode in enumerate(episodes):
-            for _, _, paid, span in _read_segments(episode, self.settings.discount):
+            for _, _, paid, span in _read_segments(episode, self.discount):
                 amount, weight = amount + paid, weight + span
             if progress is not None:
                 progress("read", (index + 1) / len(episodes))
@@ -60,7 +60,7 @@ class Uniform(Decomposer, settings=BaselineSettings):
         """(T,) what was delivered, in equal shares."""
         self._check_fitted()
         rewards = np.full(len(episode), self.mean_)
-        for start, stop, paid, span in _read_segments(episode, self.settings.discount):
+        for start, stop, paid, span in _read_segments(episode, self.discount):
             rewards[start:stop] = paid / span
         return rewards
 
@@ -77,7 +77,7 @@ class Ircr(Decomposer, settings=BaselineSettings):
         self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress | None
     ) -> None:
         """Measure the range of returns."""
-        returns = episodes.compute_returns(self.settings.discount)
+        returns = episodes.compute_returns(self.discount)
         self.lowest_, self.highest_ = float(returns.min()), float(returns.max())
         weights = episodes.lengths / episodes.lengths.sum()
         mean = float(self._normalise(returns) @ weights)
@@ -94,7 +94,7 @@ class Ircr(Decomposer, settings=BaselineSettings):
     def relabel_episode(self, episode: Episode) -> Array:
         """(T,) the normalised return of the episode, again and again."""
         self._check_fitted()
-        returns = np.array([episode.compute_return(self.settings.discount)])
+        returns = np.array([episode.compute_return(self.discount)])
         return np.full(len(episode), self._normalise(returns)[0])
 
 

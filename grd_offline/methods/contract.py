@@ -43,6 +43,8 @@ class Decomposer:
     """
 
     settings_class: ClassVar[type[Any]]
+    discount: float
+    """Every method has this setting: the discount factor inside the delivered amounts."""
     random_state: int
     function_: RewardFunction
     masks_: dict[str, NDArray[np.int64]] | None
@@ -164,10 +166,9 @@ class Decomposer:
         amounts has 0.
         """
         self._check_fitted()
-        discount = float(getattr(self, "discount", 1.0))
         paid = [episode for episode in episodes if episode.delivered.any()]
         true = [episode.segments()[2].astype(np.float64) for episode in paid]
-        predicted = [self.predict_amounts(episode, discount)[0] for episode in paid]
+        predicted = [self.predict_amounts(episode, self.discount)[0] for episode in paid]
         return r_squared(np.concatenate(predicted), np.concatenate(true))
 
     def __repr__(self) -> str:

@@ -15,17 +15,14 @@ from grd_offline.methods.closed_form.evidence import (
     measure_gains,
     measure_losses,
 )
-from grd_offline.methods.closed_form.fit import (
-    ClosedFormFit,
-    ClosedFormSettings,
-    fit_closed_form,
-)
+from grd_offline.methods.closed_form.fit import ClosedFormFit, fit_closed_form
 from grd_offline.methods.closed_form.inputs import (
     Equations,
     build_basis,
     smooth_kernel,
     sum_features,
 )
+from grd_offline.methods.closed_form.settings import ClosedFormSettings
 from grd_offline.synthetic import FactoredWorld, WorldSettings
 
 SMALL = ClosedFormSettings(order=2, basis=6, final_basis=8, rough_basis=1)

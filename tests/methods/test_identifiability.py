@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from grd_offline.episodes import Episode, EpisodeSet
-from grd_offline.methods.closed_form.fit import ClosedFormSettings, fit_closed_form
+from grd_offline.methods.closed_form.fit import fit_closed_form
 from grd_offline.methods.closed_form.identifiability import examine
+from grd_offline.methods.closed_form.settings import ClosedFormSettings
 
 
 def test_inputs_that_move_together_are_named_where_effects_have_rough_mates() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from grd_offline.episodes import EpisodeSet
-from grd_offline.methods.closed_form.fit import ClosedFormFit, ClosedFormSettings, fit_closed_form
+from grd_offline.methods.closed_form.fit import ClosedFormFit, fit_closed_form
+from grd_offline.methods.closed_form.settings import ClosedFormSettings
 from grd_offline.methods.contract import Decomposer, Progress
 
 

@@ -6,9 +6,9 @@ amount is linear in the weights of g, since it is a sum of g over its steps:
     R_j = sum_{t in segment j} gamma^t g(s_t, a_t) + noise,   g = c + sum_p phi_p w_p
 
 Each effect (an input, a pair, a triple) is a Gaussian process with a variance of its own.
-`closed_form_inputs` sums features over segments, `closed_form_evidence` finds variances,
-`closed_form_search` decides which effects and inputs stay. Where amounts are too few or too noisy
-for that, `closed_form_average` averages over what they leave possible.
+`inputs` sums features over segments, `evidence` finds the variances, and `search` decides which
+effects and inputs stay. Where amounts are too few or too noisy for that, `average` averages over
+the models that they leave possible.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from grd_offline.methods.closed_form.evidence import Posterior
 from grd_offline.methods.closed_form.inputs import Effect
 from grd_offline.methods.closed_form.search import (
     EffectBank,
-    SearchRules,
     Selection,
     drop_idle,
     list_candidates,
     search_backward,
     search_forward,
 )
+from grd_offline.methods.closed_form.settings import ClosedFormSettings
 from grd_offline.methods.closed_form.uncertainty import (
     correlate_columns,
     factor_posterior,
@@ -46,89 +46,11 @@ from grd_offline.rewards.effects import EffectModel, multiply_features
 Array = NDArray[np.float64]
 Progress = Callable[[str, float], None]
 
-_LARGE = 30_000_000  # entries beyond which candidate columns are kept in float32
 _TRIPLE_INPUTS = 24
 _TRIPLES = 6
 _CLIMB = 10  # steps by which variances move again without the rows that are left out
 _FEWEST, _MOST = 10, 400  # amounts between which models are averaged
 _CANDIDATES = 120
-
-
-@dataclass(frozen=True)
-class ClosedFormSettings:
-    """How the closed form searches and what it may spend; the defaults serve every task tried."""
-
-    next_state: bool = False
-    """Offer the next observation as further inputs."""
-    discount: float = 1.0
-    """Weight of step t within a delivered amount: discount^t, t from the episode's start."""
-    order: int = 3
-    """Largest number of inputs in one effect, 1 to 3."""
-    basis: int = 8
-    """Features per input while searching."""
-    final_basis: int = 14
-    """Features per input in the last fit."""
-    rough_basis: int = 28
-    """Features per input with corners and jumps, offered in the last fit."""
-    triple_basis: int = 5
-    """Features per input in effects of three."""
-    sample: int = 200_000
-    """Steps kept to find ranges, quantiles and scales."""
-    memory: int = 400_000_000
-    """Bytes that columns of candidate pairs may take; a smaller basis is searched beyond it."""
-    search_floor: float = 1e-3
-    """Smallest noise variance while effects are chosen, as a share of the returns' variance."""
-    noise_floor: float = 1e-4
-    """The same in the last fit."""
-    add_gain: float = 1.0
-    """Log evidence an effect has to gain to be added."""
-    new_input: float = 1.5
-    """And for each of its inputs that no other effect has yet, so much more."""
-    drop_loss: float = 1.0
-    """Log evidence an effect has to carry to stay."""
-    gain_share: float = 0.003
-    """Both are at least this share of the evidence gained so far."""
-    potentials: bool = True
-    """Fit what telescopes (a potential of the state) beside the reward, and leave it out."""
-    input_loss: float = 4.0
-    """Log evidence an input has to carry to stay, at least."""
-    input_share: float = 0.015
-    """The same as a share of all evidence gained, where that is more (but not beyond 20)."""
-    triple_gain: float = 20.0
-    """Evidence an effect of three inputs has to gain."""
-    few: int = 150
-    """With fewer amounts, effects are averaged over models instead of chosen."""
-    decided: float = 0.95
-    """And where less than this share of left-out amounts' variance is explained."""
-    sweeps: int = 40
-    """Of the sampler that draws the models."""
-    rank: int = 128
-    """Columns of the factor that stands for the posterior covariance."""
-
-    def __post_init__(self) -> None:
-        if self.order not in (1, 2, 3):
-            raise ValueError(f"order: expected 1, 2 or 3, got {self.order!r}")
-        if not 0 < self.discount <= 1:
-            raise ValueError(f"discount: expected more than 0, at most 1, got {self.discount!r}")
-        for name in ("basis", "final_basis", "triple_basis", "sample", "memory", "rank"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)!r}")
-        if self.sweeps < 4:
-            raise ValueError(f"sweeps: expected at least 4, got {self.sweeps!r}")
-
-    def rules(self) -> SearchRules:
-        """The thresholds of the search."""
-        return SearchRules(
-            add_gain=self.add_gain,
-            new_input=self.new_input,
-            add_share=0.2,
-            add_most=6,
-            rounds=15,
-            drop_loss=self.drop_loss,
-            gain_share=self.gain_share,
-            noise_floor=self.search_floor,
-            iterations=60,
-        )
 
 
 @dataclass(frozen=True, eq=False)
