@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-import sys
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from grd_offline.files.naming import beside
-from grd_offline.methods.registry import AUTO, NEXT_STATE, find_method, list_fits, list_judged
+from grd_offline.methods.registry import AUTO, list_fits, list_judged
 from grd_offline.names import OFFLINE
-from grd_offline.offline.settings import OfflineSettings
+from grd_offline.offline.settings import JUDGED, OfflineSettings
 
-from .live import format_correlation, format_percentage
-from .options import NamesType, NameType, print_warning, setting_option
+from .live import Terminal, format_correlation, format_percentage
+from .options import NamesType, NameType, setting_option
 from .progress import show_stages
 from .report import leave_report
-from .train_offline import (
-    describe_data,
-    find_environment,
-    make_settings,
-    tell_other_environment,
-    train,
-    training_options,
-)
+from .train_offline import pick_training, training_options
 
 if TYPE_CHECKING:
-    from grd_offline.files.judgement import Verdict
-    from grd_offline.offline.data import OfflineData
-    from grd_offline.offline.judge import Found
+    from grd_offline.offline.judge import Found, JudgingResult
 
 
 @click.command(
@@ -59,7 +50,7 @@ if TYPE_CHECKING:
 @click.option(
     "--methods",
     type=NamesType(list_judged),
-    default="grd,uniform,ircr,rrd",
+    default=",".join(JUDGED),
     show_default=True,
     help="Methods to compare. grd-next-state is grd with the next state as a further input.",
 )
@@ -91,159 +82,44 @@ def judge(
     --keep-true-rewards in there, policies are also trained on the true rewards, and every method is
     told as a share of what those reach. All policies of all methods are trained at once.
     """
-    from grd_offline.errors import DataError
-    from grd_offline.files.judgement import RUN_FOLDER
-    from grd_offline.offline.data import load_data
-    from grd_offline.offline.judge import (
-        LAST,
-        Scores,
-        check_data,
-        check_names,
-        find_references,
-        find_unsteady,
-        judge_sources,
-    )
-    from grd_offline.offline.run import check_environment
-    from grd_offline.offline.run_folder import OfflineFolder
+    from grd_offline.offline.judge import judge
 
-    check_names(methods, fit)
-    found_fits = [find_method(name.removesuffix(NEXT_STATE)).fit for name in methods]
-    if fit != AUTO and not any(found_fits):
-        print_warning("--fit is for grd: none of these methods has several fits")
-    settings = make_settings({**options, "rewards": methods})
-    find_environment(settings.environment)
+    terminal, settings = Terminal(), pick_training(options)
     folder = out if out is not None else beside(file, "-judge")
-    OfflineFolder(folder).check_free()
-    try:
-        data = load_data(
-            file, max_episode_steps=options["max_episode_steps"], max_bytes=options["max_size"]
-        )
-        # Before any time is spent.
-        limit = check_environment(settings, data.episodes)
-        check_data(data, methods)
-        found = find_references(data)
-        if not observed:
-            found.pop("observed", None)
-        _tell_notes(data)
-        tell_other_environment(settings, data)
-        _tell_horizon(data, limit)
-        found |= _decompose(data, methods, fit, options)
-    except DataError as error:
-        raise error.at(file=file) from None
-    settings = replace(settings, rewards=tuple(found))
-    scores = Scores()
-    stop = train(
-        settings,
-        data,
-        {name: one.rewards for name, one in found.items()},
-        folder / RUN_FOLDER,
-        file=file,
-        options=options,
-        observers=[scores],
-        alone=False,
-    )
-    if scores.means:
-        verdicts = judge_sources(settings, scores.compute(), data, found)
-        unsteady = find_unsteady(settings, scores, data.behaviour_return)
-        last = min(LAST, len(scores.means))
-        about = {
-            "score": f"mean of the last {last} evaluations",
-            "unsteady_seeds": unsteady,
-            "fit": fit,
-            "stopped": stop.is_set(),
-        }
-        _write(folder, file, data, settings, found, verdicts, about)
-        _print_table(verdicts, data, settings, evaluations=len(scores.means))
-        _tell_unsteady(unsteady, settings.seeds)
+    result = judge(
+        file, folder, environment=options["environment"], methods=methods, fit=fit,
+        observed=observed, watch=terminal.watch, decomposing=_show_decomposition,
+        on_rewards=_tell_rewards, **settings,
+    )  # fmt: skip
+    if result.verdicts:
+        _print_table(result)
+        _tell_unsteady(result.unsteady, options["seeds"])
         leave_report(folder)
         click.echo(f"wrote {folder}: judge.json, judge.csv, run/")
     else:
         click.echo("stopped before the first evaluation: there is nothing to compare")
-    if stop.is_set():
-        raise SystemExit(128 + stop.signal_number)
+    if terminal.stop.is_set():
+        raise SystemExit(128 + terminal.stop.signal_number)
 
 
-def _tell_horizon(data: OfflineData, limit: int | None) -> None:
-    """Where all episodes of the data were cut at another step than evaluations will be."""
-    lengths = set(data.episodes.lengths.tolist())
-    cut = not any(bool(episode.terminations[-1]) for episode in data.episodes)
-    if len(lengths) == 1 and cut and lengths != {limit}:
-        (steps,) = lengths
-        click.echo(
-            f"warning: the data's episodes have {steps:,} steps, those of evaluations up to "
-            f"{limit:,}: --max-episode-steps {steps} makes them alike",
-            err=True,
-        )
+@contextmanager
+def _show_decomposition(method: str) -> Iterator[Callable[[str, float], None]]:
+    with show_stages() as report:
+        yield lambda stage, share: report(f"decomposing: {method}", share)
 
 
-def _tell_notes(data: OfflineData) -> None:
-    for warning in data.warnings:
-        click.echo(f"note: {warning}", err=True)
-    if "true" not in data.rewards:
-        click.echo(
-            "note: the data hold no true rewards (collect --keep-true-rewards stores them): "
-            "returns are told, shares of what the true rewards reach are not",
-            err=True,
-        )
+def _tell_rewards(method: str, found: Found) -> None:
+    line = f"{method}: {found.about['fit']} in {found.about['seconds']:.1f} s"
+    if "against_truth" in found.about:
+        line += f", Pearson {found.about['against_truth']['pearson']:.3f} with the true rewards"
+    click.echo(line, err=True)
 
 
-def _decompose(
-    data: OfflineData, methods: tuple[str, ...], fit: str, options: dict[str, Any]
-) -> dict[str, Found]:
-    from grd_offline.offline.judge import find_rewards
-    from grd_offline.runs.process import choose_device
-
-    device, found = choose_device(options["device"]), {}
-    for method in methods:
-        with show_stages() as report:
-
-            def progress(stage: str, share: float, name: str = method, tell: Any = report) -> None:
-                tell(f"decomposing: {name}", share)
-
-            one = find_rewards(
-                data, method, fit=fit, seed=options["seed"], device=device, progress=progress
-            )
-        found[method] = one
-        line = f"{method}: {one.about['fit']} in {one.about['seconds']:.1f} s"
-        if "against_truth" in one.about:
-            line += f", Pearson {one.about['against_truth']['pearson']:.3f} with the true rewards"
-        click.echo(line, err=True)
-    return found
-
-
-def _write(
-    folder: Path,
-    file: str,
-    data: OfflineData,
-    settings: OfflineSettings,
-    found: dict[str, Found],
-    verdicts: list[Verdict],
-    about: dict[str, Any],
-) -> None:
-    from grd_offline.files.judgement import write_judgement
-    from grd_offline.versions import find_versions
-
-    write_judgement(
-        folder,
-        verdicts,
-        {
-            "command": ["grd-offline", *sys.argv[1:]],
-            "data": describe_data(file, data),
-            "data_mean_return": data.behaviour_return,
-            **about,
-            "sources": {name: one.about for name, one in found.items()},
-            "settings": settings.to_json(),
-            "versions": find_versions(),
-        },
-    )
-
-
-def _print_table(
-    verdicts: list[Verdict], data: OfflineData, settings: OfflineSettings, *, evaluations: int
-) -> None:
+def _print_table(result: JudgingResult) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from grd_offline.files.judgement import TRUE
     from grd_offline.offline.judge import LAST
 
     from .live import count, format_point
@@ -253,7 +129,7 @@ def _print_table(
     table.add_column("rewards", overflow="fold")
     for title in ("return", "of true", "of true's gain", "Pearson"):
         table.add_column(title, justify="right", no_wrap=True)
-    for verdict in verdicts:
+    for verdict in result.verdicts:
         table.add_row(
             verdict.source,
             format_point(Point(0, verdict.mean, verdict.spread), len(verdict.scores)),
@@ -263,13 +139,14 @@ def _print_table(
         )
     console = Console(highlight=False)
     console.print(table)
+    seeds = len(result.verdicts[0].scores)
     words = (
-        f"return: true, mean ± standard deviation over {count(settings.seeds, 'seed')} of the mean "
-        f"of the last {count(min(LAST, evaluations), 'evaluation')}"
+        f"return: true, mean ± standard deviation over {count(seeds, 'seed')} of the mean "
+        f"of the last {count(min(LAST, result.evaluations), 'evaluation')}"
     )
-    if data.behaviour_return is not None:
-        words += f"; the data have {format_point(Point(0, data.behaviour_return, 0.0), 1)}"
-    if "true" in data.rewards:
+    if result.data_mean_return is not None:
+        words += f"; the data have {format_point(Point(0, result.data_mean_return, 0.0), 1)}"
+    if any(verdict.source == TRUE for verdict in result.verdicts):
         words += ", above which gain begins; Pearson: with the true rewards, per step"
     console.print(words, style="dim")
 

@@ -9,7 +9,7 @@ import itertools
 import math
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from grd_offline.runs.observer import Observer
 
 from .progress import format_seconds
 from .run_state import Group, Point, RunState
+from .signals import Stop, catch_signals
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from grd_offline.runs.folder import RunFolder
+    from grd_offline.runs.result import TrainingResult
     from grd_offline.runs.run import Evaluation, Run
 
 REFRESHES = 1
@@ -68,6 +70,42 @@ def show_run(run: Run, files: RunFolder) -> Iterator[RunState]:
     with show(run, state):
         yield state
     state.look(run)
+
+
+class Terminal:
+    """What a person sees of a training run, and how Ctrl-C stops it."""
+
+    def __init__(self) -> None:
+        self.stop = Stop()
+        self.state: RunState | None = None
+
+    @contextmanager
+    def watch(self, run: Run, files: RunFolder) -> Iterator[Callable[[], bool]]:
+        """Show the run while it trains. The first Ctrl-C stops it, the second ends it at once."""
+        with catch_signals() as self.stop, show_run(run, files) as self.state:
+            if run.step:
+                click.echo(f"going on with {files.path} at {run.unit} {run.step:,}")
+            try:
+                yield self.stop.is_set
+            except KeyboardInterrupt:
+                # Nothing more is written, and what is there stays.
+                _say(f"stopped at once: {files.path} holds what was written before")
+                raise SystemExit(130) from None
+
+    def print_closing(self) -> None:
+        """How every group ended."""
+        if self.state is not None:
+            print_closing(self.state)
+
+    def tell_end(self, result: TrainingResult, what_next: str) -> None:
+        """Say what was written. If the run was stopped, say `what_next` and end the command."""
+        assert self.state is not None
+        unit, members = self.state.unit, self.state.members
+        if not self.stop.is_set():
+            click.echo(f"wrote {result.folder}: {result.step:,} {unit}s of {members} members")
+            return
+        click.echo(f"stopped at {unit} {result.step:,}{what_next}")
+        raise SystemExit(128 + self.stop.signal_number)
 
 
 class Lines(Observer):

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from grd_offline.methods.relabelling import relabel
     from grd_offline.methods.rrd import Rrd
     from grd_offline.methods.settings import DecomposeSettings
+    from grd_offline.offline.judge import judge
+    from grd_offline.offline.training import train_offline
+    from grd_offline.online.training import resume_online, train_online
     from grd_offline.rewards.model import RewardModel
 
 __all__ = [
@@ -58,11 +61,15 @@ __all__ = [
     "collect",
     "decompose",
     "decompose_file",
+    "judge",
     "open_recording",
     "read",
     "read_truth",
     "relabel",
+    "resume_online",
     "to_d4rl",
+    "train_offline",
+    "train_online",
     "write_dataset",
 ]
 __version__ = "0.1.0"
@@ -90,11 +97,15 @@ _HOMES = {
     "collect": "collecting.dataset",
     "decompose": "methods.pipeline",
     "decompose_file": "methods.pipeline",
+    "judge": "offline.judge",
     "open_recording": "formats",
     "read": "formats",
     "read_truth": "formats",
     "relabel": "methods.relabelling",
+    "resume_online": "online.training",
     "to_d4rl": "interop",
+    "train_offline": "offline.training",
+    "train_online": "online.training",
     "write_dataset": "formats",
 }
 

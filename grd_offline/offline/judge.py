@@ -6,9 +6,12 @@ and for the delayed ones are trained side by side, and evaluated by the true ret
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,14 +19,26 @@ from numpy.typing import NDArray
 
 from grd_offline.errors import DataError
 from grd_offline.evaluate import compare_rewards
-from grd_offline.files.judgement import OBSERVED, TRUE, Verdict
+from grd_offline.files.judgement import OBSERVED, RUN_FOLDER, TRUE, Verdict, write_judgement
+from grd_offline.fleet.watch import Warn
 from grd_offline.methods.choose import choose
-from grd_offline.methods.registry import NEXT_STATE, list_fits, list_judged
+from grd_offline.methods.registry import AUTO, NEXT_STATE, find_method, list_fits, list_judged
 from grd_offline.offline.data import Array, OfflineData
-from grd_offline.offline.settings import OfflineSettings
+from grd_offline.offline.run import check_environment
+from grd_offline.offline.run_folder import OfflineFolder
+from grd_offline.offline.settings import JUDGED, OfflineSettings
+from grd_offline.offline.training import (
+    describe_data,
+    load_checked,
+    train_members,
+    warn_of_data,
+)
 from grd_offline.runs.observer import Observer
+from grd_offline.runs.process import choose_device
+from grd_offline.runs.result import TrainingResult, Watch, watch_nothing
 from grd_offline.runs.run import Evaluation, Run
 from grd_offline.threads import one_numpy_thread
+from grd_offline.versions import find_versions
 
 REFERENCES = (TRUE, OBSERVED)
 LAST = 3
@@ -178,3 +193,142 @@ def judge_sources(
             )
         )
     return verdicts
+
+
+Decomposing = Callable[[str], AbstractContextManager[Progress]]
+"""A context manager that is open while the method of that name decomposes the returns."""
+
+
+@contextmanager
+def show_nothing(method: str) -> Iterator[Progress]:
+    """Show nothing of a decomposition."""
+    yield lambda stage, share: None
+
+
+@dataclass(frozen=True, eq=False)
+class JudgingResult:
+    """What `judge` has found, and where it was written."""
+
+    folder: Path
+    verdicts: list[Verdict]
+    """One for each source of rewards; empty if the training was stopped before an evaluation."""
+    unsteady: dict[str, list[int]]
+    """Seeds of each source whose policy was much better once than it is in the end."""
+    evaluations: int
+    """Number of evaluations. A score is the mean of the last three."""
+    data_mean_return: float | None
+    """Mean return of the data; None if it is not known."""
+    training: TrainingResult
+    """The run of offline training."""
+
+
+def judge(
+    source: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    environment: str,
+    methods: Sequence[str] = JUDGED,
+    fit: str = AUTO,
+    observed: bool = True,
+    max_bytes: int | None = None,
+    device: str = "auto",
+    workers: int | None = None,
+    watch: Watch = watch_nothing,
+    decomposing: Decomposing = show_nothing,
+    on_rewards: Callable[[str, Found], None] = lambda method, found: None,
+    warn: Warn = lambda text: None,
+    command: Sequence[str] = (),
+    **settings: Any,
+) -> JudgingResult:
+    """Decompose with several methods, train policies on the rewards of each, and compare them.
+
+        import grd_offline
+
+        if __name__ == "__main__":
+            result = grd_offline.judge("hc.h5", "hc-judge", environment="HalfCheetah", seeds=5)
+            for verdict in result.verdicts:
+                print(verdict.source, verdict.mean, verdict.spread)
+
+    Policies are also trained on the true rewards, if the data hold them, and with `observed` on the
+    delayed rewards. `fit` says how `grd` is fitted. The results are written into the folder `out`.
+    The other keyword arguments are the fields of `OfflineSettings`.
+
+    `decomposing` shows a decomposition that is under way, and `on_rewards` hears of the rewards of
+    each method. The other arguments are those of `train_offline`.
+    """
+    check_names(methods, fit)
+    chosen = OfflineSettings(tuple(methods), environment, **settings)
+    if fit != AUTO and not any(find_method(n.removesuffix(NEXT_STATE)).fit for n in methods):
+        warn("--fit is for grd: none of these methods has several fits")
+    folder = Path(out)
+    OfflineFolder(folder).check_free()
+    data = load_checked(source, chosen, max_bytes=max_bytes)
+    try:
+        check_data(data, methods)
+        found = find_references(data)
+        if not observed:
+            found.pop(OBSERVED, None)
+        _warn_of_data(chosen, data, warn)
+        for method in methods:
+            with decomposing(method) as progress:
+                found[method] = find_rewards(
+                    data, method, fit=fit, seed=chosen.seed, device=choose_device(device),
+                    progress=progress,
+                )  # fmt: skip
+            on_rewards(method, found[method])
+    except DataError as error:
+        raise error.at(file=source) from None
+    chosen, scores = replace(chosen, rewards=tuple(found)), Scores()
+    about = describe_data(source, data)
+    training = train_members(
+        chosen, data, {name: one.rewards for name, one in found.items()},
+        OfflineFolder(folder / RUN_FOLDER), device=device, workers=workers, observers=[scores],
+        watch=watch, warn=warn, about=about, command=command,
+    )  # fmt: skip
+    verdicts: list[Verdict] = []
+    unsteady = find_unsteady(chosen, scores, data.behaviour_return)
+    if scores.means:
+        verdicts = judge_sources(chosen, scores.compute(), data, found)
+        contents = {
+            "command": list(command),
+            "data": about,
+            "data_mean_return": data.behaviour_return,
+            "score": f"mean of the last {min(LAST, len(scores.means))} evaluations",
+            "unsteady_seeds": unsteady,
+            "fit": fit,
+            "stopped": not training.is_complete,
+            "sources": {name: one.about for name, one in found.items()},
+            "settings": chosen.to_json(),
+            "versions": find_versions(),
+        }
+        write_judgement(folder, verdicts, contents)
+    evaluations = len(scores.means)
+    return JudgingResult(folder, verdicts, unsteady, evaluations, data.behaviour_return, training)
+
+
+def _warn_of_data(settings: OfflineSettings, data: OfflineData, warn: Warn) -> None:
+    warn_of_data(settings, data, warn)
+    if TRUE not in data.rewards:
+        warn(
+            "the data hold no true rewards (collect --keep-true-rewards stores them): the results "
+            "hold returns, but no shares of what the true rewards reach"
+        )
+    horizon = describe_horizon(data, check_environment(settings, data.episodes))
+    if horizon is not None:
+        warn(horizon)
+
+
+def describe_horizon(data: OfflineData, limit: int | None) -> str | None:
+    """Say that evaluations end after another number of steps than the data; None if they do not.
+
+    This is asked only of data whose episodes were all truncated at the same step.
+    """
+    lengths = set(data.episodes.lengths.tolist())
+    is_truncated = not any(bool(episode.terminations[-1]) for episode in data.episodes)
+    if len(lengths) > 1 or not is_truncated or lengths == {limit}:
+        return None
+    (steps,) = lengths
+    return (
+        f"the data's episodes have {steps:,} steps, those of evaluations up to {limit:,}: "
+        f"--max-episode-steps {steps} makes them alike"
+    )

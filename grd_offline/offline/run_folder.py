@@ -33,13 +33,13 @@ class OfflineFolder(RunFolder):
     ) -> None:
         """`correlations`: of the sources' rewards with the true ones, where those are known."""
         super().__init__(path)
-        self._correlations = dict(correlations or {})
+        self.correlations = dict(correlations or {})
 
     def _describe_run(self, run: OfflineRun) -> dict[str, Any]:
         return {"reward_units": {name: units._asdict() for name, units in run.units.items()}}
 
     def _describe_policy(self, run: OfflineRun, index: int, step: int) -> dict[str, Any]:
-        correlation = self._correlations.get(run.members[index].source)
+        correlation = self.correlations.get(run.members[index].source)
         return {
             "correlation": "" if correlation is None else correlation,
             "policy_states": run.states,

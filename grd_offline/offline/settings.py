@@ -13,6 +13,8 @@ from grd_offline.settings import Settings, setting
 ALGORITHMS = ("iql", "td3bc")
 SOURCES = ("relabelled", "observed", "true")
 """Rewards that a file may hold: those of a decomposition, the delayed ones, the true ones."""
+JUDGED = ("grd", "uniform", "ircr", "rrd")
+"""Methods that `judge` compares by default."""
 MOST_SEEDS = 1000
 MOST_BATCH = 65_536
 SEEDS_END = 2**60

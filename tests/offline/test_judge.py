@@ -13,6 +13,7 @@ import pytest
 from offline_commands import EPISODES, FEW, SMALL, TRUE, make_settings, run_command, write_file
 from pages import report_judgement
 
+import grd_offline
 from grd_offline import DecomposeSettings, decompose_file, read_truth
 from grd_offline.errors import DataError
 from grd_offline.files.runs import read_rows
@@ -20,6 +21,7 @@ from grd_offline.offline.data import load_data
 from grd_offline.offline.judge import (
     Found,
     Scores,
+    describe_horizon,
     find_rewards,
     find_unsteady,
     judge_sources,
@@ -201,11 +203,23 @@ def test_seeds_that_lose_what_they_had_gained_are_told(capsys):
     assert capsys.readouterr().err.startswith("unsteady seeds: 1 of 2 of true. They end")
 
 
-def test_episodes_of_another_horizon_are_told(capsys):
-    command = importlib.import_module("grd_offline.cli.judge")
+def test_episodes_of_another_horizon_are_told():
     data = SimpleNamespace(episodes=EPISODES)
     (steps,) = set(EPISODES.lengths.tolist())
-    command._tell_horizon(data, steps)
-    assert capsys.readouterr().err == ""
-    command._tell_horizon(data, 5 * steps)
-    assert f"--max-episode-steps {steps} makes them alike" in capsys.readouterr().err
+    assert describe_horizon(data, steps) is None
+    assert f"--max-episode-steps {steps} makes them alike" in describe_horizon(data, 5 * steps)
+
+
+def test_judge_is_a_function(factored, tmp_path):
+    result = grd_offline.judge(
+        factored, tmp_path / "out", environment="Factored", methods=("uniform",),
+        env_args={"length": 12, "states": 5, "actions": 2}, seeds=2, updates=4, batch=8,
+        hidden=(4,), eval_every=2, eval_episodes=1, workers=0, device="cpu",
+    )  # fmt: skip
+    assert [verdict.source for verdict in result.verdicts] == ["true", "observed", "uniform"]
+    assert result.evaluations == 2
+    assert result.training.is_complete
+    assert set(result.training.policies) == {
+        f"{name}-seed{seed}" for name in ("true", "observed", "uniform") for seed in (0, 1)
+    }
+    assert json.loads((tmp_path / "out/judge.json").read_text())["stopped"] is False

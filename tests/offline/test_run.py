@@ -1,6 +1,5 @@
 """Offline runs from start to end: policies that beat their data, files, commands."""
 
-import importlib
 import json
 import os
 import signal
@@ -18,6 +17,7 @@ import point_mass
 import pytest
 from offline_commands import EPISODES, FEW, SMALL, TRUE, make_settings, run_command, write_file
 
+import grd_offline
 from grd_offline import DecomposeSettings, decompose_file, open_recording
 from grd_offline.agents.actors import load_actor_about
 from grd_offline.cli import run_state
@@ -30,6 +30,7 @@ from grd_offline.offline.data import load_data
 from grd_offline.offline.run import OfflineRun
 from grd_offline.offline.run_folder import OfflineFolder
 from grd_offline.offline.settings import ALGORITHMS, OfflineSettings
+from grd_offline.offline.training import describe_other_environment
 from grd_offline.report.figures import draw_run
 from grd_offline.runs.observer import Observer
 
@@ -204,7 +205,7 @@ def test_without_an_environment_nothing_is_evaluated(relabelled, tmp_path):
         "--batch", 8,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
-    assert "note: no --env: policies are trained and saved, not evaluated" in result.stderr
+    assert "(--env): policies are trained and saved, not evaluated" in result.stderr
     run = tmp_path / "runs" / "data-grd-iql"
     assert result.stdout == f"wrote {run.relative_to(tmp_path)}: 20 updates of 1 members\n"
     assert read_rows(run / "evaluations.csv") == []
@@ -311,18 +312,13 @@ def test_time_left_does_not_count_what_comes_before_the_first_updates(monkeypatc
         ("Pendulum-v1", {"g": 2}, "the data are of grd/Factored-v0, evaluations of Pendulum-v1"),
     ],
 )
-def test_another_environment_is_told(environment, env_args, words, capsys):
-    command = importlib.import_module("grd_offline.cli.train_offline")
+def test_another_environment_is_told(environment, env_args, words):
     data = SimpleNamespace(
         episodes=SimpleNamespace(environment="grd/Factored-v0"), env_args={"states": 5}
     )
     settings = make_settings(environment=environment, env_args=env_args)
-    command.tell_other_environment(settings, data)
-    told = capsys.readouterr().err
-    assert (words in told) if words else (told == "")
-    data.episodes.environment = "\x1b[31mred"
-    command.tell_other_environment(settings, data)
-    assert "\x1b" not in capsys.readouterr().err
+    told = describe_other_environment(settings, data)
+    assert (words in told) if words else (told is None)
 
 
 def test_actions_that_no_policy_can_take_are_told(tmp_path):
@@ -345,3 +341,26 @@ def test_actions_that_no_policy_can_take_are_told(tmp_path):
         "policies cannot take them either"
     ]
     assert not shares[1]
+
+
+def test_train_offline_is_a_function(tmp_path):
+    episodes, true = offline_data.make_data(12)
+    write_file(tmp_path / "data.h5", episodes=episodes, true=true)
+    small = {"updates": 4, "batch": 8, "hidden": (4,), "eval_every": 2, "seeds": 1}
+    result = grd_offline.train_offline(
+        tmp_path / "data.h5", tmp_path / "run", rewards={"mine": -true, "true": true},
+        environment=point_mass.ID, eval_episodes=1, workers=0, device="cpu", **small,
+    )  # fmt: skip
+    assert (result.step, result.is_complete) == (4, True)
+    assert [(row["step"], row["member"]) for row in result.evaluations] == [
+        (step, member) for step in (2, 4) for member in ("mine-seed0", "true-seed0")
+    ]
+    assert [round(row["correlation"]) for row in result.evaluations[:2]] == [-1, 1]
+    told = []
+    result = grd_offline.train_offline(
+        tmp_path / "data.h5", tmp_path / "blind", rewards=("true",), device="cpu",
+        warn=told.append, **small,
+    )  # fmt: skip
+    assert result.evaluations == []
+    assert result.policies["true-seed0"].name == "step-000000004"
+    assert "not evaluated" in told[0]

@@ -18,12 +18,13 @@ import torch
 from click.testing import CliRunner
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+import grd_offline
 from grd_offline import RewardModel
 from grd_offline.cli import cli
 from grd_offline.errors import DataError, StorageError
 from grd_offline.files import storage
 from grd_offline.files.runs import append_rows, read_rows
-from grd_offline.online import run as run_module
+from grd_offline.online import training
 from grd_offline.online.run import OnlineRun
 from grd_offline.online.run_folder import OnlineFolder, read_settings
 from grd_offline.online.settings import METHODS, OnlineSettings
@@ -393,7 +394,7 @@ def test_a_resumed_run_has_as_many_workers_as_asked(tmp_path, monkeypatch, given
         asked.append(workers)
         raise DataError("seen")
 
-    monkeypatch.setattr(run_module, "OnlineRun", refuse)
+    monkeypatch.setattr(training, "OnlineRun", refuse)
     result = CliRunner().invoke(cli, ["train-online", "--resume", str(tmp_path / "run"), *given])
     assert isinstance(result.exception, DataError)
     assert asked == [expected]
@@ -450,3 +451,24 @@ def test_a_run_of_an_earlier_version_goes_on_under_the_new_names(tmp_path):
     rows = read_rows(path / "evaluations.csv")
     assert {row["member"] for row in rows} == {"grd-quadratic-seed0"}
     assert [int(row["step"]) for row in rows] == [250, 500, 700]
+
+
+def test_train_online_is_a_function(tmp_path):
+    warnings, small = [], {"batch": 8, "hidden": (4,), "round_steps": 20, "round_updates": 1}
+    result = grd_offline.train_online(
+        point_mass.ID, tmp_path / "run", methods=("grd", "none"), steps=120, warmup=40,
+        eval_every=60, eval_episodes=1, workers=0, device="cpu", warn=warnings.append, **small,
+    )  # fmt: skip
+    assert (result.step, result.is_complete, warnings) == (120, True, [])
+    rows = [(row["step"], row["member"]) for row in result.evaluations]
+    members = ("grd-quadratic-seed0", "none-seed0")
+    assert rows == [(step, member) for step in (60, 120) for member in members]
+    assert all(np.isfinite(row["mean_return"]) for row in result.evaluations)
+    assert set(result.policies) == set(members)
+    assert all((path / "config.json").is_file() for path in result.policies.values())
+    again = grd_offline.resume_online(tmp_path / "run", workers=0, device="cpu")
+    assert again.step == 120
+    with pytest.raises(DataError, match="exists already"):
+        grd_offline.train_online(point_mass.ID, tmp_path / "run", device="cpu", workers=0)
+    with pytest.raises(DataError, match="warmup: expected a whole number"):
+        grd_offline.train_online(point_mass.ID, tmp_path / "other", warmup=-1)
