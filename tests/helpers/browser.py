@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+EXPECTED = "GRD_OFFLINE_BROWSER"
+"""Where this environment variable is set, as `.ci/run` does, tests fail without a browser."""
 SECONDS = 60
 
 
@@ -23,15 +25,22 @@ def find_chromium():
     return next((found for name in NAMES if (found := shutil.which(name))), None)
 
 
+def is_missing():
+    """Whether there is no browser, and none is expected."""
+    return find_chromium() is None and not os.environ.get(EXPECTED)
+
+
 class Browser:
     """One page; use it in a `with` statement."""
 
     def __init__(self):
+        program = find_chromium()
+        assert program, f"no browser on the PATH, and {EXPECTED} says that there is one"
         self.profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         theirs_in, self.write_end = os.pipe()
         self.read_end, theirs_out = os.pipe()
         command = [
-            *(find_chromium(), "--headless=new", "--no-sandbox", "--disable-gpu"),
+            *(program, "--headless=new", "--no-sandbox", "--disable-gpu"),
             *("--remote-debugging-pipe", "--no-first-run", "--disable-background-networking"),
             *(
                 "--disable-dev-shm-usage",

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from browser import Browser, find_chromium
+from browser import Browser, is_missing
 from decompositions import make_effect, write_decomposition
 from judgements import SCORES, write_judgement, write_offline_run
 from pages import report_decomposition, report_judgement, report_runs
@@ -14,7 +14,7 @@ from grd_offline.report.decomposed import compose_page
 from grd_offline.report.film import Film
 from grd_offline.report.viewer import read_tracks
 
-pytestmark = pytest.mark.skipif(find_chromium() is None, reason="needs Chromium on the PATH")
+pytestmark = pytest.mark.skipif(is_missing(), reason="needs Chromium on the PATH")
 EVIL = (
     "<script>window.hacked=1</script>",
     "</script><img src=x onerror=window.hacked=2>",
@@ -229,7 +229,7 @@ def test_names_show_as_they_are_and_run_nothing(browser, tmp_path):
 
 
 def test_names_of_a_run_run_nothing(browser, tmp_path):
-    run = write_run(tmp_path / "run", groups=(EVIL[0], EVIL[1].replace("/", "")))
+    run = write_run(tmp_path / "run", groups=tuple(name.replace("/", "") for name in EVIL[:2]))
     (tmp_path / "evil.html").write_text(report_runs([run]))
     browser.open(tmp_path / "evil.html")
     draw_all(browser)

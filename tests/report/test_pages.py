@@ -9,6 +9,7 @@ from html import unescape
 
 import numpy as np
 import pytest
+from browser import EXPECTED, Browser, is_missing
 from decompositions import make_effect, write_decomposition
 from judgements import SCORES, write_judgement, write_offline_run
 from pages import report_decomposition, report_judgement, report_runs
@@ -470,3 +471,13 @@ def test_a_video_that_fails_is_told_on_the_terminal_too(tmp_path, monkeypatch, c
     assert end.value.code == 0
     assert capsys.readouterr().err == "warning: No video: of that.\n"
     assert "No video: of that." in (folder / "report.html").read_text()
+
+
+def test_a_browser_that_is_expected_and_missing_is_a_failure(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv(EXPECTED, raising=False)
+    assert is_missing()
+    monkeypatch.setenv(EXPECTED, "1")
+    assert not is_missing()
+    with pytest.raises(AssertionError, match="no browser on the PATH"):
+        Browser()
