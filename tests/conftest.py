@@ -7,6 +7,7 @@ other test processes.
 from __future__ import annotations
 
 import inspect
+import signal
 from types import ModuleType
 from typing import Any
 
@@ -38,6 +39,9 @@ def _is_own(value: Any, module: ModuleType, kind: type) -> bool:
     return isinstance(value, kind) and own and not named_tuple
 
 
+# A shell that starts the tests in the background has them ignore Ctrl-C, and all that they start.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 torch.set_num_threads(1)
 check_shapes(networks)
 check_shapes(losses)
