@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, Field, fields
 from inspect import Parameter, Signature
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,6 +23,14 @@ from grd_offline.methods.equations import next_observations_of
 from grd_offline.rewards.contract import Array, RewardFunction
 
 Progress = Callable[[str, float], None]
+
+
+class Finding(NamedTuple):
+    """One thing to know about what the data can tell."""
+
+    level: str
+    """"fine" or "careful"."""
+    text: str
 
 
 class Decomposer:
@@ -100,6 +108,7 @@ class Decomposer:
 
         `y` is there for scikit-learn and has no use.
         """
+        _ = self.settings  # parameters that make no sense are refused before any work
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
         chosen = rng if rng is not None else np.random.default_rng(self.random_state)
@@ -170,6 +179,10 @@ class Decomposer:
         true = [episode.segments()[2].astype(np.float64) for episode in paid]
         predicted = [self.predict_amounts(episode, self.discount)[0] for episode in paid]
         return r_squared(np.concatenate(predicted), np.concatenate(true))
+
+    def examine(self, episodes: EpisodeSet) -> tuple[list[Finding], dict[str, Any]]:
+        """What the episodes can and cannot tell about the rewards: in words, and the numbers."""
+        return [], {}
 
     def __repr__(self) -> str:
         changed = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
@@ -44,8 +44,7 @@ from grd_offline.formats import (
 from grd_offline.formats.relabelled import OBSERVED
 from grd_offline.graph import compact_closure, compact_one_hop
 from grd_offline.methods.choose import Choice, choose
-from grd_offline.methods.closed_form.estimator import ClosedForm
-from grd_offline.methods.closed_form.identifiability import Finding, examine
+from grd_offline.methods.contract import Finding, Progress
 from grd_offline.methods.relabelling import (
     Tally,
     find_truth,
@@ -60,7 +59,6 @@ from grd_offline.threads import one_numpy_thread
 from grd_offline.versions import find_versions
 
 Array = NDArray[np.float64]
-Progress = Callable[[str, float], None]
 _MASKS = ("state_to_reward", "action_to_reward", "state_to_state", "action_to_state")
 
 
@@ -303,11 +301,11 @@ class _Run:
         )
 
     def _examine(self) -> tuple[list[Finding], dict[str, Any]]:
-        if not isinstance(self.choice.decomposer, ClosedForm):
-            return self._find_unexplained(), {}
-        findings, numbers = examine(self.choice.decomposer.fit_, self.episodes)
-        is_found = bool(self.choice.decomposer.fit_.model.effects)
-        return [*(self._find_unexplained() if is_found else []), *findings], numbers
+        decomposer = self.choice.decomposer
+        findings, numbers = decomposer.examine(self.episodes)
+        # Where no effect was found, the findings say so already.
+        is_told = bool(findings) and not decomposer.function_.explain().effects
+        return [*([] if is_told else self._find_unexplained()), *findings], numbers
 
     def _find_unexplained(self) -> list[Finding]:
         """Where the rewards say little about returns that they have not seen."""

@@ -16,3 +16,10 @@ def test_examples_in_docstrings_run(tmp_path, monkeypatch):
         found = doctest.testmod(module)
         assert found.attempted > 0, module.__name__
         assert found.failed == 0, module.__name__
+
+
+def test_decompose_is_a_function_whatever_was_imported_before():
+    import grd_offline
+
+    assert grd_offline.decompose is pipeline.decompose
+    assert grd_offline.relabel is relabelling.relabel

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from grd_offline.episodes import EpisodeSet
 from grd_offline.methods.closed_form.fit import ClosedFormFit, fit_closed_form
+from grd_offline.methods.closed_form.identifiability import examine
 from grd_offline.methods.closed_form.settings import ClosedFormSettings
-from grd_offline.methods.contract import Decomposer, Progress
+from grd_offline.methods.contract import Decomposer, Finding, Progress
 
 
 class ClosedForm(Decomposer, settings=ClosedFormSettings):
@@ -34,3 +37,8 @@ class ClosedForm(Decomposer, settings=ClosedFormSettings):
             "state_to_reward": self.fit_.state_score,
             "action_to_reward": self.fit_.action_score,
         }
+
+    def examine(self, episodes: EpisodeSet) -> tuple[list[Finding], dict[str, Any]]:
+        """How strongly the episodes pin each effect down, and what could hide from them."""
+        self._check_fitted()
+        return examine(self.fit_, episodes)

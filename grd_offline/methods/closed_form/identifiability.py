@@ -7,27 +7,20 @@ h(s') - h(s) could hide below the noise, and whether more episodes would help.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.episodes import EpisodeSet
 from grd_offline.methods.closed_form.fit import ClosedFormFit
+from grd_offline.methods.contract import Finding
 
 Array = NDArray[np.float64]
 _WEAK = 0.5
 _ALIKE = 0.95
 _HIDDEN_SHARE = 0.1
 """A telescoping term of this share of the reward's spread is what might go unseen."""
-
-
-class Finding(NamedTuple):
-    """One thing to know."""
-
-    level: str
-    """"fine" or "careful"."""
-    text: str
 
 
 def examine(fit: ClosedFormFit, episodes: EpisodeSet) -> tuple[list[Finding], dict[str, Any]]:
