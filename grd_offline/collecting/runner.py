@@ -1,4 +1,4 @@
-"""One environment, run for an episode at a time."""
+"""One environment that runs whole episodes."""
 
 from __future__ import annotations
 
@@ -29,10 +29,9 @@ if TYPE_CHECKING:
 
 
 def deliver(rewards: NDArray[np.float64], delay: int | str, discount: float) -> Array:
-    """What a learner sees of an episode's rewards: sums when they are handed out, else zeros.
+    """The rewards that a learner sees: sums at the steps that deliver them, and zeros elsewhere.
 
-    Where each step's reward is handed out at that step there is no sum to discount, and the
-    rewards stay as they are.
+    With a delay of one step there is no sum to discount, and the rewards stay as they are.
     """
     if delay == 1:
         return rewards.copy()
@@ -88,7 +87,7 @@ class EpisodeRunner(Task[int, Record]):
                 played = self._play(self._act(actions, attributes, generator), reset_seed)
             else:
                 actions = self._draw_actions(self.settings.policy, self.step_limit, generator)
-                # A copy, in the type the environment expects: it may change what it is handed.
+                # The environment gets a copy in its own type, because it may change an action.
                 played = self._play(actions.astype(self._action_type), reset_seed)
             return self._make_record(actions, *played, attributes)
         except DataError as error:
@@ -111,7 +110,7 @@ class EpisodeRunner(Task[int, Record]):
         attributes: dict[str, int | float | str],
         generator: np.random.Generator,
     ) -> Iterator[Array]:
-        """What the policies of the run do, step by step; `actions` is filled with it."""
+        """Give the actions of the run's policies step by step, and fill `actions` with them."""
         share, stretch = self.settings.random_share, self.settings.switch_every or len(actions)
         for start in range(0, len(actions), stretch):
             part = actions[start : start + stretch]
@@ -122,19 +121,19 @@ class EpisodeRunner(Task[int, Record]):
             else:
                 policy = self._policies[generator.integers(len(self._policies))]
                 name = policy.name
-                stepwise = self._follow(policy, self._observations[0][start:], part, generator)
+                stepwise = self._act_with(policy, self._observations[0][start:], part, generator)
             if attributes.setdefault("policy", name) != name:
                 attributes["policy"] = "several"
             yield from stepwise
 
-    def _follow(
+    def _act_with(
         self,
         policy: SavedPolicy,
         observations: Array,
         actions: Array,
         generator: np.random.Generator,
     ) -> Iterator[Array]:
-        """What one of them does, as long as `actions` is."""
+        """Give the actions of one policy until `actions` is full."""
         normal = None
         if self.settings.policy_noise == "sampled":
             normal = generator.standard_normal(actions.shape, np.float32)
@@ -144,7 +143,7 @@ class EpisodeRunner(Task[int, Record]):
             yield actions[at].astype(self._action_type)
 
     def _play(self, actions: Iterable[Array], seed: int) -> tuple[int, bool, bool]:
-        """Step through an episode; gives its length and how it ended."""
+        """Step through an episode. Gives its length, and whether it was terminated or truncated."""
         step, rewards, noise_free = self.environment.step, self._rewards, self._noise_free_rewards
         leaves = [
             (array, nested.keys)
@@ -157,7 +156,7 @@ class EpisodeRunner(Task[int, Record]):
                 observation, _ = self.environment.reset(seed=seed)
                 self._store_first(observation)
                 for at, action in enumerate(actions):
-                    self.heartbeat += 2  # odd all the while
+                    self.heartbeat += 2  # The count stays odd during the episode.
                     observation, reward, terminated, truncated, info = step(action)
                     for array, keys in leaves:
                         array[at + 1] = _pick(observation, keys) if keys else observation
@@ -252,7 +251,7 @@ class EpisodeRunner(Task[int, Record]):
         if not self._policies:
             return {"policy": self.settings.policy}
         return {
-            # Not where it lies: that is different on another computer.
+            # The path is left out, because it differs between computers.
             "policy": Path(self.settings.policy).resolve().name,
             "checkpoints": self.settings.checkpoints,
             "policy_noise": self.settings.policy_noise,
@@ -278,7 +277,7 @@ def _pick(observation: Any, keys: tuple[str | int, ...]) -> Any:
 def _observation_leaves(
     space: gym.Space[Any], keys: tuple[str | int, ...] = ()
 ) -> list[NestedLeaf]:
-    """The arrays of an observation: floats become float32, choices stay integers."""
+    """The arrays of an observation. Floats become float32, and choices stay integers."""
     from gymnasium import spaces
 
     if isinstance(space, spaces.Dict | spaces.Tuple):
