@@ -1,7 +1,7 @@
-"""Methods of decomposition, judged by what policies reach that are trained on their rewards.
+"""`judge`: compare methods of decomposition by the policies that learn from their rewards.
 
-Every method sees the returns of the same dataset; policies for all of them, for the true rewards
-and for the delayed ones are trained side by side, and evaluated by the true return.
+Every method sees the returns of the same dataset. Policies for all methods, for the true rewards
+and for the delayed rewards are trained side by side and evaluated by the true return.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from grd_offline.versions import find_versions
 
 REFERENCES = (TRUE, OBSERVED)
 LAST = 3
-"""A score is the mean of so many last evaluations: choosing the best would need the truth."""
+"""A score is the mean of the last three evaluations. Only the truth could choose the best one."""
 STEADY = 2 / 3
-"""A seed that ends with less than this share of what it had gained at its best is unsteady."""
+"""A seed is unsteady if it ends with less than this fraction of its best gain over the data."""
 Progress = Callable[[str, float], None]
 
 
@@ -53,13 +53,13 @@ class Found:
     """The rewards of one source, and what is known of them."""
 
     rewards: Array
-    """(steps,)"""
+    """(step,) rewards of all episodes, one after the other."""
     about: dict[str, Any]
     """Plain values for `judge.json`."""
 
 
-def check_names(methods: Sequence[str], fit: str) -> None:
-    """Refuse what is no method, and none at all."""
+def check_names(methods: Sequence[str], fit: str, warn: Warn) -> None:
+    """Refuse names that are no methods. Warn of a fit that no method uses."""
     known = list_judged()
     for method in methods:
         if method not in known:
@@ -68,10 +68,12 @@ def check_names(methods: Sequence[str], fit: str) -> None:
         raise DataError("expected at least one, and none twice", field="methods")
     if fit not in list_fits():
         raise DataError(f"expected one of {', '.join(list_fits())}, got {fit!r}", field="fit")
+    if fit != AUTO and not any(find_method(n.removesuffix(NEXT_STATE)).fit for n in methods):
+        warn("--fit is for grd: none of these methods has several fits")
 
 
 def check_data(data: OfflineData, methods: Sequence[str]) -> None:
-    """Refuse data that a method cannot take, before any time is spent on the others."""
+    """Refuse data that a method cannot use before any time is spent on the others."""
     if "relabelled" in data.rewards:
         raise DataError("are relabelled already: judge the original", field="data")
     complete = all(episode.has_final_observation for episode in data.episodes)
@@ -83,7 +85,7 @@ def check_data(data: OfflineData, methods: Sequence[str]) -> None:
 
 
 def find_references(data: OfflineData) -> dict[str, Found]:
-    """The true rewards, where they are known, and the delayed ones."""
+    """The true rewards, if they are known, and the delayed rewards."""
     return {
         name: Found(data.rewards[name], _compare(data, data.rewards[name]))
         for name in REFERENCES
@@ -105,6 +107,7 @@ def find_rewards(
     check_data(data, [method])
     start = time.perf_counter()
     with_next = method.endswith(NEXT_STATE)
+    device = choose_device(device)
     settings = {"discount": data.discount, "next_state": with_next, "device": device}
     rng = np.random.default_rng(seed)
     name = method.removesuffix(NEXT_STATE)
@@ -117,7 +120,7 @@ def find_rewards(
 
 
 def _compare(data: OfflineData, rewards: Array) -> dict[str, Any]:
-    """Against the truth, on all steps of the data; nothing where it is not known."""
+    """Compare rewards with the true ones over all steps; empty if those are not known."""
     if "true" not in data.rewards:
         return {}
     stops = np.cumsum(data.episodes.lengths)[:-1]
@@ -130,7 +133,7 @@ class Scores(Observer):
 
     def __init__(self) -> None:
         self.means: list[NDArray[np.float64]] = []
-        """(member,) each."""
+        """One array (member,) for each evaluation."""
 
     def on_evaluation(self, run: Run, evaluation: Evaluation) -> None:
         """Keep the means."""
@@ -146,10 +149,10 @@ class Scores(Observer):
 def find_unsteady(
     settings: OfflineSettings, scores: Scores, behaviour: float | None
 ) -> dict[str, list[int]]:
-    """Seeds of each source whose policy was much better once than it is in the end.
+    """Seeds of each source whose policy was once much better than it is in the end.
 
-    Gains are counted from the mean return of the data. Offline algorithms lose policies again with
-    any rewards, the true ones too: a mean over such seeds says little about the rewards.
+    A gain is the return above the mean return of the data. Offline algorithms lose good policies
+    again with any rewards, so that a mean over such seeds says little about the rewards.
     """
     if behaviour is None or len(scores.means) <= LAST:
         return {}
@@ -213,7 +216,7 @@ class JudgingResult:
     verdicts: list[Verdict]
     """One for each source of rewards; empty if the training was stopped before an evaluation."""
     unsteady: dict[str, list[int]]
-    """Seeds of each source whose policy was much better once than it is in the end."""
+    """Seeds of each source whose policy was once much better than it is in the end."""
     evaluations: int
     """Number of evaluations. A score is the mean of the last three."""
     data_mean_return: float | None
@@ -246,64 +249,68 @@ def judge(
 
         if __name__ == "__main__":
             result = grd_offline.judge("hc.h5", "hc-judge", environment="HalfCheetah", seeds=5)
-            for verdict in result.verdicts:
-                print(verdict.source, verdict.mean, verdict.spread)
+            print([(verdict.source, verdict.mean) for verdict in result.verdicts])
 
     Policies are also trained on the true rewards, if the data hold them, and with `observed` on the
-    delayed rewards. `fit` says how `grd` is fitted. The results are written into the folder `out`.
-    The other keyword arguments are the fields of `OfflineSettings`.
-
-    `decomposing` shows a decomposition that is under way, and `on_rewards` hears of the rewards of
-    each method. The other arguments are those of `train_offline`.
+    delayed rewards. `fit` says how `grd` is fitted. The other keyword arguments are the fields of
+    `OfflineSettings` and the arguments of `train_offline`. `decomposing` shows a decomposition that
+    is under way, and `on_rewards` hears of the rewards of each method.
     """
-    check_names(methods, fit)
-    chosen = OfflineSettings(tuple(methods), environment, **settings)
-    if fit != AUTO and not any(find_method(n.removesuffix(NEXT_STATE)).fit for n in methods):
-        warn("--fit is for grd: none of these methods has several fits")
-    folder = Path(out)
+    check_names(methods, fit, warn)
+    chosen, folder = OfflineSettings(tuple(methods), environment, **settings), Path(out)
     OfflineFolder(folder).check_free()
     data = load_checked(source, chosen, max_bytes=max_bytes)
     try:
         check_data(data, methods)
+        _warn_of_data(chosen, data, warn)
         found = find_references(data)
         if not observed:
             found.pop(OBSERVED, None)
-        _warn_of_data(chosen, data, warn)
         for method in methods:
             with decomposing(method) as progress:
                 found[method] = find_rewards(
-                    data, method, fit=fit, seed=chosen.seed, device=choose_device(device),
-                    progress=progress,
-                )  # fmt: skip
+                    data, method, fit=fit, seed=chosen.seed, device=device, progress=progress
+                )
             on_rewards(method, found[method])
     except DataError as error:
         raise error.at(file=source) from None
     chosen, scores = replace(chosen, rewards=tuple(found)), Scores()
-    about = describe_data(source, data)
+    about: dict[str, Any] = {"command": list(command), "data": describe_data(source, data)}
     training = train_members(
         chosen, data, {name: one.rewards for name, one in found.items()},
         OfflineFolder(folder / RUN_FOLDER), device=device, workers=workers, observers=[scores],
-        watch=watch, warn=warn, about=about, command=command,
+        watch=watch, warn=warn, about=about["data"], command=command,
     )  # fmt: skip
-    verdicts: list[Verdict] = []
-    unsteady = find_unsteady(chosen, scores, data.behaviour_return)
-    if scores.means:
-        verdicts = judge_sources(chosen, scores.compute(), data, found)
-        contents = {
-            "command": list(command),
-            "data": about,
-            "data_mean_return": data.behaviour_return,
-            "score": f"mean of the last {min(LAST, len(scores.means))} evaluations",
-            "unsteady_seeds": unsteady,
-            "fit": fit,
-            "stopped": not training.is_complete,
-            "sources": {name: one.about for name, one in found.items()},
-            "settings": chosen.to_json(),
-            "versions": find_versions(),
-        }
-        write_judgement(folder, verdicts, contents)
-    evaluations = len(scores.means)
-    return JudgingResult(folder, verdicts, unsteady, evaluations, data.behaviour_return, training)
+    return _conclude(folder, chosen, data, found, scores, training, about | {"fit": fit})
+
+
+def _conclude(
+    folder: Path,
+    settings: OfflineSettings,
+    data: OfflineData,
+    found: Mapping[str, Found],
+    scores: Scores,
+    training: TrainingResult,
+    about: Mapping[str, Any],
+) -> JudgingResult:
+    """Compare the sources and write the judgement, if there was an evaluation."""
+    mean, evaluations = data.behaviour_return, len(scores.means)
+    if not scores.means:
+        return JudgingResult(folder, [], {}, evaluations, mean, training)
+    verdicts = judge_sources(settings, scores.compute(), data, found)
+    unsteady = find_unsteady(settings, scores, mean)
+    contents = {
+        **about,
+        "data_mean_return": mean,
+        "score": f"mean of the last {min(LAST, evaluations)} evaluations",
+        "unsteady_seeds": unsteady,
+        "stopped": not training.is_complete,
+        "sources": {name: one.about for name, one in found.items()},
+        "settings": settings.to_json(),
+        "versions": find_versions(),
+    }
+    write_judgement(folder, verdicts, contents)
+    return JudgingResult(folder, verdicts, unsteady, evaluations, mean, training)
 
 
 def _warn_of_data(settings: OfflineSettings, data: OfflineData, warn: Warn) -> None:

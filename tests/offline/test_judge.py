@@ -84,7 +84,7 @@ def test_what_a_method_cannot_take_is_refused_before_the_others_begin(tmp_path):
         "--seed", 2**60,
     )  # fmt: skip
     warning, error = result.stderr.splitlines()
-    assert warning == "warning: --fit is for grd: no method here has a use for it"
+    assert warning == "warning: --fit is for grd: none of these methods has several fits"
     assert "seed: expected seeds below 2^60" in error
 
 
