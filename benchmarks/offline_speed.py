@@ -15,9 +15,10 @@ import time
 import numpy as np
 import torch
 
+from grd_offline.agents.algorithms import list_offline
 from grd_offline.offline.data import Transitions
 from grd_offline.offline.learner import OfflineLearner
-from grd_offline.offline.settings import ALGORITHMS, OfflineSettings
+from grd_offline.offline.settings import OfflineSettings
 from grd_offline.runs.process import prepare_process
 
 STATES, ACTIONS, LENGTH = 17, 6, 1000
@@ -86,7 +87,7 @@ def main() -> None:
     options = parser.parse_args()
     prepare_process(options.device)
     data = make_data(options.episodes)
-    for algorithm in ALGORITHMS:
+    for algorithm in list_offline():
         for members in options.members:
             learner = make_learner(algorithm, data, options.device, members)
             rate = measure(learner, options.updates)

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from grd_offline.online.learner import Learner
-from grd_offline.online.replay import FinishedEpisode
+from grd_offline.online.replay import separate_truth
 from grd_offline.online.settings import OnlineSettings
 from grd_offline.runs.process import prepare_process
 
@@ -48,9 +48,8 @@ def make_learner(task: str, device: str, *, capture: bool = True, **settings) ->
             observations = rng.normal(size=(STEPS + 1, states)).astype(np.float32)
             acted = rng.uniform(-1, 1, (STEPS, actions)).astype(np.float32)
             rewards = observations[:-1, 0] - 0.1 * (acted**2).sum(1)
-            learner.add(
-                member, FinishedEpisode(observations, acted, rewards.astype(np.float64), False)
-            )
+            told = separate_truth(observations, acted, rewards.astype(np.float64), False)
+            learner.add(member, *told)
     learner.refresh()
     return learner
 
@@ -125,6 +124,7 @@ def measure(work, count: int) -> float:
 
 
 def compare_on_cuda(updates: int) -> list[dict]:
+    prepare_process("cuda")
     rows = []
     cases = [
         ("HalfCheetah", {"fits": ("paper",)}, (1, 5, 20)),

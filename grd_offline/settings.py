@@ -19,6 +19,8 @@ from grd_offline.errors import DataError
 
 LARGEST_COUNT = 2**40
 """Upper bound of settings that count something without a bound of their own."""
+Names = tuple[str, ...] | Callable[[], tuple[str, ...]]
+"""Names, or a function that lists those of a registry."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Setting:
 
     text: str
     """The description, in whole sentences."""
-    names: tuple[str, ...] = ()
+    allowed: Names = ()
     """The values that are allowed; empty where any value is."""
     renamed: Mapping[str, str] = field(default_factory=dict)
     """Old names that a command still takes, and what they are called now."""
@@ -36,6 +38,11 @@ class Setting:
     at_most: float | None = None
     option: str | None = None
     """The command's option, where it has another name than the field."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names that are allowed now."""
+        return self.allowed() if callable(self.allowed) else self.allowed
 
     def describe_range(self) -> str:
         """The bounds in words; empty where there are none."""
@@ -96,7 +103,7 @@ def setting(
     default: Any,
     text: str,
     *,
-    names: tuple[str, ...] = (),
+    names: Names = (),
     renamed: Mapping[str, str] | None = None,
     at_least: float | None = None,
     above: float | None = None,

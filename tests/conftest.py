@@ -16,10 +16,10 @@ import jaxtyping
 import torch
 
 from grd_offline import losses
-from grd_offline.agents import losses as policy_losses
+from grd_offline.agents import agent, ddpg, iql, sac, td3, td3bc
+from grd_offline.agents import losses as agent_losses
 from grd_offline.members import draws
 from grd_offline.members import nn as networks
-from grd_offline.offline import losses as offline_losses
 
 
 def check_shapes(module: ModuleType) -> None:
@@ -43,8 +43,5 @@ def _is_own(value: Any, module: ModuleType, kind: type) -> bool:
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 torch.set_num_threads(1)
-check_shapes(networks)
-check_shapes(losses)
-check_shapes(policy_losses)
-check_shapes(draws)
-check_shapes(offline_losses)
+for checked in (networks, losses, draws, agent_losses, agent, sac, td3, ddpg, td3bc, iql):
+    check_shapes(checked)

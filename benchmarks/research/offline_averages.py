@@ -14,10 +14,11 @@ import argparse
 import numpy as np
 import torch
 
-from grd_offline.offline.agents import Agent
+from grd_offline.agents.agent import Agent
+from grd_offline.agents.algorithms import list_offline
 from grd_offline.offline.data import load_data
 from grd_offline.offline.run import OfflineRun
-from grd_offline.offline.settings import ALGORITHMS, OfflineSettings
+from grd_offline.offline.settings import OfflineSettings
 
 SHARES = (0.0, 0.01, 0.02, 0.05)
 EVERY = 10
@@ -26,7 +27,7 @@ EVERY = 10
 
 class Averages:
     def __init__(self, agent: Agent) -> None:
-        self.actor, self.acting = agent.actor_adam.flat.values, agent.acting_values.values
+        self.actor, self.acting = agent.adams["actor"].flat.values, agent.averages.values
         self.means = {share: self.actor.clone() for share in SHARES}
 
     def follow(self, update: int) -> None:
@@ -49,7 +50,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file")
     parser.add_argument("environment")
-    parser.add_argument("--algorithm", choices=ALGORITHMS, default="iql")
+    parser.add_argument("--algorithm", choices=list_offline(), default="iql")
     parser.add_argument("--updates", type=int, default=100_000)
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0)

@@ -9,10 +9,11 @@ import argparse
 
 import torch
 
+from grd_offline.agents.algorithms import list_offline
 from grd_offline.offline.data import load_data
 from grd_offline.offline.judge import Scores, find_references, find_rewards, judge_sources
 from grd_offline.offline.run import OfflineRun
-from grd_offline.offline.settings import ALGORITHMS, OfflineSettings
+from grd_offline.offline.settings import OfflineSettings
 
 
 class Printer(Scores):
@@ -27,7 +28,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file")
     parser.add_argument("environment")
-    parser.add_argument("--algorithm", choices=ALGORITHMS, default="iql")
+    parser.add_argument("--algorithm", choices=list_offline(), default="iql")
     parser.add_argument("--methods", nargs="*", default=["grd", "uniform", "rrd"])
     parser.add_argument("--updates", type=int, default=8000)
     parser.add_argument("--seeds", type=int, default=2)

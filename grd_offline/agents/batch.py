@@ -2,22 +2,44 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from torch import Tensor
 
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
 
 class Steps(NamedTuple):
-    """Single steps, drawn at random; all (member, batch, ...)."""
+    """Steps of finished episodes, as a source of rewards sees them.
 
-    observations: Tensor
-    actions: Tensor
-    next_observations: Tensor
-    terminated: Tensor
-    """1.0 where nothing follows."""
-    delayed: Tensor
-    """What the environment hands out at this step: the return at the last, else 0."""
-    true: Tensor
-    """The reward that nobody is told: for `oracle` alone."""
-    returns: Tensor
-    """Of the step's episode."""
+    The true rewards of the steps are not among them.
+    """
+
+    observations: Float[Tensor, "member batch state"]
+    actions: Float[Tensor, "member batch action"]
+    """In the units of the environment."""
+    next_observations: Float[Tensor, "member batch state"]
+    terminated: Float[Tensor, "member batch"]
+    """1 where the episode ends at this step by itself."""
+    delivered: Float[Tensor, "member batch"]
+    """The reward that the environment delivers: the return at the last step, otherwise 0."""
+    returns: Float[Tensor, "member batch"]
+    """The return of the episode that the step belongs to."""
+    rows: Int[Tensor, "member batch"]
+    """Where the steps lie in the replay."""
+
+
+class Batch(NamedTuple):
+    """Steps as an agent sees them, with the rewards that it learns from."""
+
+    observations: Float[Tensor, "member batch state"]
+    """Masked or normalised."""
+    actions: Float[Tensor, "member batch action"]
+    """Between -1 and 1."""
+    next_observations: Float[Tensor, "member batch state"]
+    terminated: Float[Tensor, "member batch"]
+    """1 where the episode ends at this step by itself."""
+    rewards: Float[Tensor, "member batch"]
+    uniform: Float[Tensor, "member batch number"]
+    """Random numbers between 0 and 1 that the update uses."""

@@ -1,4 +1,4 @@
-"""The equations of SAC, TD3 and DDPG: pure functions of tensors, one value per member."""
+"""The equations of all algorithms: pure functions of tensors, one value per member."""
 
 from __future__ import annotations
 
@@ -13,6 +13,12 @@ from grd_offline.agents.actors import LOG_STD_RANGE
 
 if TYPE_CHECKING:
     from jaxtyping import Float
+
+SMOOTHING, SMOOTHING_LIMIT = 0.2, 0.5
+"""TD3: standard deviation of the noise on the target's action, and where it is cut off."""
+MOST_WEIGHT = 100.0
+"""IQL: the largest weight of an action."""
+_SMALLEST = 1e-6
 
 
 def squash(
@@ -75,3 +81,50 @@ def deterministic_actor_loss(
 ) -> Float[Tensor, "member"]:
     """-E[Q_1(s, pi(s))], as in DDPG and TD3."""
     return -values[:, 0].mean(-1)
+
+
+def smooth_actions(
+    actions: Float[Tensor, "member batch action"], noise: Float[Tensor, "member batch action"]
+) -> Float[Tensor, "member batch action"]:
+    """Target actions with clipped noise, as in TD3; `noise` is standard normal."""
+    noise = (SMOOTHING * noise).clamp(-SMOOTHING_LIMIT, SMOOTHING_LIMIT)
+    return (actions + noise).clamp(-1, 1)
+
+
+def td3bc_actor_loss(
+    values: Float[Tensor, "member batch"],
+    chosen: Float[Tensor, "member batch action"],
+    actions: Float[Tensor, "member batch action"],
+    *,
+    alpha: float,
+) -> Float[Tensor, "member"]:
+    """-lambda E[Q(s, pi(s))] + E[(pi(s) - a)^2], lambda = alpha / E|Q(s, pi(s))|.
+
+    Lambda has no gradient. The loss is the same for Q of any scale.
+    """
+    scale = alpha / values.detach().abs().mean(-1).clamp_min(_SMALLEST)
+    return (chosen - actions).square().mean((-2, -1)) - scale * values.mean(-1)
+
+
+def expectile_loss(
+    advantages: Float[Tensor, "member batch"], *, expectile: float
+) -> Float[Tensor, "member"]:
+    """E[|tau - 1(u < 0)| u^2] of u = Q(s, a) - V(s): above .5, V leans towards good actions."""
+    weights = torch.where(advantages < 0, 1 - expectile, expectile)
+    return (weights * advantages.square()).mean(-1)
+
+
+def advantage_weights(
+    advantages: Float[Tensor, "member batch"], *, temperature: float
+) -> Float[Tensor, "member batch"]:
+    """min(exp(beta A), 100): how much an action of the data is worth imitating."""
+    return (temperature * advantages).exp().clamp_max(MOST_WEIGHT)
+
+
+def weighted_imitation_loss(
+    chosen: Float[Tensor, "member batch action"],
+    actions: Float[Tensor, "member batch action"],
+    weights: Float[Tensor, "member batch"],
+) -> Float[Tensor, "member"]:
+    """E[w |pi(s) - a|^2]: weighted log-likelihood of a Gaussian whose spread is fixed."""
+    return (weights * (chosen - actions).square().sum(-1)).mean(-1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -55,3 +56,12 @@ def compiling_every_size() -> Iterator[None]:
 
     with config.patch(recompile_limit=MOST_SIZES):
         yield
+
+
+def find_tensors(state: Any) -> Iterator[Tensor]:
+    """All tensors in nested dictionaries and lists."""
+    if isinstance(state, Tensor):
+        yield state
+    elif isinstance(state, dict | list | tuple):
+        for part in state.values() if isinstance(state, dict) else state:
+            yield from find_tensors(part)

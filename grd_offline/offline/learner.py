@@ -15,10 +15,11 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from grd_offline.agents.algorithms import find_algorithm
+from grd_offline.agents.batch import Batch
 from grd_offline.errors import DataError
-from grd_offline.members.capture import record
+from grd_offline.members.capture import find_tensors, record
 from grd_offline.members.draws import Uniform, to_index
-from grd_offline.offline.agents import AGENTS, Batch
 from grd_offline.offline.data import Array, Transitions
 from grd_offline.offline.settings import OfflineMember, OfflineSettings
 
@@ -54,17 +55,25 @@ class OfflineLearner:
         self._sources = torch.tensor(places, device=device).unsqueeze(1)
         seeds = [member.seed for member in members]
         sizes = transitions.observations.shape[1], transitions.actions.shape[1]
-        self.agent = AGENTS[settings.algorithm](settings, *sizes, seeds=seeds, device=device)
+        algorithm = find_algorithm(settings.algorithm)
+        self.agent = algorithm.load()(
+            *sizes,
+            seeds=seeds,
+            hidden=settings.hidden,
+            rates=self._fill(settings.learning_rate),
+            discounts=self._fill(settings.discount),
+            target_rates=self._fill(settings.target_rate),
+            **algorithm.pick_settings(settings),
+        )
         self._sizes = torch.full((len(seeds),), len(transitions.rows), device=device)
-        self._numbers = self.agent.numbers * sizes[1]
-        count = settings.batch * (2 + self._numbers)
+        self._noise_size = self.agent.noise_size * sizes[1]
+        count = settings.batch * (2 + self._noise_size)
         self._uniform = Uniform(seeds, count, stream=STREAM, device=device)
         self.counter = torch.zeros((), dtype=torch.int64, device=device)
         self.updates = 0
         self._draw = self._draw_batch
         self._capture = capture and device.type == "cuda"
         if self._capture:
-            torch.set_float32_matmul_precision("high")
             self.compile()
         self._graphs: dict[bool, Callable[[], None]] = {}
 
@@ -81,6 +90,10 @@ class OfflineLearner:
         self.terminated = self._send(transitions.terminated)
         self.rows = torch.from_numpy(transitions.rows).to(self.device)
 
+    def _fill(self, value: float) -> Tensor:
+        """(member,) the same number for each member."""
+        return torch.full((len(self.members),), value, device=self.device)
+
     def _send(self, array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(np.asarray(array, np.float32)).to(self.device)
 
@@ -90,7 +103,7 @@ class OfflineLearner:
             with_actor = self.agent.moves_actor(self.updates)
             if self._capture:
                 if with_actor not in self._graphs:
-                    tensors = [self.counter, *self.agent.tensors()]
+                    tensors = [self.counter, *find_tensors(self.agent.state())]
                     self._graphs[with_actor] = record(partial(self._update, with_actor), tensors)
                 self._graphs[with_actor]()
             else:
@@ -114,7 +127,7 @@ class OfflineLearner:
             next_observations=self.observations[rows + 1],
             terminated=self.terminated[steps],
             rewards=self.rewards[self._sources, steps],
-            uniform=uniform[:, 2 * size :].reshape(len(self.members), size, self._numbers),
+            uniform=uniform[:, 2 * size :].reshape(len(self.members), size, self._noise_size),
         )
 
     def compile(self, backend: str = "inductor") -> None:
@@ -122,26 +135,13 @@ class OfflineLearner:
         self._draw = torch.compile(self._draw_batch, dynamic=False, backend=backend)
         self.agent.compile(backend)
 
-    @torch.no_grad()
     def export_actors(self) -> NDArray[np.float32]:
-        """(member, number) weights of actors that take observations as they are.
-
-        The normalisation goes into the first layer: (s - m) / d W + b = s (W / d) + (b - m / d W).
-        """
-        actor, parts = self.agent.acting, []
-        for layer, pair in enumerate(zip(actor.weights, actor.biases, strict=True)):
-            weight, bias = (part.numpy(force=True).astype(np.float64) for part in pair)
-            if layer == 0:
-                weight = weight / self.std.astype(np.float64)[:, None]
-                bias = bias - self.mean.astype(np.float64) @ weight[:, None]
-            parts += [part.reshape(len(part), -1) for part in (weight, bias)]
-        return np.concatenate(parts, 1).astype(np.float32)
+        """(member, number) weights of actors that take observations as they are."""
+        return self.agent.export_actors(self.mean, self.std)
 
     def count_skipped(self) -> NDArray[np.int64]:
-        """(member,) updates left out because they were not finite."""
-        counts = [adam.skipped.view(len(self.members), -1) for adam in self.agent.adams()]
-        worst = torch.cat(counts, 1).amax(1)
-        return worst.numpy(force=True).astype(np.int64)
+        """(member,) updates that were left out because they were not finite."""
+        return self.agent.count_skipped().numpy(force=True).astype(np.int64)
 
 
 def find_outside(actions: NDArray[np.float32], low: ArrayLike, high: ArrayLike) -> float:

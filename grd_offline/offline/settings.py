@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from grd_offline.agents.algorithms import list_offline
 from grd_offline.errors import DataError
 from grd_offline.settings import Settings, setting
 
-ALGORITHMS = ("iql", "td3bc")
 SOURCES = ("relabelled", "observed", "true")
 """Rewards that a file may hold: those of a decomposition, the delayed ones, the true ones."""
 JUDGED = ("grd", "uniform", "ircr", "rrd")
@@ -60,7 +60,7 @@ class OfflineSettings(Settings):
         "iql",
         "Algorithm that trains the policies: iql (Kostrikov et al., 2021) or td3bc (Fujimoto and "
         "Gu, 2021).",
-        names=ALGORITHMS,
+        names=list_offline,
         option="--algo",
     )
     seeds: int = setting(

@@ -200,7 +200,7 @@ class Normaliser:
 
     def add(self, member: int, episode: FinishedEpisode) -> None:
         """Count an episode in."""
-        steps, total = float(len(episode.actions)), float(episode.rewards.sum())
+        steps, total = float(len(episode.actions)), episode.episode_return
         values = np.hstack([episode.observations[:-1], episode.actions]).astype(np.float64)
         numbers = [steps, total, total * steps, total**2, steps**2, 1.0]
         self.sums[member] += np.concatenate([numbers, values.sum(0), (values**2).sum(0)])

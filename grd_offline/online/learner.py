@@ -7,7 +7,7 @@ graph and replayed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,16 +16,16 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from grd_offline.agents.batch import Steps
-from grd_offline.agents.policy import Policy
+from grd_offline.agents.algorithms import find_algorithm
+from grd_offline.agents.batch import Batch, Steps
 from grd_offline.graph import compact_closure, compact_one_hop
 from grd_offline.losses import SparsityWeights
-from grd_offline.members.capture import record
+from grd_offline.members.capture import find_tensors, record
 from grd_offline.members.draws import Uniform
 from grd_offline.models.generative import JOINT_NET, PAPER
 from grd_offline.online.generative import Generative
 from grd_offline.online.quadratic import Quadratic
-from grd_offline.online.replay import FinishedEpisode, Replay
+from grd_offline.online.replay import FinishedEpisode, Replay, TrueRewards
 from grd_offline.online.rrd import Rrd
 from grd_offline.online.settings import Member, OnlineSettings
 from grd_offline.online.sources import Delayed, Ircr, Oracle, Source
@@ -34,7 +34,7 @@ STREAM = 0
 
 
 class Learner:
-    """Replay, sources of reward and policies of all members."""
+    """Replay, sources of rewards and agents of all members."""
 
     def __init__(
         self,
@@ -52,12 +52,14 @@ class Learner:
         count, actions = len(self.members), len(np.asarray(low))
         capacity = max(min(settings.replay, settings.steps), step_limit)
         self.replay = Replay(count, capacity, states, actions, step_limit, device)
-        self.policy = Policy(
-            settings.backbone,
+        lowest, highest = (self._tensor(bound) for bound in (low, high))
+        self._centre, self._half = (highest + lowest) / 2, (highest - lowest) / 2
+        seeds = [member.seed for member in members]
+        algorithm = find_algorithm(settings.backbone)
+        self.agent = algorithm.load()(
             states,
-            low,
-            high,
-            seeds=[member.seed for member in members],
+            actions,
+            seeds=seeds,
             hidden=settings.hidden,
             rates=self._tensor(member.learning_rate for member in members),
             discounts=self._tensor(member.policy_discount for member in members),
@@ -66,20 +68,20 @@ class Learner:
                 member.centre_rate if member.policy_discount == 1 else 0.0 for member in members
             ),
             normed=[bool(member.critic_norm) for member in members],
+            **algorithm.pick_settings(settings),
         )
         self.sources = self._make_sources()
         self.counter = torch.zeros((), dtype=torch.int64, device=device)
         self.updates = 0
         self.mask = torch.ones((count, states), device=device)
         self._absent = np.zeros((count, states), np.int64)
-        numbers = settings.batch * (1 + self.policy.uniforms)
-        seeds = [member.seed for member in members]
+        self._noise_size = self.agent.noise_size * actions
+        numbers = settings.batch * (1 + self._noise_size)
         self._uniform = Uniform(seeds, numbers, stream=STREAM, device=device)
         self._capture = capture and device.type == "cuda"
-        self._draw = self._draw_steps
+        self._draw, self._prepare = self._draw_steps, self._prepare_batch
         self._rewards = [source.compute_rewards for source in self.sources]
         if self._capture:
-            torch.set_float32_matmul_precision("high")
             self.compile()
         self._graphs: dict[tuple[bool, int], Callable[[], None]] = {}
 
@@ -124,13 +126,15 @@ class Learner:
             lambdas=SparsityWeights(*(self._tensor(c) for c in columns)),  # type: ignore[arg-type]
         )
 
-    def add(self, member: int, episode: FinishedEpisode) -> None:
-        """Take in a finished episode of a member."""
-        self.replay.add(member, episode)
+    def add(self, member: int, episode: FinishedEpisode, truth: TrueRewards) -> None:
+        """Take in a finished episode of a member. The truth goes to `oracle` alone."""
+        rows = self.replay.add(member, episode)
         if episode.terminated:
-            self.policy.stop_centring(member)
+            self.agent.stop_centring(member)
         source, place = self.find_source(member)
         source.add(place, episode)
+        if isinstance(source, Oracle):
+            source.add_truth(place, rows, truth)
 
     def find_source(self, member: int) -> tuple[Source, int]:
         """The source of a member's reward, and the member's place in it."""
@@ -166,7 +170,7 @@ class Learner:
     def run_updates(self, count: int) -> None:
         """So many updates of every member."""
         for _ in range(count):
-            with_actor = self.policy.moves_actor(self.updates)
+            with_actor = self.agent.moves_actor(self.updates)
             if self._capture:
                 self._find_graph(with_actor)()
             else:
@@ -175,7 +179,7 @@ class Learner:
 
     def _update(self, with_actor: bool) -> None:
         self.counter += 1
-        steps, noise = self._draw(self.counter)
+        steps, uniform = self._draw(self.counter)
         parts = []
         for source, compute_rewards in zip(self.sources, self._rewards, strict=True):
             own = steps
@@ -185,18 +189,31 @@ class Learner:
             with torch.no_grad():
                 parts.append(compute_rewards(own))
         rewards = torch.cat(parts) if len(parts) > 1 else parts[0]
-        self.policy.update(steps, rewards, self.mask, noise, with_actor=with_actor)
+        self.agent.update(self._prepare(steps, rewards, uniform), with_actor=with_actor)
 
     def _draw_steps(self, counter: Tensor) -> tuple[Steps, Tensor]:
         batch = self.settings.batch
         uniform = self._uniform.draw(counter)
-        noise = uniform[:, batch:].view(len(self.members), batch, -1)
+        noise = uniform[:, batch:].view(len(self.members), batch, self._noise_size)
         return self.replay.draw_steps(uniform[:, :batch]), noise
+
+    def _prepare_batch(self, steps: Steps, rewards: Tensor, uniform: Tensor) -> Batch:
+        """The steps as the agents see them: the compact state, and actions between -1 and 1."""
+        mask = self.mask.unsqueeze(1)
+        return Batch(
+            steps.observations * mask,
+            (steps.actions - self._centre) / self._half,
+            steps.next_observations * mask,
+            steps.terminated,
+            rewards,
+            uniform,
+        )
 
     def compile(self, backend: str = "inductor") -> None:
         """Fuse what lies between matrix products; `backend` is one of torch.compile's."""
         self._draw = torch.compile(self._draw_steps, dynamic=False, backend=backend)
-        self.policy.compile(backend)
+        self._prepare = torch.compile(self._prepare_batch, dynamic=False, backend=backend)
+        self.agent.compile(backend)
         for source in self.sources:
             source.compile(backend)
         self._rewards = [
@@ -210,29 +227,29 @@ class Learner:
         if key not in self._graphs:
             if key[1] not in (longest for _, longest in self._graphs):
                 self._graphs.clear()
-            tensors = list(_find_tensors(self.state()))
+            tensors = list(find_tensors(self.state()))
             self._graphs[key] = record(partial(self._update, with_actor), tensors)
         return self._graphs[key]
 
     def export_actors(self) -> NDArray[np.float32]:
-        """(member, number) weights for `grd_offline.agents.actors`, masks worked in."""
-        return self.policy.export_actors(self.mask)
+        """(member, number) weights for `grd_offline.agents.actors`, with the masks worked in."""
+        mask = self.mask.numpy(force=True)
+        return self.agent.export_actors(np.zeros(mask.shape[1]), np.where(mask > 0, 1.0, np.inf))
 
     def count_skipped(self) -> NDArray[np.int64]:
-        """(member,) updates left out because they were not finite: of critics, actor or source,
-        whichever left out the most."""
-        policy = self.policy
-        critics = policy.critic_adam.skipped.view(len(self.members), -1).amax(1)
-        actors = policy.actor_adam.skipped.squeeze(1)
+        """(member,) updates that were left out because they were not finite.
+
+        Of critics, actor and source the one counts that left out the most.
+        """
         sources = torch.cat([source.skipped for source in self.sources])
-        worst = torch.stack([critics, actors, sources]).amax(0)
+        worst = torch.maximum(self.agent.count_skipped(), sources)
         return worst.numpy(force=True).astype(np.int64)
 
     def state(self) -> dict[str, Any]:
         """Networks, optimisers and counters: what an update changes."""
         return {
             "counter": self.counter,
-            "policy": self.policy.state(),
+            "policy": self.agent.state(),
             "sources": [source.state() for source in self.sources],
         }
 
@@ -249,19 +266,25 @@ class Learner:
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on from what `save_state` gave."""
         self.counter.copy_(state["counter"])
-        self.policy.load_state(state["policy"])
-        for source, part in zip(self.sources, state["sources"], strict=True):
+        self.agent.load_state(state["policy"])
+        replay, parts = self._separate_truth(state)
+        for source, part in zip(self.sources, parts, strict=True):
             source.load_state(part)
         self.updates = int(state["updates"])
         self._absent = np.array(state["absent"])
         self.mask.copy_(state["mask"])
-        self.replay.load_state(state["replay"])
+        self.replay.load_state(replay)
 
+    def _separate_truth(self, state: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """The states of the replay and of the sources.
 
-def _find_tensors(state: Any) -> Iterator[Tensor]:
-    """Those in nested dictionaries and lists."""
-    if isinstance(state, Tensor):
-        yield state
-    elif isinstance(state, dict | list | tuple):
-        for part in state.values() if isinstance(state, dict) else state:
-            yield from _find_tensors(part)
+        Older checkpoints hold the true rewards as the third of four columns of the replay.
+        """
+        replay, parts = state["replay"], list(state["sources"])
+        numbers = replay["numbers"]
+        if numbers.shape[-1] == 4:
+            replay = {**replay, "numbers": numbers[..., [0, 1, 3]]}
+            for place, source in enumerate(self.sources):
+                if isinstance(source, Oracle):
+                    parts[place] = {"true": numbers[source.members, :, 2]}
+        return replay, parts

@@ -161,7 +161,7 @@ class Solver:
         else:
             second = (values**2).sum(0)
         self._moments.append(np.concatenate([[float(len(values))], values.sum(0), second]))
-        self._returns.append(float(episode.rewards.sum()))
+        self._returns.append(episode.episode_return)
         self._dynamics.add(values, episode.observations[1:].astype(np.float64))
 
     def solve(self) -> Solution:

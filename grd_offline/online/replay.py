@@ -21,16 +21,33 @@ from grd_offline.members.draws import to_index
 
 
 class FinishedEpisode(NamedTuple):
-    """What happened from a reset to the end."""
+    """What a learner hears of an episode: its steps and its return, but no rewards of steps."""
 
     observations: NDArray[np.float32]
     """(T + 1, state)"""
     actions: NDArray[np.float32]
     """(T, action)"""
-    rewards: NDArray[np.float64]
-    """(T,) of the environment: only their sum is for the learner to see."""
+    episode_return: float
     terminated: bool
-    """The end is part of the task, not of a clock."""
+    """Whether the episode ended by itself, and not by a time limit."""
+
+
+class TrueRewards(NamedTuple):
+    """The rewards of an episode's steps: for `oracle` and for the evaluation, for nobody else."""
+
+    rewards: NDArray[np.float64]
+    """(T,)"""
+
+
+def separate_truth(
+    observations: NDArray[np.float32],
+    actions: NDArray[np.float32],
+    rewards: NDArray[np.float64],
+    terminated: bool,
+) -> tuple[FinishedEpisode, TrueRewards]:
+    """An episode, and apart from it the rewards of its steps."""
+    total = float(rewards.sum())
+    return FinishedEpisode(observations, actions, total, terminated), TrueRewards(rewards)
 
 
 class Stretch(NamedTuple):
@@ -84,8 +101,8 @@ class Replay:
         shape = (members, self.rows)
         self.observations = torch.zeros((*shape, states), device=device)
         self.actions = torch.zeros((*shape, actions), device=device)
-        # terminated, delayed, true, return: read together, so they lie together
-        self.numbers = torch.zeros((*shape, 4), device=device)
+        # terminated, delivered, return: they are read together, so they lie together.
+        self.numbers = torch.zeros((*shape, 3), device=device)
         places = torch.zeros((members, capacity), dtype=torch.int64, device=device)
         self.places = places
         self.episode_first = torch.zeros_like(places)
@@ -94,24 +111,26 @@ class Replay:
         # Where the oldest step and the oldest episode lie in their rings, and how many there are.
         self.step_rings = torch.zeros((2, members), dtype=torch.int64, device=device)
         self.episode_rings = torch.zeros((2, members), dtype=torch.int64, device=device)
-        self.books = [_Book(capacity, self.rows) for _ in range(members)]
+        self.layouts = [_Layout(capacity, self.rows) for _ in range(members)]
         self._bases = torch.arange(members, device=device).unsqueeze(1) * self.rows
 
-    def add(self, member: int, episode: FinishedEpisode) -> None:
-        """Put a finished episode in; the oldest ones make room."""
+    def add(self, member: int, episode: FinishedEpisode) -> slice:
+        """Put a finished episode in, and say in which rows its steps lie.
+
+        The oldest episodes make room.
+        """
         length = len(episode.actions)
         if length > min(self.limit, self.capacity):
             most = min(self.limit, self.capacity)
             raise ValueError(f"replay: expected an episode of at most {most} steps, got {length}")
-        book = self.books[member]
-        first, step_place, episode_place = book.make_room(length)
-        total = float(episode.rewards.sum())
+        layout = self.layouts[member]
+        first, step_place, episode_place = layout.make_room(length)
         rows = slice(first, first + length)
         self.observations[member, first : first + length + 1] = self._send(episode.observations)
         self.actions[member, rows] = self._send(episode.actions)
-        numbers = np.zeros((length, 4), np.float32)
-        numbers[-1, :2] = episode.terminated, total
-        numbers[:, 2], numbers[:, 3] = episode.rewards, total
+        numbers = np.zeros((length, 3), np.float32)
+        numbers[-1, :2] = episode.terminated, episode.episode_return
+        numbers[:, 2] = episode.episode_return
         self.numbers[member, rows] = self._send(numbers)
         places = torch.arange(first, first + length, device=self.device)
         split = min(length, self.capacity - step_place)
@@ -119,12 +138,13 @@ class Replay:
         self.places[member, : length - split] = places[split:]
         self.episode_first[member, episode_place] = first
         self.episode_lengths[member, episode_place] = length
-        self.episode_returns[member, episode_place] = total
+        self.episode_returns[member, episode_place] = episode.episode_return
         self._publish(member)
+        return rows
 
     def _publish(self, member: int) -> None:
-        book = self.books[member]
-        numbers = [[book.step_head, book.steps], [book.episode_head, book.episodes]]
+        layout = self.layouts[member]
+        numbers = [[layout.step_head, layout.steps], [layout.episode_head, layout.episodes]]
         sent = torch.tensor(numbers).to(self.device, non_blocking=True)
         self.step_rings[:, member], self.episode_rings[:, member] = sent[0], sent[1]
 
@@ -137,14 +157,18 @@ class Replay:
         """A step for each number (member, batch), all of a member's steps equally likely."""
         head, count = self.step_rings
         index = (to_index(uniform, count) + head.unsqueeze(1)) % self.capacity
-        rows = self.places.gather(1, index) + self._bases
+        rows = self.places.gather(1, index)
+        places = rows + self._bases
         observations = self.observations.flatten(0, 1)
-        numbers = self.numbers.flatten(0, 1)[rows]
+        numbers = self.numbers.flatten(0, 1)[places]
         return Steps(
-            observations[rows],
-            self.actions.flatten(0, 1)[rows],
-            observations[rows + 1],
-            *numbers.unbind(-1),
+            observations[places],
+            self.actions.flatten(0, 1)[places],
+            observations[places + 1],
+            numbers[..., 0],
+            numbers[..., 1],
+            numbers[..., 2],
+            rows,
         )
 
     def draw_episodes(self, uniform: Tensor, members: slice, rows: int | None = None) -> Stretch:
@@ -199,34 +223,39 @@ class Replay:
         )
 
     @property
+    def used(self) -> int:
+        """Rows that have ever been written to, of the member that has the most."""
+        return max(layout.highest for layout in self.layouts)
+
+    @property
     def longest(self) -> int:
         """A number of steps that no episode so far exceeds: the limit, a quarter of it, ...
 
         It rarely changes: what is compiled for it has to be compiled anew when it does.
         """
-        longest, number = max(book.longest for book in self.books), self.limit
+        longest, number = max(layout.longest for layout in self.layouts), self.limit
         while -(-number // 4) >= max(longest, 2):
             number = -(-number // 4)
         return number
 
     def state(self) -> dict[str, Any]:
-        """Tensors cut to what is used, and the books."""
-        used = max(book.highest for book in self.books)
+        """Tensors cut to what is used, and the layouts."""
+        used = self.used
         parts = {name: getattr(self, name)[:, :used] for name in _ROWS}
         parts |= {name: getattr(self, name)[:, : min(used, self.capacity)] for name in _RINGS}
-        return {**parts, "books": [book.state() for book in self.books]}
+        return {**parts, "books": [layout.state() for layout in self.layouts]}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Take over what `state` gave."""
         for name in (*_ROWS, *_RINGS):
             part = state[name]
             getattr(self, name)[:, : part.shape[1]] = part.to(self.device)
-        for member, (book, kept) in enumerate(zip(self.books, state["books"], strict=True)):
-            book.load_state(kept)
+        for member, (layout, kept) in enumerate(zip(self.layouts, state["books"], strict=True)):
+            layout.load_state(kept)
             self._publish(member)
 
 
-class _Book:
+class _Layout:
     """Where a member's episodes lie: kept on the host, so that the device is never asked."""
 
     def __init__(self, capacity: int, rows: int) -> None:

@@ -17,11 +17,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from grd_offline.agents.algorithms import find_algorithm
 from grd_offline.evaluate import pearson
 from grd_offline.fleet.fleet import Fleet, Round
 from grd_offline.fleet.watch import Warn
 from grd_offline.online.learner import Learner
-from grd_offline.online.replay import FinishedEpisode
+from grd_offline.online.replay import FinishedEpisode, TrueRewards, separate_truth
 from grd_offline.online.settings import Member, OnlineSettings
 from grd_offline.runs.observer import Observer
 from grd_offline.runs.run import CHECK_EVERY, Measures, Run
@@ -82,13 +83,13 @@ class OnlineRun(Run):
         self.settings, self.members = settings, settings.make_members()
         self.waits_for_evaluations = not settings.overlap
         self.total = -(-settings.steps // settings.round_steps) * settings.round_steps
-        is_sac = settings.backbone == "sac"
+        kind = find_algorithm(settings.backbone).load().actor_kind
         self.fleet = Fleet(
             settings.environment,
             [member.seed for member in self.members],
-            kind="gaussian" if is_sac else "deterministic",
+            kind=kind,
             hidden=settings.hidden,
-            noise=0.0 if is_sac else settings.exploration,
+            noise=settings.exploration if kind == "deterministic" else 0.0,
             workers=workers,
             steps=settings.round_steps,
             env_args=settings.env_args,
@@ -113,7 +114,8 @@ class OnlineRun(Run):
         self.rounds = 0
         """Finished; each is `round_steps` steps of every member."""
         self.unfinished = [Unfinished() for _ in self.members]
-        self.last_episodes: list[FinishedEpisode | None] = [None] * len(self.members)
+        self.last_episodes: list[tuple[FinishedEpisode, TrueRewards] | None]
+        self.last_episodes = [None] * len(self.members)
         self.restarts = 0
         """Unfinished episodes that were lost: a worker died, or they could not be resumed."""
         self._is_collecting = False
@@ -167,7 +169,7 @@ class OnlineRun(Run):
         """A checkpoint holds the policies."""
 
     def _is_learning(self) -> bool:
-        has_data = all(book.episodes for book in self.learner.replay.books)
+        has_data = all(layout.episodes for layout in self.learner.replay.layouts)
         return self.step >= self.settings.warmup and has_data
 
     def _start_round(self) -> None:
@@ -199,33 +201,34 @@ class OnlineRun(Run):
                 open_.rewards.append(collected.rewards[member, rows])
             if stop - 1 in ends and stop > start:
                 last = collected.next_observations[member, stop - 1 : stop]
-                episode = FinishedEpisode(
+                episode, truth = separate_truth(
                     np.concatenate([*open_.observations, last]),
                     np.concatenate(open_.actions),
                     np.concatenate(open_.rewards),
                     bool(collected.terminations[member, stop - 1]),
                 )
-                self.learner.add(member, episode)
-                self.last_episodes[member] = episode
+                self.learner.add(member, episode, truth)
+                self.last_episodes[member] = episode, truth
                 self.unfinished[member] = Unfinished()
             start = stop
 
     def predict_last(self, member: int) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
         """The reward found and the true one, along the member's last finished episode."""
-        episode = self.last_episodes[member]
-        if episode is None:
+        last = self.last_episodes[member]
+        if last is None:
             return None
+        episode, truth = last
         source, place = self.learner.find_source(member)
         predicted = source.predict(place, episode)
-        return None if predicted is None else (predicted, episode.rewards)
+        return None if predicted is None else (predicted, truth.rewards)
 
     def status(self) -> Status:
         """What a display shows."""
         count = len(self.members)
         correlations, returns = np.full(count, np.nan), np.full(count, np.nan)
-        for member, episode in enumerate(self.last_episodes):
-            if episode is not None:
-                returns[member] = episode.rewards.sum()
+        for member, last in enumerate(self.last_episodes):
+            if last is not None:
+                returns[member] = last[0].episode_return
                 both = self.predict_last(member)
                 if both is not None and min(np.ptp(both[0]), np.ptp(both[1])) > 0:
                     correlations[member] = pearson(*both)
@@ -257,7 +260,7 @@ class OnlineRun(Run):
             "rounds": self.rounds,
             "collected": None if self._collected is None else self._collected._asdict(),
             "unfinished": [vars(episode) for episode in self.unfinished],
-            "last_episodes": [e if e is None else e._asdict() for e in self.last_episodes],
+            "last_episodes": [_join_truth(*last) if last else None for last in self.last_episodes],
             "fleet": self.fleet.state(),
             "learner": self.learner.save_state(),
         }
@@ -270,8 +273,14 @@ class OnlineRun(Run):
             self._is_collecting = True
         self.unfinished = [Unfinished(**episode) for episode in state["unfinished"]]
         self.last_episodes = [
-            None if episode is None else FinishedEpisode(**episode)
-            for episode in state["last_episodes"]
+            separate_truth(**last) if last else None for last in state["last_episodes"]
         ]
         self.learner.load_state(state["learner"])
         return self.fleet.restore(state["fleet"])
+
+
+def _join_truth(episode: FinishedEpisode, truth: TrueRewards) -> dict[str, Any]:
+    """The arguments of `separate_truth`."""
+    kept = episode._asdict()
+    del kept["episode_return"]
+    return {**kept, "rewards": truth.rewards}

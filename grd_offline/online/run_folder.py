@@ -202,9 +202,9 @@ class OnlineFolder(RunFolder):
         }
 
     def _describe_learning(self, run: OnlineRun) -> list[dict[str, Any]]:
-        status, policy = run.status(), run.learner.policy
-        losses = policy.losses.numpy(force=True)
-        temperatures = policy.temperature.logarithm.detach().exp().squeeze(1).numpy(force=True)
+        status, agent = run.status(), run.learner.agent
+        losses = agent.losses.numpy(force=True)
+        others = {n: v.numpy(force=True) for n, v in agent.find_log_values().items()}
         rows = []
         for index in range(len(run.members)):
             source, place = run.learner.find_source(index)
@@ -214,7 +214,7 @@ class OnlineFolder(RunFolder):
                 "correlation": _blank(status.correlations[index]),
                 "critic_loss": float(losses[0, index]) if status.updates else "",
                 "actor_loss": float(losses[1, index]) if status.updates else "",
-                "temperature": float(temperatures[index]) if policy.backbone == "sac" else "",
+                **{name: float(values[index]) for name, values in others.items()},
                 "skipped": int(status.skipped[index]),
             }
             if source.losses is not None and status.updates:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from grd_offline.agents import BACKBONES
+from grd_offline.agents.algorithms import list_online
 from grd_offline.errors import DataError
 from grd_offline.methods.registry import list_fits, list_names
 from grd_offline.names import ONLINE
@@ -102,7 +102,7 @@ class OnlineSettings(Settings):
         renamed=ONLINE,
         option="--fit",
     )
-    backbone: str = setting("sac", "Algorithm that trains the policy.", names=BACKBONES)
+    backbone: str = setting("sac", "Algorithm that trains the policy.", names=list_online)
     seeds: int = setting(1, "Number of seeds. They count up from --seed.", at_least=1, at_most=1000)
     seed: int = setting(0, "First seed.", at_least=0, at_most=2**63)
     steps: int = setting(1_000_000, "Environment steps of each member (paper: 3,000,000).", **COUNT)

@@ -19,7 +19,7 @@ from torch import Tensor
 from grd_offline.agents.batch import Steps
 from grd_offline.members.draws import Uniform
 from grd_offline.members.nn import Masks
-from grd_offline.online.replay import FinishedEpisode, Replay
+from grd_offline.online.replay import FinishedEpisode, Replay, TrueRewards
 from grd_offline.rewards.contract import RewardFunction
 
 Array = NDArray[np.float64]
@@ -63,7 +63,8 @@ class Source:
         observations = torch.from_numpy(episode.observations).to(self.replay.device)
         actions = torch.from_numpy(episode.actions).to(self.replay.device)
         nothing = torch.zeros(len(actions), device=self.replay.device)
-        parts = (observations[:-1], actions, observations[1:], nothing, nothing, nothing, nothing)
+        parts = [observations[:-1], actions, observations[1:], nothing, nothing, nothing]
+        parts.append(nothing.to(torch.int64))
         steps = Steps(*(part.expand(self.size, *part.shape) for part in parts))
         with torch.no_grad():
             return self.compute_rewards(steps)[member].numpy(force=True).astype(np.float64)
@@ -89,20 +90,35 @@ class Delayed(Source):
     """`none`: the reward as the environment hands it out, the whole return at the end."""
 
     def compute_rewards(self, steps: Steps) -> Tensor:
-        return steps.delayed
+        return steps.delivered
 
     def predict(self, member: int, episode: FinishedEpisode) -> Array | None:
         return None
 
 
 class Oracle(Source):
-    """`oracle`: the true reward of each step, which no other method sees."""
+    """`oracle`: the true reward of each step. No other source can reach the true rewards."""
+
+    def __init__(self, members: slice, replay: Replay) -> None:
+        super().__init__(members, replay)
+        self._true = torch.zeros((self.size, replay.rows), device=replay.device)
+
+    def add_truth(self, member: int, rows: slice, truth: TrueRewards) -> None:
+        """Keep the true rewards of an episode whose steps lie in these rows of the replay."""
+        rewards = torch.from_numpy(truth.rewards.astype(np.float32))
+        self._true[member, rows] = rewards.to(self._true.device, non_blocking=True)
 
     def compute_rewards(self, steps: Steps) -> Tensor:
-        return steps.true
+        return self._true.gather(1, steps.rows)
 
     def predict(self, member: int, episode: FinishedEpisode) -> Array | None:
         return None
+
+    def state(self) -> dict[str, Any]:
+        return {"true": self._true[:, : self.replay.used]}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self._true[:, : state["true"].shape[1]] = state["true"]
 
 
 class Ircr(Source):
@@ -114,7 +130,7 @@ class Ircr(Source):
         self._range = torch.cat([unseen, -unseen])
 
     def add(self, member: int, episode: FinishedEpisode) -> None:
-        total = torch.tensor(float(episode.rewards.sum()), device=self._range.device)
+        total = torch.tensor(episode.episode_return, device=self._range.device)
         self._range[0, member] = torch.minimum(self._range[0, member], total)
         self._range[1, member] = torch.maximum(self._range[1, member], total)
 
@@ -125,8 +141,8 @@ class Ircr(Source):
 
     def predict(self, member: int, episode: FinishedEpisode) -> Array | None:
         lowest, highest = self._range[:, member].tolist()
-        total = float(np.float32(episode.rewards.sum()))  # as the range is
-        return np.full(len(episode.rewards), (total - lowest) / max(highest - lowest, 1e-8))
+        total = float(np.float32(episode.episode_return))  # as the range is
+        return np.full(len(episode.actions), (total - lowest) / max(highest - lowest, 1e-8))
 
     def state(self) -> dict[str, Any]:
         return {"range": self._range}

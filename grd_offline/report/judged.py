@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from grd_offline.agents.algorithms import find_title
 from grd_offline.files.judgement import (
     JUDGE_FILE,
     MISFIT,
@@ -40,7 +41,6 @@ from grd_offline.report.page import (
     show_number,
 )
 
-ALGORITHMS = {"iql": "IQL", "td3bc": "TD3+BC"}
 TRUTH = {
     "pearson": "Pearson",
     "pearson_within_episodes": "Pearson within episodes",
@@ -167,7 +167,7 @@ def _say_best(judgement: JudgementRecord) -> str:
 def _say_how(judgement: JudgementRecord) -> list[str]:
     """What was done, who stands beside the best, and what calls for care."""
     settings, data, best = judgement.about["settings"], judgement.about["data"], judgement.best
-    algorithm = ALGORITHMS.get(settings["algorithm"], settings["algorithm"])
+    algorithm = find_title(settings["algorithm"])
     seeds = len(best.scores)
     said = [
         f"{seeds} {'policy' if seeds == 1 else 'policies'} per source of rewards, trained by "

@@ -4,14 +4,14 @@ import numpy as np
 import torch
 
 from grd_offline.online.learner import Learner
-from grd_offline.online.replay import FinishedEpisode
+from grd_offline.online.replay import separate_truth
 from grd_offline.online.settings import METHODS, OnlineSettings
 
 STATES, ACTIONS, LENGTH = 3, 2, 12
 
 
 def make_episode(rng, length=LENGTH, reward=None):
-    """A walk whose second action moves the first state."""
+    """A walk whose second action moves the first state, and apart from it its true rewards."""
     observations = np.zeros((length + 1, STATES))
     observations[0] = rng.normal(size=STATES)
     actions = rng.uniform(-1, 1, (length, ACTIONS))
@@ -21,7 +21,7 @@ def make_episode(rng, length=LENGTH, reward=None):
         observations[time + 1] = step
     reward = reward or (lambda s, a: s[:, 0] - a[:, 0] ** 2)
     rewards = reward(observations[:-1], actions)
-    return FinishedEpisode(
+    return separate_truth(
         observations.astype(np.float32), actions.astype(np.float32), rewards, False
     )
 
@@ -41,7 +41,7 @@ def make_learner(settings, members=None, *, episodes=6, device="cpu", capture=Tr
     for index, member in enumerate(members):
         rng = np.random.default_rng(member.seed)
         for number in range(episodes):
-            learner.add(index, make_episode(rng, LENGTH + number % 8))
+            learner.add(index, *make_episode(rng, LENGTH + number % 8))
     learner.refresh()
     return learner
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 from places import HELPERS
 
-from grd_offline.offline.settings import ALGORITHMS
-from grd_offline.online.learner import _find_tensors
+from grd_offline.agents.algorithms import list_offline
+from grd_offline.members.capture import find_tensors
 
 MANY_SIZES = """
 import torch
@@ -57,17 +57,17 @@ def test_online_updates_work_in_place(backbone):
         seeds=1,
     )
     learner = online_learners.make_learner(settings)
-    before = snapshot(_find_tensors(learner.state()))
+    before = snapshot(find_tensors(learner.state()))
     learner.run_updates(2)
-    assert_moved_in_place(before, list(_find_tensors(learner.state())))
+    assert_moved_in_place(before, list(find_tensors(learner.state())))
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", list_offline())
 def test_offline_updates_work_in_place(algorithm):
     learner = offline_learners.make_learner(offline_learners.make_settings(algorithm=algorithm))
-    before = snapshot([learner.counter, *learner.agent.tensors()])
+    before = snapshot([learner.counter, *find_tensors(learner.agent.state())])
     learner.run_updates(2)
-    assert_moved_in_place(before, [learner.counter, *learner.agent.tensors()])
+    assert_moved_in_place(before, [learner.counter, *find_tensors(learner.agent.state())])
 
 
 ONLINE = """

@@ -1,4 +1,4 @@
-"""One update of offline policies: equations, data, members that do not see each other."""
+"""One update of offline agents: data, batches, members that do not see each other."""
 
 import os
 import subprocess
@@ -12,59 +12,13 @@ from offline_learners import EPISODES, TRUE, make_learner, make_settings
 from places import HELPERS
 
 from grd_offline.agents.actors import Actor, ActorSpec
+from grd_offline.agents.algorithms import list_offline
 from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.errors import DataError
 from grd_offline.offline.data import find_units, make_transitions
 from grd_offline.offline.learner import OfflineLearner, find_bounds
-from grd_offline.offline.losses import (
-    advantage_weights,
-    expectile_loss,
-    td3bc_actor_loss,
-    weighted_imitation_loss,
-)
-from grd_offline.offline.settings import ALGORITHMS
 
-
-def test_the_loss_of_td3bc():
-    values = torch.tensor([[1.0, -3.0]])
-    chosen, actions = torch.tensor([[[0.5], [0.0]]]), torch.tensor([[[0.0], [1.0]]])
-    # mean |Q| = 2 and mean Q = -1, so the value's part is 2.5 / 2; imitation is (.25 + 1) / 2
-    loss = td3bc_actor_loss(values, chosen, actions, alpha=2.5)
-    torch.testing.assert_close(loss, torch.tensor([0.625 + 1.25]))
-
-
-def test_the_loss_of_td3bc_is_the_same_for_values_of_any_scale():
-    values = torch.randn((2, 5), generator=torch.Generator().manual_seed(0), requires_grad=True)
-    chosen = torch.zeros((2, 5, 3))
-    small = td3bc_actor_loss(values, chosen, chosen, alpha=2.5)
-    large = td3bc_actor_loss(1000 * values, chosen, chosen, alpha=2.5)
-    torch.testing.assert_close(small, large)
-    (gradient,) = torch.autograd.grad(small.sum(), values)
-    # Every value counts alike: the scale lets no gradient through.
-    torch.testing.assert_close(gradient, gradient[:, :1].expand(2, 5))
-
-
-def test_the_losses_of_iql():
-    advantages = torch.tensor([[2.0, -1.0]])
-    torch.testing.assert_close(
-        expectile_loss(advantages, expectile=0.7), torch.tensor([(0.7 * 4 + 0.3 * 1) / 2])
-    )
-    weights = advantage_weights(torch.tensor([[0.5, -1.0, 100.0]]), temperature=3.0)
-    np.testing.assert_allclose(weights.numpy()[0], [np.exp(1.5), np.exp(-3.0), 100.0], rtol=1e-6)
-    chosen, actions = torch.zeros((1, 2, 2)), torch.tensor([[[1.0, 2.0], [3.0, 0.0]]])
-    loss = weighted_imitation_loss(chosen, actions, torch.tensor([[2.0, 1.0]]))
-    torch.testing.assert_close(loss, torch.tensor([(2 * 5.0 + 9.0) / 2]))
-
-
-def test_the_expectile_lies_where_it_should():
-    """The minimum over one number for all: the expectile of the sample, by its definition."""
-    sample = np.random.default_rng(0).normal(size=200)
-    grid = np.linspace(-2, 2, 801)
-    advantages = torch.tensor(sample[None] - grid[:, None])
-    losses = expectile_loss(advantages, expectile=0.7)
-    found = grid[int(losses.argmin())]
-    above, below = sample[sample > found] - found, found - sample[sample <= found]
-    assert 0.7 * above.sum() == pytest.approx(0.3 * below.sum(), rel=0.05)
+ALGORITHMS = list_offline()
 
 
 def make_episode(length, *, states=2, final=True, terminated=False, truncated=True):
@@ -172,13 +126,13 @@ def test_batches_hold_steps_that_belong_together_all_equally_often():
     settings = make_settings(rewards=("true",), seeds=1, batch=4000)
     learner = make_learner(settings)
     batch = learner._draw_batch(learner.counter)
-    place, following = (
+    place, next_place = (
         part[0, :, 0] * learner.std[0] + learner.mean[0]
         for part in (batch.observations.double(), batch.next_observations.double())
     )
     torch.testing.assert_close(batch.rewards[0].double(), -(place**2), rtol=1e-4, atol=1e-4)
     moved = (place + 0.5 * batch.actions[0, :, 0].double()).clamp(-3, 3)
-    torch.testing.assert_close(following, moved, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(next_place, moved, rtol=1e-4, atol=1e-4)
     counts = np.unique(batch.observations[0, :, 1].numpy(), return_counts=True)[1]
     assert len(counts) == 400
     assert counts.mean() == 10
@@ -205,7 +159,9 @@ def test_values_go_on_after_a_time_limit_and_not_after_an_end(algorithm, termina
     learner.run_updates(150)
     agent = learner.agent
     with torch.no_grad():
-        values = agent._value(agent.critic, torch.zeros(1, 1, 2), torch.full((1, 1, 1), -1.0))
+        values = agent.compute_values(
+            agent.critic, torch.zeros(1, 1, 2), torch.full((1, 1, 1), -1.0)
+        )
     np.testing.assert_allclose(values.flatten(), value, atol=0.1)
 
 
@@ -258,18 +214,16 @@ def test_a_policy_is_the_mean_of_the_actors_last_steps(algorithm):
     for update in range(60):
         moves = agent.moves_actor(update)
         learner.run_updates(1)
-        actor = agent.actor_adam.flat.values.numpy().copy()
+        actor = agent.adams["actor"].flat.values.numpy().copy()
         if moves:
             step += 1
             rate = 1 / max(0.2 * step, 1.0)
             expected = actor if expected is None else expected + rate * (actor - expected)
-            np.testing.assert_allclose(agent.acting_values.values, expected, rtol=1e-4, atol=1e-6)
+            np.testing.assert_allclose(agent.averages.values, expected, rtol=1e-4, atol=1e-6)
     assert np.abs(expected - actor).max() > 1e-3
     plain = make_learner(replace(settings, averaging=0.0))
     plain.run_updates(60)
-    np.testing.assert_array_equal(
-        plain.agent.acting_values.values, plain.agent.actor_adam.flat.values
-    )
+    assert plain.agent.acting is plain.agent.actor
 
 
 def test_a_member_whose_rewards_are_not_finite_is_skipped_alone():
@@ -285,9 +239,9 @@ def test_a_member_whose_rewards_are_not_finite_is_skipped_alone():
 TRACED = """
 import numpy as np
 from offline_learners import make_learner, make_settings
-from grd_offline.offline.settings import ALGORITHMS
+from grd_offline.agents.algorithms import list_offline
 
-for algorithm in ALGORITHMS:
+for algorithm in list_offline():
     settings = make_settings(algorithm=algorithm, rewards=("true",), seeds=1)
     plain, traced = make_learner(settings), make_learner(settings)
     traced.compile("aot_eager")

@@ -20,6 +20,7 @@ from offline_commands import EPISODES, FEW, SMALL, TRUE, make_settings, run_comm
 import grd_offline
 from grd_offline import DecomposeSettings, decompose_file, open_recording
 from grd_offline.agents.actors import load_actor_about
+from grd_offline.agents.algorithms import list_offline
 from grd_offline.cli import run_state
 from grd_offline.cli.live import describe_speed, draw_panel
 from grd_offline.cli.run_state import RunState
@@ -29,7 +30,7 @@ from grd_offline.files.runs import EVALUATION_COLUMNS, read_rows, read_run
 from grd_offline.offline.data import load_data
 from grd_offline.offline.run import OfflineRun
 from grd_offline.offline.run_folder import OfflineFolder
-from grd_offline.offline.settings import ALGORITHMS, OfflineSettings
+from grd_offline.offline.settings import OfflineSettings
 from grd_offline.offline.training import describe_other_environment
 from grd_offline.report.figures import draw_run
 from grd_offline.runs.observer import Observer
@@ -56,7 +57,7 @@ BEHAVIOUR, BETTER_HALF = -23.7, -8.6
 """Mean return of the data, and of the half that acts with some sense."""
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", list_offline())
 def test_policies_beat_the_better_half_of_their_data(algorithm):
     returns = [float(r.sum()) for r in np.split(TRUE, np.cumsum(EPISODES.lengths)[:-1])]
     assert np.mean(returns) == pytest.approx(BEHAVIOUR, abs=0.1)

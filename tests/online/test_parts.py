@@ -1,17 +1,9 @@
-"""Draws, replay, optimiser and the equations of the policies."""
+"""Draws, replay and optimiser."""
 
 import numpy as np
 import pytest
 import torch
 
-from grd_offline.agents.losses import (
-    bellman_target,
-    critic_loss,
-    deterministic_actor_loss,
-    sac_actor_loss,
-    squash,
-    temperature_loss,
-)
 from grd_offline.members.draws import Uniform, to_gumbel, to_index, to_normal
 from grd_offline.members.nn import Stack, build_members
 from grd_offline.members.optimiser import Adam
@@ -72,7 +64,7 @@ def make_episode(number, length, rng, terminated=False):
     observations[:, 0] = number
     observations[:, 1] = np.arange(length + 1)
     actions = np.full((length, 2), number, np.float32)
-    return FinishedEpisode(observations, actions, rng.normal(size=length), terminated)
+    return FinishedEpisode(observations, actions, float(rng.normal()), terminated)
 
 
 def fill(replay, kept, rng, count, longest, member=0):
@@ -99,18 +91,19 @@ def test_replay_gives_back_the_newest_episodes(count, longest):
             ours, last = steps.next_observations[member, row], time == len(episode.actions) - 1
             np.testing.assert_array_equal(ours, episode.observations[time + 1])
             assert steps.actions[member, row, 0] == number
-            assert steps.true[member, row] == np.float32(episode.rewards[time])
-            total = np.float32(episode.rewards.sum())
+            total = np.float32(episode.episode_return)
             assert steps.returns[member, row] == total
-            assert steps.delayed[member, row] == (total if last else 0)
+            assert steps.delivered[member, row] == (total if last else 0)
             assert steps.terminated[member, row] == (episode.terminated and last)
-        book = replay.books[member]
-        assert len(seen) == book.steps <= 100
+        layout = replay.layouts[member]
+        assert len(seen) == layout.steps <= 100
         # The newest episodes, as many as fit but for what is lost at the end of the ring.
         newest = {number for number, _ in seen}
-        assert newest == set(range(len(kept[member]) - book.episodes, len(kept[member])))
+        assert newest == set(range(len(kept[member]) - layout.episodes, len(kept[member])))
         held = sum(len(e.actions) for e in kept[member])
-        assert book.steps > min(held, 100) - 25 or book.steps + book.episodes > replay.rows - 25
+        assert (
+            layout.steps > min(held, 100) - 25 or layout.steps + layout.episodes > replay.rows - 25
+        )
 
 
 def test_replay_draws_steps_evenly():
@@ -119,7 +112,7 @@ def test_replay_draws_steps_evenly():
     steps = replay.draw_steps(draw(1, 50_000))
     pairs = steps.observations[0, :, :2].int()
     counts = torch.unique(pairs, dim=0, return_counts=True)[1]
-    assert len(counts) == replay.books[0].steps
+    assert len(counts) == replay.layouts[0].steps
     np.testing.assert_allclose(counts, 50_000 / len(counts), rtol=0.25)
 
 
@@ -139,7 +132,7 @@ def test_replay_lays_whole_episodes_end_to_end(rows):
             )
             assert stretch.lengths[member, place] == len(episode.actions) == inside.sum()
             np.testing.assert_allclose(
-                stretch.returns[member, place], episode.rewards.sum(), rtol=1e-6
+                stretch.returns[member, place], episode.episode_return, rtol=1e-6
             )
     assert stretch.valid.sum(1).max() == 1
     one = replay.draw_episodes(draw(1, 3), slice(1, 2), rows)
@@ -159,8 +152,8 @@ def test_replay_draws_distinct_steps_of_episodes():
         length = int(drawn.lengths[0, place])
         assert len(times) == len(set(times)) == min(8, length)
         assert max(times) < length
-        following = drawn.next_observations[0, place, valid, 1].int().tolist()
-        assert following == [time + 1 for time in times]
+        next_times = drawn.next_observations[0, place, valid, 1].int().tolist()
+        assert next_times == [time + 1 for time in times]
 
 
 def test_replay_refuses_what_does_not_fit():
@@ -227,44 +220,3 @@ def test_a_bad_loss_moves_nothing_and_reaches_no_other_member(bad):
     adam.step(net(inputs).square().mean((1, 2)))
     assert not torch.equal(adam.flat.values[0], before)
     assert torch.isfinite(adam.flat.values).all()
-
-
-def test_squashed_density():
-    generator = torch.Generator().manual_seed(0)
-    mean, log_std, noise = (torch.randn((2, 50, 3), generator=generator) / 2 for _ in range(3))
-    action, log_density = squash(mean, log_std, noise)
-    base = torch.distributions.Normal(mean.double(), log_std.double().exp())
-    tanh = torch.distributions.TanhTransform(cache_size=0)
-    expected = torch.distributions.TransformedDistribution(base, [tanh])
-    raw = mean + log_std.exp() * noise
-    inside = raw.abs().amax(-1) < 3  # further out the reference itself loses digits
-    log_expected = expected.log_prob(action.double()).sum(-1)
-    torch.testing.assert_close(
-        log_density[inside], log_expected[inside].float(), rtol=1e-3, atol=1e-3
-    )
-    _, far = squash(torch.full((1, 1, 1), 30.0), torch.zeros(1, 1, 1), torch.zeros(1, 1, 1))
-    # log N(0) - log(4 exp(-60))
-    assert far.item() == pytest.approx(-0.5 * np.log(2 * np.pi) + 60 - np.log(4), rel=1e-5)
-
-
-def test_policy_equations_by_hand():
-    rewards, ends = torch.tensor([[1.0, 2.0]]), torch.tensor([[0.0, 1.0]])
-    target = bellman_target(
-        rewards, ends, torch.tensor([[10.0, 10.0]]), discount=torch.tensor([0.5])
-    )
-    assert target.tolist() == [[6.0, 2.0]]
-    values = torch.tensor([[[1.0, 3.0], [2.0, 0.0]]])
-    assert critic_loss(values, torch.tensor([[0.0, 1.0]])).tolist() == [[2.5, 2.5]]
-    density = torch.tensor([[1.0, -1.0]])
-    loss = sac_actor_loss(values, density, temperature=torch.tensor([2.0]))
-    assert loss.tolist() == [((2 - 1) + (-2 - 0)) / 2]
-    assert deterministic_actor_loss(values).tolist() == [-2.0]
-    logarithm = torch.tensor([0.5])
-    assert temperature_loss(logarithm, density, target_entropy=-3.0).tolist() == [1.5]
-
-
-def test_temperature_grows_while_entropy_is_below_its_target():
-    logarithm = torch.zeros(1, requires_grad=True)
-    certain = torch.full((1, 4), 5.0)  # log density 5: entropy -5, below the target of -1
-    temperature_loss(logarithm, certain, target_entropy=-1.0).sum().backward()
-    assert logarithm.grad.item() < 0

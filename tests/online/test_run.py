@@ -28,6 +28,7 @@ from grd_offline.online import training
 from grd_offline.online.run import OnlineRun
 from grd_offline.online.run_folder import OnlineFolder, read_settings
 from grd_offline.online.settings import METHODS, OnlineSettings
+from grd_offline.online.sources import Oracle
 from grd_offline.runs import run as shared
 from grd_offline.runs.observer import Observer
 
@@ -178,7 +179,7 @@ def test_only_finished_episodes_enter_the_replay():
     settings = make_settings(steps=450, warmup=10_000, round_steps=50)
     run, evaluations = train(settings)
     assert evaluations == []
-    assert run.learner.replay.books[0].steps == 440
+    assert run.learner.replay.layouts[0].steps == 440
     assert len(np.concatenate(run.unfinished[0].rewards)) == 10
     assert run.learner.updates == 0
 
@@ -187,7 +188,7 @@ def test_ends_and_time_limits_are_told_apart():
     settings = make_settings(steps=2000, warmup=10_000, round_steps=50, env_args={"ends": True})
     run, _ = train(settings)
     replay = run.learner.replay
-    lengths = replay.episode_lengths[0, : replay.books[0].episodes]
+    lengths = replay.episode_lengths[0, : replay.layouts[0].episodes]
     ends = replay.numbers[0, :, 0].sum()
     assert 0 < ends < len(lengths)
     # Every short episode ended by itself; a full one hardly ever does.
@@ -204,8 +205,8 @@ def test_too_many_bad_updates_stop_the_run_with_a_line(tmp_path, monkeypatch):
         def spoil():
             if run.step == 600:
                 folder.save(run)
-                run.learner.replay.numbers[1, :, 2] = torch.nan
-                run.learner.replay.numbers[0, :, 2] = torch.nan
+                (oracle,) = (s for s in run.learner.sources if isinstance(s, Oracle))
+                oracle._true[:] = torch.nan
             return False
 
         with pytest.raises(DataError, match=r"oracle-seed0: \d+ updates were not finite"):

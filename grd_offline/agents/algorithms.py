@@ -1,0 +1,82 @@
+"""The registry of algorithms that learn a policy: `--backbone` and `--algo` offer what it holds.
+
+This module does not import torch, so that the command line can read the names quickly.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from grd_offline.agents.agent import Agent
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """An algorithm that learns a policy."""
+
+    name: str
+    """The name on the command line."""
+    title: str
+    """The name in reports."""
+    online: bool
+    """True for `train-online`, False for `train-offline` and `judge`."""
+    load: Callable[[], type[Agent]]
+    """Gives the class."""
+    settings: tuple[str, ...] = ()
+    """Settings of the run that the class takes as keywords, beside those that all classes take."""
+
+    def pick_settings(self, settings: object) -> dict[str, Any]:
+        """The values of this algorithm's own settings."""
+        return {name: getattr(settings, name) for name in self.settings}
+
+
+_ALGORITHMS: dict[str, Algorithm] = {}
+
+
+def register_algorithm(algorithm: Algorithm) -> None:
+    """Make an algorithm known under its name."""
+    if algorithm.name in _ALGORITHMS:
+        raise ValueError(f"there is already an algorithm called {algorithm.name!r}")
+    _ALGORITHMS[algorithm.name] = algorithm
+
+
+def find_algorithm(name: str) -> Algorithm:
+    """The algorithm with this name."""
+    return _ALGORITHMS[name]
+
+
+def find_title(name: str) -> str:
+    """What reports call an algorithm; its name where nobody knows it."""
+    return _ALGORITHMS[name].title if name in _ALGORITHMS else name
+
+
+def list_online() -> tuple[str, ...]:
+    """Names of the algorithms of `train-online`."""
+    return tuple(name for name, found in _ALGORITHMS.items() if found.online)
+
+
+def list_offline() -> tuple[str, ...]:
+    """Names of the algorithms of `train-offline` and `judge`."""
+    return tuple(name for name, found in _ALGORITHMS.items() if not found.online)
+
+
+def _load(module: str, name: str) -> Callable[[], type[Agent]]:
+    def load() -> type[Agent]:
+        found: type[Agent] = getattr(importlib.import_module(f"{__package__}.{module}"), name)
+        return found
+
+    return load
+
+
+for _algorithm in (
+    Algorithm("sac", "SAC", True, _load("sac", "Sac")),
+    Algorithm("td3", "TD3", True, _load("td3", "Td3")),
+    Algorithm("ddpg", "DDPG", True, _load("ddpg", "Ddpg")),
+    Algorithm("iql", "IQL", False, _load("iql", "Iql"), ("averaging", "expectile", "temperature")),
+    Algorithm("td3bc", "TD3+BC", False, _load("td3bc", "Td3Bc"), ("averaging", "alpha")),
+):
+    register_algorithm(_algorithm)
