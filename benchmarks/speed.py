@@ -22,7 +22,9 @@ from grd_offline.episodes import EpisodeSet
 from grd_offline.formats import as_episodes, open_recording, write_dataset
 from grd_offline.members.nn import RewardNet
 from grd_offline.methods import make_decomposer
-from grd_offline.methods.pipeline import DecomposeSettings, decompose_file, relabel_records
+from grd_offline.methods.pipeline import decompose
+from grd_offline.methods.relabelling import relabel_records
+from grd_offline.methods.settings import DecomposeSettings
 from grd_offline.rewards.model import RewardModel
 
 
@@ -54,7 +56,7 @@ def show_decompose(data: Path, out: Path) -> RewardModel:
     """The whole command, stage by stage; gives the model."""
     stages, start = Stages(), time.perf_counter()
     settings = DecomposeSettings(truth=None)
-    found = decompose_file(data, out, settings, progress=stages)
+    found = decompose(data, out, settings, progress=stages)
     total = time.perf_counter() - start
     stages("", 1.0)
     print(f"decompose: {total:.1f} s")

@@ -26,9 +26,9 @@ def evaluate(folder: Path, truth: str, data: str | None, as_json: bool) -> None:
     FOLDER is what `grd-offline decompose` wrote. Correlations are over all steps, and within
     episodes; the error is after the best affine fit, as a share of the truth's variance.
     """
-    from grd_offline.methods.pipeline import judge
+    from grd_offline.methods.relabelling import compare_with_truth
 
-    result = judge(folder, truth, data)
+    result = compare_with_truth(folder, truth, data)
     if as_json:
         click.echo(json.dumps(result, indent=1))
         return

@@ -1,4 +1,4 @@
-"""Which fit to use: judged by returns of episodes that no candidate has seen.
+"""Which fit to use: decided by returns of episodes that no candidate has seen.
 
 The rule of `auto`. The closed form is fitted to part of the episodes and predicts the returns of
 the others. Where it explains at least `GOOD_ENOUGH` of their variance it is taken: returns cannot
@@ -32,11 +32,11 @@ FEWEST_TO_COMPARE = 20
 CHALLENGERS = ("masked-net", "pair-net")
 MOST_LISTED = 1000
 FEWEST = 10
-"""With fewer episodes none are held out: there is nothing to judge by."""
+"""With fewer episodes none are held out: there is nothing to decide by."""
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class Candidate:
     """A candidate and how it did on returns it had not seen."""
 
     fit: str
@@ -73,8 +73,13 @@ class Choice:
     decomposer: Decomposer
     fit: str
     reason: str
-    judged: tuple[Judged, ...]
+    candidates: tuple[Candidate, ...]
     step_std: float
+
+    @property
+    def winner(self) -> Candidate | None:
+        """The candidate that was chosen; None where no returns were held out."""
+        return next((one for one in self.candidates if one.fit == self.fit), None)
 
 
 def choose(
@@ -85,7 +90,7 @@ def choose(
     rng: np.random.Generator,
     progress: Progress,
 ) -> Choice:
-    """Fit the method, or for `auto` the winner among its fits, and judge it on held-out returns."""
+    """Fit the method, or for `auto` the winner among its fits, and test it on held-out returns."""
     first = find_method(method, fit)
     name = first.fit or first.name
 
@@ -97,10 +102,10 @@ def choose(
         reason = f"only {len(episodes)} episodes: none were held out, nothing was compared"
         return Choice(alone, name, reason, (), _in_sample_std(alone, episodes, settings))
     training, held_out = split(episodes, rng)
-    judged = [
-        _judge(make(name), name, training, held_out, settings, rng, _prefix(progress, "judging: "))
+    candidates = [
+        _try(make(name), name, training, held_out, settings, rng, _prefix(progress, "judging: "))
     ]
-    winner, reason = judged[0], f"{name} was asked for"
+    winner, reason = candidates[0], f"{name} was asked for"
     if fit == AUTO and first.fit is not None:
         explained = r_squared(winner.predicted, winner.true)
         reason = f"the closed form explains {explained:.3f} of held-out returns: not challenged"
@@ -109,23 +114,23 @@ def choose(
         elif explained < GOOD_ENOUGH and not settings.get("next_state"):
             for challenger in CHALLENGERS:
                 told = _prefix(progress, f"challenger {challenger}: ")
-                judged.append(
-                    _judge(make(challenger), challenger, training, held_out, settings, rng, told)
+                candidates.append(
+                    _try(make(challenger), challenger, training, held_out, settings, rng, told)
                 )
-            winner, reason = _compare(judged[0], judged[1:])
+            winner, reason = _compare(candidates[0], candidates[1:])
     chosen = make(winner.fit)
     chosen.fit(episodes, rng=rng, progress=progress)
-    return Choice(chosen, winner.fit, reason, tuple(judged), winner.step_std)
+    return Choice(chosen, winner.fit, reason, tuple(candidates), winner.step_std)
 
 
 def split(episodes: EpisodeSet, rng: np.random.Generator) -> tuple[EpisodeSet, EpisodeSet]:
-    """Episodes to fit to, and episodes to judge by."""
+    """Episodes to fit to, and episodes to test with."""
     order = rng.permutation(len(episodes))
     count = max(1, round(HELD_OUT * len(episodes)))
     return episodes[np.sort(order[count:])], episodes[np.sort(order[:count])]
 
 
-def _judge(
+def _try(
     decomposer: Decomposer,
     name: str,
     training: EpisodeSet,
@@ -133,14 +138,14 @@ def _judge(
     settings: dict[str, Any],
     rng: np.random.Generator,
     progress: Progress,
-) -> Judged:
+) -> Candidate:
     decomposer.fit(training, rng=rng, progress=progress)
     true, predicted, std, sizes = _predict_all(decomposer, held_out, settings["discount"])
     errors = (true - predicted) ** 2 / sizes
     step_std = float(np.sqrt(errors.mean()))
     if not decomposer.function_.knows_std:
         std = step_std * np.sqrt(sizes)
-    return Judged(name, decomposer, true, predicted, std, errors, step_std)
+    return Candidate(name, decomposer, true, predicted, std, errors, step_std)
 
 
 def _predict_all(
@@ -164,7 +169,7 @@ def _predict_all(
     return true, predicted, std, sizes
 
 
-def _compare(closed: Judged, challengers: list[Judged]) -> tuple[Judged, str]:
+def _compare(closed: Candidate, challengers: list[Candidate]) -> tuple[Candidate, str]:
     """The winner by the rule above, and what is said of it."""
     winner, reasons = closed, []
     for challenger in challengers:

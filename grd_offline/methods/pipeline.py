@@ -48,7 +48,6 @@ from grd_offline.methods.contract import Finding, Progress
 from grd_offline.methods.relabelling import (
     Tally,
     find_truth,
-    judge,
     relabel_records,
     relabelled_header,
 )
@@ -205,7 +204,7 @@ class _Run:
         return masks, scores
 
     def _make_model(self, choice: Choice) -> RewardModel:
-        judged = next((j for j in choice.judged if j.fit == choice.fit), None)
+        winner = choice.winner
         about: dict[str, Any] = {
             "data": Path(self.source).name,
             "environment": self.episodes.environment,
@@ -214,7 +213,7 @@ class _Run:
             "method": self.settings.method,
             "fit": choice.fit,
             "discount": self.discount,
-            **(judged.describe() if judged else {}),
+            **(winner.describe() if winner else {}),
             "grd_offline": version("grd-offline"),
         }
         return RewardModel(
@@ -309,10 +308,10 @@ class _Run:
 
     def _find_unexplained(self) -> list[Finding]:
         """Where the rewards say little about returns that they have not seen."""
-        judged = next((j for j in self.choice.judged if j.fit == self.choice.fit), None)
-        if judged is None or not len(judged.true) or np.ptp(judged.true) == 0:
+        winner = self.choice.winner
+        if winner is None or not len(winner.true) or np.ptp(winner.true) == 0:
             return []
-        r2 = float(judged.describe()["held_out_return_r2"])
+        r2 = float(winner.describe()["held_out_return_r2"])
         if r2 >= _LITTLE:
             return []
         told = "nothing" if r2 <= 0 else f"{r2:.0%}"
@@ -347,13 +346,13 @@ class _Run:
     def _measure(
         self, tally: Tally, findings: list[Finding], numbers: dict[str, Any]
     ) -> dict[str, Any]:
-        judged = [candidate.describe() for candidate in self.choice.judged]
-        chosen = next((entry for entry in judged if entry["fit"] == self.choice.fit), {})
+        winner = self.choice.winner
+        chosen = winner.describe() if winner else {}
         metrics: dict[str, Any] = {
             "method": self.settings.method,
             "fit": self.choice.fit,
             "reason": self.choice.reason,
-            "alternatives": judged,
+            "alternatives": [one.describe() for one in self.choice.candidates],
             **{name: value for name, value in chosen.items() if name != "fit"},
             "returns_kept_r2": tally.return_r2(),
             "dynamics_held_out_log_likelihood": self.likelihoods,
@@ -369,7 +368,6 @@ class _Run:
             "versions": find_versions(),
         }
         calibration: dict[str, Any] = {"levels": list(LEVELS)}
-        winner = next((j for j in self.choice.judged if j.fit == self.choice.fit), None)
         if winner is not None and len(winner.true):
             metrics["held_out"] = winner.list_returns()
             calibration["held_out_returns"] = compute_calibration(
@@ -384,13 +382,3 @@ class _Run:
             if isinstance(true_masks, Mapping):
                 metrics["true_masks"] = compare_all_masks(self.masks, true_masks)
         return metrics
-
-
-__all__ = [
-    "DecomposeSettings",
-    "Decomposition",
-    "decompose",
-    "judge",
-    "relabel_records",
-    "relabelled_header",
-]

@@ -220,7 +220,7 @@ def check_sizes(
 
 
 @one_numpy_thread()
-def judge(
+def compare_with_truth(
     folder: str | os.PathLike[str], truth: str, data: str | os.PathLike[str] | None = None
 ) -> dict[str, Any]:
     """A decomposition against the true rewards, on its own data or on others."""

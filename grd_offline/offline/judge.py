@@ -113,8 +113,8 @@ def find_rewards(
     name = method.removesuffix(NEXT_STATE)
     choice = choose(data.episodes, name, fit, settings, rng, progress)
     rewards = np.concatenate(list(choice.decomposer.relabel(data.episodes)))
-    judged = next((j.describe() for j in choice.judged if j.fit == choice.fit), {})
-    about = {"reason": choice.reason, "fit": choice.fit, **judged}
+    tested = choice.winner.describe() if choice.winner else {}
+    about = {"reason": choice.reason, "fit": choice.fit, **tested}
     seconds = round(time.perf_counter() - start, 2)
     return Found(rewards, {**about, "seconds": seconds, **_compare(data, rewards)})
 

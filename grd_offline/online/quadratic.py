@@ -43,7 +43,7 @@ NOISE_FLOOR = 1e-4
 
 
 class Quadratic(Source):
-    """The closed form of some members."""
+    """The quadratic rewards of some members."""
 
     def __init__(self, members: slice, replay: Replay) -> None:
         super().__init__(members, replay)

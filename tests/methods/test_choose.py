@@ -6,19 +6,22 @@ import pytest
 from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.evaluate import pearson
 from grd_offline.methods import make_decomposer
-from grd_offline.methods.choose import Judged, _compare
+from grd_offline.methods.choose import Candidate, _compare
 
 
-def make_judged(fit, errors):
+def make_candidate(fit, errors):
     errors = np.asarray(errors, float)
     zeros = np.zeros_like(errors)
-    return Judged(fit, make_decomposer("uniform"), zeros, zeros, zeros, errors, 1.0)
+    return Candidate(fit, make_decomposer("uniform"), zeros, zeros, zeros, errors, 1.0)
 
 
 def test_the_challenger_with_the_smallest_errors_wins():
     noise = np.random.default_rng(0).uniform(0.9, 1.1, 50)
-    closed = make_judged("closed-form", noise)
-    first, second = make_judged("masked-net", 0.5 * noise), make_judged("pair-net", 0.6 * noise)
+    closed = make_candidate("closed-form", noise)
+    first, second = (
+        make_candidate("masked-net", 0.5 * noise),
+        make_candidate("pair-net", 0.6 * noise),
+    )
     for order in ([first, second], [second, first]):
         winner, reason = _compare(closed, order)
         assert winner is first
@@ -31,8 +34,8 @@ def test_a_small_or_uncertain_gain_does_not_win(spread):
     noise = np.random.default_rng(0).standard_normal(50)
     errors = 10 + spread * (noise - noise.mean())
     share = 0.95 if spread == 0 else 0.85
-    closed = make_judged("closed-form", np.full(50, 10.0))
-    winner, reason = _compare(closed, [make_judged("pair-net", share * 10 + 10 * (errors - 10))])
+    closed = make_candidate("closed-form", np.full(50, 10.0))
+    winner, reason = _compare(closed, [make_candidate("pair-net", share * 10 + 10 * (errors - 10))])
     assert winner is closed
     assert reason.startswith("the closed form stands")
 

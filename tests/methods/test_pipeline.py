@@ -20,7 +20,7 @@ from grd_offline import (
     read,
 )
 from grd_offline.formats import open_recording, write_dataset
-from grd_offline.methods.pipeline import judge
+from grd_offline.methods.relabelling import compare_with_truth
 
 CLOSED = DecomposeSettings(fit="closed-form")
 
@@ -310,7 +310,7 @@ def test_a_failure_leaves_the_old_result(world, tmp_path, monkeypatch):
 
 def test_judge_needs_a_decomposition(tmp_path):
     with pytest.raises(DataError):
-        judge(tmp_path, "true_rewards")
+        compare_with_truth(tmp_path, "true_rewards")
 
 
 def test_the_relabelled_file_is_plain_hdf5(folder):
