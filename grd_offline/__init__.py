@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from grd_offline.registration import register_environments
 
 if TYPE_CHECKING:
+    from grd_offline.agents.actors import load_actor
     from grd_offline.collecting.dataset import collect
     from grd_offline.dynamics import DynamicsModel
     from grd_offline.episodes import Episode, EpisodeSet
@@ -62,6 +63,7 @@ __all__ = [
     "decompose",
     "decompose_file",
     "judge",
+    "load_actor",
     "open_recording",
     "read",
     "read_truth",
@@ -98,6 +100,7 @@ _HOMES = {
     "decompose": "methods.pipeline",
     "decompose_file": "methods.pipeline",
     "judge": "offline.judge",
+    "load_actor": "agents.actors",
     "open_recording": "formats",
     "read": "formats",
     "read_truth": "formats",

@@ -286,16 +286,16 @@ def _card(spec: ActorSpec, about: Mapping[str, Any]) -> str:
     facts = "\n".join(f"| {as_plain(key)} | {as_plain(value)} |" for key, value in about.items())
     explores = spec.kind == "gaussian" or spec.noise > 0
     imported = "import numpy as np\n" if explores else ""
-    explored = "action = actor.act(observation, np.random.default_rng(0))   # as it explored\n"
+    explored = "action = actor.act(observation, np.random.default_rng(0))   # with noise\n"
     return f"""# Policy
 
 A {spec.kind} policy of {" x ".join(str(size) for size in spec.sizes)} units. Made by grd-offline.
 
 ```python
-{imported}from grd_offline.agents.actors import load_actor
+{imported}from grd_offline import load_actor
 
 actor = load_actor("this folder")
-action = actor.act(observation)                             # as good as it knows
+action = actor.act(observation)                             # without noise
 {explored if explores else ""}```
 
     grd-offline collect --policy "this folder" --env ENV --out data.h5

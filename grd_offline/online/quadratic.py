@@ -304,8 +304,8 @@ class _Regression:
         self.gram, self.cross = np.zeros((size, size)), np.zeros((size, states))
         self.squares = np.zeros(states)
 
-    def add(self, values: Array, following: Array) -> None:
-        change = following - values[:, : self.states]
+    def add(self, values: Array, next_states: Array) -> None:
+        change = next_states - values[:, : self.states]
         columns = np.hstack([np.ones((len(values), 1)), values, values**2])
         self.gram += columns.T @ columns
         self.cross += columns.T @ change

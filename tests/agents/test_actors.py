@@ -14,6 +14,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
+import grd_offline
 from grd_offline import DataError
 from grd_offline.agents.actors import Actor, ActorSpec, count_weights, load_actor, save_actor
 
@@ -155,13 +156,23 @@ def test_saved_and_loaded_is_the_same(tmp_path: Path, kind: str) -> None:
     actor = make_actor(kind)
     for step in (10, 20):  # an earlier one is replaced
         save_actor(tmp_path / "p", actor, {"environment": "Hopper-v5", "step": step})
-    loaded = load_actor(tmp_path / "p")
+    loaded = grd_offline.load_actor(tmp_path / "p")
     assert loaded.spec == actor.spec
     np.testing.assert_array_equal(loaded.weights, actor.weights)
     assert {path.name for path in tmp_path.rglob("*")} == {
         *("p", "config.json", "model.safetensors", "README.md")
     }
     assert "| step | 20 |" in (tmp_path / "p" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "deterministic"])
+def test_the_code_on_the_card_runs(tmp_path: Path, kind: str) -> None:
+    actor = make_actor(kind)
+    save_actor(tmp_path / "p", actor)
+    code = (tmp_path / "p" / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    given = {"observation": np.zeros(actor.spec.observation_size, np.float32)}
+    exec(code.replace("this folder", str(tmp_path / "p")), given)
+    assert given["action"].shape == (actor.spec.action_size,)  # type: ignore[attr-defined]
 
 
 def change_config(folder: Path, **changes: Any) -> None:
