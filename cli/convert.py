@@ -1,4 +1,4 @@
-"""`grd-offline convert`: one layout into another, losing nothing."""
+"""`grd-offline convert`: convert a dataset to another layout without loss."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def convert(
     max_episode_steps: int | None,
     max_size: int | None,
 ) -> None:
-    """Convert a dataset to another layout: every array and name comes along.
+    """Convert a dataset to another layout. Every array and every name is kept.
 
-    IN is whatever `grd-offline inspect` reads. OUT is replaced if it is there, but only once all
-    of the new one is safely on the disk.
+    IN is any dataset that `grd-offline inspect` reads. If OUT exists, it is replaced once the new
+    dataset is complete on the disk.
     """
     from grd_offline.errors import DataError
     from grd_offline.formats import is_same_place, open_recording, write_dataset
@@ -89,7 +89,7 @@ def convert(
 
 
 def _checked(recording: Recording, source: str, advance: Advance) -> Iterator[Record]:
-    """Every record, after the same checks that a fit would make."""
+    """Yield every record after the checks that a fit would make."""
     from grd_offline.formats import as_episode, find_delay, locate
 
     delay = find_delay(recording)

@@ -1,4 +1,4 @@
-"""`grd-offline evaluate`: a decomposition against the truth."""
+"""`grd-offline evaluate`: compare a decomposition with the true rewards."""
 
 from __future__ import annotations
 
@@ -17,14 +17,19 @@ import click
     """
 )
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--truth", metavar="FIELD", required=True, help="Field with the true step rewards.")
-@click.option("--data", metavar="FILE", help="Judge on this dataset instead of the relabelled one.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")
+@click.option(
+    "--truth", metavar="FIELD", required=True, help="Field of the data that holds the true rewards."
+)
+@click.option(
+    "--data", metavar="FILE", help="Compare on this dataset instead of the relabelled data."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def evaluate(folder: Path, truth: str, data: str | None, as_json: bool) -> None:
-    """Compare a decomposition with the true step rewards and, where known, the true masks.
+    """Compare a decomposition with the true rewards and, where they are known, the true masks.
 
-    FOLDER is what `grd-offline decompose` wrote. Correlations are over all steps, and within
-    episodes; the error is after the best affine fit, as a share of the truth's variance.
+    FOLDER is a folder that `grd-offline decompose` wrote. Correlations are computed over all steps,
+    and within episodes. The error is what remains after the best affine fit, as a share of the
+    variance of the true rewards.
     """
     from grd_offline.methods.relabelling import compare_with_truth
 

@@ -1,4 +1,4 @@
-"""`grd-offline inspect`: what is in a dataset."""
+"""`grd-offline inspect`: show the contents of a dataset."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _ROWS = 40
     """
 )
 @click.argument("file")
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, for machines.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @reading_options
 def inspect(file: str, as_json: bool, max_episode_steps: int | None, max_size: int | None) -> None:
-    """Show what a dataset holds: layout, episodes, returns, names, conventions, oddities.
+    """Show the layout, episodes, returns, names and conventions of a dataset, and warnings.
 
-    FILE is an HDF5 file in any layout that is read (own, Minari, D4RL, d3rlpy, robomimic), a
-    Minari folder, or minari:ID for a dataset of Minari's library, which is downloaded if needed.
+    FILE is an HDF5 file in a known layout (own, Minari, D4RL, d3rlpy or robomimic), a Minari
+    folder, or minari:ID for a dataset of Minari's library, which is downloaded if needed.
     """
     from grd_offline.formats import open_recording
     from grd_offline.formats.summary import summarise
@@ -115,7 +115,7 @@ def _show(file: str, summary: Summary) -> None:
     ]
     facts = {
         "layout": summary.layout,
-        "environment": summary.environment or "not said",
+        "environment": summary.environment or "not known",
         "episodes": f"{len(lengths):,} ({', '.join(ends)})",
         "steps": f"{lengths.sum():,}",
         "lengths": f"{lengths.min()} to {lengths.max()}, mean {lengths.mean():.1f}",

@@ -1,4 +1,4 @@
-"""`grd-offline plot`: figures for papers, of training runs and of decompositions."""
+"""`grd-offline plot`: figures of training runs and of decompositions, for papers."""
 
 from __future__ import annotations
 
@@ -30,29 +30,33 @@ _FORMATS = ("png", "svg", "pdf")
     "--out",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write the learning curves of all runs to this file, and nothing else.",
+    help="Write only the learning curves of all runs, to this file.",
 )
 @click.option(
-    "--format", "form", type=click.Choice(_FORMATS), help="Default: what FILE ends in, else png."
+    "--format",
+    "form",
+    type=click.Choice(_FORMATS),
+    help="File format.  [default: the ending of FILE, or png]",
 )
 @click.option(
     "--metric",
     type=click.Choice(("return", "correlation")),
     default="return",
     show_default=True,
-    help="What the learning curves show: the true return of evaluations, or how the reward found "
-    "goes with the true one within an episode.",
+    help="What the learning curves show: the true return of evaluations, or the correlation of the "
+    "found reward with the true reward within an episode.",
 )
 def plot(runs: tuple[Path, ...], out: Path | None, form: str | None, metric: str) -> None:
-    """Draw figures that fit a column of a paper, of training runs or of decompositions.
+    """Draw figures of training runs and decompositions that fit a column of a paper.
 
-    Every RUN gets its figures in RUN/plots: learning curves (mean and standard deviation over
-    seeds), the share of edges on over time, the four masks of one member at its first, middle and
-    last evaluation, and the reward found beside the true one in its last episode; of an offline
-    run, learning curves. Of several runs, the first also gets their learning curves in one figure.
+    The figures of each RUN are written to RUN/plots. For a run of train-online they are the
+    learning curves (mean and standard deviation over seeds), the share of edges in the masks over
+    time, the four masks of one member at its first, middle and last evaluation, and the found and
+    true rewards of its last episode. For a run of train-offline there are only learning curves. If
+    there are several runs, the folder of the first run also gets one figure that compares them.
 
-    A RUN may also be what decompose wrote: its effects, masks, returns and the rewards of the
-    episode with the median return go into its plots folder.
+    A RUN can also be a folder that decompose wrote. Its figures show effects, masks, returns, and
+    the rewards of the episode with the median return.
     """
     form = form or _find_format(out)
 
@@ -62,7 +66,9 @@ def plot(runs: tuple[Path, ...], out: Path | None, form: str | None, metric: str
 
     decomposed = [run for run in runs if is_decomposition(run)]
     if out is not None and decomposed:
-        raise click.UsageError(f"-o: takes learning curves of runs, {decomposed[0]} is none")
+        raise click.UsageError(
+            f"-o: draws learning curves of runs, and {decomposed[0]} is not a run"
+        )
     decompositions = [read_decomposition(folder) for folder in decomposed]
     records = [read_run(run) for run in runs if run not in decomposed]
     with folder_errors(runs[0], "does not fit together"):
@@ -114,5 +120,7 @@ def _find_format(out: Path | None) -> str:
     ending = out.suffix.removeprefix(".").lower()
     if ending not in _FORMATS:
         known = ", ".join(f".{form}" for form in _FORMATS)
-        raise click.UsageError(f"{out}: expected a name that ends in {known}, or --format")
+        raise click.UsageError(
+            f"{out}: expected a name that ends in {known}, or the option --format"
+        )
     return ending

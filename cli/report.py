@@ -1,4 +1,4 @@
-"""`grd-offline report`: the page of a decomposition, of runs, or of a verdict."""
+"""`grd-offline report`: the page of a decomposition, of runs, or of a judgement."""
 
 from __future__ import annotations
 
@@ -29,18 +29,22 @@ from .options import print_warning
     "--out",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="What to write.  [default: report.html in the first folder]",
+    help="File to write.  [default: report.html in the first folder]",
 )
-@click.option("--video", is_flag=True, help="Film three episodes of a decomposition; needs --env.")
-@click.option("--env", "environment", help="Environment to film in: a Gymnasium id or short name.")
+@click.option(
+    "--video", is_flag=True, help="Show frames of three episodes of a decomposition. Needs --env."
+)
+@click.option(
+    "--env", "environment", help="Environment for --video: a Gymnasium id or a short name."
+)
 def report(
     folders: tuple[Path, ...], out: Path | None, video: bool, environment: str | None
 ) -> None:
-    """Make one page to look at, which opens offline in any browser.
+    """Make a page that opens offline in any browser.
 
-    FOLDER is what `grd-offline decompose` or `judge` wrote, or a run of `train-online` or
-    `train-offline`; several runs are compared on one page. The environment of a video is the one
-    that is named here, never one that a file names.
+    FOLDER is a folder that `grd-offline decompose` or `judge` wrote, or a run of `train-online` or
+    `train-offline`. Several runs are compared on one page. A video uses only the environment that
+    you name with --env, never one that a file names.
     """
     from grd_offline.files import REPORT_FILE
 
@@ -51,7 +55,7 @@ def report(
 
 
 def leave_report(folder: Path) -> None:
-    """Write the page of what was just done; that stays as it is if the page fails."""
+    """Write the page of a new result. If that fails, print a warning and keep the result."""
     try:
         from grd_offline.files import REPORT_FILE
 
@@ -71,12 +75,12 @@ def _make_page(folders: Sequence[Path], filmed: str | None = None) -> str:
     decomposed = any(is_decomposition(folder) for folder in folders)
     judged = any(is_judgement(folder) for folder in folders)
     if (decomposed or judged) and len(folders) > 1:
-        raise click.UsageError("expected one decomposition, one verdict, or one or more runs")
+        raise click.UsageError("expected one decomposition, one judgement, or one or more runs")
     if decomposed:
         record = read_decomposition(folders[0])
         return make_decomposition_page(record, video=filmed, warn=print_warning)
     if filmed is not None:
-        raise click.UsageError("--video: only episodes of a decomposition can be filmed")
+        raise click.UsageError("--video: only a decomposition has episodes to show")
     if judged:
         return make_judgement_page(read_judgement(folders[0]))
     return make_run_page([read_run(folder) for folder in folders])
@@ -90,9 +94,9 @@ def _write_page(path: Path, page: str) -> None:
 
 
 def check_video(video: bool, environment: str | None) -> str | None:
-    """The environment to film in, or None."""
+    """Return the id of the environment for the video, or None without --video."""
     if video != (environment is not None):
-        raise click.UsageError("--video and --env go together: name the environment to film in")
+        raise click.UsageError("--video and --env go together: name the environment of the video")
     if environment is None:
         return None
     from grd_offline.environments import resolve_environment_id

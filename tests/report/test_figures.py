@@ -175,7 +175,7 @@ def test_figures_of_a_decomposition(tmp_path):
     names = ["returns", "effects", "masks", "rewards"]
     assert done.stdout.splitlines() == [f"wrote grd/plots/{name}.svg" for name in names]
     done = plot("grd", "-o", "a.pdf", cwd=tmp_path)
-    assert "-o: takes learning curves of runs, grd is none" in done.stderr
+    assert "-o: draws learning curves of runs, and grd is not a run" in done.stderr
 
 
 def test_plot_of_several_runs(tmp_path):
