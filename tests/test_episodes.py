@@ -31,6 +31,7 @@ def test_the_callers_array_stays_writable():
     observations = np.zeros((5, 2), np.float32)
     make(observations=observations)
     observations[0, 0] = 1
+    assert observations[0, 0] == 1
 
 
 def test_observations_with_and_without_the_last_one():

@@ -134,12 +134,12 @@ def test_plot_writes_into_the_run(tmp_path):
 
 
 def test_figures_fit_a_column_and_text_has_8_points(tmp_path):
-    figures = {
-        **draw_run(read_run(write_run(tmp_path / "run")), "return"),
-        **draw_decomposition(read_decomposition(write_decomposition(tmp_path / "grd"))),
-    }
-    assert set(figures) == {"return", "edges", "masks", "episode", "returns", "effects", "rewards"}
-    for name, figure in figures.items():
+    of_run = draw_run(read_run(write_run(tmp_path / "run")), "return")
+    record = read_decomposition(write_decomposition(tmp_path / "grd"))
+    of_decomposition = draw_decomposition(record)
+    assert set(of_run) == {"return", "edges", "masks", "episode"}
+    assert set(of_decomposition) == {"returns", "effects", "masks", "rewards"}
+    for name, figure in (*of_run.items(), *of_decomposition.items()):
         assert figure.get_figwidth() in (3.25, 6.75), name
         texts = [text for text in figure.findobj(Text) if text.get_text()]
         assert {text.get_fontsize() for text in texts} == {8}, name
@@ -151,9 +151,8 @@ def test_figures_fit_a_column_and_text_has_8_points(tmp_path):
 
 
 def test_fonts_of_a_pdf_are_embedded_as_truetype(tmp_path):
-    figure = draw_decomposition(read_decomposition(write_decomposition(tmp_path / "grd")))[
-        "returns"
-    ]
+    record = read_decomposition(write_decomposition(tmp_path / "grd"))
+    figure = draw_decomposition(record)["returns"]
     save_figure(figure, tmp_path / "figure.pdf", "pdf")
     contents = (tmp_path / "figure.pdf").read_bytes()
     assert b"/Type3" not in contents

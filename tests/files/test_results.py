@@ -1,0 +1,141 @@
+"""What belongs to a result, and that what is written is what is read."""
+
+import json
+
+import numpy as np
+import pytest
+from decompositions import write_decomposition as write_sample
+from judgements import write_judgement as write_verdicts
+from run_tables import write_run
+
+from grd_offline.errors import DataError
+from grd_offline.files.decomposition import (
+    find_relabelled,
+    is_decomposition,
+    is_replaceable,
+    read_decomposition,
+    write_decomposition,
+)
+from grd_offline.files.judgement import (
+    Verdict,
+    is_judgement,
+    read_judgement,
+    write_judgement,
+)
+from grd_offline.files.runs import (
+    read_episode,
+    read_episodes,
+    read_masks,
+    read_run,
+    write_episode,
+    write_masks,
+)
+
+
+def test_a_decomposition_is_replaced_only_if_nothing_else_is_in_its_folder(tmp_path):
+    folder = write_sample(tmp_path / "grd")
+    assert is_decomposition(folder)
+    assert is_replaceable(folder)
+    assert find_relabelled(folder) == folder / "relabelled.h5"
+    (folder / "thesis.tex").touch()
+    assert is_decomposition(folder)
+    assert not is_replaceable(folder)
+    (folder / "metrics.json").unlink()
+    assert not is_decomposition(folder)
+    assert find_relabelled(tmp_path) is None
+
+
+def test_a_decomposition_comes_back_with_its_effects_ranked(tmp_path):
+    metrics, masks = {"fit": "closed-form", "steps": np.float32(2)}, {"state_names": ["x", "y"]}
+    effects = [
+        {"inputs": ["x"], "share": 0.2},
+        {"inputs": ["y", "x"], "share": 0.5},
+        {"inputs": ["push"], "share": -0.6},
+    ]
+    contents = {"effects": effects, "constant": 0.0}
+    write_decomposition(tmp_path, metrics=metrics, masks=masks, effects=contents)
+    record = read_decomposition(tmp_path)
+    assert record.path == tmp_path
+    assert record.metrics == {"fit": "closed-form", "steps": 2.0}
+    assert record.masks == masks
+    assert [effect["share"] for effect in record.effects] == [0.5, 0.2, -0.6]
+    assert record.inputs == ["x", "push", "y"]  # 0.7, 0.6 and 0.5
+
+
+def test_without_effects_the_masks_rank_the_inputs(tmp_path):
+    record = read_decomposition(write_sample(tmp_path / "grd", effects=[]))
+    assert record.inputs == ["speed", "push"]
+
+
+def test_an_old_name_of_a_fit_is_read_as_the_new_one(tmp_path):
+    record = read_decomposition(write_sample(tmp_path / "grd", fit="neural"))
+    assert record.metrics["fit"] == "pair-net"
+
+
+def test_a_missing_file_is_named(tmp_path):
+    folder = write_sample(tmp_path / "grd")
+    (folder / "masks.json").unlink()
+    with pytest.raises(DataError, match=r"grd: not a decomposition: no masks\.json"):
+        read_decomposition(folder)
+
+
+def test_verdicts_come_back_best_first(tmp_path):
+    folder = write_verdicts(tmp_path / "judge")
+    about = json.loads((folder / "judge.json").read_text())
+    verdicts = [
+        Verdict("uniform", (1.0, 3.0), None, None, 0.5),
+        Verdict("true", (4.0, 6.0), 1.0, 1.0, 1.0),
+        Verdict("grd", (4.0, 5.0), 0.9, 0.8, None),
+    ]
+    left_out = ("format", "version", "verdicts")
+    write_judgement(folder, verdicts, {n: v for n, v in about.items() if n not in left_out})
+    record = read_judgement(folder)
+    assert record.ranking == (verdicts[1], verdicts[2], verdicts[0])
+    assert record.methods == [verdicts[2], verdicts[0]]
+    assert record.best is record.find("grd")
+    assert record.find("rrd") is None
+    assert (record.best.mean, record.best.spread) == (4.5, 0.5)
+    assert record.sources["grd"]["fit"] == "grd-fit"
+    assert record.data_mean == -100.0
+    assert (folder / "judge.csv").read_text().splitlines() == [
+        "source,mean_return,std_return,share_of_true,share_of_gain,pearson",
+        "uniform,2.0,1.0,,,0.5",
+        "true,5.0,1.0,1.0,1.0,1.0",
+        "grd,4.5,0.5,0.9,0.8,",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"version": 2}, "expected version 1, got 2"),
+        ({"format": "other"}, "not a verdict of grd-offline judge"),
+        ({"verdicts": []}, "expected a verdict on at least one method"),
+        ({"verdicts": [{"source": "grd"}]}, "cannot be read as verdicts"),
+    ],
+)
+def test_a_judgement_of_another_kind_is_refused(tmp_path, change, message):
+    folder = write_verdicts(tmp_path / "judge", **change)
+    assert is_judgement(folder)
+    assert not is_judgement(tmp_path)
+    with pytest.raises(DataError, match=message):
+        read_judgement(folder)
+
+
+def test_masks_and_rewards_of_a_member_come_back(tmp_path):
+    run = read_run(write_run(tmp_path / "run"))
+    masks = {
+        "state_to_reward": [1, 0],
+        "action_to_reward": [1],
+        "state_to_state": [[1, 0], [1, 1]],
+        "action_to_state": [[0, 1]],
+    }
+    write_masks(run.path, "rrd-seed0", 70, masks, np.array([True, False]))
+    (found,) = read_masks(run, "rrd-seed0")
+    assert (found["step"], found["compact"]) == (70, 1)
+    assert found["state_to_state"].tolist() == masks["state_to_state"]
+    for step in (9, 10):
+        write_episode(run.path, "rrd-seed0", step, np.array([step, 0.5]), np.array([1.0, 2.0]))
+    assert [episode.step for episode in read_episodes(run, "rrd-seed0", 2)] == [9, 10]
+    episode = read_episode(run, "rrd-seed0")
+    assert (episode.found.tolist(), episode.true.tolist()) == ([10, 0.5], [1, 2])
