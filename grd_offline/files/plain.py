@@ -29,13 +29,13 @@ LARGEST_INTEGER = 2**63
 MISFITS = (
     LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError, SyntaxError,
 )  # fmt: skip
-"""What code raises that was handed contents of another kind than it takes."""
+"""Errors that code raises if it gets contents of the wrong kind."""
 
 
 def read_bytes(path: Path, limit: int) -> bytes:
-    """The contents of a regular file of at most so many bytes.
+    """Read a regular file of at most `limit` bytes.
 
-    FileNotFoundError where there is none: what that means, the caller knows.
+    Raise FileNotFoundError if there is none, so that the caller can say what that means.
     """
     try:
         # Not blocked by a named pipe; what it is shows when it is open.
@@ -62,7 +62,7 @@ def read_bytes(path: Path, limit: int) -> bytes:
 
 
 def read_json(path: Path, limit: int = JSON_BYTES, *, finite: bool = True) -> Any:
-    """What a JSON file says; FileNotFoundError where there is none.
+    """Read a JSON file; raise FileNotFoundError if there is none.
 
     With `finite`, no number may be infinite, or whole and of more than 64 bits.
     """
@@ -98,7 +98,7 @@ def _check(value: Any, finite: bool, depth: int) -> None:
 
 
 def read_table(path: Path, limit: int = TABLE_BYTES) -> list[dict[str, str]]:
-    """The rows of a CSV file with a header; one that was cut off is left out."""
+    """Read the rows of a CSV file with a header; a row that was cut off is left out."""
     try:
         text = read_bytes(path, limit).decode("utf-8")
         rows = list(csv.DictReader(io.StringIO(text, newline=""), restkey=""))
@@ -111,7 +111,7 @@ def read_table(path: Path, limit: int = TABLE_BYTES) -> list[dict[str, str]]:
 
 @contextmanager
 def folder_errors(folder: Path, what: str) -> Iterator[None]:
-    """Contents of a folder's files that do not fit what is made of them, in one line."""
+    """Turn errors from contents of the wrong kind into one line that names the folder."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # of numpy: numbers out of range

@@ -34,12 +34,12 @@ MASK_BYTES = 16 * 2**20
 EPISODE_BYTES = 4 * 2**20
 LOG_BYTES = 256 * 2**20
 MOST_EDGES = 2**20
-"""Of one mask: a thousand states to a thousand."""
+"""Edges of one mask: a thousand states to a thousand states."""
 MOST_MEMBERS = 2000
 MOST_GROUPS = 500
 MOST_NAME_BYTES = 200
 LARGEST = 1e100
-"""Of numbers in tables: squares of larger ones leave the range."""
+"""Larger numbers in a table are refused: their squares leave the range of floats."""
 _KINDS = {list: "a list", dict: "an object", str: "text", int: "a whole number", NoneType: "null"}
 Item = TypeVar("Item")
 SETTINGS_FILE, EVALUATIONS_FILE, LOG_FILE = "settings.json", "evaluations.csv", "log.csv"
@@ -50,7 +50,7 @@ EVALUATION_COLUMNS = (
     "max_return", "mean_length", "correlation", "edges_on", "compact_states", "policy_states",
 )  # fmt: skip
 FORMAT, OFFLINE = "grd-offline run", "grd-offline offline run"
-"""In `settings.json` of a run of `train-online`, and of `train-offline`."""
+"""The format in `settings.json` of a run of `train-online`, and of `train-offline`."""
 VERSION = 1
 MASKS = (
     ("state_to_reward", "state → reward"),
@@ -58,7 +58,7 @@ MASKS = (
     ("state_to_state", "state → state"),
     ("action_to_state", "action → state"),
 )
-"""In a run's files, and in words."""
+"""Names of the masks in files, and in words."""
 
 
 @dataclass(frozen=True)
@@ -68,26 +68,26 @@ class RunRecord:
     path: Path
     environment: str
     rows: Sequence[Mapping[str, str]]
-    """Of `evaluations.csv`."""
+    """The rows of `evaluations.csv`."""
     members: tuple[str, ...]
-    """Names, in the order of training."""
+    """Names of the members in the order of training."""
     about: Mapping[str, Any]
-    """`settings.json`: settings, versions, the command."""
+    """The contents of `settings.json`: settings, versions, the command."""
 
     @property
     def name(self) -> str:
-        """The folder's."""
+        """Name of the folder."""
         return self.path.resolve().name
 
     @property
     def unit(self) -> str:
-        """What its steps count."""
+        """The unit of its steps."""
         return "updates" if self.about["format"] == OFFLINE else "environment steps"
 
 
 @dataclass(frozen=True, eq=False)
 class EpisodeRewards:
-    """Reward found and true reward, along one episode."""
+    """The found and the true rewards along one episode."""
 
     member: str
     step: int
@@ -96,7 +96,7 @@ class EpisodeRewards:
 
 
 def read_run(path: Path) -> RunRecord:
-    """A run with at least one evaluation."""
+    """Read a run that has at least one evaluation."""
     contents = read_about(path, (FORMAT, OFFLINE))
     table = path / EVALUATIONS_FILE
     rows = read_rows(table)
@@ -126,7 +126,7 @@ def read_run(path: Path) -> RunRecord:
 
 
 def _check_name(member: str, table: Path) -> None:
-    """A member's name is also that of its folder: it must not lead out of the run."""
+    """Refuse a member's name that, as a folder, would lead out of the run."""
     is_fine = member.isprintable() and len(member.encode()) <= MOST_NAME_BYTES
     if not is_fine or "/" in member or member in (".", ".."):
         raise DataError(f"expected the name of a member, got {member[:40]!r}", file=table)
@@ -141,11 +141,11 @@ _ABOUT: dict[str, tuple[type, ...]] = {
     "workers": (int,),
     "versions": (dict,),
 }
-"""Types of what `settings.json` has."""
+"""Types of the values in `settings.json`."""
 
 
 def read_about(folder: Path, formats: Sequence[str] = (FORMAT,)) -> dict[str, Any]:
-    """The contents of a run's `settings.json`, of the version that this package writes."""
+    """Read the `settings.json` of a run, of the version that this package writes."""
     path = folder / SETTINGS_FILE
     try:
         contents = read_json(path, ABOUT_BYTES)
@@ -168,13 +168,13 @@ def read_about(folder: Path, formats: Sequence[str] = (FORMAT,)) -> dict[str, An
 
 
 def start_table(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]] = ()) -> None:
-    """Write one of a run's tables, all or nothing."""
+    """Write a table of a run in full or not at all."""
     with replace_file(path) as output:
         output.write(_as_csv(columns, rows, header=True))
 
 
 def append_rows(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
-    """Append to one of a run's tables; what a row lacks stays empty."""
+    """Append rows to a table of a run; missing values stay empty."""
     append_file(path, _as_csv(columns, rows))
 
 
@@ -190,13 +190,13 @@ def _as_csv(
 
 
 def write_json(path: Path, contents: Mapping[str, Any]) -> None:
-    """Write a JSON file, all or nothing."""
+    """Write a JSON file in full or not at all."""
     with replace_file(path) as output:
         output.write(json.dumps(contents, indent=1, allow_nan=False).encode() + b"\n")
 
 
 def read_rows(path: Path, limit: int = TABLE_BYTES) -> list[dict[str, str]]:
-    """The rows of one of a run's tables; one cut off by a kill is left out."""
+    """Read a table of a run; a row that was cut off by a kill is left out."""
     return [row for row in read_table(path, limit) if _is_step(row.get("step", ""))]
 
 
@@ -232,12 +232,12 @@ def list_steps(run: RunRecord, member: str, kind: str) -> list[Path]:
 
 
 def read_masks(run: RunRecord, member: str, moments: int = 3) -> list[dict[str, Any]]:
-    """The member's masks at so many evaluations, the first and the last among them."""
+    """Read a member's masks at up to `moments` evaluations, with the first and the last."""
     return [_read_mask(file) for file in spread_out(list_steps(run, member, "masks"), moments)]
 
 
 def spread_out(items: Sequence[Item], most: int) -> list[Item]:
-    """At most so many of the items, evenly over them, the first and the last among them."""
+    """Choose at most `most` items evenly, with the first and the last."""
     if len(items) <= most:
         return list(items)
     if most == 1:
@@ -266,13 +266,13 @@ def _read_mask(file: Path) -> dict[str, Any]:
 
 
 def read_episodes(run: RunRecord, member: str, moments: int) -> list[EpisodeRewards]:
-    """The episodes that the member left, so many of them, the first and the last among them."""
+    """Read up to `moments` episodes of a member, with the first and the last."""
     files = spread_out(list_steps(run, member, "episodes"), moments)
     return [episode for file in files if (episode := _read_one(member, file))]
 
 
 def read_episode(run: RunRecord, member: str) -> EpisodeRewards | None:
-    """The last episode that the member left; None if it left none."""
+    """Read the last episode of a member, or return None if there is none."""
     files = list_steps(run, member, "episodes")
     return _read_one(member, files[-1]) if files else None
 
@@ -291,7 +291,7 @@ def _read_one(member: str, file: Path) -> EpisodeRewards | None:
 
 
 def choose_member(run: RunRecord, kind: str) -> str | None:
-    """The first member that left files of this kind, if possible one with masks."""
+    """Choose the first member with files of this kind, if possible one with masks too."""
     for needed in (("masks", kind), (kind,)):
         for member in run.members:
             if all(list_steps(run, member, name) for name in needed):

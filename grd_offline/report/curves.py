@@ -1,4 +1,4 @@
-"""Learning curves, and how a run was made: what the pages of runs and of verdicts share."""
+"""Learning curves and settings of runs, for the pages of runs and of judgements."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ METRICS = {
     "edges": ("edges_on", "share of edges on"),
     "compact": ("compact_states", "dimensions of the compact state"),
 }
-"""Column of `evaluations.csv`, and what the axis says."""
+"""For each metric, its column in `evaluations.csv` and the label of its axis."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,11 +44,11 @@ class Curve:
     spreads: Array
     seeds: int
     lines: Mapping[str, tuple[Array, Array]]
-    """Of each seed, its steps and values."""
+    """The steps and values of each seed."""
 
 
 def make_curves(runs: Sequence[RunRecord], metric: str) -> list[Curve]:
-    """One for each group of each run; those without any value of the metric are left out."""
+    """Make one curve for each group of each run that has values of the metric."""
     curves = []
     for run in runs:
         groups: dict[str, list[Mapping[str, str]]] = {}
@@ -101,22 +101,22 @@ def _number(run: RunRecord, text: str, column: str) -> float:
 
 
 def find_unit(runs: Sequence[RunRecord]) -> str:
-    """What the steps of the runs count."""
+    """Name the unit of the steps of the runs."""
     return " or ".join(dict.fromkeys(run.unit for run in runs))
 
 
 def find_count(runs: Sequence[RunRecord]) -> str:
-    """The same in short."""
+    """Name the unit in one word."""
     return find_unit(runs).replace("environment ", "")
 
 
 def find_seconds(run: RunRecord) -> float:
-    """Of training."""
+    """Find the seconds of training."""
     return max((read_seconds(row) for row in run.rows), default=0.0)
 
 
 def read_seconds(row: Mapping[str, str]) -> float:
-    """Of training up to an evaluation; 0 where it does not say."""
+    """Read the seconds of training up to an evaluation; 0 if they are missing."""
     try:
         return float(row.get("seconds", ""))
     except ValueError:
@@ -126,7 +126,7 @@ def read_seconds(row: Mapping[str, str]) -> float:
 def pack_metrics(
     runs: Sequence[RunRecord], returns: Sequence[Curve], looks: Mapping[str, int] | None = None
 ) -> list[dict[str, Any]]:
-    """Curves of every metric that the runs have; `looks`: a number for each group's colour."""
+    """Pack the curves of every metric; `looks` numbers the colours of the groups."""
     if looks is None:
         own = [curve for curve in returns if not curve.is_oracle]
         looks = {curve.label: place for place, curve in enumerate(own)}
@@ -140,7 +140,7 @@ def pack_metrics(
 
 
 def _find_changing(runs: Sequence[RunRecord], metric: str) -> Sequence[RunRecord]:
-    """None for a metric that offline runs would draw as flat lines: their rewards are given."""
+    """Leave out the correlation of offline runs: their rewards do not change."""
     offline = all(run.about["format"] == OFFLINE for run in runs)
     return () if offline and metric == "correlation" else runs
 
@@ -162,19 +162,19 @@ def _pack_curve(curve: Curve, look: int) -> dict[str, Any]:
 
 
 def shorten(values: Array) -> list[float | None]:
-    """Six digits, and None for what is not finite."""
+    """Round to six digits; numbers that are not finite become None."""
     return [float(f"{value:.6g}") if np.isfinite(value) else None for value in values]
 
 
 def describe_lines(curves: Sequence[Curve]) -> str:
-    """How to read the drawing; nothing of seeds where there is one."""
+    """Explain the lines of the drawing; with one seed there is nothing to explain."""
     if all(curve.seeds == 1 for curve in curves):
         return ""
     return "Line: mean over seeds. Band: one standard deviation. "
 
 
 def make_learning(metrics: Sequence[Mapping[str, Any]]) -> str:
-    """The drawing of learning curves, with what it shows to choose from."""
+    """Make the drawing of learning curves and the picker of its metric."""
     choice = make_select("metric", "Show", [(m["key"], m["label"]) for m in metrics])
     if any(curve["seeds"] > 1 for metric in metrics for curve in metric["curves"]):
         choice += "<label><input type='checkbox' id='seeds'> every seed</label>"
@@ -183,7 +183,7 @@ def make_learning(metrics: Sequence[Mapping[str, Any]]) -> str:
 
 
 def make_select(name: str, label: str, options: Sequence[tuple[str, str]]) -> str:
-    """A picker; nothing where there is nothing to choose."""
+    """Make a picker, if there is anything to choose."""
     if len(options) < 2:
         return ""
     items = make_options(options)
@@ -191,7 +191,7 @@ def make_select(name: str, label: str, options: Sequence[tuple[str, str]]) -> st
 
 
 def make_again(about: Mapping[str, Any], name: str) -> str:
-    """The command, and settings and versions to unfold."""
+    """Show the command, and the data, settings and versions to unfold."""
     parts = []
     command = about.get("command")
     if command:
@@ -205,7 +205,7 @@ def make_again(about: Mapping[str, Any], name: str) -> str:
 
 
 def show_spread(mean: float, spread: float, seeds: int) -> str:
-    """A mean with its standard deviation, where there are seeds to have one.
+    """Write a mean and, with several seeds, its standard deviation.
 
     Both to the same place: three digits of the larger.
     """
@@ -222,13 +222,13 @@ def show_spread(mean: float, spread: float, seeds: int) -> str:
 
 
 def show_minutes(seconds: float) -> str:
-    """A duration."""
+    """Write a duration."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def scales_differ(first: Array, second: Array) -> bool:
-    """Whether one curve would look flat, or far away, beside the other."""
+    """Return whether one curve would look flat or far away beside the other."""
     narrow, wide = sorted((float(first.std()), float(second.std())))
     return wide > 2 * narrow or abs(float(first.mean() - second.mean())) > 2 * wide

@@ -51,7 +51,7 @@ def make_decomposition_page(
     video: str | None = None,
     warn: Callable[[str], None] = lambda text: None,
 ) -> str:
-    """Make the page; `video` names the environment in which to film a few episodes.
+    """Make the page; `video` names the environment that renders a few episodes.
 
     `warn` is called with the reason why there is no video. The page gives the same reason.
     """
@@ -106,7 +106,7 @@ def _tell_headline(record: DecompositionRecord) -> str:
 
 
 def _say_drivers(record: DecompositionRecord) -> str:
-    """The headline: HTML, with the names marked."""
+    """Write the headline as HTML, with the names marked."""
     effects, names = record.effects, record.inputs
     if not effects:
         if not names:

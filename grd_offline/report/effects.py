@@ -26,12 +26,12 @@ Effect = Mapping[str, Any]
 
 
 def name_together(inputs: Sequence[str]) -> str:
-    """An effect of several inputs is one thing."""
+    """Name an effect; several inputs act together."""
     return inputs[0] if len(inputs) == 1 else f"{join_names(inputs)} together"
 
 
 def pack_effects(effects: Sequence[Effect]) -> list[dict[str, Any]]:
-    """Numbers for the drawings of the largest effects."""
+    """Collect the numbers for the drawings of the largest effects."""
     return [
         {
             "inputs": list(effect["inputs"]),
@@ -45,7 +45,7 @@ def pack_effects(effects: Sequence[Effect]) -> list[dict[str, Any]]:
 
 
 def tell_effects(effects: Sequence[Effect], fit: str) -> str:
-    """The section as HTML."""
+    """Make the section as HTML."""
     if not effects:
         lead = f"The reward of a fit by {escape(fit)} is not a sum of effects that could be drawn."
         return make_section("effects", "Effects", lead)

@@ -1,4 +1,4 @@
-"""Figures for papers, of training runs and decompositions, read from what these left on disk.
+"""Figures of training runs and decompositions, for papers.
 
 Widths are those of a column of a paper (3.25 inches) or of two (6.75), text has 8 points, and its
 fonts are embedded as TrueType; colours are Okabe and Ito's, which people with any colour vision can
@@ -40,14 +40,14 @@ Array = NDArray[np.float64]
 COLUMN, PAGE = 3.25, 6.75
 """Widths in inches: one column, and two."""
 FONT = 8
-"""Points."""
+"""Size of all text in points."""
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 GREYS = ("#808080", "#B0B0B0", "#505050")
-"""Of the oracle, and those of further runs."""
+"""Greys for the oracle, and for the oracles of further runs."""
 SHORT_LABEL = 14
-"""Letters of a label of which two fit beside each other."""
+"""Two labels of this many letters fit beside each other."""
 ORDER = ("-", "--", "-.", ":")
-"""When there are more groups than colours, colours come again with another line."""
+"""If there are more groups than colours, colours repeat with another line style."""
 STYLE: dict[Any, Any] = {
     "font.size": FONT,
     "axes.titlesize": FONT,
@@ -67,11 +67,11 @@ STYLE: dict[Any, Any] = {
 }
 MOST_EFFECTS = 9
 MOST_TICKS = 13
-"""Beside a mask, so that their labels do not touch."""
+"""This many labels fit beside a mask without touching."""
 
 
 def draw_curves(curves: Sequence[Curve], metric: str, title: str, unit: str) -> Figure:
-    """Mean over seeds as a line, one standard deviation to both sides as a band."""
+    """Draw the mean over seeds as a line, and one standard deviation as a band."""
     columns = 2 if max(len(curve.label) for curve in curves) <= SHORT_LABEL else 1
     rows = -(-len(curves) // columns)
     figure = _make_figure(COLUMN, 2.3 + 0.15 * rows)
@@ -106,7 +106,7 @@ def _plot_curves(axes: Axes, curves: Sequence[Curve]) -> None:
 
 
 def draw_masks(masks: Sequence[Mapping[str, Any]], member: str) -> Figure:
-    """The four masks as one picture for each moment: causes are rows, effects are columns."""
+    """Draw the four masks at each moment: causes are rows, effects are columns."""
     actions, states = masks[-1]["action_to_state"].shape
     gap, thick = _choose_gap(states)
     share = (states + gap + actions) / (states + gap + thick)
@@ -121,7 +121,7 @@ def draw_masks(masks: Sequence[Mapping[str, Any]], member: str) -> Figure:
 
 
 def _choose_gap(states: int) -> tuple[float, float]:
-    """Between masks, and the width of the reward's column: both to be seen beside many states."""
+    """Choose the gap between masks and the width of the reward's column."""
     return max(0.5, states / 30), max(1.0, states / 25)
 
 
@@ -166,7 +166,7 @@ def _plot_masks(axes: Axes, masks: Mapping[str, Any]) -> None:
 
 
 def draw_episode(episode: EpisodeRewards) -> Figure:
-    """Reward found and true reward over the steps; each on its own scale if these differ."""
+    """Draw the found and the true rewards; if their scales differ, both are standardised."""
     found, true = episode.found, episode.true
     result = _describe_match(found, true)
     is_scaled = scales_differ(found, true) and min(np.ptp(found), np.ptp(true)) > 0
@@ -199,7 +199,7 @@ def _make_figure(width: float, height: float) -> Figure:
 
 
 def draw_run(run: RunRecord, metric: str) -> dict[str, Figure]:
-    """All figures of one run, by name of the file."""
+    """Draw all figures of one run, by file name."""
     from matplotlib import rc_context
 
     figures = {metric: draw_comparison([run], metric)}
@@ -217,7 +217,7 @@ def draw_run(run: RunRecord, metric: str) -> dict[str, Figure]:
 
 
 def draw_comparison(runs: Sequence[RunRecord], metric: str) -> Figure:
-    """Learning curves of all groups of one or more runs."""
+    """Draw the learning curves of all groups of one or more runs."""
     from matplotlib import rc_context
 
     curves = make_curves(runs, metric)
@@ -230,7 +230,7 @@ def draw_comparison(runs: Sequence[RunRecord], metric: str) -> Figure:
 
 
 def draw_decomposition(record: DecompositionRecord) -> dict[str, Figure]:
-    """All figures of a decomposition, by name of the file."""
+    """Draw all figures of a decomposition, by file name."""
     from matplotlib import rc_context
 
     tracks = read_tracks(record)
@@ -246,7 +246,7 @@ def draw_decomposition(record: DecompositionRecord) -> dict[str, Figure]:
 
 
 def draw_returns(returns: Array, held_out: Mapping[str, Any] | None) -> Figure:
-    """Predicted against observed, those held out with their intervals."""
+    """Draw predicted against observed returns; held-out returns have intervals."""
     figure = _make_figure(COLUMN, COLUMN)
     axes = figure.subplots()
     axes.axline((0, 0), slope=1, color="0.8", linewidth=0.8, zorder=0)
@@ -271,7 +271,7 @@ def draw_returns(returns: Array, held_out: Mapping[str, Any] | None) -> Figure:
 
 
 def draw_effects(effects: Sequence[Mapping[str, Any]]) -> Figure:
-    """Curves with their bands, surfaces in colour; of three inputs, at the middle of the third."""
+    """Draw curves with bands, and surfaces; a third input is at the middle of its range."""
     columns = min(len(effects), 3)
     rows = -(-len(effects) // columns)
     figure = _make_figure(PAGE if columns > 1 else COLUMN, 0.2 + 1.7 * rows)
@@ -305,7 +305,7 @@ def _plot_effect(axes: Axes, effect: Mapping[str, Any]) -> None:
 
 
 def draw_track(track: Track, index: int) -> Figure:
-    """The rewards of one episode with their band, and what they add up to."""
+    """Draw the rewards of one episode with their band, and their sum so far."""
     figure = _make_figure(PAGE, 2.9)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
     steps = np.arange(len(track.rewards))
@@ -329,7 +329,7 @@ def _shorten(name: str) -> str:
 
 
 def save_figure(figure: Figure, path: Path, form: str) -> None:
-    """Write a figure in full or not at all; the same figure gives the same bytes."""
+    """Write a figure in full or not at all; equal figures give equal bytes."""
     from matplotlib import rc_context
 
     memory = BytesIO()

@@ -1,4 +1,4 @@
-"""Pictures of episodes, off-screen: a strip of frames that moves with the reward's cursor.
+"""Frames of episodes, rendered off-screen, that follow the cursor of the rewards.
 
 Frames must belong to the episode shown. Where the data hold an episode's seed, its actions are
 replayed from it; where that gives other observations, or there is no seed, MuJoCo's state is set
@@ -35,7 +35,7 @@ WIDTH, HEIGHT = 240, 180
 RENDERERS = ("egl", "osmesa")
 SECONDS = 400
 CHECKED, ALIKE = 10, 0.05
-"""Transitions that are checked, and how far they may be off in spreads of the data."""
+"""Number of transitions that are checked, and their largest error in standard deviations."""
 NOTES = {
     "replay": "Rendered by replaying the episode's seed and actions: every observation is the one "
     "that was recorded.",
@@ -50,11 +50,11 @@ class Film:
 
     note: str
     clips: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
-    """By episode: the steps shown, and all frames as one picture, row by row."""
+    """For each episode, the steps shown and all frames as one picture, row by row."""
 
 
 def make_film(source: Path, episodes: Sequence[int], environment: str) -> Film:
-    """Film some episodes of a dataset; never fails for want of a renderer."""
+    """Render some episodes of a dataset; without a renderer, the note gives the reason."""
     from grd_offline.environments import resolve_environment_id
 
     name = resolve_environment_id(environment)
@@ -92,7 +92,7 @@ def _gather(source: Path, episodes: Sequence[int]) -> dict[str, Any]:
 
 
 def _run_child(renderer: str, name: str, given: Path, made: Path) -> str | None:
-    """Why it failed, or None."""
+    """Render in a process of its own; return the reason of a failure, or None."""
     command = [sys.executable, "-m", "grd_offline.report.film", name, str(given), str(made)]
     drivers = {"MUJOCO_GL": renderer, "PYOPENGL_PLATFORM": renderer, "SDL_VIDEODRIVER": "dummy"}
     options: dict[str, Any] = {"env": os.environ | drivers, "cwd": given.parent, "timeout": SECONDS}
@@ -143,7 +143,7 @@ def _make_picture(frames: NDArray[np.uint8]) -> str:
 
 
 def _film_all(name: str, given: Path, made: Path) -> None:
-    """In the child: frames of every episode, and by which way they came."""
+    """Render every episode, in the child process, and note which way worked."""
     try:
         env = _make_environment(name)
     except Exception as error:
@@ -187,7 +187,7 @@ def _film(
 
 
 def _replay(env: Any, seed: int, observations: Any, actions: Any) -> Iterator[int]:
-    """Each step in turn, as long as the observations are those that were recorded."""
+    """Yield each step, as long as the observations equal the recorded ones."""
     observation, _ = env.reset(seed=seed)
     for step, action in enumerate(actions):
         if not _is_same(observation, observations[step]):
@@ -197,7 +197,7 @@ def _replay(env: Any, seed: int, observations: Any, actions: Any) -> Iterator[in
 
 
 def _visit(env: Any, observations: Any, actions: Any) -> Iterator[int]:
-    """Each step in turn, in a MuJoCo model whose observation begins with its state."""
+    """Yield each step of a MuJoCo model whose observation begins with its state."""
     base = env.unwrapped
     structure = getattr(base, "observation_structure", None)
     if structure is None or observations.shape[1:] != env.observation_space.shape:
@@ -221,14 +221,14 @@ def _visit(env: Any, observations: Any, actions: Any) -> Iterator[int]:
 
 
 def _moves_alike(env: Any, put: Callable[[Any], None], observations: Any, actions: Any) -> bool:
-    """Whether a few recorded states and actions lead to what was recorded after them."""
+    """Return whether a few recorded transitions come out as they were recorded."""
     last = min(len(actions), len(observations) - 1)
     scale = observations.std(0) + 1e-6
     errors = []
     for step in np.unique(np.linspace(0, last - 1, CHECKED).round().astype(int)):
         put(observations[step])
-        following, *_ = env.step(actions[step])
-        errors.append(np.median(np.abs(following - observations[step + 1]) / scale))
+        next_observation, *_ = env.step(actions[step])
+        errors.append(np.median(np.abs(next_observation - observations[step + 1]) / scale))
     return bool(errors) and float(np.median(errors)) < ALIKE
 
 

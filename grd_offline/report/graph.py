@@ -22,7 +22,7 @@ MOST_NODES = 24
 
 
 def tell_graph(masks: Mapping[str, Any]) -> str:
-    """The section as HTML."""
+    """Make the section as HTML."""
     states, actions = masks["state_names"], masks["action_names"]
     driving = [n for n, on in zip(states, masks["state_to_reward"], strict=True) if on]
     driving += [n for n, on in zip(actions, masks["action_to_reward"], strict=True) if on]
@@ -56,7 +56,7 @@ def tell_graph(masks: Mapping[str, Any]) -> str:
 
 
 def pack_graph(masks: Mapping[str, Any]) -> dict[str, Any]:
-    """The four masks with their strengths, and which nodes fit into a drawing."""
+    """Collect the strengths of the four masks, and choose the nodes of the drawing."""
     levels = {name: _grade(masks[name], masks["score"][name]) for name, _ in MASKS}
     closure = np.asarray(masks["compact"]["closure"])
     leaving = levels["state_to_state"].astype(np.float64) @ closure + np.asarray(closure)
@@ -73,7 +73,7 @@ def pack_graph(masks: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _grade(mask: Any, score: Any) -> Any:
-    """0 without an edge, else 1 to 255: the root of its strength against the strongest."""
+    """Grade edges from 1 to 255 by the root of their relative strength; 0 means no edge."""
     on, strength = np.asarray(mask, bool), np.maximum(np.asarray(score, np.float64), 0.0)
     largest = float(strength[on].max()) if on.any() else 0.0
     share = np.sqrt(strength / largest) if largest > 0 else np.ones_like(strength)

@@ -48,11 +48,11 @@ TRUTH = {
     "r2": "R²",
     "error_after_affine_fit": "error after affine fit",
 }
-"""How rewards compare with the true ones: in `judge.json`, and in words."""
+"""Measures of rewards against the true rewards: names in `judge.json`, and words."""
 
 
 def make_judgement_page(judgement: JudgementRecord) -> str:
-    """Make the page."""
+    """Make the page of a judgement."""
     with folder_errors(judgement.path / JUDGE_FILE, MISFIT):
         return _make_page(judgement)
 
@@ -92,7 +92,7 @@ def _make_page(judgement: JudgementRecord) -> str:
 
 
 def _show_reached(verdict: Verdict) -> str:
-    """Mean and standard deviation of the return."""
+    """Write the mean and the standard deviation of the return."""
     return show_spread(verdict.mean, verdict.spread, len(verdict.scores))
 
 
@@ -108,7 +108,7 @@ def _is_gain_clear(judgement: JudgementRecord) -> bool:
 
 
 def _choose_measure(judgement: JudgementRecord) -> str:
-    """The measure of the headline: share_of_true, share_of_gain or return.
+    """Choose the measure of the headline: share_of_true, share_of_gain or return.
 
     A share that is not above 0, or of what may be chance, says less than the return.
     """
@@ -121,13 +121,13 @@ def _choose_measure(judgement: JudgementRecord) -> str:
 
 
 def _tell(verdict: Verdict, measure: str) -> str:
-    """A verdict in one measure."""
+    """Write a verdict in one measure."""
     share = getattr(verdict, measure) if measure != "return" else None
     return show_number(verdict.mean) if share is None else _show_share(share)
 
 
 def _list_seeds(judgement: JudgementRecord) -> list[int]:
-    """In the order of the scores."""
+    """List the seeds in the order of the scores."""
     first = int(judgement.about["settings"]["seed"])
     return list(range(first, first + len(judgement.best.scores)))
 
@@ -152,7 +152,7 @@ def _tell_headline(judgement: JudgementRecord) -> str:
 
 
 def _say_best(judgement: JudgementRecord) -> str:
-    """The headline: HTML, with the name marked."""
+    """Write the headline as HTML, with the name marked."""
     best, measure = judgement.best, _choose_measure(judgement)
     told = _tell(best, measure)
     reached = {
@@ -165,7 +165,7 @@ def _say_best(judgement: JudgementRecord) -> str:
 
 
 def _say_how(judgement: JudgementRecord) -> list[str]:
-    """What was done, who stands beside the best, and what calls for care."""
+    """Say what was done, how the other methods compare, and what calls for care."""
     settings, data, best = judgement.about["settings"], judgement.about["data"], judgement.best
     algorithm = find_title(settings["algorithm"])
     seeds = len(best.scores)
@@ -243,7 +243,7 @@ def _tell_verdicts(judgement: JudgementRecord) -> str:
 
 
 def _show_share(share: float | None) -> str:
-    """Whole per cent, as the command prints it: seeds do not tell more."""
+    """Write a share in whole per cent, as the command prints it."""
     return "-" if share is None else f"{100 * share:.0f}\N{NO-BREAK SPACE}%"
 
 
@@ -280,7 +280,7 @@ def _tell_learning(
 
 
 def _find_twins(ranking: Sequence[Verdict]) -> list[str]:
-    """The first sources that taught the same policies."""
+    """Find sources that led to the same policies."""
     for verdict in ranking:
         same = [v.source for v in ranking if _agree(v.scores, verdict.scores)]
         if len(same) > 1:
@@ -356,7 +356,7 @@ def _pack_verdict(verdict: Verdict, looks: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _pack_nearness(judgement: JudgementRecord, looks: Mapping[str, int]) -> list[dict[str, Any]]:
-    """A point for each source whose nearness to the truth is known; none where only the truth is.
+    """Make a point for each source whose correlation with the true rewards is known.
 
     Sources that agree in all are one point.
     """

@@ -18,14 +18,14 @@ LEVELS = 65535
 
 
 def pack(values: ArrayLike) -> dict[str, Any]:
-    """An array as its shape, range and 16-bit levels; must be finite."""
+    """Pack an array of finite numbers as its shape, its range and 16-bit levels."""
     array = np.asarray(values, np.float64)
     levels, low, high = quantise(array)
     return {"shape": list(array.shape), "low": low, "high": high, "data": encode(levels)}
 
 
 def quantise(values: Array) -> tuple[NDArray[np.uint16], float, float]:
-    """The nearest of 65,536 levels between the smallest and the largest value, and those two."""
+    """Round to 65,536 levels between the smallest and the largest value; return all three."""
     if not values.size:
         return np.zeros(0, np.uint16), 0.0, 0.0
     low, high = float(values.min()), float(values.max())
@@ -34,12 +34,12 @@ def quantise(values: Array) -> tuple[NDArray[np.uint16], float, float]:
 
 
 def encode(array: NDArray[Any]) -> str:
-    """Bytes as text."""
+    """Write the bytes of an array as text."""
     return b64encode(np.ascontiguousarray(array).tobytes()).decode("ascii")
 
 
 def find_extremes(values: Array, width: int) -> tuple[NDArray[np.int64], Array]:
-    """Of each stretch of `width` steps its smallest and largest value, in the order of time.
+    """Find the smallest and the largest value of each stretch of `width` steps.
 
     Gives (stretch, 2) the steps and the values; where both are the same step it stands twice.
     """
@@ -54,7 +54,7 @@ def find_extremes(values: Array, width: int) -> tuple[NDArray[np.int64], Array]:
 
 
 def count_bytes(length: int, width: int, spiky: int, smooth: int) -> int:
-    """Of one episode, before base64; see `pack_series`."""
+    """Count the bytes that `pack_series` gives for one episode, before base64."""
     if width == 1:
         return 2 * length * (spiky + smooth)
     stretches = -(-length // width)
@@ -62,7 +62,7 @@ def count_bytes(length: int, width: int, spiky: int, smooth: int) -> int:
 
 
 def pack_series(spiky: list[Array], smooth: list[Array], width: int) -> dict[str, Any]:
-    """Series of one episode: spiky ones by their extremes, smooth ones by each stretch's end.
+    """Pack series of one episode: extremes of spiky ones, ends of stretches of smooth ones.
 
     The data are all 16-bit levels, series after series, then for each spiky one a byte per stretch:
     where its two values stand, in sixteenths of the stretch.

@@ -18,12 +18,12 @@ from importlib.resources import files
 from typing import Any
 
 PAGE_BYTES = 5_800_000
-"""Of the whole page; what is left of it goes to the episodes."""
+"""Size of a whole page; the episodes get what the other sections leave."""
 LIBRARY = "vendor/plotly-cartesian.min.js"
 
 
 def make_page(title: str, body: str, payload: Mapping[str, Any]) -> str:
-    """The page as text."""
+    """Put a page together from its body and the numbers of its drawings."""
     library, script = _load(LIBRARY), _load("page.js")
     policy = (
         "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data: blob:; "
@@ -43,12 +43,12 @@ def make_page(title: str, body: str, payload: Mapping[str, Any]) -> str:
 
 
 def count_fixed_bytes() -> int:
-    """Of a page without contents."""
+    """Count the bytes of a page without contents."""
     return sum(len(_load(name)) for name in ("page.html", "page.css", "page.js", LIBRARY))
 
 
 def embed(payload: Mapping[str, Any]) -> str:
-    """JSON that cannot end the script element it stands in."""
+    """Write JSON that cannot close the script element around it."""
     text = json.dumps(payload, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -63,7 +63,7 @@ def _hash(script: str) -> str:
 
 
 def make_section(name: str, title: str, lead: str, *parts: str) -> str:
-    """A section with a heading to link to; `lead` and `parts` are HTML."""
+    """Make a section whose heading can be linked to; `lead` and `parts` are HTML."""
     lead = f"<p class='lead'>{lead}</p>" if lead else ""
     return (
         f"<section id='{name}' aria-labelledby='{name}-title'>"
@@ -72,7 +72,7 @@ def make_section(name: str, title: str, lead: str, *parts: str) -> str:
 
 
 def make_chart(kind: str, label: str, **data: object) -> str:
-    """A place to draw in; `label` says what is seen to those who do not see it."""
+    """Make a place for a drawing; `label` describes the drawing for screen readers."""
     extra = "".join(f" data-{name}='{escape(str(value))}'" for name, value in data.items())
     return (
         f"<div class='chart {kind}' data-draw='{kind}' role='img' aria-label='{escape(label)}'"
@@ -81,7 +81,7 @@ def make_chart(kind: str, label: str, **data: object) -> str:
 
 
 def make_facts(facts: Iterable[tuple[str, str]]) -> str:
-    """Large numbers, each with what it is."""
+    """Make a list of large numbers, each with its meaning."""
     items = "".join(
         f"<div><dd>{escape(number)}</dd><dt>{escape(what)}</dt></div>" for number, what in facts
     )
@@ -91,7 +91,7 @@ def make_facts(facts: Iterable[tuple[str, str]]) -> str:
 def make_table(
     head: Sequence[str], rows: Iterable[Sequence[object]], label: str, numbers: Sequence[int] = ()
 ) -> str:
-    """A table that scrolls within its box; columns in `numbers` are set to the right."""
+    """Make a table that scrolls in a box; columns in `numbers` are aligned to the right."""
 
     def cell(tag: str, place: int, value: object) -> str:
         kind = " class='number'" if place in numbers else ""
@@ -107,31 +107,31 @@ def make_table(
 
 
 def make_scroll(html: str, label: str) -> str:
-    """A box that scrolls, also by keys."""
+    """Make a box that scrolls by mouse and by keys."""
     return (
         f"<div class='scroll' tabindex='0' role='region' aria-label='{escape(label)}'>{html}</div>"
     )
 
 
 def make_details(summary: str, html: str) -> str:
-    """Contents that unfold below their summary."""
+    """Make contents that unfold below their summary."""
     return f"<details><summary>{summary}</summary>{html}</details>"
 
 
 def make_figure(caption: str, chart: str) -> str:
-    """A drawing with a caption above it."""
+    """Put a caption above a drawing."""
     return f"<figure><figcaption>{caption}</figcaption>{chart}</figure>"
 
 
 def make_options(options: Iterable[tuple[object, str]]) -> str:
-    """The entries of a picker: value and text of each."""
+    """Make the entries of a picker from their values and texts."""
     return "".join(
         f"<option value='{escape(str(value))}'>{escape(text)}</option>" for value, text in options
     )
 
 
 def make_tabs(name: str, tabs: Sequence[tuple[str, str]]) -> str:
-    """Panels of which one is seen; arrow keys move between their tabs."""
+    """Make panels of which one is visible; arrow keys move between the tabs."""
     buttons, panels = [], []
     for index, (title, html) in enumerate(tabs):
         chosen = index == 0
@@ -148,19 +148,19 @@ def make_tabs(name: str, tabs: Sequence[tuple[str, str]]) -> str:
 
 
 def make_settings(values: Mapping[str, Any], label: str) -> str:
-    """Settings by name, as they are."""
+    """Make a table of settings and their values."""
     return make_table(("setting", "value"), ((n, show_value(v)) for n, v in values.items()), label)
 
 
 def make_command(command: str) -> str:
-    """A line for a terminal."""
+    """Show a command line."""
     return f"<pre class='scroll' tabindex='0'><code>{escape(command)}</code></pre>"
 
 
 def make_headline(
     kind: str, title: str, said: Sequence[str], facts: Iterable[tuple[str, str]], source: str
 ) -> str:
-    """The top of a page; `title` and `source` are HTML."""
+    """Make the top of a page; `title` and `source` are HTML."""
     return (
         f"<header class='hero'><p class='eyebrow'>{kind}</p><h1>{title}</h1>"
         f"<p class='lead'>{escape(' '.join(said))}</p>{make_facts(facts)}"
@@ -169,12 +169,12 @@ def make_headline(
 
 
 def list_source(*parts: str) -> str:
-    """Where the contents of a page come from, in one line; empty parts are left out."""
+    """Join the parts that describe the source of a page; empty parts are left out."""
     return " · ".join(escape(part) for part in parts if part)
 
 
 def make_body(headline: str, sections: Sequence[tuple[str, str, str]]) -> str:
-    """The headline, links to the sections, and the sections: name, title and HTML of each."""
+    """Join the headline, links, and sections; a section has a name, a title and HTML."""
     items = "".join(
         f"<li><a href='#{name}'>{escape(title)}</a></li>" for name, title, _ in sections
     )
@@ -185,7 +185,7 @@ def make_body(headline: str, sections: Sequence[tuple[str, str, str]]) -> str:
 
 
 def show_value(value: Any) -> str:
-    """A setting as a person writes it."""
+    """Write a setting as a person would."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if value is None:
@@ -198,14 +198,14 @@ def show_value(value: Any) -> str:
 
 
 def show_number(value: float) -> str:
-    """Enough digits to tell, without an exponent where people do not write one."""
+    """Write a number with three digits, or in full from 1,000 on."""
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.3g}"
 
 
 def show_share(share: float) -> str:
-    """Per cent; close to all of it, enough digits to see how close."""
+    """Write a share in per cent, with more digits if it is close to 100 %."""
     if 0.9 <= share < 1:
         text = f"{100 * share:.{2 if share >= 0.995 else 1}f}".rstrip("0").rstrip(".")
     else:
@@ -214,7 +214,7 @@ def show_share(share: float) -> str:
 
 
 def join_names(names: Sequence[str]) -> str:
-    """a, b and c."""
+    """Join names like this: a, b and c."""
     if len(names) < 2:
         return "".join(names)
     return f"{', '.join(names[:-1])} and {names[-1]}"

@@ -55,11 +55,11 @@ from grd_offline.report.page import (
 Array = NDArray[np.float64]
 MASK_BYTES = 1_200_000
 REWARD_BYTES = 1_200_000
-"""Of masks, and of rewards, in the page; fewer moments are shown where there are more members."""
+"""Bytes for masks and for rewards in the page; with more members, fewer moments are shown."""
 MOST_MOMENTS = 40
 MISFIT = "settings, evaluations and members do not fit together"
 MOST_STEPS = 1000
-"""Of an episode, before it is thinned."""
+"""Longer episodes are drawn with fewer points."""
 
 
 def make_run_page(runs: Sequence[RunRecord]) -> str:
@@ -128,7 +128,7 @@ def _tell_headline(runs: Sequence[RunRecord], curves: Sequence[Curve]) -> str:
 
 
 def _describe_source(run: RunRecord) -> str:
-    """The run's name, and the data of an offline run."""
+    """Name the run and, for an offline run, its data."""
     data = run.about.get("data")
     file = data.get("file") if isinstance(data, dict) else None
     return run.name if file is None else f"{run.name}, from {file}"

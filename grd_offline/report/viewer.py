@@ -1,4 +1,4 @@
-"""What the episode viewer shows: rewards, sums and the inputs that matter, along every episode."""
+"""The numbers of the episode viewer: rewards, their sums, and inputs along every episode."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from grd_offline.report.packing import count_bytes, pack_series
 
 Array = NDArray[np.float64]
 MOST_EPISODES = 500
-"""More are not for looking at: so many are taken, evenly by their return."""
+"""Of more episodes, this many are shown, chosen evenly by their return."""
 MOST_INPUTS = 8
 MOST_DELIVERIES = 64
-"""Of an episode; more are drawn as a curve."""
+"""An episode with more deliveries than this is drawn with a curve of them."""
 CLOSE_UP_BYTES = 120_000
-"""For each of the worst, the middle and the best episode, which are shown step by step."""
+"""Bytes for each of the worst, the median and the best episode."""
 
 
 @dataclass(frozen=True, eq=False)
 class Track:
-    """One episode, as far as it is shown."""
+    """The parts of one episode that are shown."""
 
     rewards: Array
     std: Array
     observed: Array
-    """Delivered at each step; zero where nothing was."""
+    """The reward delivered at each step, or zero."""
     true: Array | None
     inputs: list[Array]
     seed: int | None
@@ -55,7 +55,7 @@ class Track:
 
 @dataclass(frozen=True, eq=False)
 class Tracks:
-    """The episodes to show, and the returns of all."""
+    """The episodes that are shown, and the returns of all episodes."""
 
     chosen: Mapping[int, Track]
     returns: Array
@@ -90,7 +90,7 @@ def read_tracks(decomposition: DecompositionRecord) -> Tracks:
 
 
 def pack_tracks(tracks: Tracks, budget: int) -> dict[str, Any]:
-    """For the page, in at most about so many bytes of text."""
+    """Pack the episodes for the page into about `budget` bytes of text."""
     chosen = tracks.chosen
     first = next(iter(chosen.values()))
     spiky, smooth = 1 + len(tracks.inputs) + (first.true is not None), 2 + (first.true is not None)
@@ -125,7 +125,7 @@ def pack_tracks(tracks: Tracks, budget: int) -> dict[str, Any]:
 
 
 def find_landmarks(tracks: Tracks) -> dict[str, int]:
-    """The episodes with the highest, middle and lowest return."""
+    """Find the episodes with the highest, the median and the lowest return."""
     order = sorted(tracks.chosen, key=lambda index: float(tracks.returns[index, 0]))
     return {"best": order[-1], "median": order[(len(order) - 1) // 2], "worst": order[0]}
 
@@ -204,7 +204,7 @@ def _make_track(
 
 
 def _find_columns(masks: Mapping[str, Any], inputs: Sequence[str]) -> list[tuple[str, int]]:
-    """Where each input stands; one of the next state has a prime after its name."""
+    """Find the column of each input; a name with a prime is of the next state."""
     states, actions = masks["state_names"], masks["action_names"]
     places: dict[str, tuple[str, int]] = {f"{name}'": ("next", i) for i, name in enumerate(states)}
     places |= {name: ("action", i) for i, name in enumerate(actions)}
