@@ -13,7 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.errors import DataError, printable
-from grd_offline.files.runs import EVALUATIONS_FILE, LARGEST, OFFLINE, RunRecord
+from grd_offline.evaluate import pearson
+from grd_offline.files.runs import (
+    EVALUATIONS_FILE,
+    LARGEST,
+    OFFLINE,
+    EpisodeRewards,
+    RunRecord,
+)
 from grd_offline.report.page import (
     make_chart,
     make_command,
@@ -232,3 +239,20 @@ def scales_differ(first: Array, second: Array) -> bool:
     """Return whether one curve would look flat or far away beside the other."""
     narrow, wide = sorted((float(first.std()), float(second.std())))
     return wide > 2 * narrow or abs(float(first.mean() - second.mean())) > 2 * wide
+
+
+def align_rewards(episode: EpisodeRewards) -> tuple[Array, Array, bool]:
+    """Return the found and the true rewards, standardised if their scales differ."""
+    found, true = episode.found, episode.true
+    is_scaled = scales_differ(found, true) and min(np.ptp(found), np.ptp(true)) > 0
+    if is_scaled:
+        found, true = ((values - values.mean()) / values.std() for values in (found, true))
+    return found, true, bool(is_scaled)
+
+
+def describe_match(episode: EpisodeRewards) -> str:
+    """Say how well the found rewards follow the true ones."""
+    for name, values in (("reward found", episode.found), ("true reward", episode.true)):
+        if np.ptp(values) == 0:
+            return f"the {name} is constant"
+    return f"correlation {pearson(episode.found, episode.true):.2f}"

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.errors import DataError, printable
-from grd_offline.evaluate import NORMAL_90, pearson
+from grd_offline.evaluate import NORMAL_90
 from grd_offline.files.decomposition import DecompositionRecord
 from grd_offline.files.runs import (
     EVALUATIONS_FILE,
@@ -29,7 +29,14 @@ from grd_offline.files.runs import (
     read_masks,
 )
 from grd_offline.files.storage import replace_file
-from grd_offline.report.curves import METRICS, Curve, find_unit, make_curves, scales_differ
+from grd_offline.report.curves import (
+    METRICS,
+    Curve,
+    align_rewards,
+    describe_match,
+    find_unit,
+    make_curves,
+)
 from grd_offline.report.viewer import Track, find_landmarks, read_tracks
 
 if TYPE_CHECKING:
@@ -167,11 +174,8 @@ def _plot_masks(axes: Axes, masks: Mapping[str, Any]) -> None:
 
 def draw_episode(episode: EpisodeRewards) -> Figure:
     """Draw the found and the true rewards; if their scales differ, both are standardised."""
-    found, true = episode.found, episode.true
-    result = _describe_match(found, true)
-    is_scaled = scales_differ(found, true) and min(np.ptp(found), np.ptp(true)) > 0
-    if is_scaled:
-        found, true = ((values - values.mean()) / values.std() for values in (found, true))
+    found, true, is_scaled = align_rewards(episode)
+    result = describe_match(episode)
     figure = _make_figure(PAGE, 2.2)
     axes = figure.subplots()
     axes.plot(true, color=GREYS[0], label="true reward")
@@ -182,13 +186,6 @@ def draw_episode(episode: EpisodeRewards) -> Figure:
     axes.margins(x=0.01)
     figure.legend(loc="outside lower center", ncols=2)
     return figure
-
-
-def _describe_match(found: Array, true: Array) -> str:
-    for name, values in (("reward found", found), ("true reward", true)):
-        if np.ptp(values) == 0:
-            return f"the {name} is constant"
-    return f"correlation {pearson(found, true):.2f}"
 
 
 def _make_figure(width: float, height: float) -> Figure:

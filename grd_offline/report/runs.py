@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.errors import DataError
-from grd_offline.evaluate import pearson
 from grd_offline.files.plain import folder_errors
 from grd_offline.files.runs import (
     EVALUATIONS_FILE,
@@ -24,7 +23,9 @@ from grd_offline.files.runs import (
 )
 from grd_offline.report.curves import (
     Curve,
+    align_rewards,
     describe_lines,
+    describe_match,
     find_count,
     find_seconds,
     find_unit,
@@ -33,7 +34,6 @@ from grd_offline.report.curves import (
     make_learning,
     pack_metrics,
     read_seconds,
-    scales_differ,
     show_minutes,
     show_spread,
 )
@@ -274,18 +274,11 @@ def _pack_episodes(runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
 
 
 def _pack_episode(episode: EpisodeRewards) -> dict[str, Any]:
-    found, true = episode.found, episode.true
-    constant = [n for n, v in (("found", found), ("true", true)) if np.ptp(v) == 0]
-    match = f"correlation {pearson(found, true):.2f}"
-    if constant:
-        match = f"the reward {constant[0]} is constant"
-    scaled = not constant and scales_differ(found, true)
-    if scaled:
-        found, true = ((values - values.mean()) / values.std() for values in (found, true))
+    found, true, is_scaled = align_rewards(episode)
     return {
         "step": episode.step,
-        "match": match,
-        "scaled": scaled,
+        "match": describe_match(episode),
+        "scaled": is_scaled,
         "found": _pack_line(found),
         "true": _pack_line(true),
     }
