@@ -88,6 +88,17 @@ def test_import_is_light():
     assert done.stdout.strip() == "[]"
 
 
+def test_one_function_changes_the_process():
+    """`prepare_process` is called by whoever starts a run, and by no constructor."""
+    calls = ("set_float32_matmul_precision", "set_flush_denormal", "mallopt", "set_num_threads")
+    found = {
+        str(file.relative_to(ROOT))
+        for _, file in files()
+        if any(call in file.read_text() for call in calls)
+    }
+    assert found == {"grd_offline/runs/process.py"}
+
+
 def test_every_public_name_is_there():
     import grd_offline
 

@@ -1,7 +1,7 @@
-"""The data on the device, the agents of all members, and one update of them.
+"""Everything that learns in an offline run, and one update of all members.
 
-Transitions are held once and shared by all members; rewards are held once per source. On CUDA an
-update is recorded as a graph and replayed.
+The transitions lie on the device once, for all members. The rewards lie there once for each
+source. On CUDA an update is recorded as a graph and replayed.
 """
 
 from __future__ import annotations

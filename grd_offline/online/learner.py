@@ -1,8 +1,8 @@
-"""All that learns in a run, and one update of all members.
+"""Everything that learns in an online run, and one update of all members.
 
-An update draws steps, lets every source of reward learn from them and from whole episodes, and
-then trains the policies on the rewards that the sources name. On CUDA it is recorded once as a
-graph and replayed.
+An update draws steps. Every source of rewards learns from them and from whole episodes. Then the
+agents are trained on the rewards that the sources compute. On CUDA the update is recorded once as
+a graph and replayed.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from grd_offline.agents.agent import Agent
 from grd_offline.agents.algorithms import find_algorithm
 from grd_offline.agents.batch import Batch, Steps
 from grd_offline.graph import compact_closure, compact_one_hop
@@ -54,22 +55,8 @@ class Learner:
         self.replay = Replay(count, capacity, states, actions, step_limit, device)
         lowest, highest = (self._tensor(bound) for bound in (low, high))
         self._centre, self._half = (highest + lowest) / 2, (highest - lowest) / 2
-        seeds = [member.seed for member in members]
-        algorithm = find_algorithm(settings.backbone)
-        self.agent = algorithm.load()(
-            states,
-            actions,
-            seeds=seeds,
-            hidden=settings.hidden,
-            rates=self._tensor(member.learning_rate for member in members),
-            discounts=self._tensor(member.policy_discount for member in members),
-            target_rates=self._tensor(member.target_rate for member in members),
-            centre_rates=self._tensor(
-                member.centre_rate if member.policy_discount == 1 else 0.0 for member in members
-            ),
-            normed=[bool(member.critic_norm) for member in members],
-            **algorithm.pick_settings(settings),
-        )
+        self._seeds = [member.seed for member in members]
+        self.agent = self._make_agent(states, actions)
         self.sources = self._make_sources()
         self.counter = torch.zeros((), dtype=torch.int64, device=device)
         self.updates = 0
@@ -77,7 +64,7 @@ class Learner:
         self._absent = np.zeros((count, states), np.int64)
         self._noise_size = self.agent.noise_size * actions
         numbers = settings.batch * (1 + self._noise_size)
-        self._uniform = Uniform(seeds, numbers, stream=STREAM, device=device)
+        self._uniform = Uniform(self._seeds, numbers, stream=STREAM, device=device)
         self._capture = capture and device.type == "cuda"
         self._draw, self._prepare = self._draw_steps, self._prepare_batch
         self._rewards = [source.compute_rewards for source in self.sources]
@@ -87,6 +74,23 @@ class Learner:
 
     def _tensor(self, values: Any) -> Tensor:
         return torch.tensor(list(values), dtype=torch.float32, device=self.device)
+
+    def _make_agent(self, states: int, actions: int) -> Agent:
+        algorithm, members = find_algorithm(self.settings.backbone), self.members
+        return algorithm.load()(
+            states,
+            actions,
+            seeds=self._seeds,
+            hidden=self.settings.hidden,
+            rates=self._tensor(member.learning_rate for member in members),
+            discounts=self._tensor(member.policy_discount for member in members),
+            target_rates=self._tensor(member.target_rate for member in members),
+            centre_rates=self._tensor(
+                member.centre_rate if member.policy_discount == 1 else 0.0 for member in members
+            ),
+            normed=[bool(member.critic_norm) for member in members],
+            **algorithm.pick_settings(self.settings),
+        )
 
     def _make_sources(self) -> list[Source]:
         sources = []

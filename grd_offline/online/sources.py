@@ -1,8 +1,10 @@
-"""Where the policy's reward comes from: one source for all members of a run that share a method.
+"""Sources of rewards: one for all members of a run that share a method.
 
-A source owns a run of members. Once per update it may learn (`update`), then it says the reward of
-the drawn steps (`compute_rewards`). After a round of collection it hears of finished episodes
-(`add`), and `refresh` does what the host has to do; neither is part of a captured graph.
+In each update a source may learn (`update`) and then computes the rewards of the drawn steps
+(`compute_rewards`). After a round of collection it hears of finished episodes (`add`), and
+`refresh` does the work of the host. Those two are no part of a recorded graph.
+
+A source sees observations, actions and returns. The true rewards of steps reach `Oracle` alone.
 """
 
 from __future__ import annotations
