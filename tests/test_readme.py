@@ -29,11 +29,11 @@ SMALL = {
     "make demo ": "true ",
     "make test ": "true ",
     "pip install -c constraints.txt .": "true",
-    "--episodes 500 ": f"--episodes 20 --workers 1 {_SHORT} ",
+    "--episodes 500 ": f"--episodes 15 --workers 1 {_SHORT} ",
     "decompose hc.h5": "decompose hc.h5 --fit closed-form",
     "--episodes 50 ": f"--episodes 5 --workers 1 {_SHORT} ",
-    "--method grd,rrd,oracle --seeds 5": "--method grd,rrd,oracle --steps 120 --warmup 100 "
-    f"--eval-every 60 --eval-episodes 1 --workers 0 {_SHORT}",
+    "--method grd,rrd,oracle --seeds 5": "--method grd,rrd,oracle --steps 100 --warmup 90 "
+    f"--eval-every 50 --eval-episodes 1 --workers 0 {_SHORT}",
     "--checkpoints 0:300000": f"--checkpoints 0:300000 --episodes 3 --workers 1 {_SHORT}",
     "--rewards relabelled,observed,true": f"--rewards relabelled,observed,true {_TRAINED}",
     "--methods grd,rrd,uniform --seeds 5": f"--methods grd,uniform --fit closed-form {_TRAINED}",
@@ -61,6 +61,7 @@ def run_snippets(snippets, folder):
         assert done.returncode == 0, "\n".join([*texts, done.stderr])
 
 
+@pytest.mark.timeout(900)  # about a minute on a core of its own, longer on a busy computer
 def test_the_readme_runs_from_top_to_bottom_in_an_empty_folder(tmp_path):
     snippets = []
     unused = set(SMALL)
