@@ -88,9 +88,9 @@ class RunState(Observer):
 
     def _read_curves(self) -> None:
         """What was evaluated before a resumed run was stopped."""
-        from grd_offline.files.runs import read_rows
+        from grd_offline.files.runs import EVALUATIONS_FILE, read_rows
 
-        rows = read_rows(self.files.path / "evaluations.csv")
+        rows = read_rows(self.files.path / EVALUATIONS_FILE)
         for group in self.groups:
             returns: dict[int, list[float]] = {}
             for row in rows:
