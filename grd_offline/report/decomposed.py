@@ -248,7 +248,7 @@ def _tell_returns(metrics: Mapping[str, Any], tracks: Tracks) -> str:
     if held:
         lead += " Those in colour were held out: the fit that predicts them never saw them."
     else:
-        lead += " All were part of the fit: none are known that were held out."
+        lead += " All returns were part of the fit; none were held out."
     return make_section("returns", "Returns", lead, f"<div class='pair'>{''.join(parts)}</div>")
 
 

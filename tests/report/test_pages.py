@@ -90,7 +90,7 @@ def test_a_folder_without_returns_held_out_says_so(tmp_path):
     more = {"held_out": None, "calibration": {"levels": [0.5]}, "held_out_return_r2": None}
     page = report_decomposition(write_decomposition(tmp_path / "grd", **more))
     text = find_text(page)
-    assert "none are known that were held out" in text
+    assert "All returns were part of the fit; none were held out." in text
     assert "how well it predicts is not known" in text
     assert "data-draw='calibration'" not in page
 
