@@ -1,4 +1,4 @@
-"""Switches on, for the test run, the shapes written on the signatures of losses and networks.
+"""Switches on, for the test run, the shapes that are written on the signatures of the package.
 
 Tensors in tests are small: more threads than one only wait for each other, and for those of the
 other test processes.
@@ -6,30 +6,37 @@ other test processes.
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import signal
+import sys
 from types import ModuleType
 from typing import Any
 
 import beartype
 import jaxtyping
 import torch
+from places import ROOT
 
-from grd_offline import losses
-from grd_offline.agents import agent, ddpg, iql, sac, td3, td3bc
-from grd_offline.agents import losses as agent_losses
-from grd_offline.members import draws
-from grd_offline.members import nn as networks
+# A whole number will do where a float is asked for, as everywhere in Python.
+CHECKER = beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))
 
 
-def check_shapes(module: ModuleType) -> None:
-    """Have every function and method defined in `module` check its arguments and result."""
+def check_shapes(module: ModuleType) -> dict[Any, Any]:
+    """Have every function and method defined in `module` check its arguments and result.
+
+    What it gives is the functions before and after.
+    """
+    replaced = {}
     # The names stand under TYPE_CHECKING there, so that using the package does not need jaxtyping.
     vars(module).update(Bool=jaxtyping.Bool, Float=jaxtyping.Float, Int=jaxtyping.Int)
     for owner in (module, *(v for v in vars(module).values() if _is_own(v, module, type))):
         for name, value in list(vars(owner).items()):
             if inspect.isfunction(value) and _is_own(value, module, object):
-                setattr(owner, name, jaxtyping.jaxtyped(value, typechecker=beartype.beartype))
+                checked = jaxtyping.jaxtyped(value, typechecker=CHECKER)
+                setattr(owner, name, checked)
+                replaced[value] = checked
+    return replaced
 
 
 def _is_own(value: Any, module: ModuleType, kind: type) -> bool:
@@ -39,9 +46,28 @@ def _is_own(value: Any, module: ModuleType, kind: type) -> bool:
     return isinstance(value, kind) and own and not named_tuple
 
 
+def find_modules() -> list[ModuleType]:
+    """Every module of the package that writes shapes on its signatures."""
+    files = sorted((ROOT / "grd_offline").rglob("*.py"))
+    names = [
+        ".".join(file.relative_to(ROOT).with_suffix("").parts)
+        for file in files
+        if "from jaxtyping import" in file.read_text()
+    ]
+    return [importlib.import_module(name) for name in names]
+
+
+def replace_imported(replaced: dict[Any, Any]) -> None:
+    """Put the functions that check in the place of those that other modules have imported."""
+    for name in [name for name in sys.modules if name.startswith("grd_offline")]:
+        for key, value in list(vars(sys.modules[name]).items()):
+            if inspect.isfunction(value) and value in replaced:
+                setattr(sys.modules[name], key, replaced[value])
+
+
 # A shell that starts the tests in the background has them ignore Ctrl-C, and all that they start.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 torch.set_num_threads(1)
-for checked in (networks, losses, draws, agent_losses, agent, sac, td3, ddpg, td3bc, iql):
-    check_shapes(checked)
+for _module in find_modules():
+    replace_imported(check_shapes(_module))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +21,9 @@ from grd_offline.errors import DataError
 from grd_offline.members.nn import PairRewardNet, RewardNet
 from grd_offline.models.export import export_reward
 from grd_offline.rewards.network import NetworkFunction
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int
 
 
 class Batch(NamedTuple):
@@ -84,8 +87,8 @@ class Rows:
         """What to pad batches to: a fixed length on CUDA, else whatever a batch needs."""
         return self.longest if self.lengths.is_cuda else None
 
-    def gather(self, rows: Tensor, time: int | None = None) -> Batch:
-        """The rows with these indices (member, row), padded to `time` steps.
+    def gather(self, rows: Int[Tensor, "member row"], time: int | None = None) -> Batch:
+        """The rows with these indices, padded to `time` steps.
 
         None pads to the longest of them, which asks the device for a number: not while a CUDA
         graph is captured.
@@ -98,9 +101,9 @@ class Rows:
         return Batch(steps, valid, self.amounts[rows], self.starts[rows], lengths)
 
     def sample_steps(
-        self, rows: Tensor, count: int, time: int, generator: torch.Generator
+        self, rows: Int[Tensor, "member row"], count: int, time: int, generator: torch.Generator
     ) -> StepSample:
-        """`count` distinct steps of each row (member, row), all of them where a row has fewer."""
+        """`count` distinct steps of each row, all of them where a row has fewer."""
         lengths = self.lengths[rows]
         order = torch.rand((*rows.shape, time), device=rows.device, generator=generator)
         order = torch.where(torch.arange(time, device=rows.device) < lengths[..., None], order, -1)
@@ -110,8 +113,8 @@ class Rows:
         steps = self.first[rows].unsqueeze(-1) + offsets
         return StepSample(steps, valid, self.starts[rows].unsqueeze(-1) + offsets, lengths)
 
-    def compute_differences(self) -> Tensor:
-        """(step, state) s' - s; 0 where s' is unknown."""
+    def compute_differences(self) -> Float[Tensor, "step state"]:
+        """s' - s; 0 where s' is unknown."""
         differences = torch.zeros_like(self.observations)
         later = self.observations[self.transitions + 1]
         differences[self.transitions] = later - self.observations[self.transitions]
@@ -193,7 +196,9 @@ def compute_weights(rows: Rows, discount: float) -> NDArray[np.float64]:
     return np.asarray(before * (1 - discount**lengths) / (1 - discount))
 
 
-def measure_inputs(inputs: Tensor, real_steps: Tensor) -> tuple[Tensor, Tensor]:
+def measure_inputs(
+    inputs: Float[Tensor, "step input"], real_steps: Bool[Tensor, "step"]
+) -> tuple[Float[Tensor, "input"], Float[Tensor, "input"]]:
     """Mean and std of each input column over real steps, in float64; std 1 where constant."""
     chosen = inputs[real_steps].double()
     mean = chosen.mean(0)
@@ -290,9 +295,12 @@ class Problem:
 
 
 def export_network(
-    net: RewardNet | PairRewardNet, problem: Problem, mask: Tensor, columns: Tensor
+    net: RewardNet | PairRewardNet,
+    problem: Problem,
+    mask: Float[Tensor, "member column"],
+    columns: Int[Tensor, "column"],
 ) -> NetworkFunction:
-    """A trained net as a function in the data's units; `mask` is (member, column)."""
+    """A trained net as a function in the units of the data."""
     chosen = columns.cpu()
     return export_reward(
         copy.deepcopy(net),  # whose weights are slices of the optimiser's tensor

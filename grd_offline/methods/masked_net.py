@@ -20,7 +20,7 @@ from grd_offline.methods.closed_form.estimator import ClosedForm
 from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.methods.equations import Problem
 from grd_offline.methods.pair_net import PairNetSettings, RewardStage
-from grd_offline.methods.training import Noise, Plan
+from grd_offline.methods.training import Noise, Plan, check_counts
 from grd_offline.rewards.constant import ConstantFunction
 from grd_offline.rewards.network import NetworkFunction
 
@@ -30,26 +30,24 @@ class MaskedNetSettings:
     """Settings of the net; those of the closed form are its defaults."""
 
     discount: float = 1.0
-    """gamma of the return sum."""
+    """Discount factor of the return."""
     members: int = 4
     """Nets, each with its own held-out episodes; their mean is the reward."""
     hidden: int = 64
     """Hidden units of both layers."""
     updates: int = 3000
-    """Adam steps."""
+    """Number of updates."""
     batch_steps: int = 2000
     """Steps in an update's batch; as many whole rows as fit, at least 8."""
     learning_rate: float = 0.01
     """Adam's rate, falling to 0 along a cosine; at .003 it hardly learns (see pair_net.md)."""
     activation: str = "tanh"
-    """Of the hidden units: relu, silu or tanh."""
+    """Activation of the hidden units: relu, silu or tanh."""
     device: str = "cpu"
     """`cpu` or `cuda`."""
 
     def __post_init__(self) -> None:
-        for name in ("members", "hidden", "updates"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)!r}")
+        check_counts(self, "members", "hidden", "updates")
 
 
 class MaskedNet(Decomposer, settings=MaskedNetSettings):

@@ -18,25 +18,37 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from grd_offline.episodes import EpisodeSet
-from grd_offline.losses import (
-    SparsityWeights,
-    dynamics_loss,
-    edge_count_loss,
-    return_loss,
+from grd_offline.losses import SparsityWeights, dynamics_loss, edge_count_loss, return_loss
+from grd_offline.members.nn import (
+    EDGES,
+    DynamicsNet,
+    GraphMasks,
+    Mixture,
+    PairRewardNet,
+    RewardNet,
 )
-from grd_offline.members.nn import EDGES, DynamicsNet, GraphMasks, PairRewardNet, RewardNet
-from grd_offline.members.optimiser import step_together
 from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.methods.equations import Problem, export_network
-from grd_offline.methods.training import Noise, Plan, Trainer, make_adam
+from grd_offline.methods.training import (
+    Noise,
+    Plan,
+    Trainer,
+    check_counts,
+    check_discount,
+    make_adam,
+)
 from grd_offline.rewards.constant import ConstantFunction
 from grd_offline.rewards.network import NetworkFunction
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
 
 
 @dataclass(frozen=True)
@@ -44,7 +56,7 @@ class PairNetSettings:
     """Settings of `pair-net`; defaults from trials, see benchmarks/research/pair_net.md."""
 
     discount: float = 1.0
-    """gamma of the return sum (paper: 1.00)."""
+    """Discount factor of the return (paper: 1.00)."""
     members: int = 4
     """Nets in the second stage, each with its own held-out episodes; their mean is the reward."""
     features: int = 8
@@ -64,7 +76,7 @@ class PairNetSettings:
     mask_start: float = 3.0
     """psi_0 - psi_1 at first: each edge is there with probability .95."""
     temperature: float = 1.0
-    """Of the Gumbel-softmax."""
+    """Temperature of the Gumbel-softmax."""
     edge_price: float = 0.003
     """Sparsity weight of each edge into the reward, at most; returns have variance 1."""
     edge_share: float = 0.15
@@ -89,18 +101,13 @@ class PairNetSettings:
     """On CUDA, record each kind of update as a graph and replay it."""
 
     def __post_init__(self) -> None:
-        for name in ("members", "features", "batch_steps", "mask_updates"):
-            _check(name, getattr(self, name), getattr(self, name) >= 1, "of at least 1")
-        _check("reward_updates", self.reward_updates, self.reward_updates >= 1, "of at least 1")
-        _check("dynamics_updates", self.dynamics_updates, self.dynamics_updates >= 0, "from 0")
-        _check("discount", self.discount, 0 < self.discount <= 1, "above 0, at most 1")
-        _check("held_out", self.held_out, 0 < self.held_out < 1, "between 0 and 1")
-        _check("temperature", self.temperature, self.temperature > 0, "above 0")
-
-
-def _check(name: str, value: float, right: bool, wanted: str) -> None:
-    if not right:
-        raise ValueError(f"{name}: expected a number {wanted}, got {value!r}")
+        check_counts(self, "members", "features", "batch_steps", "mask_updates", "reward_updates")
+        check_counts(self, "dynamics_updates", at_least=0)
+        check_discount(self.discount)
+        if not 0 < self.held_out < 1:
+            raise ValueError(f"held_out: expected a number between 0 and 1, got {self.held_out!r}")
+        if not self.temperature > 0:
+            raise ValueError(f"temperature: expected a number above 0, got {self.temperature!r}")
 
 
 class PairNet(Decomposer, settings=PairNetSettings):
@@ -214,16 +221,12 @@ class RewardStage:
         self._unexplained = torch.ones(members, device=device)
         self.best_losses = torch.full((members,), torch.inf, device=device)
         self._best = [torch.zeros_like(value) for value in self._kept_tensors()]
-        self._net_adam, self._mask_adam = (
+        rates = ((self.net, settings.learning_rate), (self.graph, settings.mask_rate))
+        optimisers = [
             make_adam([module], rate, members=members, device=device, betas=(0.9, 0.98))
-            for module, rate in (
-                (self.net, settings.learning_rate),
-                (self.graph, settings.mask_rate),
-            )
-        )
-        self.trainer = Trainer(
-            [self._net_adam, self._mask_adam], noise.updates, capture=settings.capture
-        )
+            for module, rate in rates
+        ]
+        self.trainer = Trainer(optimisers, noise.updates, capture=settings.capture)
 
     def _split(self, members: int, generator: torch.Generator) -> None:
         """Rows to train on and rows held out, other ones for each member; steps to centre by."""
@@ -288,21 +291,19 @@ class RewardStage:
         """Masks as voted."""
         self._step(self._fixed)
 
-    def _step(self, mask: Tensor, price: Tensor | None = None) -> None:
-        """One update on a batch of training rows; `mask` is (member, row or 1, input).
-
-        `price` (member,) is what the edges of sampled masks cost; without it masks stay.
-        """
+    def _step(
+        self,
+        mask: Float[Tensor, "member #row input"],
+        price: Float[Tensor, "member"] | None = None,
+    ) -> None:
+        """One update on a batch of training rows; masks learn where their edges have a price."""
         members, count = self._training.shape
         picks = torch.randint(
             count, (members, self._batch), generator=self._noise, device=self._training.device
         )
         self._recentre()
         losses = self._compute_losses(self._training.gather(1, picks), mask)
-        if price is None:
-            self._net_adam.step(losses)
-        else:
-            step_together([self._net_adam, self._mask_adam], losses + price)
+        self.trainer.step(losses, price)
 
     @torch.no_grad()
     def _recentre(self) -> None:
@@ -313,7 +314,9 @@ class RewardStage:
         centre = self.net.compute_features(reference).mean(1, keepdim=True)
         self.net.centre.copy_(centre)
 
-    def _compute_losses(self, rows: Tensor, mask: Tensor) -> Tensor:
+    def _compute_losses(
+        self, rows: Int[Tensor, "member row"], mask: Float[Tensor, "member #row input"]
+    ) -> Float[Tensor, "member"]:
         batch = self.problem.rows.gather(rows, self._time)
         rewards = self.net(self._inputs[batch.steps], mask.unsqueeze(2))
         return return_loss(
@@ -325,12 +328,12 @@ class RewardStage:
             scales=self.problem.spans[rows],
         )
 
-    def compute_probabilities(self) -> Tensor:
-        """(member, input) P(edge) into the reward."""
+    def compute_probabilities(self) -> Float[Tensor, "member input"]:
+        """P(edge) into the reward."""
         return torch.cat(self.graph.compute_probabilities()[:2], 1).detach()
 
-    def vote(self) -> Tensor:
-        """(1, 1, input) the inputs that all members keep.
+    def vote(self) -> Float[Tensor, "1 1 input"]:
+        """The inputs that all members keep.
 
         They hold out different episodes: an input that only helps to learn some episodes by heart
         is dropped by one or the other, one that the reward needs by none.
@@ -400,16 +403,11 @@ class DynamicsStage:
             generator=noise.weights,
         ).to(problem.device)
         self.graph = GraphMasks(1, states, actions, start=settings.mask_start).to(problem.device)
-        self._net_adam, self._mask_adam = (
-            make_adam([module], rate, members=1, device=problem.device)
-            for module, rate in (
-                (self.net, settings.dynamics_rate),
-                (self.graph, settings.mask_rate),
-            )
-        )
-        self.trainer = Trainer(
-            [self._net_adam, self._mask_adam], noise.updates, capture=settings.capture
-        )
+        rates = ((self.net, settings.dynamics_rate), (self.graph, settings.mask_rate))
+        optimisers = [
+            make_adam([module], rate, members=1, device=problem.device) for module, rate in rates
+        ]
+        self.trainer = Trainer(optimisers, noise.updates, capture=settings.capture)
 
     def run(self, plan: Plan, update: Callable[[], None], part: float) -> None:
         """Spend `part` of the plan on `update`."""
@@ -441,7 +439,9 @@ class DynamicsStage:
             mask, edge_count_loss(*self.graph.compute_probabilities(), weights=weights).total
         )
 
-    def _step(self, mask: Tensor, price: Tensor | None = None) -> None:
+    def _step(
+        self, mask: Float[Tensor, "1 #row input state"], price: Float[Tensor, "1"] | None = None
+    ) -> None:
         rows, states = self.problem.rows, self.problem.states
         device = self.problem.device
         picks = torch.randint(
@@ -453,12 +453,9 @@ class DynamicsStage:
         steps = rows.transitions[picks].unsqueeze(0)
         order = torch.rand(states, generator=self._noise, device=device).argsort()
         outputs = order[: self.settings.dynamics_outputs]
-        mixture = self.net(self.problem.inputs[steps], mask.index_select(-1, outputs), outputs)
-        targets = self.problem.inputs[steps + 1][..., outputs]
-        losses = dynamics_loss(
-            mixture.logits, mixture.means, mixture.log_stds, targets, dimensions=states
+        mixture: Mixture = self.net(
+            self.problem.inputs[steps], mask.index_select(-1, outputs), outputs
         )
-        if price is None:
-            self._net_adam.step(losses)
-        else:
-            step_together([self._net_adam, self._mask_adam], losses + price)
+        targets = self.problem.inputs[steps + 1][..., outputs]
+        losses = dynamics_loss(*mixture, targets, dimensions=states)
+        self.trainer.step(losses, price)

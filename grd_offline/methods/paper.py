@@ -9,6 +9,7 @@ are: the paper scales neither. What the text leaves open is a setting with its r
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from grd_offline.losses import SparsityWeights
 from grd_offline.members.nn import EDGES, RewardNet, draw_gumbel
 from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.methods.equations import Problem, export_network
-from grd_offline.methods.training import Noise, Trainer
+from grd_offline.methods.training import Noise, Trainer, check_counts, check_discount
 from grd_offline.models.generative import (
     GenerativeModel,
     GenerativeSettings,
@@ -30,6 +31,9 @@ from grd_offline.models.generative import (
     build_graph,
 )
 from grd_offline.models.sparsity import find_lambdas
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
 
 
 @dataclass(frozen=True)
@@ -67,15 +71,9 @@ class PaperSettings:
     """`cpu` or `cuda`."""
 
     def __post_init__(self) -> None:
-        names = ("updates", "episodes_per_batch", "steps_per_batch", "mixtures", "members")
-        for name in (*names, "dynamics_outputs"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name}: expected a whole number of at least 1, got {value!r}")
-        if not 0 < self.discount <= 1:
-            raise ValueError(
-                f"discount: expected a number above 0, at most 1, got {self.discount!r}"
-            )
+        check_counts(self, "updates", "episodes_per_batch", "steps_per_batch", "mixtures")
+        check_counts(self, "members", "dynamics_outputs")
+        check_discount(self.discount)
 
     def to_generative(self) -> GenerativeSettings:
         """The settings of the model."""
@@ -180,13 +178,13 @@ class _Updates:
         next_states = self.problem.inputs[steps + 1][..., :states]
         return Transitions(self.problem.inputs[steps], next_states, outputs)
 
-    def _draw_gumbel(self, *shape: int) -> Tensor:
-        """(member, 1, *shape): the masks are sampled once per update."""
+    def _draw_gumbel(self, *shape: int) -> Float[Tensor, "member 1 *shape"]:
+        """Gumbel noise; there is one copy of it, since masks are sampled once per update."""
         return draw_gumbel(
             (self.settings.members, 1, *shape), device=self.problem.device, generator=self._noise
         )
 
-    def _pick(self, count: int, size: int) -> Tensor:
-        """(member, size) whole numbers from 0 to count - 1."""
+    def _pick(self, count: int, size: int) -> Int[Tensor, "member size"]:
+        """Random whole numbers from 0 to count - 1."""
         shape = (self.settings.members, size)
         return torch.randint(count, shape, generator=self._noise, device=self.problem.device)

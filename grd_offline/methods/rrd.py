@@ -15,7 +15,7 @@ from grd_offline.episodes import EpisodeSet
 from grd_offline.members.nn import RewardNet
 from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.methods.equations import Problem, export_network
-from grd_offline.methods.training import Noise, Trainer
+from grd_offline.methods.training import Noise, Trainer, check_counts, check_discount
 from grd_offline.models.rrd import STEPS_PER_EPISODE, RrdModel
 
 
@@ -48,19 +48,9 @@ class RrdSettings:
     """`cpu` or `cuda`."""
 
     def __post_init__(self) -> None:
-        for name in ("rows_per_batch", "updates", "members"):
-            if getattr(self, name) < 1:
-                raise ValueError(
-                    f"{name}: expected a whole number of at least 1, got {getattr(self, name)!r}"
-                )
-        if self.subsequence < 2:
-            raise ValueError(
-                f"subsequence: expected a whole number of at least 2, got {self.subsequence!r}"
-            )
-        if not 0 < self.discount <= 1:
-            raise ValueError(
-                f"discount: expected a number above 0, at most 1, got {self.discount!r}"
-            )
+        check_counts(self, "rows_per_batch", "updates", "members")
+        check_counts(self, "subsequence", at_least=2)
+        check_discount(self.discount)
 
 
 class Rrd(Decomposer, settings=RrdSettings):

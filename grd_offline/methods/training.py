@@ -7,17 +7,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from grd_offline.members.capture import record
-from grd_offline.members.optimiser import BETAS, Adam
+from grd_offline.members.optimiser import BETAS, Adam, step_together
 from grd_offline.methods.contract import Progress
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 PATIENCE = 20
 """Training ends with an error when one member had to leave out more updates than this."""
+
+
+def check_counts(settings: object, *names: str, at_least: int = 1) -> None:
+    """Refuse settings that count something and are too small; None is let through."""
+    for name in names:
+        value = getattr(settings, name)
+        if value is not None and value < at_least:
+            raise ValueError(
+                f"{name}: expected a whole number of at least {at_least}, got {value!r}"
+            )
+
+
+def check_discount(discount: float) -> None:
+    """Refuse a discount factor outside of its range."""
+    if not 0 < discount <= 1:
+        raise ValueError(f"discount: expected a number above 0, at most 1, got {discount!r}")
 
 
 class Noise:
@@ -81,6 +101,15 @@ class Trainer:
     def skipped(self) -> int:
         """Updates left out so far, by the member that left out the most."""
         return int(torch.cat([optimiser.skipped for optimiser in self.optimisers]).max().item())
+
+    def step(
+        self, losses: Float[Tensor, "member"], price: Float[Tensor, "member"] | None = None
+    ) -> None:
+        """One step of the first optimiser; with `price`, which is added, of all of them."""
+        if price is None:
+            self.optimisers[0].step(losses)
+        else:
+            step_together(self.optimisers, losses + price)
 
     def run(
         self,

@@ -153,8 +153,8 @@ class GenerativeModel:
         self,
         trajectories: Trajectories,
         transitions: Transitions,
-        reward_noise: Float[Tensor, "member copy input 2"],
-        dynamics_noise: Float[Tensor, "member copy input state 2"],
+        reward_noise: Float[Tensor, "member reward_copy input 2"],
+        dynamics_noise: Float[Tensor, "member dynamics_copy input state 2"],
         dense: Float[Tensor, ""] | None = None,
     ) -> ModelLoss:
         """L_rew, L_dyn and L_reg; the noise is standard Gumbel.
@@ -183,8 +183,11 @@ class GenerativeModel:
         return torch.cat(self.graph.choose()[:2], 1)
 
     def _compute_return_loss(
-        self, batch: Trajectories, noise: Tensor, dense: Tensor | None
-    ) -> Tensor:
+        self,
+        batch: Trajectories,
+        noise: Float[Tensor, "member copy input 2"],
+        dense: Float[Tensor, ""] | None,
+    ) -> Float[Tensor, "member"]:
         """L_rew (Eq. 4)."""
         logits = torch.cat([self.graph.state_to_reward, self.graph.action_to_reward], 1)
         mask = self._sample(logits, noise, dense)  # (member, copy, input)
@@ -206,8 +209,11 @@ class GenerativeModel:
         )
 
     def _compute_dynamics_loss(
-        self, batch: Transitions, noise: Tensor, dense: Tensor | None
-    ) -> Tensor:
+        self,
+        batch: Transitions,
+        noise: Float[Tensor, "member copy input state 2"],
+        dense: Float[Tensor, ""] | None,
+    ) -> Float[Tensor, "member"]:
         """L_dyn (Eq. 5), scaled up from the predicted dimensions to all of them."""
         logits = torch.cat([self.graph.state_to_state, self.graph.action_to_state], 1)
         outputs = batch.outputs
@@ -219,15 +225,20 @@ class GenerativeModel:
         targets = batch.next_states.index_select(2, outputs)
         return dynamics_loss(*mixture, targets, dimensions=logits.shape[2])
 
-    def _compute_sparsity_loss(self) -> Tensor:
+    def _compute_sparsity_loss(self) -> Float[Tensor, "member"]:
         """L_reg (Eq. 6), or the price of the expected number of edges."""
         probabilities, price = self.graph.compute_probabilities(), self.settings.edge_price
         if price is None:
             return sparsity_loss(*probabilities, weights=self.lambdas).total
         return edge_count_loss(*probabilities, weights=SparsityWeights(*[price] * 5)).total
 
-    def _sample(self, logits: Tensor, noise: Tensor, dense: Tensor | None) -> Tensor:
-        """(member, copy, ...) masks; all 1 where `dense` is."""
+    def _sample(
+        self,
+        logits: Float[Tensor, "member *edges 2"],
+        noise: Float[Tensor, "member copy *edges 2"],
+        dense: Float[Tensor, ""] | None,
+    ) -> Float[Tensor, "member copy *edges"]:
+        """Masks by Gumbel-softmax (Eq. 21); all 1 where `dense` is."""
         shape = (noise.shape[0], noise.shape[1], *logits.shape[1:])
         sampled = sample_edges(
             logits.unsqueeze(1).expand(shape), noise, temperature=self.settings.temperature

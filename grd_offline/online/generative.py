@@ -8,7 +8,7 @@ for the dynamics and theirs (D_2); `grd_offline.models.generative` has the model
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -31,6 +31,9 @@ from grd_offline.online.replay import FinishedEpisode, Replay
 from grd_offline.online.sources import Draws, Source
 from grd_offline.rewards.network import NetworkFunction
 
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
 
 class Generative(Source):
     """The generative model of some members, learned from the replay beside the policy."""
@@ -46,10 +49,10 @@ class Generative(Source):
         seeds: Sequence[int],
         episodes: int,
         hidden: Sequence[int],
-        rates: Tensor,
+        rates: Float[Tensor, "member"],
         lambdas: SparsityWeights,
     ) -> None:
-        """`rates` is (member,), and so may each of `lambdas` be."""
+        """Each of `lambdas` may be a tensor (member,)."""
         super().__init__(members, replay)
         self.settings, self._episodes = settings, episodes
         self.states, self.actions = replay.observations.shape[-1], replay.actions.shape[-1]
@@ -101,8 +104,10 @@ class Generative(Source):
         self._terms_of = torch.compile(self._compute_terms, dynamic=False, backend=backend)
         self.model.adam.compile(backend)
 
-    def _compute_terms(self, steps: Steps, counter: Tensor, rows: int | None) -> Tensor:
-        """(term, member) L_rew, L_dyn and L_reg."""
+    def _compute_terms(
+        self, steps: Steps, counter: Int[Tensor, ""], rows: int | None
+    ) -> Float[Tensor, "3 member"]:
+        """L_rew, L_dyn and L_reg."""
         picks, reward_noise, dynamics_noise = self._draws.draw(counter)
         # 1 while every edge is to be on; a tensor, since a captured graph has no branches
         dense = (counter <= self.settings.dense_updates).to(torch.float32)
@@ -115,7 +120,9 @@ class Generative(Source):
         )
         return torch.stack(tuple(losses))
 
-    def _draw_trajectories(self, picks: Tensor, rows: int | None) -> Trajectories:
+    def _draw_trajectories(
+        self, picks: Float[Tensor, "member episode"], rows: int | None
+    ) -> Trajectories:
         """D_1, its episodes end to end."""
         stretch = self.replay.draw_episodes(picks, self.members, rows)
         inputs = self._scale_inputs(stretch.observations, stretch.actions).unsqueeze(1)
@@ -124,7 +131,7 @@ class Generative(Source):
         returns = (stretch.returns - self._offset * stretch.lengths) / self._spread
         return Trajectories(inputs, stretch.valid, returns, unit=self._scale / self._spread)
 
-    def _make_transitions(self, steps: Steps, counter: Tensor) -> Transitions:
+    def _make_transitions(self, steps: Steps, counter: Int[Tensor, ""]) -> Transitions:
         """D_2; where an update predicts a few state dimensions, they take turns."""
         states = self.states
         count = min(states, self.settings.dynamics_outputs or states)
@@ -138,11 +145,15 @@ class Generative(Source):
             self._scale_inputs(steps.observations, steps.actions), next_states, outputs
         )
 
-    def _scale_inputs(self, observations: Tensor, actions: Tensor) -> Tensor:
+    def _scale_inputs(
+        self,
+        observations: Float[Tensor, "member batch state"],
+        actions: Float[Tensor, "member batch action"],
+    ) -> Float[Tensor, "member batch input"]:
         inputs = torch.cat([observations, actions], -1)
         return (inputs - self._mean) / self._std if self.settings.standardise else inputs
 
-    def compute_rewards(self, steps: Steps) -> Tensor:
+    def compute_rewards(self, steps: Steps) -> Float[Tensor, "member batch"]:
         rewards = self.model.compute_rewards(self._scale_inputs(steps.observations, steps.actions))
         return rewards * self._scale + self._offset if self.settings.standardise else rewards
 

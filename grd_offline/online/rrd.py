@@ -7,7 +7,7 @@ steps of each.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -19,6 +19,9 @@ from grd_offline.models.rrd import STEPS_PER_EPISODE, RrdModel
 from grd_offline.online.replay import Replay
 from grd_offline.online.sources import Draws, Source
 from grd_offline.rewards.network import NetworkFunction
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
 
 
 class Rrd(Source):
@@ -35,7 +38,7 @@ class Rrd(Source):
         unbiased: Sequence[bool],
         episodes: int,
         hidden: Sequence[int],
-        rates: Tensor,
+        rates: Float[Tensor, "member"],
     ) -> None:
         super().__init__(members, replay)
         states, actions = replay.observations.shape[-1], replay.actions.shape[-1]
@@ -61,13 +64,13 @@ class Rrd(Source):
         self._losses_of = torch.compile(self._compute_losses, dynamic=False, backend=backend)
         self.model.adam.compile(backend)
 
-    def _compute_losses(self, counter: Tensor) -> Tensor:
+    def _compute_losses(self, counter: Int[Tensor, ""]) -> Float[Tensor, "member"]:
         picks, order = self._draws.draw(counter)
         drawn = self.replay.draw_from_episodes(picks, order, STEPS_PER_EPISODE, self.members)
         inputs = _join(drawn.observations, drawn.actions, drawn.next_observations)
         return self.model.compute_losses(inputs, drawn.valid, drawn.lengths, drawn.returns)
 
-    def compute_rewards(self, steps: Steps) -> Tensor:
+    def compute_rewards(self, steps: Steps) -> Float[Tensor, "member batch"]:
         return self.model.compute_rewards(
             _join(steps.observations, steps.actions, steps.next_observations)
         )
@@ -93,6 +96,10 @@ class Rrd(Source):
         return self.model.adam.skipped.squeeze(1)
 
 
-def _join(observations: Tensor, actions: Tensor, next_observations: Tensor) -> Tensor:
-    """(..., input) the state, the action and the change to the next state."""
+def _join(
+    observations: Float[Tensor, "*batch state"],
+    actions: Float[Tensor, "*batch action"],
+    next_observations: Float[Tensor, "*batch state"],
+) -> Float[Tensor, "*batch input"]:
+    """The state, the action and the change to the next state, side by side."""
     return torch.cat([observations, actions, next_observations - observations], -1)

@@ -326,7 +326,7 @@ def test_constant_function_round_trip() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"members": 0}, "members: expected a number of at least 1, got 0"),
+        ({"members": 0}, "members: expected a whole number of at least 1, got 0"),
         ({"discount": 1.5}, "discount: expected a number above 0, at most 1, got 1.5"),
         ({"held_out": 1.0}, "held_out: expected a number between 0 and 1"),
     ],

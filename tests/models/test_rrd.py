@@ -61,11 +61,11 @@ def test_rewards_of_a_replay_are_too() -> None:
     learner = online_learners.make_learner(settings, episodes=0)
     for finished in make_episodes():
         learner.add(0, finished)
-    source = learner.sources[0]
+    source, steps = learner.sources[0], learner.replay.draw_steps(torch.full((1, 4), 0.5))
     for number in range(1, 151):
-        source.update(None, torch.tensor(number))  # type: ignore[arg-type]
+        source.update(steps, torch.tensor(number))
     function = source.export(0)
     assert function is not None
     finished = make_episodes()[0]
-    steps = (finished.observations[:-1], finished.actions, finished.observations[1:])
-    assert function.predict(*steps).mean() == pytest.approx(3.0, abs=0.1)
+    parts = (finished.observations[:-1], finished.actions, finished.observations[1:])
+    assert function.predict(*parts).mean() == pytest.approx(3.0, abs=0.1)
