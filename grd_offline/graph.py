@@ -14,7 +14,7 @@ IntArray = NDArray[np.int64]
 
 
 def compact_one_hop(state_to_reward: ArrayLike, state_to_state: ArrayLike) -> IntArray:
-    """(d_s,) the reward's direct parents, and the parents of those, as 0 and 1.
+    """(d_s,) the reward's direct parents, and the parents of those, as 0 and 1 (Eq. 7).
 
     C_s_pi = C_sr or C_ss[:, c_1] or ... or C_ss[:, c_n], with c_1 ... c_n the parents in C_sr.
     """

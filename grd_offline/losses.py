@@ -1,4 +1,6 @@
-"""The equations: each a pure function of tensors, one value per member.
+"""The losses: each a pure function of tensors, one value per member.
+
+Numbers of equations are those of the paper (`docs/paper.md` lists all of them).
 
 Rows on the `episode` axis are equations: a whole episode with its return, or a stretch of steps
 between two deliveries with what was delivered. `valid` marks the steps that took place; the rest
@@ -36,7 +38,7 @@ class SparsityWeights(NamedTuple):
 
 
 class SparsityTerms(NamedTuple):
-    """The five weighted terms of L_reg, each (member,)."""
+    """The five weighted terms of L_reg (Eq. 6), each (member,)."""
 
     state_to_reward: Tensor
     action_to_reward: Tensor
@@ -72,7 +74,7 @@ def return_loss(
     starts: Int[Tensor, "member episode"] | None = None,
     scales: Float[Tensor, "member episode"] | None = None,
 ) -> Float[Tensor, "member"]:
-    """Squared gap between each return and the sum of its predicted rewards (L_rew).
+    """Squared gap between each return and the sum of its predicted rewards (Eq. 4: L_rew).
 
     L_rew = E[(R - sum_t gamma^(t-1) r_hat_t)^2]
 
@@ -92,7 +94,7 @@ def sum_rewards(
     discount: float = 1.0,
     starts: Int[Tensor, "member episode"] | None = None,
 ) -> Float[Tensor, "member episode"]:
-    """Discounted sum of the rewards of each row: sum_t gamma^(t-1) r_t."""
+    """Discounted sum of the rewards of each row: sum_t gamma^(t-1) r_t (Eq. 1 and 2)."""
     kept = torch.where(valid, rewards, 0.0)
     if discount == 1.0:
         return kept.sum(-1)
@@ -109,7 +111,7 @@ def dynamics_loss(
     *,
     dimensions: int | None = None,
 ) -> Float[Tensor, "member"]:
-    """Negative log-likelihood of the next state under the mixture (L_dyn).
+    """Negative log-likelihood of the next state under the mixture (Eq. 5: L_dyn).
 
     L_dyn = -E[sum_i log sum_k pi_k N(s_i'; mu_k, sigma_k^2)]
 
@@ -131,7 +133,7 @@ def sparsity_loss(
     *,
     weights: SparsityWeights,
 ) -> SparsityTerms:
-    """The printed regulariser of the edges' probabilities (L_reg).
+    """The printed regulariser of the edges' probabilities (Eq. 6: L_reg).
 
     L_reg = sum over five kinds of edge of lambda sum log P(edge)
 
@@ -150,7 +152,7 @@ def edge_count_loss(
     *,
     weights: SparsityWeights,
 ) -> SparsityTerms:
-    """The expected number of edges, weighted: what `pair-net` pays for them.
+    """The expected number of edges, weighted: what `pair-net` and `joint-net` pay.
 
     L_reg = sum over five kinds of edge of lambda sum P(edge)
 

@@ -62,7 +62,7 @@ def sac_actor_loss(
     *,
     temperature: Float[Tensor, "member"],
 ) -> Float[Tensor, "member"]:
-    """E[alpha log pi(a|s) - min_c Q_c(s, a)]."""
+    """E[alpha log pi(a|s) - min_c Q_c(s, a)] (Eq. 8 of the paper, up to a constant)."""
     return (temperature.unsqueeze(1) * log_density - values.amin(1)).mean(-1)
 
 

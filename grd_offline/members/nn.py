@@ -153,7 +153,9 @@ def _multiply_aligned(inputs: Tensor, weight: Tensor) -> Tensor:
 
 
 class RewardNet(nn.Module):
-    """r_hat = FCs([C_sr * s, C_ar * a]): a fully connected net on masked inputs (paper: 256-256-1).
+    """phi_rew: a fully connected net on masked inputs (the paper's has 256-256-1 units).
+
+    r_hat = FCs([C_sr * s, C_ar * a]) (Eq. 23 with sampled masks, Eq. 24 with greedy ones).
 
     Inputs are states and actions side by side (and, where a method wants them, more columns).
     """
@@ -245,7 +247,9 @@ class PairRewardNet(nn.Module):
 
 
 class DynamicsNet(nn.Module):
-    """P(s_i' | C_ss[:, i] * s, C_as[:, i] * a): one mixture density net shared by all dimensions.
+    """phi_dyn: one mixture density net, shared by all dimensions of the state (Eq. 25).
+
+    P(s_i' | C_ss[:, i] * s, C_as[:, i] * a) for the dimension i.
 
     With `embedding` 0, as printed, the net is not told which dimension it predicts: two with equal
     masks get equal predictions. Otherwise a learned vector of that size per dimension is appended.
@@ -296,8 +300,7 @@ class DynamicsNet(nn.Module):
 class GraphMasks(nn.Module):
     """The causal graph as free parameters: two logits per edge, for existing and for not (phi_cau).
 
-    P(edge) = exp(psi_0) / (exp(psi_0) + exp(psi_1)). In training masks are sampled, in use the
-    likelier of the two is taken.
+    In training masks are sampled (Eq. 21), in use the likelier of the two is taken (Eq. 22).
     """
 
     state_to_reward: nn.Parameter
@@ -327,11 +330,11 @@ class GraphMasks(nn.Module):
             self.register_parameter(name, nn.Parameter(logits))
 
     def compute_probabilities(self) -> Masks:
-        """P(edge) of each edge."""
+        """P(edge) = exp(psi_0) / (exp(psi_0) + exp(psi_1)) of each edge (Eq. 20)."""
         return Masks(*(torch.softmax(getattr(self, name), -1)[..., 0] for name in EDGES))
 
     def choose(self) -> Masks:
-        """The greedy choice: 1 where psi_0 >= psi_1."""
+        """The greedy choice: 1 where psi_0 >= psi_1 (Eq. 22)."""
         pairs = (getattr(self, name).detach() for name in EDGES)
         return Masks(*((pair[..., 0] >= pair[..., 1]).to(pair.dtype) for pair in pairs))
 
@@ -353,7 +356,7 @@ class GraphMasks(nn.Module):
 def sample_edges(
     logits: Float[Tensor, "*edges 2"], noise: Float[Tensor, "*edges 2"], *, temperature: float
 ) -> Float[Tensor, "*edges"]:
-    """Hard Gumbel-softmax with a straight-through gradient: 0/1 forward, soft backward.
+    """Hard Gumbel-softmax with a straight-through gradient: 0/1 forward, soft backward (Eq. 21).
 
     soft = softmax((psi + g) / temperature)_0, g standard Gumbel; hard = 1 where soft >= 1/2. The
     value is hard, the gradient that of soft.

@@ -19,7 +19,7 @@ from grd_offline.members.nn import RewardNet
 from grd_offline.methods.closed_form.estimator import ClosedForm
 from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.methods.equations import Problem
-from grd_offline.methods.pair_net import PairNetSettings, RewardStage
+from grd_offline.methods.stages import PairNetSettings, RewardStage
 from grd_offline.methods.training import Noise, Plan, check_counts
 from grd_offline.rewards.constant import ConstantFunction
 from grd_offline.rewards.network import NetworkFunction

@@ -182,6 +182,10 @@ class Learner:
             self.updates += 1
 
     def _update(self, with_actor: bool) -> None:
+        """Lines 16 to 30 of the paper's Algorithm 1, for all members at once.
+
+        `refresh` works out the compact state of line 28, which changes from round to round.
+        """
         self.counter += 1
         steps, uniform = self._draw(self.counter)
         parts = []
@@ -189,10 +193,11 @@ class Learner:
             own = steps
             if len(self.sources) > 1:
                 own = Steps(*(part[source.members] for part in steps))
-            source.update(own, self.counter)
+            source.update(own, self.counter)  # lines 16 to 24: one step on L_m
             with torch.no_grad():
-                parts.append(compute_rewards(own))
+                parts.append(compute_rewards(own))  # lines 27 and 29
         rewards = torch.cat(parts) if len(parts) > 1 else parts[0]
+        # line 30: Eq. 8, on states behind the compact mask
         self.agent.update(self._prepare(steps, rewards, uniform), with_actor=with_actor)
 
     def _draw_steps(self, counter: Tensor) -> tuple[Steps, Tensor]:

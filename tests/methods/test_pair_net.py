@@ -13,8 +13,9 @@ from grd_offline.errors import DataError
 from grd_offline.losses import SparsityWeights
 from grd_offline.members.optimiser import Adam, step_together
 from grd_offline.methods.equations import Problem, compute_weights, measure_returns, stack_rows
-from grd_offline.methods.pair_net import DynamicsStage, PairNet, PairNetSettings, RewardStage
+from grd_offline.methods.pair_net import PairNet
 from grd_offline.methods.paper import Paper, PaperSettings, _Updates
+from grd_offline.methods.stages import DynamicsStage, PairNetSettings, RewardStage
 from grd_offline.methods.training import Noise, Trainer, make_adam
 from grd_offline.models.sparsity import DEFAULT_LAMBDAS, LAMBDAS, find_lambdas
 from grd_offline.rewards.constant import ConstantFunction

@@ -12,6 +12,7 @@ from grd_offline.losses import rrd_loss, rrd_unbiased_loss
 from grd_offline.members.nn import RewardNet
 from grd_offline.methods.rrd import Rrd, RrdSettings
 from grd_offline.models.rrd import RrdModel
+from grd_offline.online.replay import FinishedEpisode, TrueRewards
 
 
 def test_each_member_has_its_own_loss() -> None:
@@ -28,7 +29,7 @@ def test_each_member_has_its_own_loss() -> None:
     assert found[1] == rrd_unbiased_loss(*parts)[1]
 
 
-def make_episodes() -> list[online_learners.FinishedEpisode]:
+def make_episodes() -> list[tuple[FinishedEpisode, TrueRewards]]:
     """Every step pays 3, whatever happens."""
     rng = np.random.default_rng(0)
     return [
@@ -40,9 +41,9 @@ def make_episodes() -> list[online_learners.FinishedEpisode]:
 @pytest.mark.parametrize("standardise", [False, True])
 def test_rewards_of_a_file_are_per_step_in_units_of_the_return(standardise: bool) -> None:
     episodes = []
-    for finished in make_episodes():
+    for finished, _ in make_episodes():
         last = np.arange(len(finished.actions)) == len(finished.actions) - 1
-        paid = finished.rewards.sum() * last
+        paid = finished.episode_return * last
         states = finished.observations
         episodes.append(Episode(states, finished.actions, paid, last & False, last, last))
     settings = RrdSettings(
@@ -59,13 +60,13 @@ def test_rewards_of_a_replay_are_too() -> None:
         methods=("rrd",), seeds=1, hidden=(16,), model_rate=1e-2, episodes=8
     )
     learner = online_learners.make_learner(settings, episodes=0)
-    for finished in make_episodes():
-        learner.add(0, finished)
+    for finished, truth in make_episodes():
+        learner.add(0, finished, truth)
     source, steps = learner.sources[0], learner.replay.draw_steps(torch.full((1, 4), 0.5))
     for number in range(1, 151):
         source.update(steps, torch.tensor(number))
     function = source.export(0)
     assert function is not None
-    finished = make_episodes()[0]
+    finished, _ = make_episodes()[0]
     parts = (finished.observations[:-1], finished.actions, finished.observations[1:])
     assert function.predict(*parts).mean() == pytest.approx(3.0, abs=0.1)

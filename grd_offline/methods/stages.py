@@ -1,0 +1,355 @@
+"""The stages of `pair-net`: nets behind masks, and the updates that train both.
+
+`masked-net` trains its nets in the same stage of the reward, with masks that are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from grd_offline.losses import SparsityWeights, dynamics_loss, edge_count_loss, return_loss
+from grd_offline.members.nn import (
+    DynamicsNet,
+    GraphMasks,
+    Mixture,
+    PairRewardNet,
+    RewardNet,
+)
+from grd_offline.methods.equations import Problem, export_network
+from grd_offline.methods.training import (
+    Noise,
+    Plan,
+    Trainer,
+    check_counts,
+    check_discount,
+    make_adam,
+)
+from grd_offline.rewards.network import NetworkFunction
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+
+@dataclass(frozen=True)
+class PairNetSettings:
+    """Settings of `pair-net`; defaults from trials, see benchmarks/research/pair_net.md."""
+
+    discount: float = 1.0
+    """Discount factor of the return (paper: 1.00)."""
+    members: int = 4
+    """Nets in the second stage, each with its own held-out episodes; their mean is the reward."""
+    features: int = 8
+    """Features of each input; fewer where there are many inputs."""
+    batch_steps: int = 5000
+    """Steps in an update's batch; as many whole rows as fit, at least 8."""
+    mask_updates: int = 1200
+    """Updates of the first stage."""
+    reward_updates: int = 1500
+    """Updates of the second stage."""
+    dynamics_updates: int = 1000
+    """Updates of the dynamics net; with 0 every edge of the dynamics stays in."""
+    learning_rate: float = 0.01
+    """Adam's rate for the nets, falling to 0 along a cosine."""
+    mask_rate: float = 0.02
+    """Adam's rate for the mask logits."""
+    mask_start: float = 3.0
+    """psi_0 - psi_1 at first: each edge is there with probability .95."""
+    temperature: float = 1.0
+    """Temperature of the Gumbel-softmax."""
+    edge_price: float = 0.003
+    """Sparsity weight of each edge into the reward, at most; returns have variance 1."""
+    edge_share: float = 0.15
+    """The weight is no more than this share of what is unexplained of held-out returns."""
+    dynamics_edge_price: float = 0.003
+    """Sparsity weight of each edge into a state."""
+    dynamics_hidden: int = 64
+    """Hidden units of both layers of the dynamics net (paper: 256)."""
+    embedding: int = 8
+    """Size of the vector that tells the dynamics net which dimension it predicts (paper: none)."""
+    dynamics_batch: int = 256
+    """Steps per update of the dynamics net (paper: N = 256)."""
+    dynamics_rate: float = 3e-3
+    """Adam's rate for the dynamics net."""
+    dynamics_outputs: int = 16
+    """At most so many state dimensions per update of the dynamics net, drawn at random."""
+    held_out: float = 0.15
+    """Fraction of the rows that each member holds out to choose its weights by."""
+    device: str = "cpu"
+    """`cpu` or `cuda`."""
+    capture: bool = True
+    """On CUDA, record each kind of update as a graph and replay it."""
+
+    def __post_init__(self) -> None:
+        check_counts(self, "members", "features", "batch_steps", "mask_updates", "reward_updates")
+        check_counts(self, "dynamics_updates", at_least=0)
+        check_discount(self.discount)
+        if not 0 < self.held_out < 1:
+            raise ValueError(f"held_out: expected a number between 0 and 1, got {self.held_out!r}")
+        if not self.temperature > 0:
+            raise ValueError(f"temperature: expected a number above 0, got {self.temperature!r}")
+
+
+class RewardStage:
+    """Members of a pair net on some inputs, their masks, and updates as closures over both."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        kept: Tensor,
+        settings: PairNetSettings,
+        noise: Noise,
+        *,
+        members: int,
+        net: RewardNet | None = None,
+    ) -> None:
+        """`net` takes the place of a pair net."""
+        self.problem, self.kept, self.settings = problem, kept, settings
+        self._noise = noise.updates
+        device, count = problem.device, len(kept)
+        states = int((kept < problem.states).sum())
+        features = min(settings.features, max(2, 512 // count))
+        self.net = (
+            net
+            if net is not None
+            else PairRewardNet(members, count, features=features, generator=noise.weights)
+        ).to(device)
+        self.graph = GraphMasks(members, states, count - states, start=settings.mask_start)
+        self.graph.to(device)
+        self._inputs = problem.inputs[:, kept]
+        self._time = problem.rows.common_time
+        self._split(members, noise.weights)
+        self._fixed, self._is_fixed = torch.ones(members, 1, count, device=device), False
+        self._unexplained = torch.ones(members, device=device)
+        self.best_losses = torch.full((members,), torch.inf, device=device)
+        self._best = [torch.zeros_like(value) for value in self._kept_tensors()]
+        rates = ((self.net, settings.learning_rate), (self.graph, settings.mask_rate))
+        optimisers = [
+            make_adam([module], rate, members=members, device=device, betas=(0.9, 0.98))
+            for module, rate in rates
+        ]
+        self.trainer = Trainer(optimisers, noise.updates, capture=settings.capture)
+
+    def _split(self, members: int, generator: torch.Generator) -> None:
+        """Rows to train on and rows held out, other ones for each member; steps to centre by."""
+        count = len(self.problem.targets)
+        held_out = max(1, round(self.settings.held_out * count))
+        order = torch.randperm(count, generator=generator)
+        shifts = (torch.arange(members) * count) // members
+        tables = order[(torch.arange(count) + shifts.unsqueeze(1)) % count]
+        tables = tables.to(self.problem.device)
+        self._held_out = tables[:, :held_out]
+        # A single row has to do for both.
+        self._training = tables[:, held_out:] if held_out < count else tables
+        real = self.problem.rows.real_steps.nonzero().squeeze(1)
+        chosen = torch.randperm(len(real), generator=generator)[:512].to(real.device)
+        self._reference = self._inputs[real[chosen]]
+        lengths = self.problem.rows.lengths
+        typical = self._time or int(lengths.double().mean().ceil())
+        self._batch = max(8, self.settings.batch_steps // typical)
+
+    def _kept_tensors(self) -> list[Tensor]:
+        centre = [self.net.centre] if isinstance(self.net, PairRewardNet) else []
+        return [*self.net.parameters(), *centre]
+
+    def run(
+        self, plan: Plan, update: Callable[[], None], part: float, *, choose: bool = False
+    ) -> None:
+        """Spend `part` of the plan on `update`; with `choose`, keep each member's best weights."""
+        updates = max(1, round(part * plan.updates))
+        self._measure_unexplained()
+
+        def report(done: int) -> None:
+            plan.tell(part, done / updates)
+            self._measure_unexplained()
+            if choose:
+                self._keep_better()
+
+        self.trainer.run(
+            update, updates, schedule=lambda done: plan.rate(part, done), report=report, every=25
+        )
+        plan.begun += part
+
+    def update_dense(self) -> None:
+        """Every input there."""
+        self._step(torch.ones_like(self._fixed))
+
+    def update_masked(self) -> None:
+        """Masks sampled for each row, each edge at its price.
+
+        The price falls with what the members do not yet explain of their held-out returns: where
+        nearly all is explained, an input of little effect is worth keeping too.
+        """
+        mask = self.graph.sample_reward(
+            self._batch, temperature=self.settings.temperature, generator=self._noise
+        )
+        terms = edge_count_loss(
+            *self.graph.compute_probabilities(), weights=SparsityWeights(1, 1, 0, 0, 0)
+        )
+        price = (self.settings.edge_share * self._unexplained).clamp_max(self.settings.edge_price)
+        self._step(mask, price * terms.total)
+
+    def update_fixed(self) -> None:
+        """Masks as voted."""
+        self._step(self._fixed)
+
+    def _step(
+        self,
+        mask: Float[Tensor, "member #row input"],
+        price: Float[Tensor, "member"] | None = None,
+    ) -> None:
+        """One update on a batch of training rows; masks learn where their edges have a price."""
+        members, count = self._training.shape
+        picks = torch.randint(
+            count, (members, self._batch), generator=self._noise, device=self._training.device
+        )
+        self._recentre()
+        losses = self._compute_losses(self._training.gather(1, picks), mask)
+        self.trainer.step(losses, price)
+
+    @torch.no_grad()
+    def _recentre(self) -> None:
+        """Centre the features of a pair net on a fixed sample of the steps."""
+        if not isinstance(self.net, PairRewardNet):
+            return
+        reference = self._reference.expand(len(self._training), -1, -1)
+        centre = self.net.compute_features(reference).mean(1, keepdim=True)
+        self.net.centre.copy_(centre)
+
+    def _compute_losses(
+        self, rows: Int[Tensor, "member row"], mask: Float[Tensor, "member #row input"]
+    ) -> Float[Tensor, "member"]:
+        batch = self.problem.rows.gather(rows, self._time)
+        rewards = self.net(self._inputs[batch.steps], mask.unsqueeze(2))
+        return return_loss(
+            rewards,
+            batch.valid,
+            self.problem.targets[rows],
+            discount=self.problem.discount,
+            starts=batch.starts,
+            scales=self.problem.spans[rows],
+        )
+
+    def compute_probabilities(self) -> Float[Tensor, "member input"]:
+        """P(edge) into the reward."""
+        return torch.cat(self.graph.compute_probabilities()[:2], 1).detach()
+
+    def vote(self) -> Float[Tensor, "1 1 input"]:
+        """The inputs that all members keep.
+
+        They hold out different episodes: an input that only helps to learn some episodes by heart
+        is dropped by one or the other, one that the reward needs by none.
+        """
+        return torch.cat(self.graph.choose()[:2], 1).amin(0).unsqueeze(0).unsqueeze(0)
+
+    def fix_masks(self) -> None:
+        """Fix every member's mask to the inputs that all of them keep."""
+        self._fixed.copy_(self.vote().expand_as(self._fixed))
+        self._is_fixed = True
+
+    @torch.no_grad()
+    def _measure_unexplained(self) -> None:
+        """Measure the return loss on each member's held-out rows, masks as they stand."""
+        self._recentre()
+        mask = self._fixed
+        if not self._is_fixed:
+            mask = torch.cat(self.graph.choose()[:2], 1).unsqueeze(1)
+        chunks = torch.split(self._held_out, self._batch, 1)
+        losses = [self._compute_losses(rows, mask) * rows.shape[1] for rows in chunks]
+        self._unexplained.copy_(torch.stack(losses).sum(0) / self._held_out.shape[1])
+
+    @torch.no_grad()
+    def _keep_better(self) -> None:
+        better = self._unexplained < self.best_losses
+        self.best_losses.copy_(torch.where(better, self._unexplained, self.best_losses))
+        for best, value in zip(self._best, self._kept_tensors(), strict=True):
+            best.copy_(torch.where(better.view(-1, *[1] * (value.ndim - 1)), value, best))
+
+    @torch.no_grad()
+    def restore_best(self) -> None:
+        """Take back the weights that were best on held-out rows."""
+        for best, value in zip(self._best, self._kept_tensors(), strict=True):
+            value.copy_(best)
+
+    def export(self) -> NetworkFunction:
+        """The mean of the members as a function in the data's units."""
+        return export_network(self.net, self.problem, self._fixed.squeeze(1), self.kept)
+
+
+class DynamicsStage:
+    """The mixture density net of the next state, and the masks of its inputs."""
+
+    def __init__(self, problem: Problem, settings: PairNetSettings, noise: Noise) -> None:
+        self.problem, self.settings, self._noise = problem, settings, noise.updates
+        states, actions = problem.states, problem.actions
+        self.net = DynamicsNet(
+            1,
+            states,
+            actions,
+            hidden=(settings.dynamics_hidden,) * 2,
+            embedding=settings.embedding,
+            log_std_range=(-5.0, 2.0),
+            activation="silu",
+            generator=noise.weights,
+        ).to(problem.device)
+        self.graph = GraphMasks(1, states, actions, start=settings.mask_start).to(problem.device)
+        rates = ((self.net, settings.dynamics_rate), (self.graph, settings.mask_rate))
+        optimisers = [
+            make_adam([module], rate, members=1, device=problem.device) for module, rate in rates
+        ]
+        self.trainer = Trainer(optimisers, noise.updates, capture=settings.capture)
+
+    def run(self, plan: Plan, update: Callable[[], None], part: float) -> None:
+        """Spend `part` of the plan on `update`."""
+        updates = max(1, round(part * plan.updates))
+        self.trainer.run(
+            update,
+            updates,
+            schedule=lambda done: plan.rate(part, done),
+            report=lambda done: plan.tell(part, done / updates),
+        )
+        plan.begun += part
+
+    def update_dense(self) -> None:
+        """Every edge there."""
+        inputs = self.problem.states + self.problem.actions
+        mask = torch.ones(1, 1, inputs, self.problem.states, device=self.problem.device)
+        self._step(mask)
+
+    def update_masked(self) -> None:
+        """Masks sampled for each row, each edge at its price."""
+        mask = self.graph.sample_dynamics(
+            self.settings.dynamics_batch,
+            temperature=self.settings.temperature,
+            generator=self._noise,
+        )
+        price = self.settings.dynamics_edge_price
+        weights = SparsityWeights(0, 0, price, price, price)
+        self._step(
+            mask, edge_count_loss(*self.graph.compute_probabilities(), weights=weights).total
+        )
+
+    def _step(
+        self, mask: Float[Tensor, "1 #row input state"], price: Float[Tensor, "1"] | None = None
+    ) -> None:
+        rows, states = self.problem.rows, self.problem.states
+        device = self.problem.device
+        picks = torch.randint(
+            len(rows.transitions),
+            (self.settings.dynamics_batch,),
+            generator=self._noise,
+            device=device,
+        )
+        steps = rows.transitions[picks].unsqueeze(0)
+        order = torch.rand(states, generator=self._noise, device=device).argsort()
+        outputs = order[: self.settings.dynamics_outputs]
+        mixture: Mixture = self.net(
+            self.problem.inputs[steps], mask.index_select(-1, outputs), outputs
+        )
+        targets = self.problem.inputs[steps + 1][..., outputs]
+        losses = dynamics_loss(*mixture, targets, dimensions=states)
+        self.trainer.step(losses, price)
