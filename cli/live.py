@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from grd_offline.runs.run import Evaluation, Run
 
 REFRESHES = 1
-"""Per second, of the panel: drawing it takes about ten milliseconds from training."""
+"""Number of times per second that the panel is drawn. Each takes about ten milliseconds."""
 LINE_SECONDS = 30.0
-"""At least so much time between two lines that tell how far the run is."""
+"""Shortest time between two lines of progress."""
 _BARS = "▁▂▃▄▅▆▇█"
 _CURVE, _SHORT_CURVE = 20, 8
 _TITLES = {
@@ -56,9 +56,9 @@ _CLOSING_TITLES = {
     "correlation": "corr.",
 }
 _GROUP, _GROUP_SHORT = 22, 12
-"""Letters of a group's name before it is folded in favour of other columns, and at the least."""
+"""Width of the names of groups at which they are folded, and their smallest width."""
 _LEAST_FIRST = ("edges", "at", "seeds", "best", "curve", "compact", "correlation", "skipped")
-"""What is left out of the table, in this order, until it fits."""
+"""Columns that are left out, in this order, until the table fits."""
 
 
 @contextmanager
@@ -244,7 +244,7 @@ def _measure(titles: Mapping[str, str], rows: Sequence[Mapping[str, str]], folde
 
 
 def describe_columns(group: Group, states: int, curve: int = _CURVE) -> dict[str, str]:
-    """A group's cells of the table."""
+    """The cells of a group in the table."""
     return {
         "group": group.name,
         "seeds": str(len(group.members)),
@@ -259,7 +259,7 @@ def describe_columns(group: Group, states: int, curve: int = _CURVE) -> dict[str
 
 
 def describe_group(group: Group, state: RunState) -> str:
-    """A group after an evaluation, in a line."""
+    """One line about a group after an evaluation."""
     assert group.last is not None
     seeds = len(group.members)
     parts = [f"return {format_point(group.last, seeds)}", f"best {format_point(group.best, 1)}"]
@@ -295,7 +295,7 @@ def describe_speed(state: RunState) -> str:
 
 
 def draw_curve(values: Sequence[float], width: int) -> str:
-    """A curve as blocks of growing height, at most so many."""
+    """A curve as blocks of different heights, at most `width` of them."""
     if not values:
         return "-"
     size = min(width, len(values))
@@ -309,7 +309,7 @@ def draw_curve(values: Sequence[float], width: int) -> str:
 
 
 def format_point(point: Point | None, seeds: int) -> str:
-    """A mean and, of several seeds, its spread."""
+    """A mean, and its standard deviation if there are several seeds."""
     if point is None:
         return "-"
     digits = 0 if abs(point.mean) >= 1000 else 1 if abs(point.mean) >= 100 else 2
@@ -328,12 +328,12 @@ def format_percentage(value: float | None) -> str:
 
 
 def count(number: int, unit: str) -> str:
-    """1 seed, 2 seeds."""
+    """A number with its unit: 1 seed, 2 seeds."""
     return f"{number:,} {unit}" if number == 1 else f"{number:,} {unit}s"
 
 
 def print_closing(state: RunState) -> None:
-    """How every group ended, and where its best policy is; nothing before the first evaluation."""
+    """Print how every group ended and where its best policy is, if there was an evaluation."""
     from rich.console import Console
     from rich.text import Text
 
@@ -352,7 +352,7 @@ def print_closing(state: RunState) -> None:
 
 
 def describe_end(group: Group, states: int) -> dict[str, str]:
-    """A group's cells of the closing table."""
+    """The cells of a group in the closing table."""
     best = group.best
     return {
         **describe_columns(group, states),

@@ -1,4 +1,4 @@
-"""How far a long command is: a bar in a terminal, a line now and then anywhere else.
+"""Progress of a long command: a bar in a terminal, a line now and then anywhere else.
 
 All of it goes to stderr, so that stdout holds results only.
 """
@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 LINE_SECONDS = 10.0
-"""How often a line is printed where there is no terminal."""
+"""Seconds between two lines of progress without a terminal."""
 
 Advance = Callable[[int, int], None]
-"""Reports progress: how many more of the total are done, and how much work that was."""
+"""Reports progress: the number of further units that are done, and the work of them."""
 
 
 @contextmanager
@@ -85,7 +85,7 @@ def _rate(done: int, begin: float, work: str) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """A duration as people say it: 8 s, 3 min 20 s, 2 h 5 min."""
+    """A duration in words: 8 s, 3 min 20 s, 2 h 5 min."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -95,7 +95,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_bytes(count: int) -> str:
-    """A size as people say it: 312 B, 1.4 MB."""
+    """A size in words: 312 B, 1.4 MB."""
     size, unit = float(count), "B"
     for larger in ("kB", "MB", "GB", "TB"):
         if size < 1000:

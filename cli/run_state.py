@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from grd_offline.runs.run import Evaluation, Run
 
 RATE_SECONDS = 30.0
-"""A speed is the mean over the last seconds: so many."""
+"""Speeds are means over this many seconds."""
 SAMPLE_SECONDS = 0.5
 LOOK_SECONDS = 2.0
-"""Correlations cost a forward pass per member: ask no more often than this,"""
+"""Shortest time between two looks at the members. A look costs a forward pass of each."""
 LOOK_SHARE = 0.01
-"""nor so often that it takes more than this share of the time."""
+"""Largest fraction of the time that looks may take."""
 
 
 class Point(NamedTuple):
@@ -38,16 +38,16 @@ class Group:
 
     name: str
     members: list[int]
-    """Their places in the run."""
+    """Places of the members in the run."""
     has_masks: bool = False
     curve: list[Point] = field(default_factory=list)
     correlation: float = math.nan
     edges: float = math.nan
-    """Share of the masks' edges that are on, the mean of the four masks."""
+    """Fraction of the edges that are on, as the mean of the four masks."""
     compact: float = math.nan
-    """Dimensions of the compact state."""
+    """Number of dimensions of the compact state."""
     skipped: int = 0
-    """Updates left out because they were not finite, of all members."""
+    """Number of updates of all members that were skipped because they were not finite."""
 
     @property
     def last(self) -> Point | None:
@@ -87,7 +87,7 @@ class RunState(Observer):
         """Whether there is more to show than returns."""
 
     def _read_curves(self) -> None:
-        """What was evaluated before a resumed run was stopped."""
+        """Read the evaluations of a run that is resumed."""
         from grd_offline.files.runs import EVALUATIONS_FILE, read_rows
 
         rows = read_rows(self.files.path / EVALUATIONS_FILE)
@@ -99,7 +99,7 @@ class RunState(Observer):
             group.curve = [summarise(step, values) for step, values in sorted(returns.items())]
 
     def on_progress(self, run: Run) -> None:
-        """Note how far the run is; now and then look at its members."""
+        """Note the progress of the run. Look at its members now and then."""
         self._sample()
         # While an evaluation is under way, what was seen at its start belongs to it.
         is_due = time.monotonic() >= self._next_look and not self._is_evaluating
@@ -107,12 +107,12 @@ class RunState(Observer):
             self.look(run)
 
     def on_evaluation_start(self, run: Run) -> None:
-        """See what belongs to the evaluation."""
+        """Look at the members: what is seen belongs to the evaluation."""
         self._is_evaluating = True
         self.look(run)
 
     def on_evaluation(self, run: Run, evaluation: Evaluation) -> None:
-        """Take in how every group did."""
+        """Add the returns of every group to its curve."""
         self._is_evaluating = False
         if evaluation.returns is None:
             return
@@ -149,12 +149,12 @@ class RunState(Observer):
 
     @property
     def step(self) -> int:
-        """Of each member, as it is now."""
+        """Steps of each member, as they are now."""
         return self._run.step
 
     @property
     def updates(self) -> int:
-        """Of each member, as they are now; they go on within a round."""
+        """Updates of each member, as they are now. They go on within a round."""
         return self._run.learner.updates
 
     @property
@@ -164,7 +164,7 @@ class RunState(Observer):
 
     @property
     def rates(self) -> tuple[float, float]:
-        """Steps and updates of each member per second; nan before there is something to tell."""
+        """Steps and updates of each member per second; nan if they are not known yet."""
         samples = self._samples
         (begin, step, updates), (end, last_step, last_updates) = samples[0], samples[-1]
         if end == begin or (not self.phase and not last_updates):
@@ -174,7 +174,7 @@ class RunState(Observer):
 
     @property
     def seconds_left(self) -> float:
-        """As far as can be told; nan during warm-up, which is faster than what follows."""
+        """Estimated time until the end; nan during the warm-up, which is faster than learning."""
         rate = math.nan if self.phase else self.rates[0]
         when, step, _ = self._samples[-1]
         passed = time.monotonic() - when
@@ -191,13 +191,13 @@ class RunState(Observer):
 
 
 def summarise(step: int, values: Sequence[float]) -> Point:
-    """Mean and standard deviation of what the members of a group reached."""
+    """Mean and standard deviation of the returns of the members of a group."""
     mean = math.fsum(values) / len(values)
     spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
     return Point(step, mean, spread)
 
 
 def mean_known(values: Iterable[float]) -> float:
-    """The mean of those that are numbers; nan if none is."""
+    """The mean of the values that are finite; nan if none is."""
     known = [value for value in values if math.isfinite(value)]
     return math.fsum(known) / len(known) if known else math.nan

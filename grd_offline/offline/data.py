@@ -37,15 +37,15 @@ class OfflineData:
     """In memory. Rewards are what a decomposition may see: where the file has one at every step,
     their sum at the last."""
     rewards: Mapping[str, Array]
-    """(steps,) of all episodes one after the other, by name of the source."""
+    """(step,) rewards of all episodes, one after the other, by the name of the source."""
     discount: float
-    """Inside the delivered sums."""
+    """Discount factor inside the delivered sums."""
     env_args: Mapping[str, Any] | None = None
-    """Arguments of the environment that the data are of; None where they are not known."""
+    """Arguments of the environment of the data; None if they are not known."""
     warnings: list[str] = field(default_factory=list)
 
     def find(self, name: str) -> Array:
-        """The rewards of one source; says how to get them where they are missing."""
+        """The rewards of one source. If they are missing, the error says how to get them."""
         if name in self.rewards:
             return self.rewards[name]
         reasons = {
@@ -62,7 +62,7 @@ class OfflineData:
 
     @property
     def behaviour_return(self) -> float | None:
-        """Mean return of the episodes: what policies have to beat. None where nobody knows."""
+        """Mean return of the episodes, which policies have to beat; None if it is not known."""
         name = "true" if "true" in self.rewards else "observed"
         if name == "observed" and self.discount != 1:
             return None
@@ -75,7 +75,7 @@ def load_data(
     max_episode_steps: int | None = None,
     max_bytes: int | None = None,
 ) -> OfflineData:
-    """Read a dataset, relabelled or not, in whatever layout it is."""
+    """Read a dataset in any layout, relabelled or not."""
     with open_recording(source, max_episode_steps=max_episode_steps, max_bytes=max_bytes) as opened:
         header, delay = opened.header, find_delay(opened)
         episodes, parts = [], []
@@ -119,7 +119,7 @@ def _find_arguments(settings: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _find_rewards(record: Record, episode: Episode) -> dict[str, Array]:
-    """Those of one episode, by name of the source."""
+    """The rewards of one episode, by the name of the source."""
     given = record.rewards.astype(np.float64)
     found = {"observed": given}
     if OBSERVED in record.extras:
@@ -134,7 +134,7 @@ def _find_rewards(record: Record, episode: Episode) -> dict[str, Array]:
 
 
 def _withhold(found: dict[str, Array], discount: float) -> dict[str, Array]:
-    """Rewards that came with every step are the true ones, observed is their sum at the end."""
+    """Take rewards that come with every step as the true ones, and their sum as the observed."""
     given = found["observed"]
     delayed = np.zeros_like(given)
     delayed[-1] = given @ discount ** np.arange(len(given))
@@ -146,15 +146,15 @@ class Transitions:
     """The steps that a policy can learn from, without storing an observation twice."""
 
     observations: NDArray[np.float32]
-    """(row, state): T + 1 rows of each episode, so that what follows is one row further."""
+    """(row, state) T + 1 rows of each episode: the next observation is one row further."""
     actions: NDArray[np.float32]
     """(step, action) in the units of the environment."""
     terminated: NDArray[np.float32]
-    """(step,) 1 where the task ended: nothing follows. A time limit is not an end."""
+    """(step,) 1 where the episode terminated. A time limit is no termination."""
     rows: NDArray[np.int64]
-    """(step,) row of the observation that was acted upon."""
+    """(step,) row of the observation."""
     kept: NDArray[np.int64]
-    """(step,) its place among all steps of the data, for rewards."""
+    """(step,) place of the step among all steps of the data, where its reward stands."""
 
 
 def make_transitions(episodes: EpisodeSet) -> Transitions:
@@ -195,11 +195,11 @@ def make_transitions(episodes: EpisodeSet) -> Transitions:
 
 
 _ALIKE = 1e-4
-"""Returns that differ by less than this share of what their rewards amount to are all alike."""
+"""Returns count as equal if they differ by less than this fraction of the sums of |reward|."""
 
 
 class Units(NamedTuple):
-    """How a source's rewards are brought to common units: (r - shift) * scale."""
+    """Common units of the rewards of a source: (r - shift) * scale."""
 
     shift: float
     scale: float

@@ -20,7 +20,7 @@ from grd_offline.runs.observer import Observer
 from grd_offline.runs.run import CHECK_EVERY, Evaluation, Run
 
 CHUNK = 20
-"""Updates between two looks at whether to stop and whether an evaluation is done."""
+"""Number of updates after which a run asks whether to stop and whether an evaluation is done."""
 
 
 class OfflineRun(Run):
@@ -52,7 +52,7 @@ class OfflineRun(Run):
         self.total = settings.updates
         rewards = {name: np.asarray(values) for name, values in rewards.items()}
         self.units = _find_units(settings, episodes, rewards)
-        """Of each source's rewards."""
+        """Units of the rewards of each source."""
         transitions = make_transitions(episodes)
         check_environment(settings, episodes)
         self.fleet = self._make_fleet(workers)
@@ -62,7 +62,7 @@ class OfflineRun(Run):
             else:
                 low, high = find_bounds(transitions.actions)
             self.outside = find_outside(transitions.actions, low, high)
-            """Share of the data's steps whose action the policies cannot take."""
+            """Fraction of the steps of the data whose action the policies cannot take."""
             sizes = (episodes.state_size, *settings.hidden, episodes.action_size)
             units = self.units.items()
             self.spec = ActorSpec("deterministic", sizes, tuple(low), tuple(high))

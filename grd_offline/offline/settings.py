@@ -1,4 +1,4 @@
-"""What an offline run trains: one flat set of settings, and the members that follow from it."""
+"""The settings of `train-offline`, and the members of a run that follow from them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ JUDGED = ("grd", "uniform", "ircr", "rrd")
 MOST_SEEDS = 1000
 MOST_BATCH = 65_536
 SEEDS_END = 2**60
-"""Above every seed: networks are seeded with four times as much."""
+"""Seeds are smaller than this: networks are seeded with four times the seed."""
 
 
 @dataclass(frozen=True)
@@ -26,23 +26,23 @@ class OfflineMember:
     """One of the policies that are trained side by side."""
 
     source: str
-    """Whose rewards it learns from."""
+    """The source of the rewards that it learns from."""
     seed: int
 
     @property
     def group(self) -> str:
-        """All but the seed: members of a group differ by chance alone."""
+        """The name without the seed. Members of a group differ by their seed alone."""
         return self.source
 
     @property
     def name(self) -> str:
-        """Also the name of its folder."""
+        """The name of the member, and of its folder."""
         return f"{self.source}-seed{self.seed}"
 
 
 @dataclass(frozen=True)
 class OfflineSettings(Settings):
-    """Everything that decides what a run does, apart from data, machine and environment's id."""
+    """Everything that decides what a run does, apart from the data and the machine."""
 
     rewards: tuple[str, ...] = setting(
         ("relabelled",),

@@ -25,7 +25,7 @@ NAME = "checkpoint.pt"
 FORMAT = "grd-offline checkpoint"
 VERSION = 1
 MOST_PARTS = 10**6
-"""Tensors, numbers and lists in a checkpoint: honest ones have thousands."""
+"""Largest number of tensors, numbers and lists in a checkpoint. Real ones have thousands."""
 
 
 def save_checkpoint(run: OnlineRun, folder: Path, extra: dict[str, Any]) -> None:
@@ -45,7 +45,7 @@ def save_checkpoint(run: OnlineRun, folder: Path, extra: dict[str, Any]) -> None
 
 
 def load_checkpoint(run: OnlineRun, folder: Path) -> tuple[dict[str, Any], list[str]]:
-    """Put the run where it was saved; gives `extra`, and what may keep it from being exact."""
+    """Restore the saved state. Returns `extra`, and why the run may not go on exactly."""
     path = folder / NAME
     with folder_errors(path, "does not fit this run"):
         contents = _read(path)
@@ -62,7 +62,7 @@ def load_checkpoint(run: OnlineRun, folder: Path) -> tuple[dict[str, Any], list[
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """A checkpoint's contents, once its format, version and sizes are right."""
+    """Read a checkpoint and check its format, version and sizes."""
     if not path.is_file():
         raise DataError("no checkpoint here", file=path)
     _check_archive(path)
@@ -82,7 +82,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _check_archive(path: Path) -> None:
-    """Refuse an archive that unpacks to more than it takes: torch writes them unpacked."""
+    """Refuse an archive that unpacks to more than its size: torch does not compress."""
     try:
         with zipfile.ZipFile(path) as archive:
             declared = sum(entry.file_size for entry in archive.infolist())
@@ -106,7 +106,7 @@ _ARRAY = "array"
 
 
 def _to_plain(value: Any) -> Any:
-    """Arrays become tensors in a marked list, named tuples lists: what a safe loader takes."""
+    """Turn arrays into marked tensors and tuples into lists, which a safe loader takes."""
     if isinstance(value, np.ndarray):
         numbers = value.view(np.int64) if value.dtype == np.uint64 else value
         return {_ARRAY: torch.from_numpy(np.array(numbers)), "dtype": str(value.dtype)}
@@ -122,7 +122,7 @@ def _to_plain(value: Any) -> Any:
 
 
 def _from_plain(value: Any, parts_left: list[int]) -> Any:
-    """The inverse; what repeats itself without end, or claims numbers it lacks, is refused."""
+    """The inverse. Endless repetitions, and tensors larger than their numbers, are refused."""
     parts_left[0] -= 1
     if parts_left[0] < 0:
         raise ValueError(f"more than {MOST_PARTS} parts")
@@ -141,5 +141,5 @@ def _from_plain(value: Any, parts_left: list[int]) -> Any:
 
 
 def has_checkpoint(folder: str | os.PathLike[str]) -> bool:
-    """Whether a run was saved there."""
+    """Whether the folder holds a checkpoint."""
     return (Path(folder) / NAME).is_file()

@@ -39,19 +39,19 @@ class Unfinished:
 
 @dataclass(frozen=True, eq=False)
 class Status:
-    """Where a run stands after a round."""
+    """The state of a run after a round."""
 
     step: int
     updates: int
     training_returns: NDArray[np.float64]
-    """(member,) of the last finished episode; nan before the first."""
+    """(member,) return of the last finished episode; nan before the first."""
     correlations: NDArray[np.float64]
-    """(member,) of the reward found with the true one, within the last finished episode."""
+    """(member,) correlation of the learned with the true reward in the last finished episode."""
     skipped: NDArray[np.int64]
 
 
 def find_names(fleet: Fleet) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What observations and actions are called; numbered where nobody knows."""
+    """Names of the dimensions of observations and actions. Unknown ones are numbered."""
     observed, acted = fleet.names
     return (
         observed or tuple(f"observation_{i}" for i in range(fleet.observation_size)),
@@ -112,12 +112,12 @@ class OnlineRun(Run):
         self.spec = self.fleet.spec
         self.dimension_names = find_names(self.fleet)
         self.rounds = 0
-        """Finished; each is `round_steps` steps of every member."""
+        """Number of finished rounds. Each is `round_steps` steps of every member."""
         self.unfinished = [Unfinished() for _ in self.members]
         self.last_episodes: list[tuple[FinishedEpisode, TrueRewards] | None]
         self.last_episodes = [None] * len(self.members)
         self.restarts = 0
-        """Unfinished episodes that were lost: a worker died, or they could not be resumed."""
+        """Number of unfinished episodes that were lost with a worker or in a resume."""
         self._is_collecting = False
         self._collected: Round | None = None
         """A round that was finished for a checkpoint, before its turn."""
@@ -213,7 +213,7 @@ class OnlineRun(Run):
             start = stop
 
     def predict_last(self, member: int) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-        """The reward found and the true one, along the member's last finished episode."""
+        """The learned and the true rewards of the member's last finished episode."""
         last = self.last_episodes[member]
         if last is None:
             return None
@@ -223,7 +223,7 @@ class OnlineRun(Run):
         return None if predicted is None else (predicted, truth.rewards)
 
     def status(self) -> Status:
-        """What a display shows."""
+        """The state of every member after a round."""
         count = len(self.members)
         correlations, returns = np.full(count, np.nan), np.full(count, np.nan)
         for member, last in enumerate(self.last_episodes):
@@ -266,7 +266,7 @@ class OnlineRun(Run):
         }
 
     def load_state(self, state: dict[str, Any]) -> list[str]:
-        """Go on from what `state` gave; says which unfinished episodes could not be reached."""
+        """Restore what `state` gave. Says which unfinished episodes could not be reached."""
         self.rounds = int(state["rounds"])
         if state["collected"] is not None:
             self._collected = Round(**state["collected"])

@@ -102,7 +102,7 @@ class OnlineFolder(RunFolder):
         return {"observation_names": list(names[0]), "action_names": list(names[1])}
 
     def resume(self, run: OnlineRun) -> list[str]:
-        """Go on from the last checkpoint; gives what may keep it from being exact."""
+        """Restore the last checkpoint. Returns why the run may not go on exactly."""
         self._hold()
         extra, warnings = load_checkpoint(run, self.path)
         with folder_errors(self.path, "the checkpoint does not fit"):
@@ -131,7 +131,7 @@ class OnlineFolder(RunFolder):
         return warnings
 
     def _hold(self) -> None:
-        """Keep others from writing here until `close`, or as long as this object lives."""
+        """Keep other processes from writing here until `close`, or as long as this object lives."""
         try:
             descriptor = lock_folder(self.path)
         except BlockingIOError:

@@ -1,4 +1,4 @@
-"""What a run trains: one flat set of settings, and the members that follow from it."""
+"""The settings of `train-online`, and the members of a run that follow from them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LAMBDAS = {
     "lambda_self": "self_to_self",
     "lambda_action_state": "action_to_state",
 }
-"""Names for `--set`, and the paper's five sparsity weights that they are."""
+"""Names for `--set`, and the five sparsity weights of the paper that they stand for."""
 SETTABLE = (
     *LAMBDAS, "learning_rate", "model_rate", "policy_discount", "target_rate", "centre_rate",
     "critic_norm",
@@ -48,24 +48,24 @@ class Member:
     target_rate: float
     centre_rate: float
     critic_norm: float = 0.0
-    """1: hidden layers of the critics are normalised. Unless `--set`: where the discount is 1."""
+    """1 normalises the hidden layers of the critics. The default is 1 if the discount is 1."""
     varied: Mapping[str, float] = field(default_factory=dict)
-    """What `--set` gave several values, and this member's."""
+    """Settings that have several values in this run, and the value of this member."""
 
     @property
     def group(self) -> str:
-        """All but the seed: members of a group differ by chance alone."""
+        """The name without the seed. Members of a group differ by their seed alone."""
         parts = [self.method] if self.fit is None else [self.method, self.fit]
         return "-".join([*parts, *(f"{n}={_name_number(v)}" for n, v in self.varied.items())])
 
     @property
     def name(self) -> str:
-        """Also the name of its folder."""
+        """The name of the member, and of its folder."""
         return f"{self.group}-seed{self.seed}"
 
     @property
     def kind(self) -> str:
-        """Which source of rewards it uses; members of one kind learn in one batch."""
+        """The source of rewards. Members with the same source learn in one batch."""
         if self.fit is not None:
             return self.fit
         return "rrd" if self.method.startswith("rrd") else self.method
@@ -224,7 +224,7 @@ class OnlineSettings(Settings):
                 raise DataError(f"expected 0 or 1, got {value!r}", field=name)
 
     def make_members(self) -> list[Member]:
-        """Every method, fit, value and seed once; those of a kind stand together."""
+        """Every combination of method, fit, value and seed. Members of a kind stand together."""
         from grd_offline.models.sparsity import find_lambdas  # needs torch: not for a help text
 
         lambdas = find_lambdas(self.environment)
@@ -269,7 +269,7 @@ def _change(member: Member, changes: Mapping[str, float]) -> Member:
 
 
 def parse_sets(texts: tuple[str, ...]) -> dict[str, tuple[float, ...]]:
-    """`NAME=V1,V2,...` as given on the command line."""
+    """Read texts of the form `NAME=V1,V2,...`."""
     sets: dict[str, tuple[float, ...]] = {}
     for text in texts:
         name, found, values = text.partition("=")
@@ -286,6 +286,6 @@ def parse_sets(texts: tuple[str, ...]) -> dict[str, tuple[float, ...]]:
 
 
 def _name_number(value: float) -> str:
-    """Short where that is the same number."""
+    """The number as text: short if that is the same number."""
     short = f"{value:g}"
     return short if float(short) == value else repr(value)
