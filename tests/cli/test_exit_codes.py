@@ -206,7 +206,7 @@ def test_run_folders_of_a_stranger(change, message, command, tmp_path):
     ("arguments", "message"),
     [
         (("inspect", "data.h5", "--max-size", "9" * 400), "is not a size"),
-        (("decompose", "data.h5", "--seed", str(2**70)), "seed: expected at least 0"),
+        (("decompose", "data.h5", "--seed", str(2**70)), "seed: expected at most 9,223"),
         (("collect", "--env", "Pendulum", "--delay", "9" * 30, "--out", "c.h5"), "delay"),
         (
             ("train-offline", "data.h5", "--rewards", "observed", "--seeds", "9" * 9, "--out", "t"),

@@ -224,7 +224,7 @@ def test_odd_data_are_handled_and_said(world, tmp_path):
         (["decompose", "data.h5", "--out", "precious"], "holds something else"),
         (
             ["decompose", "data.h5", "--fit", "pair-net", "--next-state"],
-            "next_state: only the closed",
+            "next_state: pair-net does not take the next state",
         ),
         (["relabel", "data.h5", "--model", "precious"], "expected the folder of"),
         (
