@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from graphlib import TopologicalSorter
 
 import pytest
 from places import ROOT
@@ -42,6 +43,7 @@ ROOMS = (
     "cli",
 )
 """From top to bottom."""
+MOST_LINES, MOST_IN_A_FUNCTION = 450, 60
 HEAVY = ("torch", "gymnasium", "mujoco", "minari", "sklearn", "click", "rich", "matplotlib")
 
 
@@ -80,6 +82,34 @@ def test_imports_point_upwards():
         if (other := room_of(module)) and ROOMS.index(other) > ROOMS.index(room)
     ]
     assert wrong == []
+
+
+def test_no_import_goes_in_a_circle():
+    """Among modules, for what is imported at the top of a file."""
+    graph = {}
+    for _, file in files():
+        module = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        graph[module] = {
+            name
+            for node in ast.parse(file.read_text()).body
+            if isinstance(node, ast.ImportFrom) and node.level == 0
+            for name in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+        }
+    known = set(graph)
+    TopologicalSorter({one: others & known for one, others in graph.items()}).prepare()
+
+
+def test_files_and_functions_are_short():
+    long = []
+    for _, file in files():
+        text, name = file.read_text(), file.relative_to(ROOT)
+        if len(text.splitlines()) > MOST_LINES:
+            long.append(str(name))
+        for node in ast.walk(ast.parse(text)):
+            is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            if is_function and node.end_lineno - node.lineno >= MOST_IN_A_FUNCTION:
+                long.append(f"{name}: {node.name}")
+    assert long == []
 
 
 def test_import_is_light():

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -69,6 +70,42 @@ def read_d4rl(root: SafeGroup, max_episode_steps: int | None = None) -> Recordin
         for name in ("observations", "actions", "next_observations")
         if name in names
     }
+    header = _read_header(root, columns)
+    terminations, truncations = _ends(root, names, steps, max_episode_steps)
+    stops = np.flatnonzero(terminations | truncations) + 1
+    unfinished = len(stops) == 0 or stops[-1] < steps
+    if unfinished:
+        stops = np.append(stops, steps)
+    starts = np.concatenate([[0], stops[:-1]])
+    reader = _EpisodeReader(
+        root=root,
+        header=header,
+        columns=columns,
+        extras=_find_extras(root, names),
+        attributes=_read_attributes(root, names, len(stops)),
+        finals=_find_finals(root, names),
+        flags=(terminations, truncations),
+        starts=starts,
+        stops=stops,
+    )
+    recording = Recording(
+        layout=NAME,
+        warnings=root.notes,
+        header=header,
+        lengths=stops - starts,
+        load=lambda index: reader.load(index, recording.warn),
+        load_rewards=reader.load_rewards,
+    )
+    if unfinished:
+        recording.warn(
+            f"the last {stops[-1] - starts[-1]} steps end with neither a terminal nor a timeout: "
+            "kept as an unfinished episode"
+        )
+    return recording
+
+
+def _read_header(root: SafeGroup, columns: Mapping[str, SafeDataset]) -> Header:
+    """What the file says of its columns, or what follows from them."""
     texts = root.attributes()
     if "observation_leaves" in texts:
         header = header_from_texts(texts)
@@ -88,66 +125,64 @@ def read_d4rl(root: SafeGroup, max_episode_steps: int | None = None) -> Recordin
         expected, found = columns["observations"].shape, columns["next_observations"].shape
         if expected != found:
             raise DataError(f"expected shape {expected}, got {found}", field="next_observations")
-    terminations, truncations = _ends(root, names, steps, max_episode_steps)
-    stops = np.flatnonzero(terminations | truncations) + 1
-    unfinished = len(stops) == 0 or stops[-1] < steps
-    if unfinished:
-        stops = np.append(stops, steps)
-    starts = np.concatenate([[0], stops[:-1]])
-    extras = _find_extras(root, names)
-    attributes = _read_attributes(root, names, len(stops))
-    finals = _find_finals(root, names)
+    return header
 
-    def load_rewards(index: int) -> Array:
-        rows = root.dataset("rewards").read(int(starts[index]), int(stops[index]))
-        return rows.reshape(-1)
 
-    def read_extra(path: str, index: int) -> Array:
-        with one_line(path):
-            rows = extras[path].read(int(starts[index]), int(stops[index]))
-            if path in finals:
-                rows = np.concatenate([rows, finals[path].read(index, index + 1)])
-            return rows
+@dataclass(frozen=True, eq=False)
+class _EpisodeReader:
+    """Cuts single episodes out of the flat arrays."""
 
-    def load(index: int) -> Record:
-        start, stop = int(starts[index]), int(stops[index])
-        rows = columns["observations"].read(start, stop)
+    root: SafeGroup
+    header: Header
+    columns: Mapping[str, SafeDataset]
+    extras: Mapping[str, SafeDataset]
+    attributes: Sequence[dict[str, Any]]
+    finals: Mapping[str, SafeDataset]
+    """Rows of extras that follow the last step of each episode."""
+    flags: tuple[NDArray[np.bool_], NDArray[np.bool_]]
+    """Terminations and truncations."""
+    starts: NDArray[np.int64]
+    stops: NDArray[np.int64]
+
+    def load(self, index: int, warn: Callable[[str], None]) -> Record:
+        """One episode."""
+        start, stop = int(self.starts[index]), int(self.stops[index])
+        rows = self.columns["observations"].read(start, stop)
         extra: dict[str, Callable[[], Array]] = {
-            path: partial(read_extra, path, index) for path in extras
+            path: partial(self._read_extra, path, index) for path in self.extras
         }
-        if "next_observations" in columns:
-            following = columns["next_observations"].read(start, stop)
-            if not np.array_equal(rows[1:], following[:-1]):
-                recording.warn(
+        if "next_observations" in self.columns:
+            next_rows = self.columns["next_observations"].read(start, stop)
+            if not np.array_equal(rows[1:], next_rows[:-1]):
+                warn(
                     "next_observations do not follow on from observations inside an episode: "
                     "kept as they are, and only the last is used"
                 )
-                extra["next_observations"] = lambda: following
-            rows = np.concatenate([rows, following[-1:].astype(rows.dtype)])
+                extra["next_observations"] = lambda: next_rows
+            rows = np.concatenate([rows, next_rows[-1:].astype(rows.dtype)])
+        actions = self.columns["actions"].read(start, stop)
+        terminations, truncations = self.flags
         return Record(
-            observations=_split(rows, header.observation_leaves),
-            actions=_split(columns["actions"].read(start, stop), header.action_leaves),
-            rewards=load_rewards(index),
+            observations=_split(rows, self.header.observation_leaves),
+            actions=_split(actions, self.header.action_leaves),
+            rewards=self.load_rewards(index),
             terminations=terminations[start:stop],
             truncations=truncations[start:stop],
             extras=LazyLeaves(extra),
-            attributes=attributes[index] if attributes else {},
+            attributes=self.attributes[index] if self.attributes else {},
         )
 
-    recording = Recording(
-        layout=NAME,
-        warnings=root.notes,
-        header=header,
-        lengths=stops - starts,
-        load=load,
-        load_rewards=load_rewards,
-    )
-    if unfinished:
-        recording.warn(
-            f"the last {stops[-1] - starts[-1]} steps end with neither a terminal nor a timeout: "
-            "kept as an unfinished episode"
-        )
-    return recording
+    def load_rewards(self, index: int) -> Array:
+        """The rewards of one episode."""
+        rows = self.root.dataset("rewards").read(int(self.starts[index]), int(self.stops[index]))
+        return rows.reshape(-1)
+
+    def _read_extra(self, path: str, index: int) -> Array:
+        with one_line(path):
+            rows = self.extras[path].read(int(self.starts[index]), int(self.stops[index]))
+            if path in self.finals:
+                rows = np.concatenate([rows, self.finals[path].read(index, index + 1)])
+            return rows
 
 
 def write_d4rl(

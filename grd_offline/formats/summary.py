@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.episodes import FloatArray
+from grd_offline.episodes import EpisodeSet, FloatArray
 from grd_offline.formats import Recording, as_episode, as_episodes, find_delay, locate
 
 CONVENTION = {
@@ -66,29 +66,19 @@ def summarise(
 ) -> Summary:
     """Read every episode once, checking it on the way; memory does not grow with the data."""
     episodes = as_episodes(recording, path)
-    size = episodes.state_size + episodes.action_size
-    minimum, maximum = np.full(size, np.inf), np.full(size, -np.inf)
-    # Sums of differences to the first row: exact for constants, steady for large offsets.
-    origin = np.zeros(size)
-    sums, squares = np.zeros(size), np.zeros(size)
+    delay = find_delay(recording)
+    moments = _Moments(episodes.state_size + episodes.action_size)
     returns = np.empty(len(episodes))
     deliveries = terminated = truncated = finals = 0
     extras: set[str] = set()
     seen: dict[bytes, int] = {}
     twins: list[tuple[int, int]] = []
-    delay = find_delay(recording)
     for index in range(len(episodes)):
         record = recording.load(index)
         with locate(path, index):
             episode = as_episode(record, recording.header, delay)
         rows = np.concatenate([episode.observations[: len(episode)], episode.actions], axis=1)
-        if index == 0:
-            origin = rows[0].astype(np.float64)
-        np.minimum(minimum, rows.min(axis=0), out=minimum)
-        np.maximum(maximum, rows.max(axis=0), out=maximum)
-        shifted = rows - origin
-        sums += shifted.sum(axis=0)
-        squares += np.einsum("ij,ij->j", shifted, shifted)
+        moments.add(rows)
         returns[index] = episode.compute_return()
         deliveries += int(episode.delivered.sum())
         terminated += bool(episode.terminations[-1])
@@ -99,14 +89,8 @@ def summarise(
         if first != index:
             twins.append((first, index))
         on_episode(len(episode))
-    steps = episodes.total_steps
-    mean = sums / steps
-    deviation = np.sqrt(np.maximum(squares / steps - mean**2, 0))
-    names = episodes.observation_names + episodes.action_names
-    warnings = [
-        *recording.warnings,
-        *_oddities(names, minimum, maximum, returns, twins, len(episodes), finals),
-    ]
+    mean, deviation = moments.compute()
+    warnings = [*recording.warnings, *_find_oddities(episodes, moments, returns, twins, finals)]
     unfinished = len(episodes) - terminated - truncated
     if unfinished and not any("unfinished" in warning for warning in warnings):
         warnings.append(
@@ -125,30 +109,60 @@ def summarise(
         observation_names=episodes.observation_names,
         action_names=episodes.action_names,
         discrete_actions=episodes.discrete_actions,
-        minimum=minimum,
-        maximum=maximum,
-        mean=mean + origin,
+        minimum=moments.minimum,
+        maximum=moments.maximum,
+        mean=mean,
         deviation=deviation,
         extras=tuple(sorted(extras)),
         warnings=tuple(warnings),
     )
 
 
+class _Moments:
+    """Extremes, mean and standard deviation of columns, from one block of rows after another.
+
+    Sums are of differences to the first row: exact for constants, steady for large offsets.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.minimum, self.maximum = np.full(size, np.inf), np.full(size, -np.inf)
+        self._origin: NDArray[np.float64] | None = None
+        self._sums, self._squares = np.zeros(size), np.zeros(size)
+        self._count = 0
+
+    def add(self, rows: FloatArray) -> None:
+        """Take in a block of rows."""
+        if self._origin is None:
+            self._origin = rows[0].astype(np.float64)
+        np.minimum(self.minimum, rows.min(axis=0), out=self.minimum)
+        np.maximum(self.maximum, rows.max(axis=0), out=self.maximum)
+        shifted = rows - self._origin
+        self._sums += shifted.sum(axis=0)
+        self._squares += np.einsum("ij,ij->j", shifted, shifted)
+        self._count += len(rows)
+
+    def compute(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and standard deviation of each column."""
+        assert self._origin is not None
+        mean = self._sums / self._count
+        deviation = np.sqrt(np.maximum(self._squares / self._count - mean**2, 0))
+        return mean + self._origin, deviation
+
+
 def _fingerprint(rows: FloatArray) -> bytes:
     return hashlib.blake2b(np.ascontiguousarray(rows).data, digest_size=16).digest()
 
 
-def _oddities(
-    names: tuple[str, ...],
-    minimum: NDArray[np.float64],
-    maximum: NDArray[np.float64],
+def _find_oddities(
+    episodes: EpisodeSet,
+    moments: _Moments,
     returns: NDArray[np.float64],
     twins: list[tuple[int, int]],
-    episodes: int,
     finals: int,
 ) -> list[str]:
     warnings = []
-    constant = [names[i] for i in np.flatnonzero(minimum == maximum)]
+    names = episodes.observation_names + episodes.action_names
+    constant = [names[i] for i in np.flatnonzero(moments.minimum == moments.maximum)]
     if constant:
         plural = "dimensions are" if len(constant) > 1 else "dimension is"
         warnings.append(
@@ -159,8 +173,10 @@ def _oddities(
         warnings.append(f"{len(twins)} episodes repeat an earlier one, all kept: {_few(pairs)}")
     if len(returns) > 1 and returns.min() == returns.max():
         warnings.append(f"every episode has the same return, {returns[0]:g}: nothing to learn from")
-    if 0 < finals < episodes:
-        warnings.append(f"{episodes - finals} episodes lack the observation after the last action")
+    if 0 < finals < len(episodes):
+        warnings.append(
+            f"{len(episodes) - finals} episodes lack the observation after the last action"
+        )
     return warnings
 
 

@@ -49,18 +49,6 @@ def write_card(
     states, actions = len(observation_names), len(action_names)
     known = {*_DATA, *_FIT, *_QUALITY}
     other = {name: name for name in about if name not in known}
-    steps = f"observations, actions{', next_observations' if function.needs_next else ''}"
-    width = len(f"spread = model.uncertainty({steps})")
-    usage = [
-        ('model = RewardModel.load("this folder")', ""),
-        (f"rewards = model.predict({steps})", "(N,)"),
-        (
-            f"spread = model.uncertainty({steps})",
-            "(N,) standard deviation" if knows_std else "(N,) nan: not known of this model",
-        ),
-        ("module = model.torch()", "a torch module with gradients"),
-    ]
-    code = "\n".join(f"{line:{width}}  # {what}" if what else line for line, what in usage)
     return f"""# Reward model
 
 The reward of a step, learned from returns of whole episodes by grd-offline:
@@ -71,7 +59,7 @@ The reward of a step, learned from returns of whole episodes by grd-offline:
 ```python
 from grd_offline import RewardModel
 
-{code}
+{_write_usage(function, knows_std)}
 ```
 
 Observations are (N, {states}), actions (N, {actions}), both in the units of the data; discrete
@@ -100,6 +88,22 @@ A high R² on returns proves nothing per step: rewards are known only up to what
 episode. Adding h(next state) - h(state) changes every step and no return. Far from the data,
 {function.far_from_data}.
 """
+
+
+def _write_usage(function: RewardFunction, knows_std: bool) -> str:
+    """Lines of Python that use the model."""
+    steps = f"observations, actions{', next_observations' if function.needs_next else ''}"
+    width = len(f"spread = model.uncertainty({steps})")
+    usage = [
+        ('model = RewardModel.load("this folder")', ""),
+        (f"rewards = model.predict({steps})", "(N,)"),
+        (
+            f"spread = model.uncertainty({steps})",
+            "(N,) standard deviation" if knows_std else "(N,) nan: not known of this model",
+        ),
+        ("module = model.torch()", "a torch module with gradients"),
+    ]
+    return "\n".join(f"{line:{width}}  # {what}" if what else line for line, what in usage)
 
 
 _ONLINE = """By `grd-offline train-online`, from the returns of a policy's own episodes while it
