@@ -19,6 +19,8 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from grd_offline.errors import DataError
 
 FloatArray = NDArray[np.float32]
+Matrix = ArrayLike
+"""(N, column) numbers, in any form that numpy takes."""
 BoolArray = NDArray[np.bool_]
 LARGEST = 1e18
 """Of numbers that are computed with: squares of larger ones leave the range of float32."""

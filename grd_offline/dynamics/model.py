@@ -24,7 +24,7 @@ from grd_offline.dynamics.storage import (
     write_card,
 )
 from grd_offline.dynamics.transitions import Array, IntArray
-from grd_offline.episodes import check_steps
+from grd_offline.episodes import Matrix, check_steps
 from grd_offline.files.models import find_model, read_settled, write_model
 
 _CHUNK_ENTRIES = 5_000_000
@@ -119,10 +119,7 @@ class DynamicsModel:
         return read_settled(find_model(folder, FOLDER), _read_model)
 
     def _check(
-        self,
-        observations: ArrayLike,
-        actions: ArrayLike,
-        next_observations: ArrayLike | None = None,
+        self, observations: Matrix, actions: Matrix, next_observations: Matrix | None = None
     ) -> tuple[Array, Any]:
         """(N, input) states and actions side by side, and the next observations, if given."""
         sizes = self.state_size, self.action_size

@@ -14,7 +14,6 @@ import math
 import os
 import stat
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 
 import h5py
@@ -78,12 +77,7 @@ class one_line:
     def __enter__(self) -> None:
         return None
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if isinstance(error, DataError):
             raise error.at(field=self._field) from None
         if isinstance(error, _H5PY_ERRORS):

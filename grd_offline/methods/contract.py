@@ -15,9 +15,9 @@ from inspect import Parameter, Signature
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from grd_offline.episodes import Episode, EpisodeSet
+from grd_offline.episodes import Episode, EpisodeSet, Matrix
 from grd_offline.evaluate import r_squared
 from grd_offline.methods.equations import next_observations_of
 from grd_offline.rewards.contract import Array, RewardFunction
@@ -123,10 +123,7 @@ class Decomposer:
         raise NotImplementedError
 
     def predict(
-        self,
-        observations: ArrayLike,
-        actions: ArrayLike,
-        next_observations: ArrayLike | None = None,
+        self, observations: Matrix, actions: Matrix, next_observations: Matrix | None = None
     ) -> Array:
         """(N,) the reward of each step."""
         self._check_fitted()

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from grd_offline.episodes import check_steps
+from grd_offline.episodes import Matrix, check_steps
 from grd_offline.rewards.config import ConfigReader, check_tensors
 from grd_offline.rewards.contract import Array, RewardFunction
 
@@ -28,10 +28,7 @@ class ConstantFunction(RewardFunction):
         self.states, self.actions = states, actions
 
     def predict(
-        self,
-        observations: ArrayLike,
-        actions: ArrayLike,
-        next_observations: ArrayLike | None = None,
+        self, observations: Matrix, actions: Matrix, next_observations: Matrix | None = None
     ) -> Array:
         """(N,) the constant."""
         steps = check_steps(self.states, self.actions, observations, actions, next_observations)

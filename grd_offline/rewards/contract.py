@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from grd_offline.episodes import Matrix
+
 if TYPE_CHECKING:
     import torch
 
@@ -67,29 +69,20 @@ class RewardFunction(Protocol):
 
     @abstractmethod
     def predict(
-        self,
-        observations: ArrayLike,
-        actions: ArrayLike,
-        next_observations: ArrayLike | None = None,
+        self, observations: Matrix, actions: Matrix, next_observations: Matrix | None = None
     ) -> Array:
         """(N,) the reward of each step."""
         ...
 
     def predict_both(
-        self,
-        observations: ArrayLike,
-        actions: ArrayLike,
-        next_observations: ArrayLike | None = None,
+        self, observations: Matrix, actions: Matrix, next_observations: Matrix | None = None
     ) -> tuple[Array, Array | None]:
         """`predict` and `predict_std` of the same steps."""
         steps = (observations, actions, next_observations)
         return self.predict(*steps), self.predict_std(*steps)
 
     def predict_std(
-        self,
-        observations: ArrayLike,
-        actions: ArrayLike,
-        next_observations: ArrayLike | None = None,
+        self, observations: Matrix, actions: Matrix, next_observations: Matrix | None = None
     ) -> Array | None:
         """(N,) standard deviation of the true reward about the prediction; None if not known."""
         return None

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from grd_offline.episodes import Matrix
 from grd_offline.interpolation import interpolate, locate_on_grid
 from grd_offline.rewards.config import check_tensors
 from grd_offline.rewards.contract import Array, EffectCurve, Explanation, RewardFunction
@@ -145,10 +146,7 @@ class EffectModel(RewardFunction):
         return tuple(every[column] for column in self.columns)
 
     def predict(
-        self,
-        observations: ArrayLike,
-        actions: ArrayLike,
-        next_observations: ArrayLike | None = None,
+        self, observations: Matrix, actions: Matrix, next_observations: Matrix | None = None
     ) -> Array:
         """(step,) the expected reward of each step."""
         inputs = self.select_inputs(observations, actions, next_observations)
@@ -172,10 +170,7 @@ class EffectModel(RewardFunction):
         return self._std(variances, noise)
 
     def predict_both(
-        self,
-        observations: ArrayLike,
-        actions: ArrayLike,
-        next_observations: ArrayLike | None = None,
+        self, observations: Matrix, actions: Matrix, next_observations: Matrix | None = None
     ) -> tuple[Array, Array]:
         """`predict` and `predict_std` of the same steps, which are looked up only once."""
         inputs = self.select_inputs(observations, actions, next_observations)
@@ -318,10 +313,7 @@ class EffectModel(RewardFunction):
             start = stop
 
     def select_inputs(
-        self,
-        observations: ArrayLike,
-        actions: ArrayLike,
-        next_observations: ArrayLike | None = None,
+        self, observations: Matrix, actions: Matrix, next_observations: Matrix | None = None
     ) -> Array:
         """(step, input) the columns that are used, checked; each lies in memory in one piece."""
         states, choices = np.asarray(observations), np.asarray(actions)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from grd_offline.episodes import check_steps
+from grd_offline.episodes import Matrix, check_steps
 from grd_offline.errors import DataError
 from grd_offline.files.models import (
     CONFIG,
@@ -101,20 +101,14 @@ class RewardModel:
         return self.predict(state, action, next_state, done)
 
     def uncertainty(
-        self,
-        observations: ArrayLike,
-        actions: ArrayLike,
-        next_observations: ArrayLike | None = None,
+        self, observations: Matrix, actions: Matrix, next_observations: Matrix | None = None
     ) -> Array:
         """(N,) standard deviation of the true reward about the prediction; nan if not known."""
         steps = self._check_steps(observations, actions, next_observations)
         return self._fill_std(self.function.predict_std(*steps), len(steps[0]))
 
     def predict_both(
-        self,
-        observations: ArrayLike,
-        actions: ArrayLike,
-        next_observations: ArrayLike | None = None,
+        self, observations: Matrix, actions: Matrix, next_observations: Matrix | None = None
     ) -> tuple[Array, Array]:
         """`predict` and `uncertainty` of the same steps, in less time than one after the other."""
         steps = self._check_steps(observations, actions, next_observations)

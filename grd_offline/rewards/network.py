@@ -9,10 +9,10 @@ from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from grd_offline.episodes import check_steps
+from grd_offline.episodes import Matrix, check_steps
 from grd_offline.members.nn import PairRewardNet, RewardNet
 from grd_offline.rewards.config import ConfigReader, check_tensors
 from grd_offline.rewards.contract import Array, RewardFunction
@@ -88,10 +88,7 @@ class NetworkFunction(RewardFunction):
         self.states, self.actions, self.needs_next = states, actions, module.needs_next
 
     def predict(
-        self,
-        observations: ArrayLike,
-        actions: ArrayLike,
-        next_observations: ArrayLike | None = None,
+        self, observations: Matrix, actions: Matrix, next_observations: Matrix | None = None
     ) -> Array:
         """(N,) the reward of each step."""
         steps = check_steps(self.states, self.actions, observations, actions, next_observations)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from grd_offline.episodes import check_steps
+from grd_offline.episodes import Matrix, check_steps
 from grd_offline.rewards.config import ConfigReader, check_tensors
 from grd_offline.rewards.contract import Array, RewardFunction
 
@@ -43,10 +43,7 @@ class QuadraticFunction(RewardFunction):
         self.states, self.actions = states, len(self.mean) - states
 
     def predict(
-        self,
-        observations: ArrayLike,
-        actions: ArrayLike,
-        next_observations: ArrayLike | None = None,
+        self, observations: Matrix, actions: Matrix, next_observations: Matrix | None = None
     ) -> Array:
         """(N,) the reward of each step."""
         first, second, _ = check_steps(self.states, self.actions, observations, actions, None)
