@@ -138,10 +138,9 @@ def digest(path: Path) -> dict[str, str]:
 def plain(name: str) -> str:
     """A path without names of fits: members are told apart by what remains."""
     for new, old in RENAMED.items():
-        for word in old.values():
-            name = name.replace(f"grd-{word}", f"grd-{new}").replace(
-                f"compact-{word}", f"compact-{new}"
-            )
+        word = old.get("train-online", new)
+        for method in ("grd", "grd-no-compact"):
+            name = name.replace(f"{method}-{word}", f"{method}-{new}")
     return name
 
 

@@ -17,10 +17,7 @@ from grd_offline.offline.data import Array, Units, find_units, make_transitions
 from grd_offline.offline.learner import OfflineLearner, find_bounds, find_outside
 from grd_offline.offline.settings import OfflineMember, OfflineSettings
 from grd_offline.runs.observer import Observer
-from grd_offline.runs.run import CHECK_EVERY, Evaluation, Run
-
-CHUNK = 20
-"""Number of updates after which a run asks whether to stop and whether an evaluation is done."""
+from grd_offline.runs.run import CHECK_EVERY, CHUNK, Evaluation, Run
 
 
 class OfflineRun(Run):
@@ -108,13 +105,14 @@ class OfflineRun(Run):
     def measure(self) -> None:
         """There is nothing to show but returns."""
 
-    def _advance(self) -> None:
+    def _advance(self) -> bool:
         """Some updates, up to the next evaluation at most."""
         every = self.settings.eval_every
         ahead = every - self.step % every
         self.learner.run_updates(min(CHUNK, ahead, self.total - self.step))
         if self.step % CHECK_EVERY < CHUNK or self._is_evaluation_due():
             self.check_skipped()
+        return True
 
     def _is_evaluation_due(self) -> bool:
         return self.step % self.settings.eval_every == 0 or self.step == self.total

@@ -25,7 +25,7 @@ from grd_offline.online.learner import Learner
 from grd_offline.online.replay import FinishedEpisode, TrueRewards, separate_truth
 from grd_offline.online.settings import Member, OnlineSettings
 from grd_offline.runs.observer import Observer
-from grd_offline.runs.run import CHECK_EVERY, Measures, Run
+from grd_offline.runs.run import CHECK_EVERY, CHUNK, Measures, Run
 
 
 @dataclass
@@ -121,6 +121,8 @@ class OnlineRun(Run):
         self._is_collecting = False
         self._collected: Round | None = None
         """A round that was finished for a checkpoint, before its turn."""
+        self._updates_left = 0
+        """Number of updates that the last round still needs: a stop does not wait for them."""
 
     @property
     def step(self) -> int:
@@ -145,17 +147,31 @@ class OnlineRun(Run):
         """Whether the last round reached or passed a multiple of so many steps."""
         return self.step // every > (self.step - self.settings.round_steps) // every
 
-    def _advance(self) -> None:
+    def _advance(self) -> bool:
         """A round: collect, then update. With `overlap` the next round is collected meanwhile."""
+        if not self._updates_left:
+            self._collect()
+        while self._updates_left and not self.fleet.should_stop():
+            count = min(CHUNK, self._updates_left)
+            self.learner.run_updates(count)
+            self._updates_left -= count
+        if self._updates_left:
+            return False
+        if self._is_learning() and (self._has_passed(CHECK_EVERY) or self.step == self.total):
+            self.check_skipped()
+        return True
+
+    def _collect(self) -> None:
         if not self._is_collecting:
             self._start_round()
         self._finish_round()
-        if self.settings.overlap and self.step < self.total and self._is_learning():
-            self._start_round()
         if self._is_learning():
-            self.learner.run_updates(self.settings.round_updates)
-            if self._has_passed(CHECK_EVERY) or self.step == self.total:
-                self.check_skipped()
+            self._updates_left = self.settings.round_updates
+            if self.settings.overlap and self.step < self.total:
+                self._start_round()
+
+    def _is_done(self) -> bool:
+        return super()._is_done() and not self._updates_left
 
     def _is_evaluation_due(self) -> bool:
         is_time = self.step == self.total or self._has_passed(self.settings.eval_every)
@@ -247,17 +263,21 @@ class OnlineRun(Run):
         compact = self.learner.compute_compact().sum(1).astype(np.float64)
         return Measures(status.correlations, edges, compact, status.skipped)
 
+    def _finish_work(self) -> None:
+        super()._finish_work()
+        if self._is_collecting and self._collected is None:
+            self._collected = self.fleet.finish_round()
+
     def state(self) -> dict[str, Any]:
         """Everything that a resumed run needs, as tensors, arrays and plain values.
 
         A round that is under way is waited for and kept: it was begun with older policies. So is
         an evaluation.
         """
-        self.finish_evaluation()
-        if self._is_collecting and self._collected is None:
-            self._collected = self.fleet.finish_round()
+        self._finish_work()
         return {
             "rounds": self.rounds,
+            "updates_left": self._updates_left,
             "collected": None if self._collected is None else self._collected._asdict(),
             "unfinished": [vars(episode) for episode in self.unfinished],
             "last_episodes": [_join_truth(*last) if last else None for last in self.last_episodes],
@@ -268,6 +288,8 @@ class OnlineRun(Run):
     def load_state(self, state: dict[str, Any]) -> list[str]:
         """Restore what `state` gave. Says which unfinished episodes could not be reached."""
         self.rounds = int(state["rounds"])
+        left = int(state.get("updates_left", 0))  # version 0.1.0 stopped after whole rounds
+        self._updates_left = min(max(left, 0), self.settings.round_updates)
         if state["collected"] is not None:
             self._collected = Round(**state["collected"])
             self._is_collecting = True

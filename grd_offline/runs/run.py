@@ -25,6 +25,8 @@ from grd_offline.threads import one_numpy_thread
 
 MOST_SKIPPED = 100
 """Largest number of updates of one member that may be skipped because they were not finite."""
+CHUNK = 20
+"""Number of updates after which a run asks whether to stop and whether an evaluation is done."""
 CHECK_EVERY = 1000
 """Steps between two counts of skipped updates. Each count waits for the device."""
 
@@ -159,14 +161,15 @@ class Run(ABC):
         if self.fleet is not None:
             self.fleet.should_stop = should_stop
         try:
-            while self.step < self.total and not should_stop():
-                self._advance()
+            while not self._is_done() and not should_stop():
+                if not self._advance():
+                    break
                 self._poll_evaluation()
                 if self._is_evaluation_due():
                     self._evaluate()
                 for observer in self.observers:
                     observer.on_progress(self)
-            self.finish_evaluation()
+            self._finish_work()
         except Hung as hung:
             assert self.fleet is not None
             self._warn(f"{hung}: {self._give_up()}")
@@ -174,9 +177,13 @@ class Run(ABC):
             self._evaluating = None
         self._keep_last()
 
+    def _is_done(self) -> bool:
+        """Whether nothing is left to learn."""
+        return self.step >= self.total
+
     @abstractmethod
-    def _advance(self) -> None:
-        """Learn for a while."""
+    def _advance(self) -> bool:
+        """Learn for a while. False if the run is to stop before that is done."""
 
     @abstractmethod
     def _is_evaluation_due(self) -> bool:
@@ -203,6 +210,10 @@ class Run(ABC):
             observer.on_evaluation_start(self)
         if self.waits_for_evaluations:
             self.finish_evaluation()
+
+    def _finish_work(self) -> None:
+        """Wait for what the workers are doing."""
+        self.finish_evaluation()
 
     def _poll_evaluation(self) -> None:
         if self.fleet is not None and self._evaluating is not None:

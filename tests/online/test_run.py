@@ -142,6 +142,30 @@ def test_going_on_equals_not_having_stopped(tmp_path, overlap, stop, replay):
         np.testing.assert_array_equal(ours.returns, theirs.returns)
 
 
+@pytest.mark.parametrize("before_the_end", [1, 61])
+def test_a_stop_in_the_middle_of_a_round_goes_on_exactly(tmp_path, monkeypatch, before_the_end):
+    """A block of updates can take minutes: a stop does not wait for its end."""
+    monkeypatch.setattr("grd_offline.online.run.CHUNK", 1)
+    settings = make_settings(
+        steps=600, round_steps=10, round_updates=3, eval_every=250, eval_episodes=1
+    )
+    whole, evaluations = train(settings)
+    stop = whole.learner.updates - before_the_end
+    folder, keeper = OnlineFolder(tmp_path / "run"), Keeper()
+    with OnlineRun(settings, workers=0, observers=[folder, keeper]) as first:
+        folder.create(first, command=[], workers=0, device="cpu")
+        first.train(lambda: first.learner.updates >= stop)
+        assert first.learner.updates == stop
+        folder.save(first)
+        folder.close()
+    folder = OnlineFolder(tmp_path / "run")
+    with OnlineRun(settings, workers=0, observers=[folder, keeper]) as second:
+        assert folder.resume(second) == []
+        second.train()
+        np.testing.assert_array_equal(weights_of(second), weights_of(whole))
+    assert [e.step for e in keeper.evaluations] == [e.step for e in evaluations]
+
+
 def test_overlap_and_workers_change_what_they_should():
     # Worker processes do not know what this one has registered.
     settings = make_settings(
@@ -202,8 +226,11 @@ def test_too_many_bad_updates_stop_the_run_with_a_line(tmp_path, monkeypatch):
     with OnlineRun(settings, workers=0, observers=[folder]) as run:
         folder.create(run, command=[], workers=0, device="cpu")
 
+        spoiled = []
+
         def spoil():
-            if run.step == 600:
+            if run.step == 600 and not spoiled:
+                spoiled.append(True)
                 folder.save(run)
                 (oracle,) = (s for s in run.learner.sources if isinstance(s, Oracle))
                 oracle._true[:] = torch.nan
