@@ -169,11 +169,11 @@ def _predict(
     model: RewardModel, decomposer: Decomposer | None, episode: Episode
 ) -> tuple[Array, Array]:
     observations = episode.observations[: len(episode)]
-    following = next_observations_of(episode)
+    next_observations = next_observations_of(episode)
     if decomposer is not None and not decomposer.function_.knows_std:
         rewards = decomposer.relabel_episode(episode)
-        return rewards, model.uncertainty(observations, episode.actions, following)
-    return model.predict_both(observations, episode.actions, following)
+        return rewards, model.uncertainty(observations, episode.actions, next_observations)
+    return model.predict_both(observations, episode.actions, next_observations)
 
 
 def spread_remainder(rewards: Array, episode: Episode, discount: float) -> Array:

@@ -82,8 +82,8 @@ def _find_weak(fit: ClosedFormFit) -> list[Finding]:
 
 def _find_alike(fit: ClosedFormFit) -> list[Finding]:
     model, correlation = fit.model, np.abs(fit.sum_correlation)
-    following = tuple(f"{name}'" for name in model.observation_names)
-    every = model.observation_names + model.action_names + following
+    next_names = tuple(f"{name}'" for name in model.observation_names)
+    every = model.observation_names + model.action_names + next_names
     names = [every[column] for column in fit.correlated_columns]
     pairs = [
         (names[i], names[j], correlation[i, j])
