@@ -20,7 +20,10 @@ from grd_offline.formats import Header, Leaf, Record, write_dataset
 CODE = """
 import sys, time
 from grd_offline.formats import open_recording, as_episodes
-from grd_offline.formats.summary import summarise
+try:
+    from grd_offline.formats.summary import summarise
+except ImportError:  # up to version 0.1.0
+    from grd_offline.summary import summarise
 best = {}
 for _ in range(int(sys.argv[2])):
     for name, work in (

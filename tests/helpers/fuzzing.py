@@ -1,4 +1,6 @@
-"""Seeded fuzzing, in a process of its own: python tests/fuzzing.py files|folders|models DIR A B.
+"""Seeded fuzzing, in a process of its own.
+
+python tests/helpers/fuzzing.py files|folders|models DIR A B
 
 Makes the cases number A to B - 1 under DIR and prints how many were refused. Every case must end in
 a result or in one line, within seconds, without much memory, and touch nothing outside.
