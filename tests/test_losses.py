@@ -127,7 +127,6 @@ def make_probabilities() -> Masks:
 def test_five_sparsity_terms_against_numpy(loss, form) -> None:  # type: ignore[no-untyped-def]
     edges = make_probabilities()
     values = [form(edge.double().numpy()) for edge in edges]
-    found = loss(*edges, weights=WEIGHTS)
     diagonal = np.trace(values[2], axis1=1, axis2=2)
     expected = [
         1 * values[0].sum(1),
@@ -136,23 +135,24 @@ def test_five_sparsity_terms_against_numpy(loss, form) -> None:  # type: ignore[
         4 * diagonal,
         5 * values[3].sum((1, 2)),
     ]
-    for term, wanted in zip(found, expected, strict=True):
-        np.testing.assert_allclose(term, wanted, rtol=1e-4)
-    np.testing.assert_allclose(found.total, sum(expected), rtol=1e-4)
+    for place, wanted in enumerate(expected):
+        only = SparsityWeights(*(w if i == place else 0 for i, w in enumerate(WEIGHTS)))
+        np.testing.assert_allclose(loss(*edges, weights=only), wanted, rtol=1e-4)
+    np.testing.assert_allclose(loss(*edges, weights=WEIGHTS), sum(expected), rtol=1e-4)
 
 
 def test_printed_regulariser_is_bounded_below() -> None:
     edges = [torch.zeros_like(edge).requires_grad_() for edge in make_probabilities()]
-    terms = sparsity_loss(*edges, weights=WEIGHTS)
-    assert terms.state_to_reward.tolist() == pytest.approx([3 * np.log(PROBABILITY_FLOOR)] * 2)
-    gradients = torch.autograd.grad(terms.total.sum(), edges)
+    only = sparsity_loss(*edges, weights=SparsityWeights(1, 0, 0, 0, 0))
+    assert only.tolist() == pytest.approx([3 * np.log(PROBABILITY_FLOOR)] * 2)
+    gradients = torch.autograd.grad(sparsity_loss(*edges, weights=WEIGHTS).sum(), edges)
     assert all((gradient == 0).all() for gradient in gradients)
 
 
 @pytest.mark.parametrize("loss", [sparsity_loss, edge_count_loss])
 def test_every_edge_is_pushed_towards_absence(loss) -> None:  # type: ignore[no-untyped-def]
     edges = [edge.requires_grad_() for edge in make_probabilities()]
-    gradients = torch.autograd.grad(loss(*edges, weights=WEIGHTS).total.sum(), edges)
+    gradients = torch.autograd.grad(loss(*edges, weights=WEIGHTS).sum(), edges)
     assert all((gradient > 0).all() for gradient in gradients)
 
 

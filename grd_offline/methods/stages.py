@@ -187,11 +187,10 @@ class RewardStage:
         mask = self.graph.sample_reward(
             self._batch, temperature=self.settings.temperature, generator=self._noise
         )
-        terms = edge_count_loss(
-            *self.graph.compute_probabilities(), weights=SparsityWeights(1, 1, 0, 0, 0)
-        )
+        weights = SparsityWeights(1, 1, 0, 0, 0)
+        edges = edge_count_loss(*self.graph.compute_probabilities(), weights=weights)
         price = (self.settings.edge_share * self._unexplained).clamp_max(self.settings.edge_price)
-        self._step(mask, price * terms.total)
+        self._step(mask, price * edges)
 
     def update_fixed(self) -> None:
         """Masks as voted."""
@@ -329,9 +328,7 @@ class DynamicsStage:
         )
         price = self.settings.dynamics_edge_price
         weights = SparsityWeights(0, 0, price, price, price)
-        self._step(
-            mask, edge_count_loss(*self.graph.compute_probabilities(), weights=weights).total
-        )
+        self._step(mask, edge_count_loss(*self.graph.compute_probabilities(), weights=weights))
 
     def _step(
         self, mask: Float[Tensor, "1 #row input state"], price: Float[Tensor, "1"] | None = None

@@ -81,7 +81,7 @@ def test_losses_are_the_equations() -> None:
     mask = sample_edges(logits, noise[1][:, 0], temperature=1.0).unsqueeze(1)
     mixture = model.dynamics(steps.inputs, mask, steps.outputs)
     torch.testing.assert_close(losses.dynamics, dynamics_loss(*mixture, steps.next_states))
-    expected = sparsity_loss(*graph.compute_probabilities(), weights=LAMBDAS).total
+    expected = sparsity_loss(*graph.compute_probabilities(), weights=LAMBDAS)
     torch.testing.assert_close(losses.sparsity, expected)
     torch.testing.assert_close(losses.total, losses.reward + losses.dynamics + losses.sparsity)
 
