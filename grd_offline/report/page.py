@@ -80,14 +80,6 @@ def make_chart(kind: str, label: str, **data: object) -> str:
     )
 
 
-def make_facts(facts: Iterable[tuple[str, str]]) -> str:
-    """Make a list of large numbers, each with its meaning."""
-    items = "".join(
-        f"<div><dd>{escape(number)}</dd><dt>{escape(what)}</dt></div>" for number, what in facts
-    )
-    return f"<dl class='facts'>{items}</dl>"
-
-
 def make_table(
     head: Sequence[str], rows: Iterable[Sequence[object]], label: str, numbers: Sequence[int] = ()
 ) -> str:
@@ -160,10 +152,13 @@ def make_command(command: str) -> str:
 def make_headline(
     kind: str, title: str, said: Sequence[str], facts: Iterable[tuple[str, str]], source: str
 ) -> str:
-    """Make the top of a page; `title` and `source` are HTML."""
+    """Make the top of a page; `title` and `source` are HTML, `facts` numbers and their meaning."""
+    items = "".join(
+        f"<div><dd>{escape(number)}</dd><dt>{escape(what)}</dt></div>" for number, what in facts
+    )
     return (
         f"<header class='hero'><p class='eyebrow'>{kind}</p><h1>{title}</h1>"
-        f"<p class='lead'>{escape(' '.join(said))}</p>{make_facts(facts)}"
+        f"<p class='lead'>{escape(' '.join(said))}</p><dl class='facts'>{items}</dl>"
         f"<p class='source'>{source}</p></header>"
     )
 
