@@ -53,9 +53,9 @@ class LearnedRewardVecEnv(VecEnvWrapper):
         following = self._reward.flatten_observations(observations, self.num_envs)
         reached = following.copy()
         for index in np.flatnonzero(dones):
-            final = self._reward.flatten_observation(infos[index]["terminal_observation"])
+            final = self._reward.flatten_observations(infos[index]["terminal_observation"])
             reached[index] = final[0]
-        rewards = self._reward.compute(self._observations, self._actions, reached)
+        rewards = self.model.predict(self._observations, self._actions, reached)
         for info, reward in zip(infos, true, strict=True):
             info["true_reward"] = float(reward)
         self._observations = following
