@@ -73,11 +73,6 @@ class Episode:
         """Whether the observation after the last action is known."""
         return len(self.observations) == len(self) + 1
 
-    @property
-    def is_finished(self) -> bool:
-        """Whether the episode terminated or was truncated, as against a tail that just stops."""
-        return bool(self.terminations[-1] or self.truncations[-1])
-
     def compute_return(self, discount: float = 1.0) -> float:
         """The episode's return R.
 
