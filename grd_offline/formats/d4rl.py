@@ -362,11 +362,7 @@ def _find_finals(root: SafeGroup, names: set[str]) -> dict[str, SafeDataset]:
 
 
 def _visit(
-    group: SafeGroup,
-    name: str,
-    path: str,
-    keep: Callable[[str, SafeDataset], None],
-    depth: int = 0,
+    group: SafeGroup, name: str, path: str, keep: Callable[[str, SafeDataset], None], depth: int = 0
 ) -> None:
     try:
         found = group.get(name)

@@ -7,12 +7,7 @@ from collections.abc import Iterable
 
 from grd_offline.errors import DataError
 from grd_offline.files.storage import replace_file
-from grd_offline.formats.groups import (
-    episode_lengths,
-    load_episode,
-    load_vector,
-    write_episodes,
-)
+from grd_offline.formats.groups import episode_lengths, load_episode, load_vector, write_episodes
 from grd_offline.formats.guard import SafeGroup
 from grd_offline.formats.hdf5 import (
     create_hdf5,

@@ -11,13 +11,7 @@ import re
 import numpy as np
 
 from grd_offline.errors import DataError
-from grd_offline.formats.groups import (
-    leaves_in,
-    load_leaves,
-    load_vector,
-    mark_last,
-    vector_length,
-)
+from grd_offline.formats.groups import leaves_in, load_leaves, load_vector, mark_last, vector_length
 from grd_offline.formats.guard import SafeDataset, SafeGroup, UnsupportedType
 from grd_offline.formats.leaves import find_leaf, read_rows
 from grd_offline.formats.record import Array, Header, Leaves, Record, Recording

@@ -64,7 +64,7 @@ def flat_bounds(space: spaces.Space[Any]) -> NDArray[np.float32]:
     return np.repeat(np.array([[0.0], [1.0]], np.float32), spaces.flatdim(space), 1)
 
 
-def _list_parts(space: spaces.Dict | spaces.Tuple) -> list[tuple[Any, spaces.Space[Any]]]:
+def _list_parts(space: spaces.Dict | spaces.Tuple[Any]) -> list[tuple[Any, spaces.Space[Any]]]:
     """The spaces inside, each with its key or place."""
     if isinstance(space, spaces.Dict):
         return sorted(space.spaces.items())

@@ -13,13 +13,7 @@ import torch
 from torch import Tensor
 
 from grd_offline.losses import SparsityWeights, dynamics_loss, edge_count_loss, return_loss
-from grd_offline.members.nn import (
-    DynamicsNet,
-    GraphMasks,
-    Mixture,
-    PairRewardNet,
-    RewardNet,
-)
+from grd_offline.members.nn import DynamicsNet, GraphMasks, Mixture, PairRewardNet, RewardNet
 from grd_offline.methods.equations import Problem, export_network
 from grd_offline.methods.training import (
     Noise,
@@ -197,9 +191,7 @@ class RewardStage:
         self._step(self._fixed)
 
     def _step(
-        self,
-        mask: Float[Tensor, "member #row input"],
-        price: Float[Tensor, "member"] | None = None,
+        self, mask: Float[Tensor, "member #row input"], price: Float[Tensor, "member"] | None = None
     ) -> None:
         """One update on a batch of training rows; masks learn where their edges have a price."""
         members, count = self._training.shape

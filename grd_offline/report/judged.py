@@ -8,14 +8,7 @@ from html import escape
 from typing import Any
 
 from grd_offline.agents.algorithms import find_title
-from grd_offline.files.judgement import (
-    JUDGE_FILE,
-    MISFIT,
-    OBSERVED,
-    TRUE,
-    JudgementRecord,
-    Verdict,
-)
+from grd_offline.files.judgement import JUDGE_FILE, MISFIT, OBSERVED, TRUE, JudgementRecord, Verdict
 from grd_offline.files.plain import folder_errors
 from grd_offline.report import page
 from grd_offline.report.curves import (
@@ -56,14 +49,14 @@ def _make_page(judgement: JudgementRecord) -> str:
     curves.sort(key=lambda curve: order.index(curve.label))
     metrics = pack_metrics([judgement.run], curves, looks)
     near = _pack_nearness(judgement, looks)
-    true = judgement.find(TRUE)
+    true, first = judgement.find(TRUE), int(judgement.about["settings"]["seed"])
     payload = {
         "kind": "judge",
         "unit": judgement.run.unit,
         "metrics": metrics,
         "data": judgement.data_mean,
         "true": None if true is None else true.mean,
-        "seeds": _list_seeds(judgement),
+        "seeds": [first + place for place in range(len(judgement.best.scores))],
         "verdicts": [_pack_verdict(verdict, looks) for verdict in judgement.ranking],
         "nearness": near,
     }
@@ -84,11 +77,6 @@ def _make_page(judgement: JudgementRecord) -> str:
 def _show_reached(verdict: Verdict) -> str:
     """Write the mean and the standard deviation of the return."""
     return show_spread(verdict.mean, verdict.spread, len(verdict.scores))
-
-
-def _overlap(first: Verdict, second: Verdict) -> bool:
-    """Whether chance may explain the difference between two verdicts."""
-    return abs(first.mean - second.mean) <= first.spread + second.spread
 
 
 def _is_gain_clear(judgement: JudgementRecord) -> bool:
@@ -114,12 +102,6 @@ def _tell(verdict: Verdict, measure: str) -> str:
     """Write a verdict in one measure."""
     share = getattr(verdict, measure) if measure != "return" else None
     return page.show_number(verdict.mean) if share is None else _show_share(share)
-
-
-def _list_seeds(judgement: JudgementRecord) -> list[int]:
-    """List the seeds in the order of the scores."""
-    first = int(judgement.about["settings"]["seed"])
-    return list(range(first, first + len(judgement.best.scores)))
 
 
 def _tell_headline(judgement: JudgementRecord) -> str:
@@ -164,15 +146,15 @@ def _say_how(judgement: JudgementRecord) -> list[str]:
         f"{algorithm} with {settings['updates']:,} updates on nothing but {data['episodes']:,} "
         f"episodes, and judged by the true return in {judgement.run.environment}."
     ]
-    others = [v for v in judgement.ranking if v is not best and v.source != TRUE]
-    if others:
-        measure = _choose_measure(judgement)
-        named = [f"{verdict.source} {_tell(verdict, measure)}" for verdict in others]
+    rest = [v for v in judgement.ranking if v is not best]
+    measure = _choose_measure(judgement)
+    named = [f"{v.source} {_tell(v, measure)}" for v in rest if v.source != TRUE]
+    if named:
         said.append(f"Beside it: {page.join_names(named)}.")
     above = judgement.find(OBSERVED)
     if above is not None and above.mean > best.mean:
         said.append("The delayed rewards as they are do better than any that were found.")
-    close = [v.source for v in judgement.ranking if v is not best and _overlap(v, best)]
+    close = [v.source for v in rest if abs(v.mean - best.mean) <= v.spread + best.spread]
     if seeds == 1:
         said.append("With one seed, merit and chance cannot be told apart.")
     elif close:

@@ -207,9 +207,8 @@ def _label(run: RunRecord, member: str, runs: Sequence[RunRecord]) -> str:
 
 
 def _list_members(runs: Sequence[RunRecord], kind: str) -> list[tuple[RunRecord, str]]:
-    return [
-        (run, member) for run in runs for member in run.members if list_steps(run, member, kind)
-    ]
+    members = [(run, member) for run in runs for member in run.members]
+    return [(run, member) for run, member in members if list_steps(run, member, kind)]
 
 
 def _pack_masks(runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
