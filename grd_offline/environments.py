@@ -190,41 +190,22 @@ _INERTIA_PARTS = (
 )
 
 _PUSHER_JOINTS = (
-    "shoulder pan",
-    "shoulder lift",
-    "upper arm roll",
-    "elbow flex",
-    "forearm roll",
-    "wrist flex",
-    "wrist roll",
+    "shoulder pan, shoulder lift, upper arm roll, elbow flex, forearm roll, wrist flex, wrist roll"
 )
-
 _HAND_MADE: dict[str, Names] = {
     "ReacherEnv": (
-        "cos joint0",
-        "cos joint1",
-        "sin joint0",
-        "sin joint1",
-        "target x",
-        "target y",
-        "velocity joint0",
-        "velocity joint1",
-        "fingertip to target x",
-        "fingertip to target y",
+        *(f"{what} joint{i}" for what in ("cos", "sin") for i in range(2)),
+        *("target x", "target y", "velocity joint0", "velocity joint1"),
+        *("fingertip to target x", "fingertip to target y"),
     ),
     "InvertedDoublePendulumEnv": (
-        "position slider",
-        "sin hinge",
-        "sin hinge2",
-        "cos hinge",
-        "cos hinge2",
-        "velocity slider",
-        "velocity hinge",
-        "velocity hinge2",
+        *("position slider", "sin hinge", "sin hinge2", "cos hinge", "cos hinge2"),
+        *(f"velocity {joint}" for joint in ("slider", "hinge", "hinge2")),
         "constraint force slider",
     ),
     "PusherEnv": (
-        *(f"{what} {joint}" for what in ("position", "velocity") for joint in _PUSHER_JOINTS),
+        *(f"position {joint}" for joint in _PUSHER_JOINTS.split(", ")),
+        *(f"velocity {joint}" for joint in _PUSHER_JOINTS.split(", ")),
         *(f"{body} {axis}" for body in ("fingertip", "object", "goal") for axis in "xyz"),
     ),
 }

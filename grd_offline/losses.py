@@ -148,44 +148,27 @@ def edge_count_loss(
     return torch.stack(terms).sum(0)
 
 
-def rrd_loss(
+def rrd_losses(
     rewards: Float[Tensor, "member episode draw"],
     valid: Bool[Tensor, "member episode draw"],
     lengths: Int[Tensor, "member episode"],
     returns: Float[Tensor, "member episode"],
-) -> Float[Tensor, "member"]:
-    """Randomised return decomposition: the sum estimated from K drawn steps, per step (L_Rand-RD).
+) -> tuple[Float[Tensor, "member"], Float[Tensor, "member"]]:
+    """Randomised return decomposition: the sum estimated from K drawn steps (L_Rand-RD).
 
-    L = E[((R - T / K sum_{i in I} r_hat_i) / T)^2]
+    biased = E[((R - T / K sum_{i in I} r_hat_i) / T)^2]
+    unbiased = E[(R / T - mean_I r_hat)^2 - (1 - K / T) S^2 / K]
 
-    Divided by T as in the RRD authors' code, so that lengths weigh alike. Its expectation over the
-    draws is the return loss plus the variance of the estimate, which favours equal rewards.
+    Divided by T as in the RRD authors' code, so that lengths weigh alike. The expectation of the
+    first over the draws is the return loss plus the variance of the estimate, which favours equal
+    rewards. The second subtracts an estimate of it, and its expectation is the return loss. It can
+    be negative. S^2 is the sample variance over the draws (K - 1 below the line) and 1 - K / T the
+    correction for drawing without replacement.
     """
-    means, _ = _mean_and_variance(rewards, valid)
-    return (returns / lengths - means).square().mean(-1)
-
-
-def rrd_unbiased_loss(
-    rewards: Float[Tensor, "member episode draw"],
-    valid: Bool[Tensor, "member episode draw"],
-    lengths: Int[Tensor, "member episode"],
-    returns: Float[Tensor, "member episode"],
-) -> Float[Tensor, "member"]:
-    """`rrd_loss` less an estimate of the variance that drawing adds to it.
-
-    L = E[(R / T - mean_I r_hat)^2 - (1 - K / T) S^2 / K]
-
-    S^2 is the sample variance over the draws (K - 1 below the line) and 1 - K / T the correction
-    for drawing without replacement. Its expectation is the return loss. It can be negative.
-    """
-    means, variances = _mean_and_variance(rewards, valid)
-    counts = valid.sum(-1)
-    added = (1 - counts / lengths) * variances / counts
-    return ((returns / lengths - means).square() - added).mean(-1)
-
-
-def _mean_and_variance(rewards: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
     counts = valid.sum(-1)
     means = torch.where(valid, rewards, 0.0).sum(-1) / counts
     gaps = torch.where(valid, rewards - means.unsqueeze(-1), 0.0)
-    return means, gaps.square().sum(-1) / (counts - 1).clamp_min(1)
+    variances = gaps.square().sum(-1) / (counts - 1).clamp_min(1)
+    added = (1 - counts / lengths) * variances / counts
+    errors = (returns / lengths - means).square()
+    return errors.mean(-1), (errors - added).mean(-1)

@@ -53,7 +53,6 @@ def compare_masks(
     episodes: EpisodeSet,
     state_to_state: ArrayLike,
     action_to_state: ArrayLike,
-    settings: DynamicsModelSettings | None = None,
     rng: np.random.Generator | None = None,
 ) -> dict[str, float]:
     """Held-out log-likelihood per transition within the masks, and without any.
@@ -62,7 +61,7 @@ def compare_masks(
     matters lose nothing, or gain, since less is left to overfit. The difference shows with fewer
     transitions than the model itself is fitted to.
     """
-    settings = settings or DynamicsModelSettings(max_transitions=_COMPARED_TRANSITIONS)
+    settings = DynamicsModelSettings(max_transitions=_COMPARED_TRANSITIONS)
     seed = int((rng if rng is not None else np.random.default_rng(0)).integers(2**63))
     candidates = {
         "masked": (state_to_state, action_to_state),
