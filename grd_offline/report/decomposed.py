@@ -177,31 +177,9 @@ def _tell_episodes(metrics: Mapping[str, Any], tracks: Tracks, film: Film | None
                 f"<figcaption><button type='button' id='play'>Play</button> "
                 f"<span>{escape(film.note)}</span></figcaption></figure>"
             )
-    controls = (
-        "<div class='controls'>"
-        "<label>Episode <select id='episode'></select></label>"
-        "<label>Order by <select id='order'><option value='index'>number</option>"
-        "<option value='return'>return</option></select></label>"
-        "<span class='buttons' role='group' aria-label='Go to an episode'>"
-        "<button type='button' id='previous'>Previous</button>"
-        "<button type='button' id='next'>Next</button>"
-        "<button type='button' data-landmark='best'>Best</button>"
-        "<button type='button' data-landmark='median'>Median</button>"
-        "<button type='button' data-landmark='worst'>Worst</button></span></div>"
-    )
-    steps = (
-        "<div class='controls steps'><label class='wide'>Step "
-        "<input type='range' id='step' min='0' value='0'></label>"
-        "<span class='buttons' role='group' aria-label='Zoom along the steps'>"
-        "<button type='button' data-zoom='in'>Zoom in</button>"
-        "<button type='button' data-zoom='out'>Zoom out</button>"
-        "<button type='button' data-zoom='all'>All</button></span></div>"
-        "<output id='reading' for='step'></output>"
-    )
-    chart = page.make_chart("viewer", "The rewards of one episode")
-    note = "<p class='note' id='thinned'></p>"
-    text = escape(lead)
-    return page.make_section("episodes", "Episodes", text, controls, picture, chart, steps, note)
+    drawing = picture + page.make_chart("viewer", "The rewards of one episode")
+    viewer = page.fill("page.viewer.html", drawing=drawing).replace("\n", "")
+    return page.make_section("episodes", "Episodes", escape(lead), viewer)
 
 
 def _tell_returns(metrics: Mapping[str, Any], tracks: Tracks) -> str:

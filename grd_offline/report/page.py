@@ -38,8 +38,13 @@ def make_page(title: str, body: str, payload: Mapping[str, Any]) -> str:
         "library": library,
         "script": script,
     }
+    return fill("page.html", **parts)
+
+
+def fill(template: str, **parts: str) -> str:
+    """Put parts into the places of a template that have their names."""
     # In one pass, so that nothing inside a part is taken for a place of the template.
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _load("page.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _load(template))
 
 
 def count_fixed_bytes() -> int:
