@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+import grd_offline.report.page as page
 from grd_offline.files.decomposition import MISFIT, DecompositionRecord
 from grd_offline.files.plain import folder_errors
-from grd_offline.report import page
 from grd_offline.report.effects import name_together, pack_effects, tell_effects
 from grd_offline.report.film import Film, make_film
 from grd_offline.report.graph import pack_graph, tell_graph

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from grd_offline.report import page
+import grd_offline.report.page as page
 from grd_offline.report.packing import pack
 
 MOST_EFFECTS = 24

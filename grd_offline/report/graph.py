@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+import grd_offline.report.page as page
 from grd_offline.files.runs import MASKS
-from grd_offline.report import page
 from grd_offline.report.packing import encode
 
 MOST_NODES = 24

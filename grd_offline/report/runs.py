@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import grd_offline.report.page as page
 from grd_offline.errors import DataError
 from grd_offline.files.plain import folder_errors
 from grd_offline.files.runs import (
@@ -21,7 +22,6 @@ from grd_offline.files.runs import (
     read_episodes,
     read_masks,
 )
-from grd_offline.report import page
 from grd_offline.report.curves import (
     Curve,
     align_rewards,
