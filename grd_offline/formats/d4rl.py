@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -83,7 +83,7 @@ def read_d4rl(root: SafeGroup, max_episode_steps: int | None = None) -> Recordin
         columns=columns,
         extras=_find_extras(root, names),
         attributes=_read_attributes(root, names, len(stops)),
-        finals=_find_finals(root, names),
+        finals={path[len(_FINAL) + 1 :]: found for path, found in _walk(root, _FINAL, _FINAL)},
         flags=(terminations, truncations),
         starts=starts,
         stops=stops,
@@ -110,9 +110,12 @@ def _read_header(root: SafeGroup, columns: Mapping[str, SafeDataset]) -> Header:
     if "observation_leaves" in texts:
         header = check_header(header_from_texts(texts))
     else:
+        observations, actions = columns["observations"], columns["actions"]
+        starts = range(0, actions.shape[0], _BLOCK)
+        blocks = (actions.read(start, start + _BLOCK) for start in starts)
         header = Header(
-            observation_leaves=(find_leaf("", columns["observations"], "observations"),),
-            action_leaves=(_action_leaf(columns["actions"]),),
+            observation_leaves=(find_leaf("", observations, "observations"),),
+            action_leaves=(as_choice(find_leaf("", actions, "actions"), blocks),),
         )
     for field, leaves in header.leaves.items():
         expected = sum(math.prod(leaf.shape) for leaf in leaves)
@@ -311,12 +314,6 @@ def _column(root: SafeGroup, name: str, steps: int) -> SafeDataset:
     return dataset
 
 
-def _action_leaf(dataset: SafeDataset) -> Leaf:
-    leaf = find_leaf("", dataset, "actions")
-    blocks = range(0, dataset.shape[0], _BLOCK)
-    return as_choice(leaf, (dataset.read(start, start + _BLOCK) for start in blocks))
-
-
 def _ends(
     root: SafeGroup, names: set[str], steps: int, max_episode_steps: int | None
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -342,39 +339,30 @@ def _flags(root: SafeGroup, name: str, steps: int) -> NDArray[np.bool_]:
 
 
 def _find_extras(root: SafeGroup, names: set[str]) -> dict[str, SafeDataset]:
-    found: dict[str, SafeDataset] = {}
     steps = root.dataset("rewards").shape[0]
-
-    def keep(path: str, dataset: SafeDataset) -> None:
-        if dataset.shape and dataset.shape[0] == steps:
-            found[path] = dataset
-
-    for name in sorted(names - set(_RESERVED) - {"metadata"}):
-        _visit(root, name, name, keep)
-    return found
+    return {
+        path: dataset
+        for name in sorted(names - set(_RESERVED) - {"metadata"})
+        for path, dataset in _walk(root, name, name)
+        if dataset.shape and dataset.shape[0] == steps
+    }
 
 
-def _find_finals(root: SafeGroup, names: set[str]) -> dict[str, SafeDataset]:
-    found: dict[str, SafeDataset] = {}
-    if _FINAL in names:
-        _visit(root, _FINAL, _FINAL, lambda path, dataset: found.update({path[6:]: dataset}))
-    return found
-
-
-def _visit(
-    group: SafeGroup, name: str, path: str, keep: Callable[[str, SafeDataset], None], depth: int = 0
-) -> None:
+def _walk(
+    group: SafeGroup, name: str, path: str, depth: int = 0
+) -> Iterator[tuple[str, SafeDataset]]:
+    """The datasets of numbers at and below a name."""
     try:
         found = group.get(name)
     except UnsupportedType:
         return
     if isinstance(found, SafeDataset):
-        keep(path, found)
+        yield path, found
     elif isinstance(found, SafeGroup):
         if depth == _DEPTH:
             raise DataError(f"groups nested more than {_DEPTH} deep", field=path)
         for member in found.names():
-            _visit(found, member, f"{path}/{member}", keep, depth + 1)
+            yield from _walk(found, member, f"{path}/{member}", depth + 1)
 
 
 def _are_plain(attributes: Any) -> bool:
