@@ -46,7 +46,6 @@ class DecompositionRecord:
 
 
 def is_decomposition(folder: Path) -> bool:
-    """Whether the folder holds a decomposition."""
     return (folder / METRICS_FILE).is_file() and (folder / REWARD_FOLDER).is_dir()
 
 
@@ -84,7 +83,6 @@ def read_decomposition(folder: Path) -> DecompositionRecord:
 
 
 def read_masks(folder: Path) -> dict[str, Any]:
-    """Read the masks alone."""
     return _read(folder, MASKS_FILE)
 
 

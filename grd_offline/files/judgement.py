@@ -43,16 +43,13 @@ class Verdict:
 
     @property
     def mean(self) -> float:
-        """Mean score over the seeds."""
         return float(np.mean(self.scores))
 
     @property
     def spread(self) -> float:
-        """Standard deviation of the score over the seeds."""
         return float(np.std(self.scores))
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values for `judge.json`."""
         return {
             "source": self.source,
             "mean_return": self.mean,
@@ -84,7 +81,6 @@ class JudgementRecord:
 
     @property
     def best(self) -> Verdict:
-        """The verdict on the best method."""
         return self.methods[0]
 
     @property
@@ -99,7 +95,6 @@ class JudgementRecord:
 
 
 def is_judgement(folder: Path) -> bool:
-    """Whether the folder holds a judgement."""
     return (folder / JUDGE_FILE).is_file()
 
 
