@@ -12,6 +12,7 @@ from typing import Any
 from grd_offline.collecting.runner import EpisodeRunner
 from grd_offline.collecting.settings import CollectSettings
 from grd_offline.errors import DataError
+from grd_offline.fleet import worker as processes
 from grd_offline.fleet.watch import (
     HangWatch,
     Heartbeat,
@@ -19,16 +20,6 @@ from grd_offline.fleet.watch import (
     Warn,
     make_heartbeat,
     watch_this_process,
-)
-from grd_offline.fleet.worker import (
-    POLL_SECONDS,
-    InProcessWorker,
-    Worker,
-    WorkerDied,
-    WorkerProcess,
-    describe_process,
-    end_workers,
-    find_ready,
 )
 from grd_offline.formats.record import Header, Record
 
@@ -42,7 +33,7 @@ EPISODES_AHEAD = 4
 class EpisodeWorker:
     """A worker, and the episodes that it was given."""
 
-    worker: Worker[int, Record]
+    worker: processes.Worker[int, Record]
     heartbeat: Heartbeat
     most_queued: int
     queue: deque[int] = field(default_factory=deque)
@@ -50,8 +41,7 @@ class EpisodeWorker:
     has_failed: bool = False
 
     def describe(self) -> str:
-        """Name the episode that the worker is busy with."""
-        return f"episode {self.queue[0]}{describe_process(self.worker)}"
+        return f"episode {self.queue[0]}{self.worker.label}"
 
     def receive(self) -> tuple[int, Record | DataError]:
         """The next episode, or the error that ended it. A worker that failed has nothing more."""
@@ -59,7 +49,7 @@ class EpisodeWorker:
         result: Record | DataError | None
         try:
             result = self.worker.receive()
-        except WorkerDied as death:
+        except processes.WorkerDied as death:
             result = DataError(f"the worker process died {death}", episode=index)
         except DataError as error:
             result = error
@@ -92,7 +82,7 @@ def _run_here(
     runner: EpisodeRunner, should_stop: Callable[[], bool], warn: Warn
 ) -> Generator[Record, None, None]:
     """Run episodes in this process. A thread watches the environment."""
-    here = EpisodeWorker(InProcessWorker(lambda: runner), runner.heartbeat, most_queued=1)
+    here = EpisodeWorker(processes.InProcessWorker(lambda: runner), runner.heartbeat, most_queued=1)
     with watch_this_process(here.heartbeat, here.describe, warn):
         yield from _run([here], runner.settings.episodes, should_stop, HangWatch(warn))
 
@@ -100,11 +90,10 @@ def _run_here(
 def _run_in_workers(
     settings: CollectSettings, count: int, should_stop: Callable[[], bool], warn: Warn
 ) -> Generator[Record, None, None]:
-    """Run episodes in worker processes."""
     memory = multiprocessing.get_context("spawn").RawArray("q", count)
     workers = []
     for index in range(count):
-        worker = WorkerProcess(partial(_make_runner, settings, memory, index))
+        worker = processes.WorkerProcess(partial(_make_runner, settings, memory, index))
         heartbeat = make_heartbeat(memory, index)
         workers.append(EpisodeWorker(worker, heartbeat, EPISODES_QUEUED))
     yield from _run(workers, settings.episodes, should_stop, HangWatch(warn))
@@ -124,7 +113,7 @@ def _run(
             started.append(each.worker)
         yield from _in_order(workers, episodes, should_stop, watch)
     finally:
-        end_workers(started)
+        processes.end_workers(started)
 
 
 def _in_order(
@@ -174,5 +163,9 @@ def _wait(workers: list[EpisodeWorker], watch: HangWatch) -> list[EpisodeWorker]
             watch.look(id(worker), int(worker.heartbeat[0]), worker.describe)
         else:
             watch.forget(id(worker))
-    ready = find_ready([worker.worker for worker in busy], POLL_SECONDS) if busy else []
+    ready = (
+        processes.find_ready([worker.worker for worker in busy], processes.POLL_SECONDS)
+        if busy
+        else []
+    )
     return [worker for worker, is_ready in zip(busy, ready, strict=True) if is_ready]

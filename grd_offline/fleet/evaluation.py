@@ -23,10 +23,8 @@ class EvaluationResult(NamedTuple):
 
     evaluation: int
     """The index that the evaluation was started with."""
-    returns: NDArray[np.float64]
-    """(member, episode)"""
-    lengths: NDArray[np.int64]
-    """(member, episode)"""
+    returns: NDArray[np.float64]  # (member, episode)
+    lengths: NDArray[np.int64]  # (member, episode)
 
 
 def evaluate(

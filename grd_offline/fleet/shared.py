@@ -25,13 +25,11 @@ class FleetSettings:
     env_args: Mapping[str, Any]
     max_episode_steps: int | None
     seeds: tuple[int, ...]
-    """One seed for each member."""
     steps: int
     """Steps of each member in a round."""
     spec: ActorSpec
 
     def make_environment(self) -> VectorEnvironment:
-        """Make another instance of the environment."""
         return VectorEnvironment(self.environment, self.env_args, self.max_episode_steps)
 
 
@@ -85,7 +83,6 @@ class SharedArrays:
         return members * (2 * 4 * count_weights(spec) + steps * per_step + 8) + 9 * _ALIGNMENT
 
     def rows_of(self, member: int) -> Rows:
-        """The rows of one member."""
         return Rows(*(array[member] for array in self.rows))
 
     def _array(self, shape: tuple[int, ...], kind: type) -> NDArray[Any]:

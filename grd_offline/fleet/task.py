@@ -65,7 +65,6 @@ class WorkerEnvironments:
 
     @property
     def has_background_work(self) -> bool:
-        """Whether an evaluation is running."""
         return self._evaluation is not None
 
     def carry_out(self, order: FleetOrder) -> FleetReply | None:
@@ -97,7 +96,6 @@ class WorkerEnvironments:
         return None
 
     def close(self) -> None:
-        """Close the environments."""
         for environment in self._environments:
             environment.close()
         if self._evaluation_environment is not None:

@@ -20,7 +20,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import grd_offline
 from grd_offline import RewardModel
-from grd_offline.cli import cli
+from grd_offline.cli.program import cli
 from grd_offline.errors import DataError, StorageError
 from grd_offline.files import storage
 from grd_offline.files.runs import append_rows, read_rows
@@ -307,7 +307,6 @@ def test_a_killed_run_goes_on_exactly(tmp_path):
         "import sys\n"
         "from grd_offline.online import run_folder\n"
         "run_folder.CHECKPOINT_SECONDS = 0.0\n"
-        "run_folder.OnlineFolder.__init__.__kwdefaults__['checkpoint_seconds'] = 0.0\n"
         "from grd_offline.cli import main\n"
         "main(sys.argv[1:])\n"
     )
