@@ -19,7 +19,6 @@ class Stop:
     """Whether the command has asked for the flag since the signal came."""
 
     def is_set(self) -> bool:
-        """Whether it is time to stop."""
         self.is_heard = self.signal_number != 0
         return self.is_heard
 

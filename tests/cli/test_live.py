@@ -117,7 +117,7 @@ def test_time_left_does_not_count_the_warm_up(clock, files):
     assert seen.total == 5000
     for _ in range(9):
         advance(run, clock, seen, seconds=0.1)
-    assert seen.phase
+    assert seen.run.phase
     assert math.isnan(seen.seconds_left)
     advance(run, clock, seen, seconds=500.0)
     assert math.isnan(seen.seconds_left)  # the first updates took long: kernels were compiled
