@@ -1,7 +1,5 @@
 """The command line: parse, call, print. Every command prints what it wrote."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 

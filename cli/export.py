@@ -1,7 +1,5 @@
 """`grd-offline export`: a reward model as one file for other programs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -1,7 +1,5 @@
 """All commands, and what becomes of their errors."""
 
-from __future__ import annotations
-
 import errno
 import io
 import os

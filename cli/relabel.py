@@ -1,7 +1,5 @@
 """`grd-offline relabel`: rewards of a saved model for another dataset."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

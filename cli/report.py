@@ -1,7 +1,5 @@
 """`grd-offline report`: the page of a decomposition, of runs, or of a judgement."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Ctrl-C and the other signals that ask a long command to stop."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager

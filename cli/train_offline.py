@@ -1,7 +1,5 @@
 """`grd-offline train-offline`: policies from a dataset alone, by the rewards of one's choice."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from typing import Any

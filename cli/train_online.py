@@ -1,7 +1,5 @@
 """`grd-offline train-online`: collect and refit in turn, and learn to act from returns alone."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from typing import Any

@@ -5,8 +5,6 @@ b1, and so on. `Actor` turns an observation into an action; a saved one is a fol
 `config.json` and `model.safetensors`, loaded without running code from it.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields

@@ -6,8 +6,6 @@
 A member's folder, or a single policy's, may be named as well as the whole run.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Collecting into a file."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """What to collect."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass

@@ -1,7 +1,5 @@
 """Episodes from one or several workers, handed on in order."""
 
-from __future__ import annotations
-
 import multiprocessing
 from collections import deque
 from collections.abc import Callable, Generator, Iterator

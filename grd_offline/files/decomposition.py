@@ -8,8 +8,6 @@ reward_model/       the reward as a function
 dynamics_model/     the next state as a function
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

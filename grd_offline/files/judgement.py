@@ -5,8 +5,6 @@ judge.csv       the verdicts as a table
 run/            the run of offline training behind them
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

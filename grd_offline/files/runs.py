@@ -9,8 +9,6 @@ members/NAME/episodes/  rewards found and true along one episode, at each evalua
 Reading needs numpy only: neither the networks nor the environments of the run.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

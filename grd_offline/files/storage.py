@@ -9,8 +9,6 @@ process dies, and the next writer removes what was left.
 A destination that is a link is followed only inside its own folder.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import fcntl

@@ -1,7 +1,5 @@
 """Evaluation of the members of a fleet: whole episodes without noise."""
 
-from __future__ import annotations
-
 from collections.abc import Generator, Sequence
 from functools import partial
 from typing import NamedTuple

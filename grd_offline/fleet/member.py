@@ -5,8 +5,6 @@ member's seed and a number (of the episode, the round or the evaluation). What h
 depend on which worker does the work, or when, and any moment can be reached again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

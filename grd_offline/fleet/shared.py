@@ -1,7 +1,5 @@
 """What the processes of a fleet share: settings, seeds, and arrays in shared memory."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple

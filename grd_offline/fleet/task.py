@@ -1,7 +1,5 @@
 """What a worker of a fleet does: it steps some of the members."""
 
-from __future__ import annotations
-
 from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """A dataset in memory: its episodes, every reward that it holds for them, and its transitions."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field

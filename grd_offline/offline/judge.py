@@ -4,8 +4,6 @@ Every method sees the returns of the same dataset. Policies for all methods, for
 and for the delayed rewards are trained side by side and evaluated by the true return.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ The transitions lie on the device once, for all members. The rewards lie there o
 source. On CUDA an update is recorded as a graph and replayed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A run of `train-offline`: updates of all members on the same data."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

@@ -6,8 +6,6 @@ evaluations.csv                 every evaluation of every member, in the columns
 members/NAME/policies/          step-000010000/, ..., best/: for `collect --policy`
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

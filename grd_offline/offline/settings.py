@@ -1,7 +1,5 @@
 """The settings of `train-offline`, and the members of a run that follow from them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

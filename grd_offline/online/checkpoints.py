@@ -4,8 +4,6 @@ A checkpoint holds tensors and plain Python values only and is loaded as such: n
 file runs. It is written all or nothing, so a run killed at any moment finds the last one whole.
 """
 
-from __future__ import annotations
-
 import os
 import zipfile
 from pathlib import Path

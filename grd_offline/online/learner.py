@@ -5,8 +5,6 @@ agents are trained on the rewards that the sources compute. On CUDA the update i
 a graph and replayed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

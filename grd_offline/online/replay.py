@@ -6,8 +6,6 @@ places says which rows are steps, a ring of episodes where each begins and what 
 there is no room, the oldest episodes leave.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from typing import Any, NamedTuple
 

@@ -7,8 +7,6 @@ With `overlap` the workers collect the next round during the updates, with the p
 were before. Only finished episodes enter the replay.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -11,8 +11,6 @@ members/NAME/masks/             step-000010000.json, ...: the graph over time
 members/NAME/episodes/          step-000010000.csv, ...: reward found and true, per step
 """
 
-from __future__ import annotations
-
 import os
 import time
 import weakref

@@ -7,8 +7,6 @@ In each update a source may learn (`update`) and then computes the rewards of th
 A source sees observations, actions and returns. The true rewards of steps reach `Oracle` alone.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

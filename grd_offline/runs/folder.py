@@ -1,7 +1,5 @@
 """The folder of a training run: what runs of `train-online` and of `train-offline` both write."""
 
-from __future__ import annotations
-
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """What the learners of online and of offline runs share: updates, recorded as graphs on CUDA."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial

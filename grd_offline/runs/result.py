@@ -1,7 +1,5 @@
 """What the public functions give back after a training run, and how one can watch them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass

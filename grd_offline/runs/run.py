@@ -5,8 +5,6 @@ Evaluations go on in worker processes while the members learn. What a run does b
 `OfflineRun`.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
