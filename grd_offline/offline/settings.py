@@ -7,6 +7,7 @@ from typing import Any
 
 from grd_offline.agents.algorithms import list_offline
 from grd_offline.errors import DataError
+from grd_offline.runs.member import RunMember
 from grd_offline.settings import RATE, SHARE, Settings, setting
 
 SOURCES = ("relabelled", "observed", "true")
@@ -21,7 +22,7 @@ SEEDS_END = 2**60
 
 
 @dataclass(frozen=True)
-class OfflineMember:
+class OfflineMember(RunMember):
     """One of the policies that are trained side by side."""
 
     source: str
@@ -29,13 +30,7 @@ class OfflineMember:
 
     @property
     def group(self) -> str:
-        """The name without the seed. Members of a group differ by their seed alone."""
         return self.source
-
-    @property
-    def name(self) -> str:
-        """The name of the member, and of its folder."""
-        return f"{self.source}-seed{self.seed}"
 
 
 @dataclass(frozen=True)

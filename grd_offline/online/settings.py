@@ -11,6 +11,7 @@ from grd_offline.agents.algorithms import list_online
 from grd_offline.errors import DataError
 from grd_offline.methods.registry import list_fits, list_names
 from grd_offline.names import ONLINE
+from grd_offline.runs.member import RunMember
 from grd_offline.settings import COUNT, RATE, SHARE, Setting, Settings, describe_settings, setting
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ SETTABLE = (*LAMBDAS, *_RATES, "critic_norm")
 
 
 @dataclass(frozen=True)
-class Member:
+class Member(RunMember):
     """One of the agents that are trained side by side."""
 
     method: str
@@ -52,13 +53,8 @@ class Member:
 
     @property
     def group(self) -> str:
-        """The name without the seed. Members of a group differ by their seed alone."""
         parts = [self.method] if self.fit is None else [self.method, self.fit]
         return "-".join([*parts, *(f"{n}={_name_number(v)}" for n, v in self.varied.items())])
-
-    @property
-    def name(self) -> str:
-        return f"{self.group}-seed{self.seed}"
 
     @property
     def kind(self) -> str:

@@ -13,8 +13,9 @@ from grd_offline.agents.actors import Actor, save_actor
 from grd_offline.errors import DataError
 from grd_offline.files import runs as run_files
 from grd_offline.files.storage import check_writable, make_folder, storage_errors
+from grd_offline.runs.member import RunMember
 from grd_offline.runs.observer import Observer
-from grd_offline.runs.run import Evaluation, MemberLike, Run
+from grd_offline.runs.run import Evaluation, Run
 from grd_offline.versions import find_versions
 
 LOG_EVERY = 1000
@@ -146,7 +147,7 @@ class RunFolder(Observer, ABC):
     def _save_best(self, run: Any, index: int, evaluation: Evaluation) -> None:
         """Write what belongs to the best policy of a member, apart from the policy."""
 
-    def _describe_owner(self, member: MemberLike, step: int) -> dict[str, Any]:
+    def _describe_owner(self, member: RunMember, step: int) -> dict[str, Any]:
         return {
             "step": step,
             "seconds": round(self.seconds, 1),

@@ -8,7 +8,7 @@ Evaluations go on in worker processes while the members learn. What a run does b
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from grd_offline.errors import DataError
 from grd_offline.fleet.fleet import Fleet
 from grd_offline.fleet.watch import Hung, Warn
 from grd_offline.runs.learner import RunLearner
+from grd_offline.runs.member import RunMember
 from grd_offline.runs.observer import Observer
 from grd_offline.threads import one_numpy_thread
 
@@ -56,22 +57,6 @@ class Measures:
     """Number of updates that were skipped because they were not finite."""
 
 
-class MemberLike(Protocol):
-    """One of the policies that are trained side by side."""
-
-    @property
-    def name(self) -> str:
-        """The name of the member, and of its folder."""
-
-    @property
-    def group(self) -> str:
-        """The name without the seed."""
-
-    @property
-    def seed(self) -> int:
-        """The seed."""
-
-
 class Run(ABC):
     """One training run of all members."""
 
@@ -80,7 +65,7 @@ class Run(ABC):
     advice: ClassVar[str]
     """What to look at if too many updates were skipped."""
     settings: Any
-    members: Sequence[MemberLike]
+    members: Sequence[RunMember]
     learner: RunLearner
     fleet: Fleet | None
     """The environments. None if the run has none."""
