@@ -242,20 +242,15 @@ def _read_actor(path: Path) -> tuple[Actor, dict[str, Any]]:
         spec = ActorSpec(**given)
     except DataError as error:
         raise error.at(file=path / "config.json") from None
-    tensors = models.read_tensors(path, _expected(spec))
+    shapes = [shape for pair in pairwise(spec.sizes) for shape in (pair, pair[1:])]
+    expected = {name: ("float32", shape) for name, shape in zip(_names(spec), shapes, strict=True)}
+    tensors = models.read_tensors(path, expected)
     return Actor(spec, np.concatenate([tensors[name].ravel() for name in _names(spec)])), about
 
 
 def _names(spec: ActorSpec) -> list[str]:
     layers = range(len(spec.sizes) - 1)
     return [f"{part}_{layer}" for layer in layers for part in ("weight", "bias")]
-
-
-def _expected(spec: ActorSpec) -> dict[str, tuple[str, tuple[int, ...]]]:
-    shapes: list[tuple[int, ...]] = []
-    for inputs, outputs in pairwise(spec.sizes):
-        shapes += [(inputs, outputs), (outputs,)]
-    return {name: ("float32", shape) for name, shape in zip(_names(spec), shapes, strict=True)}
 
 
 def _card(spec: ActorSpec, about: Mapping[str, Any]) -> str:

@@ -80,7 +80,8 @@ def _find(folder: Path, checkpoints: str) -> Iterator[tuple[Path, int | None]]:
 
 
 def _find_in_member(folder: Path, checkpoints: str) -> list[tuple[Path, int | None]]:
-    steps = _list_steps(folder)
+    matches = [(re.fullmatch(r"step-(\d{1,18})", path.name), path) for path in folder.glob("*")]
+    steps = sorted((int(match[1]), path) for match, path in matches if match and path.is_dir())
     if checkpoints == "best" and (folder / "best").is_dir():
         return [(folder / "best", None)]
     chosen: list[tuple[int, Path]] = []
@@ -95,11 +96,6 @@ def _find_in_member(folder: Path, checkpoints: str) -> list[tuple[Path, int | No
             there += ", none of which was evaluated (--checkpoints last takes the last)"
         raise DataError(f"no checkpoints {checkpoints}: {there}", file=folder)
     return [(path, step) for step, path in chosen]
-
-
-def _list_steps(folder: Path) -> list[tuple[int, Path]]:
-    matches = [(re.fullmatch(r"step-(\d{1,18})", path.name), path) for path in folder.glob("*")]
-    return sorted((int(match[1]), path) for match, path in matches if match and path.is_dir())
 
 
 def _read_range(choice: str) -> tuple[int, float]:

@@ -104,44 +104,36 @@ def _make_runner(settings: CollectSettings, memory: Any, index: int) -> EpisodeR
 def _run(
     workers: list[EpisodeWorker], episodes: int, should_stop: Callable[[], bool], watch: HangWatch
 ) -> Iterator[Record]:
+    """Give episodes to workers that are free, and pass the results on in order."""
     started = []
+    results: dict[int, Record | DataError] = {}
+    waiting, due = deque(range(episodes)), 0
     try:
         for each in workers:
             each.worker.start()
             started.append(each.worker)
-        yield from _in_order(workers, episodes, should_stop, watch)
+        while due < episodes:
+            stopping = should_stop()
+            if not stopping:
+                _hand_out(workers, waiting, due + EPISODES_AHEAD * len(workers))
+            try:
+                results.update(worker.receive() for worker in _wait(workers, watch))
+            except Stuck:
+                return
+            while due in results:
+                result = results.pop(due)
+                if isinstance(result, DataError):
+                    # Errors wait for their turn, so that every run ends with the same error.
+                    # A signal for the whole process group may have ended a worker.
+                    if should_stop():
+                        return
+                    raise result
+                due += 1
+                yield result
+            if stopping:
+                return
     finally:
         processes.end_workers(started)
-
-
-def _in_order(
-    workers: list[EpisodeWorker], episodes: int, should_stop: Callable[[], bool], watch: HangWatch
-) -> Iterator[Record]:
-    """Give episodes to workers that are free, and pass the results on in order."""
-    results: dict[int, Record | DataError] = {}
-    window = EPISODES_AHEAD * len(workers)
-    waiting = deque(range(episodes))
-    due = 0
-    while due < episodes:
-        stopping = should_stop()
-        if not stopping:
-            _hand_out(workers, waiting, due + window)
-        try:
-            results.update(worker.receive() for worker in _wait(workers, watch))
-        except Stuck:
-            return
-        while due in results:
-            result = results.pop(due)
-            if isinstance(result, DataError):
-                # Errors wait for their turn, so that every run ends with the same error.
-                # A signal for the whole process group may have ended a worker.
-                if should_stop():
-                    return
-                raise result
-            due += 1
-            yield result
-        if stopping:
-            return
 
 
 def _hand_out(workers: list[EpisodeWorker], waiting: deque[int], limit: int) -> None:

@@ -109,7 +109,9 @@ def replace_folder(
     with _staged(path, _create_staging_folder) as (destination, staging, _):
         try:
             yield staging
-            _sync_tree(staging)
+            for root, _, files in os.walk(staging):
+                for inner in (*(Path(root) / name for name in files), Path(root)):
+                    _sync(inner)
             if verify is not None:
                 verify(staging)
             if destination.exists():
@@ -364,12 +366,6 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
-
-
-def _sync_tree(folder: Path) -> None:
-    for root, _, files in os.walk(folder):
-        for path in (*(Path(root) / name for name in files), Path(root)):
-            _sync(path)
 
 
 def _sync(path: Path) -> None:

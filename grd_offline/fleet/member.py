@@ -67,7 +67,8 @@ class MemberEnvironment:
     def run(self, index: int, actor: Actor | None, rows: shared.Rows) -> None:
         """Fill the rows of a round. Without an actor, the actions are uniformly random."""
         environment, steps = self._environment, len(rows.rewards)
-        generator = shared.make_generator(self._seed, shared.ROUNDS, index)
+        seed = np.random.SeedSequence(self._seed, spawn_key=(shared.ROUNDS, index))
+        generator = np.random.default_rng(seed)
         if actor is None:
             planned = draw_box_actions(
                 "random", environment.low, environment.high, steps, generator

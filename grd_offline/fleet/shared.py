@@ -31,11 +31,6 @@ class FleetSettings:
         return VectorEnvironment(self.environment, self.env_args, self.max_episode_steps)
 
 
-def make_generator(seed: int, *key: int) -> np.random.Generator:
-    """The random generator of a member for one purpose."""
-    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
-
-
 def make_reset_seed(seed: int, *key: int) -> int:
     """The seed that an environment is reset with."""
     return int(np.random.SeedSequence(seed, spawn_key=key).generate_state(1)[0])
