@@ -15,7 +15,7 @@ from inspect import Parameter, Signature
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from grd_offline.episodes import Episode, EpisodeSet, Matrix
 from grd_offline.evaluate import r_squared
@@ -123,11 +123,16 @@ class Decomposer:
         raise NotImplementedError
 
     def predict(
-        self, observations: Matrix, actions: Matrix, next_observations: Matrix | None = None
+        self,
+        observations: Matrix,
+        actions: Matrix,
+        next_observations: Matrix | None = None,
+        terminations: ArrayLike | None = None,
     ) -> Array:
         """(N,) the reward of each step."""
         self._check_fitted()
-        return self.function_.predict(observations, actions, next_observations)
+        steps = (observations, actions, next_observations, terminations)
+        return self.function_.predict(*steps)
 
     def predict_episode(self, episode: Episode) -> Array:
         """(T,) the reward of each step, without looking at what the episode was paid.
@@ -135,7 +140,8 @@ class Decomposer:
         A method with memory overrides this: it may look at all steps of the episode.
         """
         observations = episode.observations[: len(episode)]
-        return self.predict(observations, episode.actions, next_observations_of(episode))
+        next_observations = next_observations_of(episode)
+        return self.predict(observations, episode.actions, next_observations, episode.terminations)
 
     def predict_amounts(self, episode: Episode, discount: float) -> tuple[Array, Array | None]:
         """Mean and standard deviation of each amount that the episode delivers.
@@ -152,6 +158,7 @@ class Decomposer:
             episode.observations[paid],
             episode.actions[paid],
             next_observations_of(episode)[paid],
+            episode.terminations[paid],
             weights=weights,
             starts=starts,
         )

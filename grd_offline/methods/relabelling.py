@@ -168,12 +168,16 @@ def relabel_records(
 def _predict(
     model: RewardModel, decomposer: Decomposer | None, episode: Episode
 ) -> tuple[Array, Array]:
-    observations = episode.observations[: len(episode)]
-    next_observations = next_observations_of(episode)
+    steps = (
+        episode.observations[: len(episode)],
+        episode.actions,
+        next_observations_of(episode),
+        episode.terminations,
+    )
     if decomposer is not None and not decomposer.function_.knows_std:
         rewards = decomposer.relabel_episode(episode)
-        return rewards, model.uncertainty(observations, episode.actions, next_observations)
-    return model.predict_both(observations, episode.actions, next_observations)
+        return rewards, model.uncertainty(*steps)
+    return model.predict_both(*steps)
 
 
 def spread_remainder(rewards: Array, episode: Episode, discount: float) -> Array:

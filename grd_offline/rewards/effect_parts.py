@@ -12,7 +12,7 @@ import numpy as np
 
 from grd_offline.rewards.config import ConfigReader
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MAX_ORDER = 3
 FREE = ("columns", "tables", "factor")
 """Arrays whose shapes say how many inputs, grid points, features and columns of F there are."""
@@ -70,7 +70,7 @@ def find_shapes(
 def read_fields(config: Mapping[str, Any], kind: str) -> dict[str, Any]:
     """The fields of an `EffectModel` that are no arrays; ValueError names the first wrong one."""
     read = ConfigReader(config, kind)
-    read.choice("format_version", (FORMAT_VERSION,))
+    read.choice("format_version", (1, FORMAT_VERSION))
     fields: dict[str, Any] = {
         "observation_names": read.names("observation_names"),
         "action_names": read.names("action_names"),

@@ -103,7 +103,7 @@ def make_quadratic():
 
 FUNCTIONS = {
     "effects": make_effects,
-    "effects-next": lambda: make_effects((0, 6, 9)),
+    "effects-next": lambda: make_effects((0, 6, 10)),
     "effects-none": make_no_effects,
     "network": make_network,
     "network-pair": lambda: make_network("pair"),

@@ -21,7 +21,7 @@ def make_model(rng: np.random.Generator, next_state: bool = False) -> EffectMode
     return EffectModel(
         observation_names=("s0", "s1", "s2"),
         action_names=("a0",),
-        columns=np.array([0, 3, 6 if next_state else 2]),
+        columns=np.array([0, 3, 7 if next_state else 2]),
         low=np.array([-1.0, -2.0, 100.0]),
         high=np.array([1.0, 2.0, 104.0]),
         tables=tables,
@@ -161,7 +161,7 @@ def test_tampered_parts_are_refused() -> None:
         "weights": tensors["weights"][:-1],
         "low": tensors["low"].astype(np.float32),
         "tables": np.where(tensors["tables"] > 0.9, np.nan, tensors["tables"]),
-        "columns": tensors["columns"] + 9,
+        "columns": tensors["columns"] + 10,
         "high": tensors["low"],
     }
     for name, value in wrong_tensors.items():

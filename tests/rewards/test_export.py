@@ -77,7 +77,7 @@ def test_checks_are_made_within_the_range_of_the_data(kind):
     assert [rows.shape[1] for rows in steps.values()] == [5, 2, 5][: len(steps)]
     rows = np.concatenate(list(steps.values()), 1)
     if kind.startswith("effects"):
-        used = rows[:, model.function.columns]
+        used = model.function.select_inputs(**steps)
         assert (used >= model.function.low).all()
         assert (used <= model.function.high).all()
     if kind == "quadratic":

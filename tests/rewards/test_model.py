@@ -152,7 +152,7 @@ def test_wrong_shapes_are_refused_with_both_counts(kind):
             call(observations, actions[1:], following)
         with pytest.raises(ValueError, match=r"next_.*: expected shape \(50, 5\), got \(49, 5\)"):
             call(observations, actions, following[1:])
-    with pytest.raises(ValueError, match=r"done: expected shape \(50,\), got \(50, 1\)"):
+    with pytest.raises(ValueError, match=r"terminations: expected shape \(50,\), got \(50, 1\)"):
         model.predict(observations, actions, following, np.zeros((50, 1)))
     with pytest.raises(DataError, match="observations: nan at step 3, dimension 1"):
         model.predict(

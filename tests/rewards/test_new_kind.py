@@ -23,7 +23,7 @@ class Progress(RewardFunction):
     def __init__(self, weights, actions):
         self.weights, self.states, self.actions = np.asarray(weights), len(weights), actions
 
-    def predict(self, observations, actions, next_observations=None):
+    def predict(self, observations, actions, next_observations=None, terminations=None):
         return (next_observations - observations) @ self.weights
 
     def torch(self):
@@ -48,7 +48,7 @@ class Module(torch.nn.Module):
         super().__init__()
         self.register_buffer("weights", weights)
 
-    def forward(self, observations, actions, next_observations=None):
+    def forward(self, observations, actions, next_observations=None, terminations=None):
         return (next_observations - observations) @ self.weights
 
 
