@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from grd_offline.interop.loading import ModelOrPath, load_model
 
@@ -51,9 +51,10 @@ class EnvironmentReward:
         observations: NDArray[np.float32],
         actions: NDArray[np.float32],
         next_observations: NDArray[np.float32],
+        terminations: ArrayLike,
     ) -> NDArray[np.float64]:
-        """(N,) the reward of each step, from flat arrays."""
-        return self.model.predict(observations, actions, next_observations)
+        """(N,) the reward of each step, from flat arrays; a truncation is no termination."""
+        return self.model.predict(observations, actions, next_observations, terminations)
 
 
 def flatten_batch(space: spaces.Space[Any], values: Any, count: int) -> NDArray[np.float32]:

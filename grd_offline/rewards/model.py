@@ -105,8 +105,7 @@ class RewardModel:
     ) -> Array:
         """`predict`, with the signature that the imitation library asks of a reward function.
 
-        `done` is True where the episode terminated, as imitation has it, and False where it was
-        truncated.
+        `done` is taken for terminated.
         """
         return self.predict(state, action, next_state, done)
 
