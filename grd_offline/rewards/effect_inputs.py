@@ -135,8 +135,8 @@ def compute_midpoints(observations: ArrayLike, next_observations: ArrayLike) -> 
 def put_inputs(rows: Array, values: Array, columns: Sequence[int], layout: StepColumns) -> None:
     """Put values (step, input) into rows of [observation, action, next observation, terminated].
 
-    A midpoint is put between an observation and a next observation, where that is free. Whether an
-    episode terminated stays as it is.
+    A midpoint is put between an observation and a next observation, unless both are inputs. Whether
+    an episode terminated stays as it is.
     """
     for value, column in zip(values.T, columns, strict=True):
         part, place = layout.find_part(column)
@@ -146,7 +146,14 @@ def put_inputs(rows: Array, values: Array, columns: Sequence[int], layout: StepC
             rows[:, layout.terminated + place] = value
     for value, column in zip(values.T, columns, strict=True):
         part, place = layout.find_part(column)
-        if part == MIDPOINT and layout.first_next + place not in columns:
-            if place not in columns:
-                rows[:, place] = np.roll(value, 1)  # another value of the same range
-            rows[:, layout.terminated + place] = 2 * value - rows[:, place]
+        if part != MIDPOINT:
+            continue
+        is_first_free = place not in columns
+        is_second_free = layout.first_next + place not in columns
+        first, second = rows[:, place], rows[:, layout.terminated + place]
+        if is_first_free and is_second_free:
+            first[:] = np.roll(value, 1)  # another value of the same range
+        if is_second_free:
+            second[:] = 2 * value - first
+        elif is_first_free:
+            first[:] = 2 * value - second

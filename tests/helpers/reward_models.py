@@ -13,6 +13,7 @@ from grd_offline.rewards.quadratic import QuadraticFunction
 STATES, ACTIONS = 5, 2
 STATE_NAMES = tuple(f"s{i}" for i in range(STATES))
 ACTION_NAMES = tuple(f"a{i}" for i in range(ACTIONS))
+ARGUMENTS = ("observations", "actions", "next_observations", "terminations")
 
 
 def make_effects(columns=(0, 3, 5)):
@@ -104,6 +105,7 @@ def make_quadratic():
 FUNCTIONS = {
     "effects": make_effects,
     "effects-next": lambda: make_effects((0, 6, 10)),
+    "effects-midpoint": lambda: make_effects((13, 16, 7)),
     "effects-none": make_no_effects,
     "network": make_network,
     "network-pair": lambda: make_network("pair"),
@@ -111,6 +113,13 @@ FUNCTIONS = {
     "quadratic": make_quadratic,
     "constant": lambda: ConstantFunction(1.5, states=STATES, actions=ACTIONS),
 }
+
+
+def find_needed(kind):
+    """The arguments that a model of this kind cannot do without."""
+    if kind == "effects-midpoint":
+        return ARGUMENTS
+    return ARGUMENTS[: 3 if kind.endswith("next") else 2]
 
 
 def make_model(kind, **changes):
@@ -152,7 +161,11 @@ def make_sized(states, actions, mask=None):
 
 
 def make_steps(count=50, seed=0):
-    """Observations, actions and next observations, float32; some beyond the effects' grids."""
+    """Observations, actions and next observations, float32, and terminations.
+
+    Some observations and actions lie beyond the effects' grids.
+    """
     rng = np.random.default_rng(seed)
     shapes = (count, STATES), (count, ACTIONS), (count, STATES)
-    return tuple(rng.normal(scale=1.3, size=shape).astype(np.float32) for shape in shapes)
+    steps = (rng.normal(scale=1.3, size=shape).astype(np.float32) for shape in shapes)
+    return (*steps, np.arange(count) % 3 == 1)

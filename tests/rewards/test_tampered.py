@@ -189,6 +189,7 @@ def test_a_large_extra_tensor_is_refused_unread(saved):
 SIZES = {
     "effects": {"sizes": [10**9] * 5},
     "effects-next": {"sizes": [HUGE] * 5},
+    "effects-midpoint": {"sizes": [2**20] * 5},
     "network": {"hidden": [10**9, 10**9]},
     "network-pair": {"features": 10**9},
     "network-next": {"members": HUGE},
@@ -201,6 +202,14 @@ SIZES = {
 def test_sizes_out_of_reach_are_refused_before_memory_is_taken(kind, saved):
     tamper_function(saved, **SIZES[kind])
     refuse(saved, "expected")
+
+
+@pytest.mark.parametrize("kind", ["effects"])
+@pytest.mark.parametrize("column", [-1, 12, 17, 2**63 - 1, -(2**63)])
+def test_columns_that_the_first_version_did_not_have_are_refused(column, saved):
+    tamper_function(saved, format_version=1)
+    tamper_tensors(saved, lambda tensors: tensors["columns"].__setitem__(0, column))
+    refuse(saved, "columns: expected 0 to 11")
 
 
 @pytest.mark.parametrize("kind", ["network", "network-pair"])
