@@ -155,6 +155,7 @@ def test_rewards_of_any_size_are_shown_and_not_computed_with(returns, shown, rea
     numbers = json.loads(run(tmp_path, "inspect", "data.h5", "--json").stdout)["returns"]
     assert numbers["max"] == max(returns)
     done = run(tmp_path, "decompose", "data.h5", "--method", "uniform")
+    done.stderr = done.stderr.splitlines()[-1]  # after the stage that it was in
     check(done, reason)
     check(done, "data.h5: episode")
     assert [path.name for path in tmp_path.iterdir()] == ["data.h5"]
