@@ -160,6 +160,38 @@ def make_sized(states, actions, mask=None):
     )
 
 
+def make_ends(states, actions):
+    """r = (s0 + s0') / 2 + 1000 where the episode terminated, of an environment's sizes."""
+    first_midpoint = 2 * states + actions + 1
+    function = EffectModel(
+        observation_names=tuple(f"s{i}" for i in range(states)),
+        action_names=tuple(f"a{i}" for i in range(actions)),
+        columns=np.array([first_midpoint, states + actions]),
+        low=np.array([-1000.0, 0.0]),
+        high=np.array([1000.0, 1.0]),
+        tables=np.array([[[-1000.0], [1000.0]], [[0.0], [1000.0]]]),
+        effects=((0,), (1,)),
+        sizes=(1, 1),
+        constant=0.0,
+        weights=np.ones(2),
+        centres=np.zeros(2),
+        factor=np.zeros((2, 1)),
+        residual_variance=0.0,
+        constant_variance=0.0,
+        noise_variance=1.0,
+        inflation=1.0,
+        shares=np.full(2, 0.5),
+    )
+    return RewardModel(
+        function=function,
+        observation_names=function.observation_names,
+        action_names=function.action_names,
+        state_mask=np.ones(states, np.int64),
+        action_mask=np.zeros(actions, np.int64),
+        compact_mask=np.ones(states, np.int64),
+    )
+
+
 def make_steps(count=50, seed=0):
     """Observations, actions and next observations, float32, and terminations.
 

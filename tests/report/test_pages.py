@@ -140,6 +140,18 @@ def read(folder):
     return read_tracks(read_decomposition(folder))
 
 
+def test_terminations_and_midpoints_are_shown_along_an_episode(tmp_path):
+    names = ("terminated", "speed (midpoint)", "speed'", "speed")
+    effects = [make_effect([name], share) for share, name in zip((4, 3, 2, 1), names, strict=True)]
+    tracks = read(write_decomposition(tmp_path / "grd", effects=effects))
+    assert tuple(tracks.inputs) == names
+    ended, middle, following, speed = tracks.chosen[0].inputs
+    assert not ended.any()  # truncated, which is no termination
+    assert ended.shape == speed.shape
+    np.testing.assert_array_equal(following[:-1], speed[1:])
+    np.testing.assert_allclose(middle, (speed + following) / 2, atol=1e-6)
+
+
 def test_landmarks_are_the_best_the_median_and_the_worst(folder, page):
     landmarks = find_payload(page)["viewer"]["landmarks"]
     returns = [track.observed.sum() for track in read(folder).chosen.values()]
