@@ -82,10 +82,12 @@ def judge(case: dict) -> dict:
     observations = test.observations[:, :-1].reshape(-1, settings.states)
     actions = test.actions.reshape(-1, settings.actions)
     following = test.observations[:, 1:].reshape(-1, settings.states)
+    terminations = np.zeros(len(actions), np.bool_)  # these worlds have no end of their own
+    steps = (observations, actions, following, terminations)
     if case["method"] in ("uniform", "ircr"):
         predicted = np.concatenate(list(decomposer.relabel(make_episodes(test))))
     else:
-        predicted = decomposer.predict(observations, actions, following)
+        predicted = decomposer.predict(*steps)
     noisy, clean = test.rewards.reshape(-1), test.noise_free_rewards.reshape(-1)
     result = {
         **case,
@@ -99,7 +101,7 @@ def judge(case: dict) -> dict:
     for name, found in masks.items():
         result[f"f1_{name}"] = compare_masks(found, world.masks[name])["f1"]
     if decomposer.function_.knows_std:
-        std = decomposer.function_.predict_std(observations, actions)
+        std = decomposer.function_.predict_std(*steps)
         result["coverage"] = float((np.abs(predicted - noisy) <= NORMAL_90 * std).mean())
         if case["dynamics"]:
             result |= judge_dynamics(training, world, masks["state_to_reward"])
