@@ -81,6 +81,13 @@ class Episode:
         return len(self.observations) == len(self) + 1
 
     @property
+    def next_observations(self) -> FloatArray:
+        """(T, state) the observation after each step; the last one repeated where it is unknown."""
+        if self.has_final_observation:
+            return self.observations[1:]
+        return np.concatenate([self.observations[1:], self.observations[-1:]])
+
+    @property
     def is_finished(self) -> bool:
         """Whether the episode terminated or was truncated, as against a tail that just stops."""
         return bool(self.terminations[-1] or self.truncations[-1])

@@ -19,7 +19,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from grd_offline.episodes import Episode, EpisodeSet, Matrix
 from grd_offline.evaluate import r_squared
-from grd_offline.methods.equations import next_observations_of
 from grd_offline.rewards.contract import Array, RewardFunction
 
 Progress = Callable[[str, float], None]
@@ -140,7 +139,7 @@ class Decomposer:
         A method with memory overrides this: it may look at all steps of the episode.
         """
         observations = episode.observations[: len(episode)]
-        next_observations = next_observations_of(episode)
+        next_observations = episode.next_observations
         return self.predict(observations, episode.actions, next_observations, episode.terminations)
 
     def predict_amounts(self, episode: Episode, discount: float) -> tuple[Array, Array | None]:
@@ -157,7 +156,7 @@ class Decomposer:
         return self.function_.predict_sums(
             episode.observations[paid],
             episode.actions[paid],
-            next_observations_of(episode)[paid],
+            episode.next_observations[paid],
             episode.terminations[paid],
             weights=weights,
             starts=starts,

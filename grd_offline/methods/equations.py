@@ -180,13 +180,6 @@ def _read(episode: Episode) -> _Part:
     return _Part(observations, actions, rows, known)
 
 
-def next_observations_of(episode: Episode) -> NDArray[np.float32]:
-    """(T, state) the observation after each step; the last one repeated where it is unknown."""
-    if episode.has_final_observation:
-        return episode.observations[1:]
-    return np.concatenate([episode.observations[1:], episode.observations[-1:]])
-
-
 def compute_weights(rows: Rows, discount: float) -> NDArray[np.float64]:
     """(row,) sum of gamma^(t-1) over the steps of each row: its length where gamma is 1."""
     lengths = rows.lengths.cpu().numpy().astype(np.float64)

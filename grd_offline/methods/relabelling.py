@@ -36,7 +36,6 @@ from grd_offline.formats import (
 )
 from grd_offline.formats.relabelled import OBSERVED, STD
 from grd_offline.methods.contract import Decomposer, Progress
-from grd_offline.methods.equations import next_observations_of
 from grd_offline.rewards.contract import Array
 from grd_offline.rewards.model import RewardModel
 from grd_offline.threads import one_numpy_thread
@@ -171,7 +170,7 @@ def _predict(
     steps = (
         episode.observations[: len(episode)],
         episode.actions,
-        next_observations_of(episode),
+        episode.next_observations,
         episode.terminations,
     )
     if decomposer is not None and not decomposer.function_.knows_std:

@@ -100,6 +100,9 @@ class EffectModel(RewardFunction):
     """By how much intervals are widened so that they hold on returns that were left out."""
     shares: Array
     """(effect,) share of each in the reward's variance; see `EffectCurve`."""
+    hidden_variance: float = 0.0
+    """Variance per step of what may be there and cancels over an episode: returns do not show it,
+    so it widens the intervals of steps and not those of returns."""
     states: int = field(init=False)
     actions: int = field(init=False)
     needs_next: bool = field(init=False)
@@ -190,7 +193,7 @@ class EffectModel(RewardFunction):
     ) -> Array:
         """(step,) standard deviation of the reward; with `noise` False, of its mean only.
 
-        inflation * sqrt(|F^T (phi - centre)|^2 + residual + constant's (+ noise) variance)
+        inflation * sqrt(|F^T (phi - centre)|^2 + residual + constant's + hidden (+ noise) variance)
         """
         inputs = self.select_inputs(observations, actions, next_observations, terminations)
         (variances,) = self._map_blocks(inputs, self._spread.compute_variances)
@@ -247,7 +250,7 @@ class EffectModel(RewardFunction):
         return results
 
     def _std(self, variances: Array, noise: bool) -> Array:
-        more = self.residual_variance + self.constant_variance
+        more = self.residual_variance + self.constant_variance + self.hidden_variance
         return np.asarray(
             self.inflation * np.sqrt(variances + more + (self.noise_variance if noise else 0.0))
         )

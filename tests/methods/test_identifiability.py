@@ -13,7 +13,7 @@ from grd_offline.methods.closed_form.settings import ClosedFormSettings
 def test_inputs_that_move_together_are_named_where_effects_have_rough_mates() -> None:
     rng = np.random.default_rng(0)
     episodes = []
-    for _ in range(60):
+    for _ in range(160):
         walk = np.cumsum(rng.normal(size=(31, 1)), 0)
         states = np.concatenate([walk, walk + 0.3 * rng.normal(size=walk.shape)], 1)
         last = np.arange(30) == 29
@@ -23,7 +23,7 @@ def test_inputs_that_move_together_are_named_where_effects_have_rough_mates() ->
         episodes.append(Episode(states, actions, last * amount, flags, last, last))
     data = EpisodeSet.from_episodes(episodes)
     fit = fit_closed_form(data, ClosedFormSettings(order=1), np.random.default_rng(0))
-    assert len(fit.model.columns) > len(fit.correlated_columns)
+    assert len(fit.model.columns) > len(fit.correlated_names)
     findings, _ = examine(fit, data)
     names = fit.model.observation_names
     assert any(

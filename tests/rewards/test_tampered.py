@@ -207,7 +207,9 @@ def test_sizes_out_of_reach_are_refused_before_memory_is_taken(kind, saved):
 @pytest.mark.parametrize("kind", ["effects"])
 @pytest.mark.parametrize("column", [-1, 12, 17, 2**63 - 1, -(2**63)])
 def test_columns_that_the_first_version_did_not_have_are_refused(column, saved):
-    tamper_function(saved, format_version=1)
+    first = {**config_of(saved)["function"], "format_version": 1}
+    del first["hidden_variance"]
+    tamper_config(saved, function=first)
     tamper_tensors(saved, lambda tensors: tensors["columns"].__setitem__(0, column))
     refuse(saved, "columns: expected 0 to 11")
 

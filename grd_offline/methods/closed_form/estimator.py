@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from grd_offline.episodes import EpisodeSet
-from grd_offline.methods.closed_form.fit import ClosedFormFit, fit_closed_form
+from grd_offline.methods.closed_form.fit import fit_closed_form
 from grd_offline.methods.closed_form.identifiability import examine
+from grd_offline.methods.closed_form.last_fit import ClosedFormFit
 from grd_offline.methods.closed_form.settings import ClosedFormSettings
 from grd_offline.methods.contract import Decomposer, Finding, Progress
 

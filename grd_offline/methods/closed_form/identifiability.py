@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.episodes import EpisodeSet
-from grd_offline.methods.closed_form.fit import ClosedFormFit
+from grd_offline.methods.closed_form.last_fit import ClosedFormFit
 from grd_offline.methods.contract import Finding
 
 Array = NDArray[np.float64]
@@ -81,10 +81,8 @@ def _find_weak(fit: ClosedFormFit) -> list[Finding]:
 
 
 def _find_alike(fit: ClosedFormFit) -> list[Finding]:
-    model, correlation = fit.model, np.abs(fit.sum_correlation)
-    next_names = tuple(f"{name}'" for name in model.observation_names)
-    every = model.observation_names + model.action_names + next_names
-    names = [every[column] for column in fit.correlated_columns]
+    correlation = np.abs(fit.sum_correlation)
+    names = fit.correlated_names
     pairs = [
         (names[i], names[j], correlation[i, j])
         for i in range(len(names))

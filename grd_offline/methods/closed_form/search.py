@@ -192,13 +192,10 @@ def drop_idle(bank: EffectBank, chosen: Selection, rules: SearchRules) -> Select
 def measure_inputs(
     bank: EffectBank, chosen: Selection, rules: SearchRules, column: Callable[[int], int]
 ) -> dict[int, tuple[float, Selection]]:
-    """By column: evidence lost when its inputs are removed and the rest refitted, and that fit.
-
-    Inputs with column -1 are no inputs of the reward and are not tried.
-    """
+    """By column: evidence lost when its inputs are removed and the rest refitted, and that fit."""
     losses = {}
     guesses, noise = chosen.start()
-    for removed in sorted({column(i) for i in chosen.inputs} - {-1}):
+    for removed in sorted({column(i) for i in chosen.inputs}):
         rest: list[Effect] = []
         for effect in chosen.effects:
             left = tuple(i for i in effect if column(i) != removed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from grd_offline.methods.closed_form.moments import AUTO, CHOICES
 from grd_offline.methods.closed_form.search import SearchRules
 
 
@@ -12,7 +13,9 @@ class ClosedFormSettings:
     """How the closed form searches and what it may spend; the defaults serve every task tried."""
 
     next_state: bool = False
-    """Offer the next observation as further inputs."""
+    """Offer states and next states as separate inputs."""
+    state_at: str = AUTO
+    """The moment of a transition at which the reward looks at the state: see `moments`."""
     discount: float = 1.0
     """Weight of step t within a delivered amount: discount^t, t from the episode's start."""
     order: int = 3
@@ -31,7 +34,7 @@ class ClosedFormSettings:
     """Bytes that columns of candidate pairs may take; a smaller basis is searched beyond it."""
     search_floor: float = 1e-3
     """Smallest noise variance while effects are chosen, as a share of the returns' variance."""
-    noise_floor: float = 1e-4
+    noise_floor: float = 1e-6
     """The same in the last fit."""
     add_gain: float = 1.0
     """Log evidence an effect has to gain to be added."""
@@ -41,8 +44,6 @@ class ClosedFormSettings:
     """Log evidence an effect has to carry to stay."""
     gain_share: float = 0.003
     """Both are at least this share of the evidence gained so far."""
-    potentials: bool = True
-    """Fit what telescopes (a potential of the state) beside the reward, and leave it out."""
     input_loss: float = 4.0
     """Log evidence an input has to carry to stay, at least."""
     input_share: float = 0.015
@@ -59,6 +60,9 @@ class ClosedFormSettings:
     """Columns of the factor that stands for the posterior covariance."""
 
     def __post_init__(self) -> None:
+        if self.state_at not in CHOICES:
+            expected = ", ".join(CHOICES)
+            raise ValueError(f"state_at: expected one of {expected}, got {self.state_at!r}")
         if self.order not in (1, 2, 3):
             raise ValueError(f"order: expected 1, 2 or 3, got {self.order!r}")
         if not 0 < self.discount <= 1:
