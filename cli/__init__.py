@@ -1,12 +1,9 @@
 """The command line: parse, call, print. Every command prints what it wrote."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
-from typing import Any
 
-__all__ = ["cli", "main"]
+__all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -17,11 +14,3 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print("grd-offline: error: stopped", file=sys.stderr)
         sys.exit(130)
     sys.exit(run(arguments))
-
-
-def __getattr__(name: str) -> Any:
-    if name == "cli":
-        from .program import cli
-
-        return cli
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

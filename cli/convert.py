@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 
 def _check_layout(ctx: click.Context, parameter: click.Parameter, name: str) -> str:
-    """Refuse a layout that cannot be written."""
     from grd_offline.formats import list_writable_layouts
 
     known = list_writable_layouts()
@@ -46,13 +45,7 @@ def _check_layout(ctx: click.Context, parameter: click.Parameter, name: str) -> 
     "loads. d4rl is one flat file with timeouts and next_observations.",
 )
 @reading_options
-def convert(
-    source: str,
-    destination: str,
-    layout: str,
-    max_episode_steps: int | None,
-    max_size: int | None,
-) -> None:
+def convert(source: str, destination: str, layout: str, **reading: Any) -> None:
     """Convert a dataset to another layout. Every array and every name is kept.
 
     IN is any dataset that `grd-offline inspect` reads. If OUT exists, it is replaced once the new
@@ -66,20 +59,15 @@ def convert(
     if is_same_place(source, destination):
         raise DataError("IN and OUT are the same", file=source)
     with (
-        open_recording(
-            source, max_episode_steps=max_episode_steps, max_bytes=max_size
-        ) as recording,
+        open_recording(source, **reading) as recording,
         show_progress("converting", len(recording), unit="episodes", work="steps") as advance,
     ):
+        records, lengths = _checked(recording, source, advance), recording.lengths
         warnings = write_dataset(
-            destination,
-            recording.header,
-            _checked(recording, source, advance),
-            layout=layout,
-            lengths=recording.lengths,
+            destination, recording.header, records, layout=layout, lengths=lengths
         )
+        episodes, steps = len(recording), int(lengths.sum())
         warnings = [*recording.warnings, *warnings]
-        episodes, steps = len(recording), int(recording.lengths.sum())
     for warning in warnings:
         print_warning(warning)
     click.echo(

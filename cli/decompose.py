@@ -11,7 +11,7 @@ from grd_offline.files.naming import beside
 from grd_offline.methods.registry import find_method
 from grd_offline.methods.settings import DecomposeSettings
 
-from .options import print_warning, reading_options, setting_option, setting_options
+from .options import out_option, print_warning, reading_options, setting_option, setting_options
 
 if TYPE_CHECKING:
     from grd_offline.methods.pipeline import Decomposition
@@ -29,11 +29,7 @@ if TYPE_CHECKING:
     """
 )
 @click.argument("file")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    help="Folder for the results.  [default: FILE without its ending, plus -grd]",
-)
+@out_option("Folder for the results.  [default: FILE without its ending, plus -grd]")
 @setting_options(
     DecomposeSettings,
     *("method", "fit", "gamma", "next_state", "step_rewards", "exact_returns", "compact"),
@@ -44,13 +40,7 @@ if TYPE_CHECKING:
 @setting_options(DecomposeSettings, "seed", "device")
 @reading_options
 def decompose(
-    file: str,
-    out: Path | None,
-    max_episode_steps: int | None,
-    max_size: int | None,
-    video: bool,
-    environment: str | None,
-    **options: Any,
+    file: str, out: Path | None, video: bool, environment: str | None, **options: Any
 ) -> None:
     """Find the rewards behind the returns, what drives them, and what a policy needs to see.
 
@@ -64,31 +54,24 @@ def decompose(
     from .report import check_video
 
     filmed = check_video(video, environment)
+    reading = {name: options.pop(name) for name in ("max_episode_steps", "max_bytes")}
     settings = DecomposeSettings(**options)
     folder = out if out is not None else beside(file, "-grd")
     try:
         with show_stages() as progress:
-            result = run(
-                file,
-                folder,
-                settings,
-                max_episode_steps=max_episode_steps,
-                max_bytes=max_size,
-                video=filmed,
-                progress=progress,
-            )
+            result = run(file, folder, settings, video=filmed, progress=progress, **reading)
     except DataError as error:
         raise error.at(file=file) from None
     show_result(result)
 
 
 def show_result(result: Decomposition) -> None:
-    """The closing table."""
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
     from grd_offline.errors import printable
+
+    from .live import make_facts
 
     metrics, masks = result.metrics, result.masks
     console = Console(highlight=False)
@@ -124,12 +107,7 @@ def show_result(result: Decomposition) -> None:
     facts["written"] = (
         f"{result.folder}/ in {metrics['seconds']} s; look at {result.folder}/report.html"
     )
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in facts.items():
-        table.add_row(Text(name), Text(printable(value)))
-    console.print(table)
+    console.print(make_facts(facts))
     for finding in result.findings:
         style = "yellow" if finding.level == "careful" else ""
         console.print(Text(f"{finding.level}: {printable(finding.text)}", style=style))

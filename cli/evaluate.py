@@ -1,7 +1,5 @@
 """`grd-offline evaluate`: compare a decomposition with the true rewards."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,10 +1,10 @@
 """`grd-offline export`: a reward model as one file for other programs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click
+
+from .options import out_option
 
 
 @click.command(
@@ -25,11 +25,7 @@ import click
     help="onnx: for any runtime, needs pip install 'grd-offline[export]'. torch-export: for "
     "torch.export.load, which runs code from the file, so load only files of your own.",
 )
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    help="What to write.  [default: DIR plus .onnx or .pt2, beside DIR]",
-)
+@out_option("What to write.  [default: DIR plus .onnx or .pt2, beside DIR]")
 def export(folder: Path, layout: str, out: Path | None) -> None:
     """Write the reward model in DIR as one file that needs no grd-offline to run.
 

@@ -32,7 +32,7 @@ _ROWS = 40
 @click.argument("file")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @reading_options
-def inspect(file: str, as_json: bool, max_episode_steps: int | None, max_size: int | None) -> None:
+def inspect(file: str, as_json: bool, **reading: Any) -> None:
     """Show the layout, episodes, returns, names and conventions of a dataset, and warnings.
 
     FILE is an HDF5 file in a known layout (own, Minari, D4RL, d3rlpy or robomimic), a Minari
@@ -44,7 +44,7 @@ def inspect(file: str, as_json: bool, max_episode_steps: int | None, max_size: i
     from .progress import show_progress
 
     with (
-        open_recording(file, max_episode_steps=max_episode_steps, max_bytes=max_size) as recording,
+        open_recording(file, **reading) as recording,
         show_progress("reading", len(recording), unit="episodes", work="steps") as advance,
     ):
         summary = summarise(recording, file, on_episode=lambda steps: advance(1, steps))
@@ -63,15 +63,11 @@ def _as_json(file: str, summary: Summary) -> dict[str, Any]:
         return {name: value if math.isfinite(value) else None for name, value in found}
 
     def dimensions(names: tuple[str, ...], offset: int) -> list[dict[str, Any]]:
+        columns = {"min": summary.minimum, "max": summary.maximum}
+        columns |= {"mean": summary.mean, "std": summary.deviation}
         return [
-            {
-                "name": name,
-                "min": float(summary.minimum[offset + i]),
-                "max": float(summary.maximum[offset + i]),
-                "mean": float(summary.mean[offset + i]),
-                "std": float(summary.deviation[offset + i]),
-            }
-            for i, name in enumerate(names)
+            {"name": name, **{key: float(values[i]) for key, values in columns.items()}}
+            for i, name in enumerate(names, offset)
         ]
 
     return {
@@ -98,11 +94,12 @@ def _as_json(file: str, summary: Summary) -> dict[str, Any]:
 
 def _show(file: str, summary: Summary) -> None:
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
     from grd_offline.errors import printable
     from grd_offline.formats.summary import measure
+
+    from .live import make_facts
 
     lengths, returns = summary.lengths, measure(summary.returns)
     ends = [
@@ -131,13 +128,8 @@ def _show(file: str, summary: Summary) -> None:
         "further fields": ", ".join(summary.extras) or "none",
     }
     console = Console(highlight=False)
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in facts.items():
-        table.add_row(name, Text(printable(value)))
     console.print(Text(file, style="bold cyan"))
-    console.print(table)
+    console.print(make_facts(facts))
     console.print(_dimension_table(summary))
     for warning in summary.warnings:
         console.print(Text(f"warning: {printable(warning)}", style="yellow"))

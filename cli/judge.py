@@ -15,7 +15,7 @@ from grd_offline.names import OFFLINE
 from grd_offline.offline.settings import JUDGED, OfflineSettings
 
 from .live import Terminal, format_correlation, format_percentage
-from .options import NamesType, NameType, setting_option
+from .options import NamesType, NameType, out_option, setting_option
 from .progress import show_stages
 from .report import leave_report
 from .train_offline import pick_training, training_options
@@ -68,11 +68,7 @@ if TYPE_CHECKING:
     help="Also train on the delayed rewards as they are.",
 )
 @training_options
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    help="Folder for the results.  [default: FILE without its ending, plus -judge]",
-)
+@out_option("Folder for the results.  [default: FILE without its ending, plus -judge]")
 def judge(
     file: str, out: Path | None, methods: tuple[str, ...], fit: str, observed: bool, **options: Any
 ) -> None:

@@ -36,40 +36,18 @@ LINE_SECONDS = 30.0
 """Shortest time between two lines of progress."""
 _BARS = "▁▂▃▄▅▆▇█"
 _CURVE, _SHORT_CURVE = 20, 8
-_TITLES = {
-    "group": "group",
-    "seeds": "seeds",
-    "return": "return",
-    "best": "best",
-    "curve": "evaluations",
-    "correlation": "corr.",
-    "edges": "edges",
-    "compact": "compact",
-    "skipped": "skipped",
-}
+_COLUMNS = (
+    "group", "seeds", "return", "best", "curve", "correlation", "edges", "compact", "skipped",
+)  # fmt: skip
+_TITLES = {name: name for name in _COLUMNS} | {"curve": "evaluations", "correlation": "corr."}
 _CLOSING_TITLES = {
-    "group": "group",
-    "seeds": "seeds",
-    "return": "final return",
-    "best": "best return",
-    "at": "at",
-    "correlation": "corr.",
-}
+    "group": "group", "seeds": "seeds", "return": "final return", "best": "best return",
+    "at": "at", "correlation": "corr.",
+}  # fmt: skip
 _GROUP, _GROUP_SHORT = 22, 12
 """Width of the names of groups at which they are folded, and their smallest width."""
 _LEAST_FIRST = ("edges", "at", "seeds", "best", "curve", "compact", "correlation", "skipped")
 """Columns that are left out, in this order, until the table fits."""
-
-
-@contextmanager
-def show_run(run: Run, files: RunFolder) -> Iterator[RunState]:
-    """Show how the run does while it trains."""
-    state = RunState(run, files)
-    run.observers.append(state)
-    show = _show_panel if sys.stderr.isatty() else _show_lines
-    with show(run, state):
-        yield state
-    state.look(run)
 
 
 class Terminal:
@@ -82,18 +60,22 @@ class Terminal:
     @contextmanager
     def watch(self, run: Run, files: RunFolder) -> Iterator[Callable[[], bool]]:
         """Show the run while it trains. The first Ctrl-C stops it, the second ends it at once."""
-        with catch_signals() as self.stop, show_run(run, files) as self.state:
-            if run.step:
-                click.echo(f"going on with {files.path} at {run.unit} {run.step:,}")
-            try:
-                yield self.stop.is_set
-            except KeyboardInterrupt:
-                # Nothing more is written, and what is there stays.
-                _say(f"stopped at once: {files.path} holds what was written before")
-                raise SystemExit(130) from None
+        with catch_signals() as self.stop:
+            self.state = RunState(run, files)
+            run.observers.append(self.state)
+            show = _show_panel if sys.stderr.isatty() else _show_lines
+            with show(run, self.state):
+                if run.step:
+                    click.echo(f"going on with {files.path} at {run.unit} {run.step:,}")
+                try:
+                    yield self.stop.is_set
+                except KeyboardInterrupt:
+                    # Nothing more is written, and what is there stays.
+                    _say(f"stopped at once: {files.path} holds what was written before")
+                    raise SystemExit(130) from None
+            self.state.look(run)
 
     def print_closing(self) -> None:
-        """How every group ended."""
         if self.state is not None:
             print_closing(self.state)
 
@@ -114,20 +96,18 @@ class Lines(Observer):
     def __init__(self, state: RunState) -> None:
         self.state = state
         self._last = time.monotonic()
-        phase = f", {state.phase}" if state.phase else ""
+        phase = f", {state.run.phase}" if state.run.phase else ""
         _say(
             f"{state.title}: {count(state.members, 'member')}, "
             f"{count(state.total, state.unit)} each{phase}; writing to {state.files.path}"
         )
 
     def on_progress(self, run: Run) -> None:
-        """Tell how far the run is, if it is time."""
         if time.monotonic() - self._last >= LINE_SECONDS:
             self._last = time.monotonic()
             _say(f"{describe_step(self.state)}, {describe_speed(self.state)}")
 
     def on_evaluation(self, run: Run, evaluation: Evaluation) -> None:
-        """Tell how every group did."""
         if evaluation.returns is None:
             _say(f"{self.state.unit} {evaluation.step:,}  policies saved")
             return
@@ -172,14 +152,13 @@ def draw_panel(state: RunState, width: int, height: int) -> Panel:
 
     inside = max(width - 4, 1)
     bar = Table.grid(padding=(0, 1), expand=True)
-    bar.add_column(no_wrap=True)
-    bar.add_column(ratio=1)
-    bar.add_column(no_wrap=True)
-    step, total = state.step, state.total
+    for column in ({"no_wrap": True}, {"ratio": 1}, {"no_wrap": True}):
+        bar.add_column(**column)
+    step, total = state.run.step, state.total
     bar.add_row(
         describe_step(state), ProgressBar(total=total, completed=step), f"{step / total:.0%}"
     )
-    style = "yellow" if state.phase else ""
+    style = "yellow" if state.run.phase else ""
     speed = f"{describe_speed(state)}, {format_seconds(state.files.seconds)} so far"
     rows = max(height - 10, 1)
     parts: list[RenderableType] = [
@@ -235,6 +214,21 @@ def make_table(titles: Mapping[str, str], rows: Sequence[Mapping[str, str]], wid
     return table
 
 
+def make_facts(facts: Mapping[str, str]) -> Table:
+    """A table with a name and a text in each row."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from grd_offline.errors import printable
+
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, text in facts.items():
+        table.add_row(Text(name), Text(printable(text)))
+    return table
+
+
 def _measure(titles: Mapping[str, str], rows: Sequence[Mapping[str, str]], folded: bool) -> int:
     """Width of a table; `folded`: with long names of groups in several lines."""
     widths = [max(len(titles[name]), *(len(row[name]) for row in rows)) for name in titles]
@@ -244,7 +238,6 @@ def _measure(titles: Mapping[str, str], rows: Sequence[Mapping[str, str]], folde
 
 
 def describe_columns(group: Group, states: int, curve: int = _CURVE) -> dict[str, str]:
-    """The cells of a group in the table."""
     return {
         "group": group.name,
         "seeds": str(len(group.members)),
@@ -259,7 +252,6 @@ def describe_columns(group: Group, states: int, curve: int = _CURVE) -> dict[str
 
 
 def describe_group(group: Group, state: RunState) -> str:
-    """One line about a group after an evaluation."""
     assert group.last is not None
     seeds = len(group.members)
     parts = [f"return {format_point(group.last, seeds)}", f"best {format_point(group.best, 1)}"]
@@ -275,16 +267,15 @@ def describe_group(group: Group, state: RunState) -> str:
 
 
 def describe_step(state: RunState) -> str:
-    """How far the run is."""
-    return f"{state.unit} {state.step:,} of {state.total:,}"
+    return f"{state.unit} {state.run.step:,} of {state.total:,}"
 
 
 def describe_speed(state: RunState) -> str:
     """How fast the run is and how long it will take. Before the first update, what happens."""
     steps, updates = state.rates
-    if state.phase:
+    if state.run.phase:
         speed = "" if math.isnan(steps) else f", {steps:,.0f} steps/s"
-        return f"{state.phase}{speed}"
+        return f"{state.run.phase}{speed}"
     if math.isnan(steps):
         return "measuring speed"
     speed = f"{updates:,.0f} updates/s"
@@ -352,7 +343,6 @@ def print_closing(state: RunState) -> None:
 
 
 def describe_end(group: Group, states: int) -> dict[str, str]:
-    """The cells of a group in the closing table."""
     best = group.best
     return {
         **describe_columns(group, states),

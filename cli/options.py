@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_origin
 
 import click
@@ -26,7 +27,6 @@ class Size(Parameter):
     name = "size"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Text to bytes."""
         if isinstance(value, int):
             return value
         match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,15})?)\s*([kmgt]?)i?b?", str(value).lower())
@@ -55,7 +55,6 @@ class NamesType(Parameter):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, ...]:
-        """Split and check."""
         names = value if isinstance(value, tuple) else tuple(str(value).split(","))
         names = tuple(tell_renamed(name, self.renamed, param) for name in names)
         for name in names:
@@ -64,7 +63,6 @@ class NamesType(Parameter):
         return names
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        """All of them, as click shows choices."""
         return f"[{'|'.join(self.known)}][,...]"
 
 
@@ -76,7 +74,6 @@ class NameType(click.Choice):  # type: ignore[type-arg]
         self.renamed = renamed
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Check, under the new name."""
         return super().convert(tell_renamed(value, self.renamed, param), param, ctx)
 
 
@@ -90,11 +87,28 @@ def tell_renamed(name: str, renamed: Mapping[str, str], param: click.Parameter |
 
 max_size_option = click.option(
     "--max-size",
+    "max_bytes",
     type=Size(),
     metavar="SIZE",
     help="Trust the file to unpack to this size, for example 8GB. Without this option, a file that "
     "claims far more than it stores is refused.",
 )
+
+
+def out_option(text: str) -> Callable[..., Any]:
+    """--out, for commands that write a file or a folder."""
+    return click.option("--out", type=click.Path(path_type=Path), help=text)
+
+
+def file_option(text: str) -> Callable[..., Any]:
+    """-o and --out, for commands that write one file at a place of one's choice."""
+    kind = click.Path(path_type=Path, dir_okay=False)
+    return click.option("-o", "--out", metavar="FILE", type=kind, help=text)
+
+
+def workers_option(text: str) -> Callable[..., Any]:
+    """--workers, for commands that train."""
+    return click.option("--workers", type=int, help=f"{text}  [default: the number of cores]")
 
 
 def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -116,7 +130,6 @@ class SettingOption(click.Option):
         self.bounds = bounds
 
     def get_help_extra(self, ctx: click.Context) -> Any:
-        """The default value and the bounds."""
         extra = super().get_help_extra(ctx)
         if self.bounds:
             extra["range"] = self.bounds
@@ -191,7 +204,6 @@ device_option = click.option(
 
 
 def print_warning(text: str) -> None:
-    """A warning, on stderr."""
     from grd_offline.errors import printable
 
     click.echo(f"warning: {printable(text)}", err=True)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .options import file_option
+
 if TYPE_CHECKING:
     from grd_offline.files.decomposition import DecompositionRecord
     from grd_offline.files.runs import RunRecord
@@ -25,13 +27,7 @@ _FORMATS = ("png", "svg", "pdf")
     """
 )
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option(
-    "-o",
-    "--out",
-    metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Write only the learning curves of all runs, to this file.",
-)
+@file_option("Write only the learning curves of all runs, to this file.")
 @click.option(
     "--format",
     "form",
@@ -94,15 +90,12 @@ def _draw(
     if out is not None:
         figures = {out: draw_comparison(records, metric)}
     else:
+        drawn = [(record.path, draw_decomposition(record)) for record in decompositions]
+        drawn += [(record.path, draw_run(record, metric)) for record in records]
         figures = {
-            record.path / PLOTS_FOLDER / f"{name}.{form}": figure
-            for record in decompositions
-            for name, figure in draw_decomposition(record).items()
-        }
-        figures |= {
-            record.path / PLOTS_FOLDER / f"{name}.{form}": figure
-            for record in records
-            for name, figure in draw_run(record, metric).items()
+            path / PLOTS_FOLDER / f"{name}.{form}": figure
+            for path, named in drawn
+            for name, figure in named.items()
         }
         if len(records) > 1:
             file = records[0].path / PLOTS_FOLDER / f"comparison-{metric}.{form}"

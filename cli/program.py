@@ -1,28 +1,20 @@
 """All commands, and what becomes of their errors."""
 
-from __future__ import annotations
-
 import errno
 import io
 import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib import import_module
 
 import click
 
-from .collect import collect
-from .convert import convert
-from .decompose import decompose
-from .evaluate import evaluate
-from .export import export
-from .inspect import inspect
-from .judge import judge
-from .plot import plot
-from .relabel import relabel
-from .report import report
-from .train_offline import train_offline
-from .train_online import train_online
+COMMANDS = (
+    "collect", "convert", "decompose", "evaluate", "export", "inspect", "judge", "plot", "relabel",
+    "report", "train_offline", "train_online",
+)  # fmt: skip
+"""Each is a function in the module of its name."""
 
 
 @click.group(
@@ -46,21 +38,8 @@ def cli() -> None:
     """Find out, from nothing but how well each episode went, which steps deserve the credit."""
 
 
-for command in (
-    collect,
-    convert,
-    decompose,
-    evaluate,
-    export,
-    inspect,
-    judge,
-    plot,
-    relabel,
-    report,
-    train_offline,
-    train_online,
-):
-    cli.add_command(command)
+for name in COMMANDS:
+    cli.add_command(getattr(import_module(f".{name}", __package__), name))
 
 
 def run(arguments: Sequence[str] | None) -> int:

@@ -3,8 +3,6 @@
 All of it goes to stderr, so that stdout holds results only.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Iterator

@@ -1,12 +1,11 @@
 """`grd-offline relabel`: rewards of a saved model for another dataset."""
 
-from __future__ import annotations
-
 from pathlib import Path
+from typing import Any
 
 import click
 
-from .options import print_warning, reading_options
+from .options import out_option, print_warning, reading_options
 
 
 @click.command(
@@ -20,21 +19,10 @@ from .options import print_warning, reading_options
 @click.option(
     "--model", type=click.Path(path_type=Path), required=True, help="Folder of a decomposition."
 )
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    help="What to write.  [default: FILE without its ending, plus -relabelled.h5]",
-)
+@out_option("What to write.  [default: FILE without its ending, plus -relabelled.h5]")
 @click.option("--exact-returns", is_flag=True, help="Make every episode sum to its return exactly.")
 @reading_options
-def relabel(
-    file: str,
-    model: Path,
-    out: Path | None,
-    exact_returns: bool,
-    max_episode_steps: int | None,
-    max_size: int | None,
-) -> None:
+def relabel(file: str, model: Path, out: Path | None, **options: Any) -> None:
     """Give every step of another dataset the reward of a model that was learned before.
 
     The observed rewards are kept under observed_rewards. The data must have the same dimensions.
@@ -44,15 +32,7 @@ def relabel(
     from .progress import show_stages
 
     with show_stages() as progress:
-        result = run(
-            file,
-            model,
-            out,
-            exact_returns=exact_returns,
-            max_episode_steps=max_episode_steps,
-            max_bytes=max_size,
-            progress=progress,
-        )
+        result = run(file, model, out, progress=progress, **options)
     for warning in result.warnings:
         print_warning(warning)
     click.echo(f"wrote {result.path}: {result.episodes:,} episodes, {result.steps:,} steps")

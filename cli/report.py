@@ -1,13 +1,11 @@
 """`grd-offline report`: the page of a decomposition, of runs, or of a judgement."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from .options import print_warning
+from .options import file_option, print_warning
 
 
 @click.command(
@@ -24,13 +22,7 @@ from .options import print_warning
 @click.argument(
     "folders", metavar="FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path)
 )
-@click.option(
-    "-o",
-    "--out",
-    metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="File to write.  [default: report.html in the first folder]",
-)
+@file_option("File to write.  [default: report.html in the first folder]")
 @click.option(
     "--video", is_flag=True, help="Show frames of three episodes of a decomposition. Needs --env."
 )
@@ -48,9 +40,8 @@ def report(
     """
     from grd_offline.files import REPORT_FILE
 
-    page = _make_page(folders, check_video(video, environment))
     path = out if out is not None else folders[0] / REPORT_FILE
-    _write_page(path, page)
+    _write_page(path, _make_page(folders, check_video(video, environment)))
     click.echo(f"wrote {path}")
 
 

@@ -51,7 +51,6 @@ class Group:
 
     @property
     def last(self) -> Point | None:
-        """The last evaluation."""
         return self.curve[-1] if self.curve else None
 
     @property
@@ -71,23 +70,22 @@ class RunState(Observer):
         self.title, self.unit, self.states = run.title, run.unit, run.states
         self.members, self.total = len(run.members), run.total
         self.files = files
-        self._run = run
+        self.run = run
         names = dict.fromkeys(member.group for member in run.members)
         self.groups = [
             Group(name, [i for i, member in enumerate(run.members) if member.group == name])
             for name in names
         ]
         self._read_curves()
-        self._latest = (time.monotonic(), self.step, self.updates)
+        self._latest = (time.monotonic(), self.run.step, self.run.learner.updates)
         self._samples = deque([self._latest])
-        self._updates_before = self.updates
+        self._updates_before = self.run.learner.updates
         self._next_look = time.monotonic()
         self._is_evaluating = False
         self.is_measured = False
         """Whether there is more to show than returns."""
 
     def _read_curves(self) -> None:
-        """Read the evaluations of a run that is resumed."""
         from grd_offline.files.runs import EVALUATIONS_FILE, read_rows
 
         rows = read_rows(self.files.path / EVALUATIONS_FILE)
@@ -99,11 +97,10 @@ class RunState(Observer):
             group.curve = [summarise(step, values) for step, values in sorted(returns.items())]
 
     def on_progress(self, run: Run) -> None:
-        """Note the progress of the run. Look at its members now and then."""
         self._sample()
         # While an evaluation is under way, what was seen at its start belongs to it.
         is_due = time.monotonic() >= self._next_look and not self._is_evaluating
-        if is_due and not self.phase:
+        if is_due and not self.run.phase:
             self.look(run)
 
     def on_evaluation_start(self, run: Run) -> None:
@@ -112,7 +109,6 @@ class RunState(Observer):
         self.look(run)
 
     def on_evaluation(self, run: Run, evaluation: Evaluation) -> None:
-        """Add the returns of every group to its curve."""
         self._is_evaluating = False
         if evaluation.returns is None:
             return
@@ -122,9 +118,12 @@ class RunState(Observer):
             group.curve.append(summarise(evaluation.step, values))
 
     def _sample(self) -> None:
-        before, self._latest = self._latest, (time.monotonic(), self.step, self.updates)
+        before, self._latest = (
+            self._latest,
+            (time.monotonic(), self.run.step, self.run.learner.updates),
+        )
         samples = self._samples
-        if before[2] == self._updates_before < self.updates:
+        if before[2] == self._updates_before < self.run.learner.updates:
             # Warm-up and first updates, in which kernels are compiled, tell nothing of the speed.
             self._samples = deque([self._latest])
         elif self._latest[0] - samples[-1][0] >= SAMPLE_SECONDS:
@@ -148,26 +147,11 @@ class RunState(Observer):
         self._next_look = now + max(LOOK_SECONDS, (now - begin) / LOOK_SHARE)
 
     @property
-    def step(self) -> int:
-        """Steps of each member, as they are now."""
-        return self._run.step
-
-    @property
-    def updates(self) -> int:
-        """Updates of each member, as they are now. They go on within a round."""
-        return self._run.learner.updates
-
-    @property
-    def phase(self) -> str:
-        """What happens before the first update. Empty if the members learn."""
-        return self._run.phase
-
-    @property
     def rates(self) -> tuple[float, float]:
         """Steps and updates of each member per second; nan if they are not known yet."""
         samples = self._samples
         (begin, step, updates), (end, last_step, last_updates) = samples[0], samples[-1]
-        if end == begin or (not self.phase and not last_updates):
+        if end == begin or (not self.run.phase and not last_updates):
             return math.nan, math.nan
         seconds = end - begin
         return (last_step - step) / seconds, (last_updates - updates) / seconds
@@ -175,14 +159,14 @@ class RunState(Observer):
     @property
     def seconds_left(self) -> float:
         """Estimated time until the end; nan during the warm-up, which is faster than learning."""
-        rate = math.nan if self.phase else self.rates[0]
+        rate = math.nan if self.run.phase else self.rates[0]
         when, step, _ = self._samples[-1]
         passed = time.monotonic() - when
         return max((self.total - step) / rate - passed, 0.0) if rate > 0 else math.nan
 
     def find_best_policy(self, group: Group) -> str | None:
         """Folder of the best policy of a group's members."""
-        best, members = self.files.best, self._run.members
+        best, members = self.files.best, self.run.members
         names = [members[i].name for i in group.members if members[i].name in best]
         if not names:
             return None

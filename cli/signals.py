@@ -1,7 +1,5 @@
 """Ctrl-C and the other signals that ask a long command to stop."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +17,6 @@ class Stop:
     """Whether the command has asked for the flag since the signal came."""
 
     def is_set(self) -> bool:
-        """Whether it is time to stop."""
         self.is_heard = self.signal_number != 0
         return self.is_heard
 

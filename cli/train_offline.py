@@ -1,7 +1,5 @@
 """`grd-offline train-offline`: policies from a dataset alone, by the rewards of one's choice."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +17,7 @@ from .options import (
     print_warning,
     setting_option,
     setting_options,
+    workers_option,
 )
 from .report import leave_report
 
@@ -30,17 +29,9 @@ _SHARED = (
 
 def training_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that `train-offline` and `judge` share."""
-    others = (
-        max_size_option,
-        device_option,
-        click.option(
-            "--workers",
-            type=int,
-            help="Number of processes that evaluate. 0 evaluates in the process of the command.  "
-            "[default: the number of cores]",
-        ),
-    )
-    for option in (*reversed(others), setting_options(OfflineSettings, *_SHARED)):
+    text = "Number of processes that evaluate. 0 evaluates in the process of the command."
+    others = workers_option(text), device_option, max_size_option
+    for option in (*others, setting_options(OfflineSettings, *_SHARED)):
         command = option(command)
     return command
 
@@ -89,8 +80,7 @@ def pick_training(options: dict[str, Any]) -> dict[str, Any]:
     """The arguments of `train_offline` and `judge` among the options that the commands share."""
     _tell_unused(options["algorithm"])
     return {
-        **{name: options[name] for name in (*_SHARED, "device", "workers")},
-        "max_bytes": options["max_size"],
+        **{name: options[name] for name in (*_SHARED, "device", "workers", "max_bytes")},
         "warn": print_warning,
         "command": ["grd-offline", *sys.argv[1:]],
     }

@@ -1,7 +1,5 @@
 """`grd-offline train-online`: collect and refit in turn, and learn to act from returns alone."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from typing import Any
@@ -12,7 +10,14 @@ from click.core import ParameterSource
 from grd_offline.online.settings import OnlineSettings, parse_sets
 
 from .live import Terminal
-from .options import device_option, pick_settings, print_warning, setting_option, setting_options
+from .options import (
+    device_option,
+    pick_settings,
+    print_warning,
+    setting_option,
+    setting_options,
+    workers_option,
+)
 from .report import leave_report
 
 
@@ -41,21 +46,10 @@ from .report import leave_report
     metavar="NAME=V1,V2,...",
     callback=lambda context, parameter, texts: parse_sets(texts),
 )
-@setting_options(
-    OnlineSettings,
-    "policy_discount",
-    "eval_every",
-    "eval_episodes",
-    "warmup",
-    "env_args",
-    "max_episode_steps",
-)
+@setting_options(OnlineSettings, "policy_discount", "eval_every", "eval_episodes", "warmup")
+@setting_options(OnlineSettings, "env_args", "max_episode_steps")
 @device_option
-@click.option(
-    "--workers",
-    type=int,
-    help="Number of processes that step environments.  [default: the number of cores]",
-)
+@workers_option("Number of processes that step environments.")
 @click.option(
     "--alternate",
     "overlap",

@@ -23,20 +23,6 @@ from grd_offline.errors import DataError
 from grd_offline.registration import register_environments
 from grd_offline.synthetic import FactoredWorld, WorldSettings
 
-SHORT_NAMES = (
-    "Ant",
-    "HalfCheetah",
-    "Walker2d",
-    "Humanoid",
-    "Swimmer",
-    "Hopper",
-    "HumanoidStandup",
-    "Reacher",
-    "PaddedAnt",
-    "Factored",
-)
-"""Names that help texts list: the paper's eight tasks, and the environments of this package."""
-
 _NAMESPACE = "grd/"
 _ANT_PADDING = 84
 
@@ -119,7 +105,9 @@ def resolve_environment_id(name: str) -> str:
             return newest[candidate]
     known = {_short(base): base for base in newest}
     folded = {short.lower(): short for short in known}
-    close = difflib.get_close_matches(_short(_base(name)).lower(), folded, n=3, cutoff=0.5)
+    close = difflib.get_close_matches(
+        _short(re.sub(r"-v\d+$", "", name)).lower(), folded, n=3, cutoff=0.5
+    )
     found = [newest[known[folded[match]]] for match in close]
     hint = f"did you mean {' or '.join(found)}?" if found else "see gymnasium.pprint_registry()"
     raise DataError(f"environment: expected a name known to Gymnasium, got {name!r}; {hint}")
@@ -142,10 +130,6 @@ def _newest_versions() -> dict[str, str]:
 
 def _short(name: str) -> str:
     return name.removeprefix(_NAMESPACE)
-
-
-def _base(name: str) -> str:
-    return re.sub(r"-v\d+$", "", name)
 
 
 def dimension_names(env: gymnasium.Env[Any, Any]) -> tuple[Names | None, Names | None]:
@@ -177,21 +161,27 @@ def _mujoco_observation_names(base: Any) -> list[str]:
     model = base.model
     bodies = _body_names(model)[1:]
     blocks = {
-        "qpos": _position_names(model)[structure.get("skipped_qpos", 0) :],
-        "qvel": _velocity_names(model),
+        "qpos": _joint_names(model, _POSITIONS, "position {}")[structure.get("skipped_qpos", 0) :],
+        "qvel": _joint_names(model, _VELOCITIES, "velocity {}"),
         "cinert": [f"{part} {body}" for body in bodies for part in _INERTIA_PARTS],
         "cvel": _spatial_names(bodies, "angular velocity", "linear velocity"),
-        "qfrc_actuator": [f"actuation {joint}" for joint in _joint_dofs(model)][6:],
+        "qfrc_actuator": _joint_names(model, _ACTUATIONS, "actuation {}")[6:],
         "cfrc_ext": _spatial_names(bodies, "torque", "force"),
     }
-    names: list[str] = []
-    for block, size in structure.items():
-        if block in blocks and size:
-            names += blocks[block]
+    shown = (blocks[block] for block, size in structure.items() if block in blocks and size)
+    names = [name for block in shown for name in block]
     if isinstance(base, PaddedAntEnv):
         names += [f"zero {i}" for i in range(_ANT_PADDING)]
     return names
 
+
+_POSITIONS = (*(f"position {{}} {a}" for a in "xyz"), *(f"rotation {{}} {a}" for a in "wxyz"))
+_VELOCITIES = (
+    *(f"velocity {{}} {axis}" for axis in "xyz"),
+    *(f"angular velocity {{}} {axis}" for axis in "xyz"),
+)
+_ACTUATIONS = tuple(f"actuation {{}} {i}" for i in range(6))
+"""Of a free joint, whose name stands in the braces."""
 
 _INERTIA_PARTS = (
     *(f"inertia {axes}" for axes in ("xx", "yy", "zz", "xy", "xz", "yz")),
@@ -200,41 +190,22 @@ _INERTIA_PARTS = (
 )
 
 _PUSHER_JOINTS = (
-    "shoulder pan",
-    "shoulder lift",
-    "upper arm roll",
-    "elbow flex",
-    "forearm roll",
-    "wrist flex",
-    "wrist roll",
+    "shoulder pan, shoulder lift, upper arm roll, elbow flex, forearm roll, wrist flex, wrist roll"
 )
-
 _HAND_MADE: dict[str, Names] = {
     "ReacherEnv": (
-        "cos joint0",
-        "cos joint1",
-        "sin joint0",
-        "sin joint1",
-        "target x",
-        "target y",
-        "velocity joint0",
-        "velocity joint1",
-        "fingertip to target x",
-        "fingertip to target y",
+        *(f"{what} joint{i}" for what in ("cos", "sin") for i in range(2)),
+        *("target x", "target y", "velocity joint0", "velocity joint1"),
+        *("fingertip to target x", "fingertip to target y"),
     ),
     "InvertedDoublePendulumEnv": (
-        "position slider",
-        "sin hinge",
-        "sin hinge2",
-        "cos hinge",
-        "cos hinge2",
-        "velocity slider",
-        "velocity hinge",
-        "velocity hinge2",
+        *("position slider", "sin hinge", "sin hinge2", "cos hinge", "cos hinge2"),
+        *(f"velocity {joint}" for joint in ("slider", "hinge", "hinge2")),
         "constraint force slider",
     ),
     "PusherEnv": (
-        *(f"{what} {joint}" for what in ("position", "velocity") for joint in _PUSHER_JOINTS),
+        *(f"position {joint}" for joint in _PUSHER_JOINTS.split(", ")),
+        *(f"velocity {joint}" for joint in _PUSHER_JOINTS.split(", ")),
         *(f"{body} {axis}" for body in ("fingertip", "object", "goal") for axis in "xyz"),
     ),
 }
@@ -246,34 +217,12 @@ def _joints(model: Any) -> Iterator[tuple[str, bool]]:
         yield model.joint(index).name or f"joint {index}", int(model.jnt_type[index]) == 0
 
 
-def _position_names(model: Any) -> list[str]:
-    names: list[str] = []
-    for joint, free in _joints(model):
-        if free:
-            names += [f"position {joint} {axis}" for axis in "xyz"]
-            names += [f"rotation {joint} {axis}" for axis in "wxyz"]
-        else:
-            names.append(f"position {joint}")
-    return names
-
-
-def _velocity_names(model: Any) -> list[str]:
-    names: list[str] = []
-    for joint, free in _joints(model):
-        if free:
-            names += [f"velocity {joint} {axis}" for axis in "xyz"]
-            names += [f"angular velocity {joint} {axis}" for axis in "xyz"]
-        else:
-            names.append(f"velocity {joint}")
-    return names
-
-
-def _joint_dofs(model: Any) -> list[str]:
-    """One name per degree of freedom."""
+def _joint_names(model: Any, free: Sequence[str], other: str) -> list[str]:
+    """A name per number of each joint, from patterns for a free joint and for any other."""
     return [
-        name
-        for joint, free in _joints(model)
-        for name in ([f"{joint} {i}" for i in range(6)] if free else [joint])
+        pattern.format(joint)
+        for joint, is_free in _joints(model)
+        for pattern in (free if is_free else (other,))
     ]
 
 

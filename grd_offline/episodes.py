@@ -87,11 +87,6 @@ class Episode:
             return self.observations[1:]
         return np.concatenate([self.observations[1:], self.observations[-1:]])
 
-    @property
-    def is_finished(self) -> bool:
-        """Whether the episode terminated or was truncated, as against a tail that just stops."""
-        return bool(self.terminations[-1] or self.truncations[-1])
-
     def compute_return(self, discount: float = 1.0) -> float:
         """The episode's return R.
 

@@ -83,11 +83,7 @@ def compare_masks(found: ArrayLike, true: ArrayLike) -> dict[str, float]:
     precision = both / int(a.sum()) if a.any() else float(not b.any())
     recall = both / int(b.sum()) if b.any() else float(not a.any())
     total = int(a.sum()) + int(b.sum())
-    return {
-        "precision": precision,
-        "recall": recall,
-        "f1": 2 * both / total if total else 1.0,
-    }
+    return {"precision": precision, "recall": recall, "f1": 2 * both / total if total else 1.0}
 
 
 def compare_all_masks(

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from grd_offline.members.nn import Masks
-
 if TYPE_CHECKING:
     # Only for reading and for the test run, which checks them: no dependency in use.
     from jaxtyping import Bool, Float, Int
@@ -35,21 +33,6 @@ class SparsityWeights(NamedTuple):
     self_to_self: float
     """On the diagonal."""
     action_to_state: float
-
-
-class SparsityTerms(NamedTuple):
-    """The five weighted terms of L_reg (Eq. 6), each (member,)."""
-
-    state_to_reward: Tensor
-    action_to_reward: Tensor
-    state_to_state: Tensor
-    self_to_self: Tensor
-    action_to_state: Tensor
-
-    @property
-    def total(self) -> Tensor:
-        """(member,) L_reg."""
-        return torch.stack(tuple(self)).sum(0)
 
 
 class ModelLoss(NamedTuple):
@@ -126,22 +109,17 @@ def dynamics_loss(
 
 
 def sparsity_loss(
-    state_to_reward: Float[Tensor, "member state"],
-    action_to_reward: Float[Tensor, "member action"],
-    state_to_state: Float[Tensor, "member state state"],
-    action_to_state: Float[Tensor, "member action state"],
-    *,
-    weights: SparsityWeights,
-) -> SparsityTerms:
-    """The printed regulariser of the edges' probabilities (Eq. 6: L_reg).
+    *probabilities: Float[Tensor, "member ..."], weights: SparsityWeights
+) -> Float[Tensor, "member"]:
+    """The printed regulariser of the edges' probabilities, in the order of `Masks` (Eq. 6: L_reg).
 
     L_reg = sum over five kinds of edge of lambda sum log P(edge)
 
     It falls without bound as P goes to 0, so log P is clamped from below; there its gradient ends.
     """
     floor = math.log(PROBABILITY_FLOOR)
-    edges = Masks(state_to_reward, action_to_reward, state_to_state, action_to_state)
-    return _weigh(Masks(*(p.clamp_min(1e-30).log().clamp_min(floor) for p in edges)), weights)
+    logs = (p.clamp_min(1e-30).log().clamp_min(floor) for p in probabilities)
+    return edge_count_loss(*logs, weights=weights)
 
 
 def edge_count_loss(
@@ -151,7 +129,7 @@ def edge_count_loss(
     action_to_state: Float[Tensor, "member action state"],
     *,
     weights: SparsityWeights,
-) -> SparsityTerms:
+) -> Float[Tensor, "member"]:
     """The expected number of edges, weighted: what `pair-net` and `joint-net` pay.
 
     L_reg = sum over five kinds of edge of lambda sum P(edge)
@@ -159,60 +137,38 @@ def edge_count_loss(
     Unlike log P it has the same price for each edge wherever its probability stands, so that an
     edge stays exactly if it lowers the other losses by more than lambda.
     """
-    return _weigh(
-        Masks(state_to_reward, action_to_reward, state_to_state, action_to_state), weights
-    )
-
-
-def _weigh(edges: Masks, weights: SparsityWeights) -> SparsityTerms:
-    diagonal = torch.diagonal(edges.state_to_state, dim1=-2, dim2=-1).sum(-1)
-    return SparsityTerms(
-        weights.state_to_reward * edges.state_to_reward.sum(-1),
-        weights.action_to_reward * edges.action_to_reward.sum(-1),
-        weights.state_to_state * (edges.state_to_state.sum((-2, -1)) - diagonal),
+    diagonal = torch.diagonal(state_to_state, dim1=-2, dim2=-1).sum(-1)
+    terms = (
+        weights.state_to_reward * state_to_reward.sum(-1),
+        weights.action_to_reward * action_to_reward.sum(-1),
+        weights.state_to_state * (state_to_state.sum((-2, -1)) - diagonal),
         weights.self_to_self * diagonal,
-        weights.action_to_state * edges.action_to_state.sum((-2, -1)),
+        weights.action_to_state * action_to_state.sum((-2, -1)),
     )
+    return torch.stack(terms).sum(0)
 
 
-def rrd_loss(
+def rrd_losses(
     rewards: Float[Tensor, "member episode draw"],
     valid: Bool[Tensor, "member episode draw"],
     lengths: Int[Tensor, "member episode"],
     returns: Float[Tensor, "member episode"],
-) -> Float[Tensor, "member"]:
-    """Randomised return decomposition: the sum estimated from K drawn steps, per step (L_Rand-RD).
+) -> tuple[Float[Tensor, "member"], Float[Tensor, "member"]]:
+    """Randomised return decomposition: the sum estimated from K drawn steps (L_Rand-RD).
 
-    L = E[((R - T / K sum_{i in I} r_hat_i) / T)^2]
+    biased = E[((R - T / K sum_{i in I} r_hat_i) / T)^2]
+    unbiased = E[(R / T - mean_I r_hat)^2 - (1 - K / T) S^2 / K]
 
-    Divided by T as in the RRD authors' code, so that lengths weigh alike. Its expectation over the
-    draws is the return loss plus the variance of the estimate, which favours equal rewards.
+    Divided by T as in the RRD authors' code, so that lengths weigh alike. The expectation of the
+    first over the draws is the return loss plus the variance of the estimate, which favours equal
+    rewards. The second subtracts an estimate of it, and its expectation is the return loss. It can
+    be negative. S^2 is the sample variance over the draws (K - 1 below the line) and 1 - K / T the
+    correction for drawing without replacement.
     """
-    means, _ = _mean_and_variance(rewards, valid)
-    return (returns / lengths - means).square().mean(-1)
-
-
-def rrd_unbiased_loss(
-    rewards: Float[Tensor, "member episode draw"],
-    valid: Bool[Tensor, "member episode draw"],
-    lengths: Int[Tensor, "member episode"],
-    returns: Float[Tensor, "member episode"],
-) -> Float[Tensor, "member"]:
-    """`rrd_loss` less an estimate of the variance that drawing adds to it.
-
-    L = E[(R / T - mean_I r_hat)^2 - (1 - K / T) S^2 / K]
-
-    S^2 is the sample variance over the draws (K - 1 below the line) and 1 - K / T the correction
-    for drawing without replacement. Its expectation is the return loss. It can be negative.
-    """
-    means, variances = _mean_and_variance(rewards, valid)
-    counts = valid.sum(-1)
-    added = (1 - counts / lengths) * variances / counts
-    return ((returns / lengths - means).square() - added).mean(-1)
-
-
-def _mean_and_variance(rewards: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
     counts = valid.sum(-1)
     means = torch.where(valid, rewards, 0.0).sum(-1) / counts
     gaps = torch.where(valid, rewards - means.unsqueeze(-1), 0.0)
-    return means, gaps.square().sum(-1) / (counts - 1).clamp_min(1)
+    variances = gaps.square().sum(-1) / (counts - 1).clamp_min(1)
+    added = (1 - counts / lengths) * variances / counts
+    errors = (returns / lengths - means).square()
+    return errors.mean(-1), (errors - added).mean(-1)

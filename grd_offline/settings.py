@@ -19,6 +19,10 @@ from grd_offline.errors import DataError
 
 LARGEST_COUNT = 2**40
 """Upper bound of settings that count something without a bound of their own."""
+RATE: dict[str, Any] = {"above": 0, "at_most": 1}
+"""Bounds of learning rates and discounts."""
+SHARE: dict[str, Any] = {"at_least": 0, "at_most": 1}
+COUNT: dict[str, Any] = {"at_least": 1, "at_most": LARGEST_COUNT}
 Names = tuple[str, ...] | Callable[[], tuple[str, ...]]
 """Names, or a function that lists those of a registry."""
 

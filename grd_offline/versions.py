@@ -10,10 +10,13 @@ _PACKAGES = ("grd-offline", "torch", "numpy", "gymnasium", "mujoco")
 
 def find_versions() -> dict[str, str]:
     """Of Python and the packages that decide the numbers."""
-    found = {"python": platform.python_version()}
-    for name in _PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
+    found = {name: known for name in _PACKAGES if (known := find_version(name))}
+    return {"python": platform.python_version(), **found}
+
+
+def find_version(package: str) -> str | None:
+    """The version of a package; None where it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

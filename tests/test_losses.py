@@ -12,8 +12,7 @@ from grd_offline.losses import (
     dynamics_loss,
     edge_count_loss,
     return_loss,
-    rrd_loss,
-    rrd_unbiased_loss,
+    rrd_losses,
     sparsity_loss,
 )
 from grd_offline.members.nn import Masks
@@ -127,7 +126,6 @@ def make_probabilities() -> Masks:
 def test_five_sparsity_terms_against_numpy(loss, form) -> None:  # type: ignore[no-untyped-def]
     edges = make_probabilities()
     values = [form(edge.double().numpy()) for edge in edges]
-    found = loss(*edges, weights=WEIGHTS)
     diagonal = np.trace(values[2], axis1=1, axis2=2)
     expected = [
         1 * values[0].sum(1),
@@ -136,23 +134,24 @@ def test_five_sparsity_terms_against_numpy(loss, form) -> None:  # type: ignore[
         4 * diagonal,
         5 * values[3].sum((1, 2)),
     ]
-    for term, wanted in zip(found, expected, strict=True):
-        np.testing.assert_allclose(term, wanted, rtol=1e-4)
-    np.testing.assert_allclose(found.total, sum(expected), rtol=1e-4)
+    for place, wanted in enumerate(expected):
+        only = SparsityWeights(*(w if i == place else 0 for i, w in enumerate(WEIGHTS)))
+        np.testing.assert_allclose(loss(*edges, weights=only), wanted, rtol=1e-4)
+    np.testing.assert_allclose(loss(*edges, weights=WEIGHTS), sum(expected), rtol=1e-4)
 
 
 def test_printed_regulariser_is_bounded_below() -> None:
     edges = [torch.zeros_like(edge).requires_grad_() for edge in make_probabilities()]
-    terms = sparsity_loss(*edges, weights=WEIGHTS)
-    assert terms.state_to_reward.tolist() == pytest.approx([3 * np.log(PROBABILITY_FLOOR)] * 2)
-    gradients = torch.autograd.grad(terms.total.sum(), edges)
+    only = sparsity_loss(*edges, weights=SparsityWeights(1, 0, 0, 0, 0))
+    assert only.tolist() == pytest.approx([3 * np.log(PROBABILITY_FLOOR)] * 2)
+    gradients = torch.autograd.grad(sparsity_loss(*edges, weights=WEIGHTS).sum(), edges)
     assert all((gradient == 0).all() for gradient in gradients)
 
 
 @pytest.mark.parametrize("loss", [sparsity_loss, edge_count_loss])
 def test_every_edge_is_pushed_towards_absence(loss) -> None:  # type: ignore[no-untyped-def]
     edges = [edge.requires_grad_() for edge in make_probabilities()]
-    gradients = torch.autograd.grad(loss(*edges, weights=WEIGHTS).total.sum(), edges)
+    gradients = torch.autograd.grad(loss(*edges, weights=WEIGHTS).sum(), edges)
     assert all((gradient > 0).all() for gradient in gradients)
 
 
@@ -168,16 +167,16 @@ def test_rrd_losses_by_hand() -> None:
     valid = torch.tensor([[[True, True, False]]])
     lengths, returns = torch.tensor([[10]]), torch.tensor([[50.0]])
     # mean 2 against 50 / 10; sample variance 2, times (1 - 2/10) / 2
-    assert rrd_loss(rewards, valid, lengths, returns).tolist() == [9.0]
-    assert rrd_unbiased_loss(rewards, valid, lengths, returns).tolist() == pytest.approx([8.2])
+    assert rrd_losses(rewards, valid, lengths, returns)[0].tolist() == [9.0]
+    assert rrd_losses(rewards, valid, lengths, returns)[1].tolist() == pytest.approx([8.2])
 
 
 def test_rrd_losses_of_whole_rows_are_the_return_loss_per_step() -> None:
     rewards, valid = draw(2, 3, 4), torch.ones(2, 3, 4, dtype=torch.bool)
     lengths, returns = torch.full((2, 3), 4), draw(2, 3, seed=1)
     expected = return_loss(rewards, valid, returns) / 16
-    torch.testing.assert_close(rrd_loss(rewards, valid, lengths, returns), expected)
-    torch.testing.assert_close(rrd_unbiased_loss(rewards, valid, lengths, returns), expected)
+    torch.testing.assert_close(rrd_losses(rewards, valid, lengths, returns)[0], expected)
+    torch.testing.assert_close(rrd_losses(rewards, valid, lengths, returns)[1], expected)
 
 
 def test_unbiased_rrd_has_the_expectation_of_the_return_loss_and_the_biased_one_more() -> None:
@@ -193,22 +192,21 @@ def test_unbiased_rrd_has_the_expectation_of_the_return_loss_and_the_biased_one_
         lengths.expand(1, count),
         returns.expand(1, count),
     )
-    torch.testing.assert_close(rrd_unbiased_loss(*arguments), exact)
-    assert rrd_loss(*arguments) > exact + 0.01
+    torch.testing.assert_close(rrd_losses(*arguments)[1], exact)
+    assert rrd_losses(*arguments)[0] > exact + 0.01
 
 
 def test_unbiased_rrd_pushes_drawn_rewards_apart_against_the_pull_of_drawing() -> None:
     rewards = torch.tensor([[[0.0, 4.0]]], requires_grad=True)
     valid = torch.ones(1, 1, 2, dtype=torch.bool)
     arguments = (rewards, valid, torch.tensor([[4]]), torch.tensor([[8.0]]))
-    biased = torch.autograd.grad(rrd_loss(*arguments).sum(), rewards)[0]
-    unbiased = torch.autograd.grad(rrd_unbiased_loss(*arguments).sum(), rewards)[0]
+    biased = torch.autograd.grad(rrd_losses(*arguments)[0].sum(), rewards)[0]
+    unbiased = torch.autograd.grad(rrd_losses(*arguments)[1].sum(), rewards)[0]
     assert biased.tolist() == [[[0.0, 0.0]]]
     assert unbiased[0, 0, 0] > 0 > unbiased[0, 0, 1]
 
 
-@pytest.mark.parametrize("loss", [rrd_loss, rrd_unbiased_loss])
-def test_rrd_refuses_returns_of_other_shape(loss) -> None:  # type: ignore[no-untyped-def]
-    valid = torch.ones(1, 4, 3, dtype=torch.bool)
+def test_rrd_refuses_returns_of_other_shape() -> None:
+    valid, lengths = torch.ones(1, 4, 3, dtype=torch.bool), torch.ones(1, 4, dtype=torch.long)
     with pytest.raises(TypeCheckError):
-        loss(torch.zeros(1, 4, 3), valid, torch.ones(1, 4, dtype=torch.long), torch.zeros(1, 4, 1))
+        rrd_losses(torch.zeros(1, 4, 3), valid, lengths, torch.zeros(1, 4, 1))

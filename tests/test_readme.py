@@ -7,8 +7,8 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
+import forked
 import pytest
 from places import ROOT
 
@@ -48,21 +48,28 @@ def find_snippets(page):
     return re.findall(r"```(sh|python)\n(.*?)```", page.read_text(), re.DOTALL)
 
 
-def run_snippets(snippets, folder):
-    """Run snippets in order, in a folder, with the commands of this environment."""
-    commands = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+def run_snippets(snippets, folder, commands):
+    """Run snippets in order, in a folder; `grd-offline` trains small networks."""
     for language, group in itertools.groupby(snippets, lambda snippet: snippet[0]):
         texts = [text for _, text in group]
         shell = ["bash", "-e", "-c", "\n".join(texts)]
         if language == "python":
             shell = [sys.executable, "-c", ONE_BY_ONE, *texts]
-        environment = {**os.environ, "PATH": commands}
+        environment = {**os.environ, "PATH": f"{commands}{os.pathsep}{os.environ['PATH']}"}
         done = subprocess.run(shell, cwd=folder, capture_output=True, text=True, env=environment)
         assert done.returncode == 0, "\n".join([*texts, done.stderr])
 
 
-@pytest.mark.timeout(900)  # about a minute on a core of its own, longer on a busy computer
-def test_the_readme_runs_from_top_to_bottom_in_an_empty_folder(tmp_path):
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory):
+    """A folder with the command, which starts at once."""
+    folder = tmp_path_factory.mktemp("commands") / "bin"
+    forked.write_command(folder)
+    return folder
+
+
+@pytest.mark.timeout(900)  # half a minute on a core of its own, longer on a busy computer
+def test_the_readme_runs_from_top_to_bottom_in_an_empty_folder(tmp_path, commands):
     snippets = []
     unused = set(SMALL)
     for language, text in find_snippets(README):
@@ -72,7 +79,7 @@ def test_the_readme_runs_from_top_to_bottom_in_an_empty_folder(tmp_path):
                 text = text.replace(printed, small)
         snippets.append((language, text))
     assert unused == set()
-    run_snippets(snippets, tmp_path)
+    run_snippets(snippets, tmp_path, commands)
     made = {entry.name for entry in tmp_path.iterdir()}
     assert made == {
         *("hc.h5", "hc-grd", "other.h5", "other-relabelled.h5", "hc-grd.onnx", "runs"),
@@ -96,23 +103,23 @@ def copy_sample(folder):
 
 
 @pytest.fixture(scope="module")
-def sample(tmp_path_factory):
+def sample(tmp_path_factory, commands):
     """A folder with the sample of the repository, decomposed as the pages say."""
     folder = tmp_path_factory.mktemp("sample")
     copy_sample(folder)
-    run_snippets([("sh", SAMPLE)], folder)
+    run_snippets([("sh", SAMPLE)], folder, commands)
     return folder
 
 
 @pytest.mark.parametrize("page", DOCS, ids=lambda page: page.name)
-def test_snippets_of_a_page_run_in_order(page, tmp_path, request):
+def test_snippets_of_a_page_run_in_order(page, tmp_path, commands, request):
     # d3rlpy has an environment of its own; the tests there run its snippet.
     left_out = "d3rlpy" if importlib.util.find_spec("d3rlpy") is None else "\0"
     found = [(kind, text) for kind, text in find_snippets(page) if left_out not in text]
     copy_sample(tmp_path)
     if any(SAMPLE in text for _, text in found):
         shutil.copytree(request.getfixturevalue("sample") / "sample-grd", tmp_path / "sample-grd")
-    run_snippets([(kind, text.replace(SAMPLE, "")) for kind, text in found], tmp_path)
+    run_snippets([(kind, text.replace(SAMPLE, "")) for kind, text in found], tmp_path, commands)
     if page.name == "online.md":
         assert len(list(tmp_path.glob("runs/small/plots/*.png"))) == 4
 

@@ -9,8 +9,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from grd_offline.cli import cli
 from grd_offline.cli.options import pick_settings, setting_option, setting_options
+from grd_offline.cli.program import cli
 from grd_offline.collecting.settings import CollectSettings
 from grd_offline.errors import DataError
 from grd_offline.methods.settings import DecomposeSettings

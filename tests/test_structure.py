@@ -12,6 +12,7 @@ import pytest
 from places import ROOT
 
 ROOMS = (
+    "lazy",
     "errors",
     "settings",
     "versions",
@@ -101,7 +102,7 @@ def test_no_import_goes_in_a_circle():
 
 def test_files_and_functions_are_short():
     long = []
-    for _, file in files():
+    for file in (*(file for _, file in files()), *(ROOT / "tests").rglob("*.py")):
         text, name = file.read_text(), file.relative_to(ROOT)
         if len(text.splitlines()) > MOST_LINES:
             long.append(str(name))
@@ -116,6 +117,20 @@ def test_import_is_light():
     code = f"import sys, grd_offline; print([m for m in {HEAVY} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from grd_offline.fleet.fleet import Fleet; Fleet('Factored', [0], workers=0).close()",
+        "from grd_offline.collecting.workers import CollectSettings, run_episodes; "
+        "list(run_episodes(CollectSettings('Factored', episodes=1))[1])",
+    ],
+    ids=["fleet", "collecting"],
+)
+def test_stepping_environments_does_not_import_torch(code):
+    script = f"{code}; import sys; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_one_function_changes_the_process():

@@ -24,8 +24,7 @@ from grd_offline.methods.equations import Problem
 from grd_offline.methods.pair_net import PairNet
 from grd_offline.methods.paper import PaperSettings
 from grd_offline.methods.paper import _Updates as PaperUpdates
-from grd_offline.methods.rrd import RrdSettings
-from grd_offline.methods.rrd import _Updates as RrdUpdates
+from grd_offline.methods.rrd import RrdSettings, build_updates
 from grd_offline.methods.stages import DynamicsStage, PairNetSettings, RewardStage
 from grd_offline.methods.training import Noise, Trainer
 from grd_offline.models.sparsity import DEFAULT_LAMBDAS
@@ -53,8 +52,8 @@ def make_updates(problem: Problem, members: int, capture: bool) -> dict[str, Mad
         problem, PaperSettings(members=members, device=device), DEFAULT_LAMBDAS, noise()
     )
     made["paper"] = (paper.trainer, paper.update)
-    rrd = RrdUpdates(problem, RrdSettings(members=members, device=device), noise())
-    made["rrd"] = (rrd.trainer, rrd.update)
+    rrd = build_updates(problem, RrdSettings(members=members, device=device), noise())
+    made["rrd"] = rrd[1:]
     for trainer, _ in made.values():
         trainer.capture = capture and device.startswith("cuda")
     return made

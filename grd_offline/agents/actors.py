@@ -5,11 +5,9 @@ b1, and so on. `Actor` turns an observation into an action; a saved one is a fol
 `config.json` and `model.safetensors`, loaded without running code from it.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,14 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from grd_offline.agents.exploration import float32_bounds
 from grd_offline.errors import DataError
-from grd_offline.files.models import (
-    CONFIG,
-    as_plain,
-    read_config,
-    read_settled,
-    read_tensors,
-    write_model,
-)
+from grd_offline.files import models
 
 Array = NDArray[np.float32]
 FORMAT = "grd-offline policy"
@@ -52,7 +43,6 @@ class ActorSpec:
     low: tuple[float, ...]
     """Smallest action, in the units of the environment."""
     high: tuple[float, ...]
-    """Largest action."""
     noise: float = 0.0
     """Standard deviation of a deterministic policy's noise, where the action is in [-1, 1]."""
 
@@ -106,12 +96,10 @@ class ActorSpec:
 
     @property
     def observation_size(self) -> int:
-        """Dimensions of an observation."""
         return self.sizes[0]
 
     @property
     def action_size(self) -> int:
-        """Dimensions of an action."""
         return self.sizes[-1] // (2 if self.kind == "gaussian" else 1)
 
 
@@ -123,7 +111,6 @@ def _is_finite(value: Any) -> bool:
 
 
 def count_weights(spec: ActorSpec) -> int:
-    """Length of the flat weight vector."""
     return sum((inputs + 1) * outputs for inputs, outputs in pairwise(spec.sizes))
 
 
@@ -154,7 +141,6 @@ class Actor:
         return np.concatenate([part.ravel() for layer in self._layers for part in layer])
 
     def load(self, weights: ArrayLike) -> None:
-        """Take other weights over."""
         flat = np.asarray(weights, np.float32)
         expected = (count_weights(self.spec),)
         if flat.shape != expected:
@@ -230,18 +216,10 @@ def save_actor(
 ) -> None:
     """Write a policy folder, all or nothing. `about`: plain JSON, such as environment and step."""
     spec = actor.spec
-    config = {
-        "format": FORMAT,
-        "version": VERSION,
-        "kind": spec.kind,
-        "sizes": list(spec.sizes),
-        "low": list(spec.low),
-        "high": list(spec.high),
-        "noise": float(spec.noise),
-        "about": dict(about or {}),
-    }
+    config = {"format": FORMAT, "version": VERSION, **asdict(spec), "noise": float(spec.noise)}
+    config["about"] = dict(about or {})
     layers = zip(_names(spec), (part for layer in actor._layers for part in layer), strict=True)
-    write_model(folder, config, dict(layers), _card(spec, about or {}))
+    models.write_model(folder, config, dict(layers), _card(spec, about or {}))
 
 
 def load_actor(folder: str | os.PathLike[str]) -> Actor:
@@ -251,23 +229,23 @@ def load_actor(folder: str | os.PathLike[str]) -> Actor:
 
 def load_actor_about(folder: str | os.PathLike[str]) -> tuple[Actor, dict[str, Any]]:
     """Read a policy folder, and what was written about it."""
-    return read_settled(Path(folder), _read_actor)
+    return models.read_settled(Path(folder), _read_actor)
 
 
 def _read_actor(path: Path) -> tuple[Actor, dict[str, Any]]:
-    config = read_config(path / CONFIG, FORMAT, VERSION)
+    config = models.read_config(path / models.CONFIG, FORMAT, VERSION)
     about = config.get("about")
     if not isinstance(about, dict):
         raise DataError("expected an object", file=path / "config.json", field="about")
     try:
-        spec = ActorSpec(**{name: config.get(name) for name in _FIELDS})  # type: ignore[arg-type]
+        given: dict[str, Any] = {field.name: config.get(field.name) for field in fields(ActorSpec)}
+        spec = ActorSpec(**given)
     except DataError as error:
         raise error.at(file=path / "config.json") from None
-    tensors = read_tensors(path, _expected(spec))
+    shapes = [shape for pair in pairwise(spec.sizes) for shape in (pair, pair[1:])]
+    expected = {name: ("float32", shape) for name, shape in zip(_names(spec), shapes, strict=True)}
+    tensors = models.read_tensors(path, expected)
     return Actor(spec, np.concatenate([tensors[name].ravel() for name in _names(spec)])), about
-
-
-_FIELDS = ("kind", "sizes", "low", "high", "noise")
 
 
 def _names(spec: ActorSpec) -> list[str]:
@@ -275,15 +253,10 @@ def _names(spec: ActorSpec) -> list[str]:
     return [f"{part}_{layer}" for layer in layers for part in ("weight", "bias")]
 
 
-def _expected(spec: ActorSpec) -> dict[str, tuple[str, tuple[int, ...]]]:
-    shapes: list[tuple[int, ...]] = []
-    for inputs, outputs in pairwise(spec.sizes):
-        shapes += [(inputs, outputs), (outputs,)]
-    return {name: ("float32", shape) for name, shape in zip(_names(spec), shapes, strict=True)}
-
-
 def _card(spec: ActorSpec, about: Mapping[str, Any]) -> str:
-    facts = "\n".join(f"| {as_plain(key)} | {as_plain(value)} |" for key, value in about.items())
+    facts = "\n".join(
+        f"| {models.as_plain(key)} | {models.as_plain(value)} |" for key, value in about.items()
+    )
     explores = spec.kind == "gaussian" or spec.noise > 0
     imported = "import numpy as np\n" if explores else ""
     explored = "action = actor.act(observation, np.random.default_rng(0))   # with noise\n"

@@ -32,7 +32,6 @@ class Agent:
     actor_kind = "deterministic"
     """The kind of the policy; see `ActorSpec`."""
     critics = 2
-    """Critics of each member."""
     has_target_actor = False
     noise_size = 0
     """Random numbers that an update needs for each step and each dimension of the action."""
@@ -80,7 +79,6 @@ class Agent:
             self.target_actor = self.make_actor()
             self.targets["actor"] = Flat([freeze(self.target_actor)])
         self.acting = freeze(self.make_actor()) if averaging else self.actor
-        """The policy that acts."""
         self.averages = Flat([self.acting]) if averaging else None
         self.mean_rewards = torch.zeros_like(discounts)
         """(member,) what is subtracted from the rewards of the members that are centred."""
@@ -243,7 +241,6 @@ class Agent:
         return state
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Take over what `state` gave."""
         _copy_tensors(self.state(), state)
 
 

@@ -25,12 +25,10 @@ class Algorithm:
     online: bool
     """True for `train-online`, False for `train-offline` and `judge`."""
     load: Callable[[], type[Agent]]
-    """Gives the class."""
     settings: tuple[str, ...] = ()
     """Settings of the run that the class takes as keywords, beside those that all classes take."""
 
     def pick_settings(self, settings: object) -> dict[str, Any]:
-        """The values of this algorithm's own settings."""
         return {name: getattr(settings, name) for name in self.settings}
 
 
@@ -38,14 +36,12 @@ _ALGORITHMS: dict[str, Algorithm] = {}
 
 
 def register_algorithm(algorithm: Algorithm) -> None:
-    """Make an algorithm known under its name."""
     if algorithm.name in _ALGORITHMS:
         raise ValueError(f"there is already an algorithm called {algorithm.name!r}")
     _ALGORITHMS[algorithm.name] = algorithm
 
 
 def find_algorithm(name: str) -> Algorithm:
-    """The algorithm with this name."""
     return _ALGORITHMS[name]
 
 

@@ -31,15 +31,15 @@ class Steps(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Steps as an agent sees them, with the rewards that it learns from."""
+    """Steps as an agent sees them, with the rewards that it learns from.
+
+    Observations are masked or normalised, and actions lie between -1 and 1. `uniform` are the
+    random numbers between 0 and 1 that the update uses.
+    """
 
     observations: Float[Tensor, "member batch state"]
-    """Masked or normalised."""
     actions: Float[Tensor, "member batch action"]
-    """Between -1 and 1."""
     next_observations: Float[Tensor, "member batch state"]
     terminated: Float[Tensor, "member batch"]
-    """1 where the episode ends at this step by itself."""
     rewards: Float[Tensor, "member batch"]
     uniform: Float[Tensor, "member batch number"]
-    """Random numbers between 0 and 1 that the update uses."""

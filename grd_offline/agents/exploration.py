@@ -6,8 +6,6 @@ drifting noise, a rhythmic gait, a habit), so that returns differ widely between
 return decomposition learns from is that difference.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -61,7 +61,6 @@ class Iql(Agent):
         return self.compute_state_values(batch.next_observations)
 
     def compute_state_losses(self, batch: Batch) -> Float[Tensor, "member"]:
-        """What the values of states minimise."""
         return expectile_loss(self.compute_advantages(batch), expectile=self.expectile)
 
     def compute_actor_losses(self, batch: Batch) -> Float[Tensor, "member"]:

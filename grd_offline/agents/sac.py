@@ -63,5 +63,4 @@ class Sac(Agent):
         )
 
     def find_log_values(self) -> dict[str, Tensor]:
-        """The temperature."""
         return {"temperature": self.temperature.logarithm.detach().exp().squeeze(1)}

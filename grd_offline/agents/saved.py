@@ -6,8 +6,6 @@
 A member's folder, or a single policy's, may be named as well as the whole run.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterator
@@ -82,29 +80,22 @@ def _find(folder: Path, checkpoints: str) -> Iterator[tuple[Path, int | None]]:
 
 
 def _find_in_member(folder: Path, checkpoints: str) -> list[tuple[Path, int | None]]:
-    steps = _list_steps(folder)
+    matches = [(re.fullmatch(r"step-(\d{1,18})", path.name), path) for path in folder.glob("*")]
+    steps = sorted((int(match[1]), path) for match, path in matches if match and path.is_dir())
     if checkpoints == "best" and (folder / "best").is_dir():
         return [(folder / "best", None)]
-    chosen: list[tuple[Path, int | None]] = []
-    if checkpoints == "last":
-        chosen = [(path, step) for step, path in steps[-1:]]
-    elif checkpoints == "all":
-        chosen = [(path, step) for step, path in steps]
+    chosen: list[tuple[int, Path]] = []
+    if checkpoints in ("last", "all"):
+        chosen = steps[-1:] if checkpoints == "last" else steps
     elif checkpoints != "best":
         first, last = _read_range(checkpoints)
-        chosen = [(path, step) for step, path in steps if first <= step <= last]
+        chosen = [(step, path) for step, path in steps if first <= step <= last]
     if not chosen:
         there = f"there are steps {steps[0][0]} to {steps[-1][0]}" if steps else "there are none"
         if checkpoints == "best" and steps:
             there += ", none of which was evaluated (--checkpoints last takes the last)"
         raise DataError(f"no checkpoints {checkpoints}: {there}", file=folder)
-    return chosen
-
-
-def _list_steps(folder: Path) -> list[tuple[int, Path]]:
-    entries = sorted(folder.iterdir()) if folder.is_dir() else []
-    matches = [(re.fullmatch(r"step-(\d{1,18})", path.name), path) for path in entries]
-    return sorted((int(match[1]), path) for match, path in matches if match and path.is_dir())
+    return [(path, step) for step, path in chosen]
 
 
 def _read_range(choice: str) -> tuple[int, float]:

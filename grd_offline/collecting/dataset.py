@@ -1,7 +1,5 @@
 """Collecting into a file."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -89,7 +87,8 @@ def collect(
     try:
         with closing(records):
             formats.write_dataset(unnamed, header, stream())
-        path = out if len(returns) == chosen.episodes else partial_path(out)
+        partial = out.with_name(f"{out.stem}.partial{out.suffix or '.h5'}")
+        path = out if len(returns) == chosen.episodes else partial
         unnamed.replace(path)
     except _NothingFinished:
         pass
@@ -113,8 +112,3 @@ def check_destination(out: Path) -> None:
         raise StorageError(
             f"{out}: cannot be written: {error.strerror} in the folder {out.parent}"
         ) from None
-
-
-def partial_path(out: Path) -> Path:
-    """The file for the finished episodes of a run that was stopped."""
-    return out.with_name(f"{out.stem}.partial{out.suffix or '.h5'}")

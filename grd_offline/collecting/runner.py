@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from grd_offline.agents import EXPLORATIONS
 from grd_offline.agents.exploration import draw_box_actions, draw_discrete_actions
 from grd_offline.agents.saved import SavedPolicy, load_policies
-from grd_offline.collecting.settings import CollectSettings
+from grd_offline.collecting.settings import OF_TRAINED_POLICIES, CollectSettings
 from grd_offline.episodes import LARGEST, check_finite, check_rewards
 from grd_offline.errors import DataError
 from grd_offline.fleet.environment import describe_error, make_environment
@@ -23,9 +22,12 @@ from grd_offline.fleet.watch import Heartbeat, make_heartbeat
 from grd_offline.fleet.worker import Task
 from grd_offline.formats.leaves import check_leaf
 from grd_offline.formats.record import Array, Header, Leaf, Leaves, Record
+from grd_offline.versions import find_version
 
 if TYPE_CHECKING:
     import gymnasium as gym
+
+_PACKAGES = ("grd-offline", "gymnasium", "mujoco", "numpy")
 
 
 def deliver(rewards: NDArray[np.float64], delay: int | str, discount: float) -> Array:
@@ -71,7 +73,6 @@ class EpisodeRunner(Task[int, Record]):
         self.header = self._make_header(masks)
 
     def close(self) -> None:
-        """Close the environment."""
         with suppress(Exception):
             self.environment.close()
 
@@ -145,10 +146,8 @@ class EpisodeRunner(Task[int, Record]):
     def _play(self, actions: Iterable[Array], seed: int) -> tuple[int, bool, bool]:
         """Step through an episode. Gives its length, and whether it was terminated or truncated."""
         step, rewards, noise_free = self.environment.step, self._rewards, self._noise_free_rewards
-        leaves = [
-            (array, nested.keys)
-            for array, nested in zip(self._observations, self._observation_leaves, strict=True)
-        ]
+        pairs = zip(self._observations, self._observation_leaves, strict=True)
+        leaves = [(array, nested.keys) for array, nested in pairs]
         at = -1
         try:
             with np.errstate(over="ignore", invalid="ignore"):
@@ -242,7 +241,7 @@ class EpisodeRunner(Task[int, Record]):
                 "discount": settings.discount,
                 "keep_true_rewards": settings.keep_true_rewards,
                 "max_episode_steps": self.step_limit,
-                "versions": _versions(),
+                "versions": {name: find_version(name) for name in _PACKAGES},
             },
             truth={} if masks is None else {"masks": masks},
         )
@@ -253,10 +252,7 @@ class EpisodeRunner(Task[int, Record]):
         return {
             # The path is left out, because it differs between computers.
             "policy": Path(self.settings.policy).resolve().name,
-            "checkpoints": self.settings.checkpoints,
-            "policy_noise": self.settings.policy_noise,
-            "random_share": self.settings.random_share,
-            "switch_every": self.settings.switch_every,
+            **{name: getattr(self.settings, name) for name in OF_TRAINED_POLICIES},
             "policies": [policy.describe() for policy in self._policies],
         }
 
@@ -281,14 +277,9 @@ def _observation_leaves(
     from gymnasium import spaces
 
     if isinstance(space, spaces.Dict | spaces.Tuple):
-        items: Any = (
-            sorted(space.spaces.items())
-            if isinstance(space, spaces.Dict)
-            else enumerate(space.spaces)
-        )
-        return [
-            nested for key, inner in items for nested in _observation_leaves(inner, (*keys, key))
-        ]
+        inner: Any = space.spaces
+        items = sorted(inner.items()) if isinstance(space, spaces.Dict) else enumerate(inner)
+        return [leaf for key, part in items for leaf in _observation_leaves(part, (*keys, key))]
     path = "/".join(f"_index_{key}" if isinstance(key, int) else key for key in keys)
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         return [NestedLeaf(_choice_leaf(space, path), keys)]
@@ -345,13 +336,3 @@ def _true_masks(environment: gym.Env[Any, Any]) -> dict[str, Any] | None:
         return None
     masks = environment.unwrapped.world.masks
     return {name: np.asarray(mask).astype(int).tolist() for name, mask in masks.items()}
-
-
-def _versions() -> dict[str, str | None]:
-    found: dict[str, str | None] = {}
-    for package in ("grd-offline", "gymnasium", "mujoco", "numpy"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = None
-    return found

@@ -1,7 +1,5 @@
 """What to collect."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
@@ -11,10 +9,11 @@ from typing import Any
 from grd_offline.agents import EXPLORATIONS
 from grd_offline.errors import DataError
 from grd_offline.fleet.limits import LARGEST_STEP_LIMIT, count_cores
-from grd_offline.settings import LARGEST_COUNT, Settings, describe_settings, setting
+from grd_offline.settings import LARGEST_COUNT, RATE, SHARE, Settings, describe_settings, setting
 
 POLICY_NOISES = ("deterministic", "sampled")
-_OF_TRAINED_POLICIES = ("checkpoints", "policy_noise", "random_share", "switch_every")
+OF_TRAINED_POLICIES = ("checkpoints", "policy_noise", "random_share", "switch_every")
+"""Settings that only trained policies have a use for."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class CollectSettings(Settings):
         names=POLICY_NOISES,
     )
     random_share: float = setting(
-        0.0, "Share of the episodes of RUN that act at random instead.", at_least=0, at_most=1
+        0.0, "Share of the episodes of RUN that act at random instead.", **SHARE
     )
     switch_every: int | None = setting(
         None,
@@ -71,8 +70,7 @@ class CollectSettings(Settings):
         1.0,
         "Discount factor of the rewards within a delivered sum. The steps are counted from the "
         "start of the episode.",
-        above=0,
-        at_most=1,
+        **RATE,
     )
     keep_true_rewards: bool = setting(
         False, "Also store the reward of each step, so that a decomposition can be judged."
@@ -98,7 +96,7 @@ class CollectSettings(Settings):
             )
         check_checkpoints(self.checkpoints)
         described = describe_settings(CollectSettings)
-        for name in _OF_TRAINED_POLICIES:
+        for name in OF_TRAINED_POLICIES:
             if self.policy in EXPLORATIONS and getattr(self, name) != described[name].default:
                 raise DataError(
                     f"expected a trained policy to go with it, got {self.policy}", field=name

@@ -1,7 +1,5 @@
 """Episodes from one or several workers, handed on in order."""
 
-from __future__ import annotations
-
 import multiprocessing
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
@@ -12,6 +10,7 @@ from typing import Any
 from grd_offline.collecting.runner import EpisodeRunner
 from grd_offline.collecting.settings import CollectSettings
 from grd_offline.errors import DataError
+from grd_offline.fleet import worker as processes
 from grd_offline.fleet.watch import (
     HangWatch,
     Heartbeat,
@@ -19,16 +18,6 @@ from grd_offline.fleet.watch import (
     Warn,
     make_heartbeat,
     watch_this_process,
-)
-from grd_offline.fleet.worker import (
-    POLL_SECONDS,
-    InProcessWorker,
-    Worker,
-    WorkerDied,
-    WorkerProcess,
-    describe_process,
-    end_workers,
-    find_ready,
 )
 from grd_offline.formats.record import Header, Record
 
@@ -42,7 +31,7 @@ EPISODES_AHEAD = 4
 class EpisodeWorker:
     """A worker, and the episodes that it was given."""
 
-    worker: Worker[int, Record]
+    worker: processes.Worker[int, Record]
     heartbeat: Heartbeat
     most_queued: int
     queue: deque[int] = field(default_factory=deque)
@@ -50,8 +39,7 @@ class EpisodeWorker:
     has_failed: bool = False
 
     def describe(self) -> str:
-        """Name the episode that the worker is busy with."""
-        return f"episode {self.queue[0]}{describe_process(self.worker)}"
+        return f"episode {self.queue[0]}{self.worker.label}"
 
     def receive(self) -> tuple[int, Record | DataError]:
         """The next episode, or the error that ended it. A worker that failed has nothing more."""
@@ -59,7 +47,7 @@ class EpisodeWorker:
         result: Record | DataError | None
         try:
             result = self.worker.receive()
-        except WorkerDied as death:
+        except processes.WorkerDied as death:
             result = DataError(f"the worker process died {death}", episode=index)
         except DataError as error:
             result = error
@@ -92,7 +80,7 @@ def _run_here(
     runner: EpisodeRunner, should_stop: Callable[[], bool], warn: Warn
 ) -> Generator[Record, None, None]:
     """Run episodes in this process. A thread watches the environment."""
-    here = EpisodeWorker(InProcessWorker(lambda: runner), runner.heartbeat, most_queued=1)
+    here = EpisodeWorker(processes.InProcessWorker(lambda: runner), runner.heartbeat, most_queued=1)
     with watch_this_process(here.heartbeat, here.describe, warn):
         yield from _run([here], runner.settings.episodes, should_stop, HangWatch(warn))
 
@@ -100,11 +88,10 @@ def _run_here(
 def _run_in_workers(
     settings: CollectSettings, count: int, should_stop: Callable[[], bool], warn: Warn
 ) -> Generator[Record, None, None]:
-    """Run episodes in worker processes."""
     memory = multiprocessing.get_context("spawn").RawArray("q", count)
     workers = []
     for index in range(count):
-        worker = WorkerProcess(partial(_make_runner, settings, memory, index))
+        worker = processes.WorkerProcess(partial(_make_runner, settings, memory, index))
         heartbeat = make_heartbeat(memory, index)
         workers.append(EpisodeWorker(worker, heartbeat, EPISODES_QUEUED))
     yield from _run(workers, settings.episodes, should_stop, HangWatch(warn))
@@ -117,44 +104,36 @@ def _make_runner(settings: CollectSettings, memory: Any, index: int) -> EpisodeR
 def _run(
     workers: list[EpisodeWorker], episodes: int, should_stop: Callable[[], bool], watch: HangWatch
 ) -> Iterator[Record]:
+    """Give episodes to workers that are free, and pass the results on in order."""
     started = []
+    results: dict[int, Record | DataError] = {}
+    waiting, due = deque(range(episodes)), 0
     try:
         for each in workers:
             each.worker.start()
             started.append(each.worker)
-        yield from _in_order(workers, episodes, should_stop, watch)
+        while due < episodes:
+            stopping = should_stop()
+            if not stopping:
+                _hand_out(workers, waiting, due + EPISODES_AHEAD * len(workers))
+            try:
+                results.update(worker.receive() for worker in _wait(workers, watch))
+            except Stuck:
+                return
+            while due in results:
+                result = results.pop(due)
+                if isinstance(result, DataError):
+                    # Errors wait for their turn, so that every run ends with the same error.
+                    # A signal for the whole process group may have ended a worker.
+                    if should_stop():
+                        return
+                    raise result
+                due += 1
+                yield result
+            if stopping:
+                return
     finally:
-        end_workers(started)
-
-
-def _in_order(
-    workers: list[EpisodeWorker], episodes: int, should_stop: Callable[[], bool], watch: HangWatch
-) -> Iterator[Record]:
-    """Give episodes to workers that are free, and pass the results on in order."""
-    results: dict[int, Record | DataError] = {}
-    window = EPISODES_AHEAD * len(workers)
-    waiting = deque(range(episodes))
-    due = 0
-    while due < episodes:
-        stopping = should_stop()
-        if not stopping:
-            _hand_out(workers, waiting, due + window)
-        try:
-            results.update(worker.receive() for worker in _wait(workers, watch))
-        except Stuck:
-            return
-        while due in results:
-            result = results.pop(due)
-            if isinstance(result, DataError):
-                # Errors wait for their turn, so that every run ends with the same error.
-                # A signal for the whole process group may have ended a worker.
-                if should_stop():
-                    return
-                raise result
-            due += 1
-            yield result
-        if stopping:
-            return
+        processes.end_workers(started)
 
 
 def _hand_out(workers: list[EpisodeWorker], waiting: deque[int], limit: int) -> None:
@@ -174,5 +153,9 @@ def _wait(workers: list[EpisodeWorker], watch: HangWatch) -> list[EpisodeWorker]
             watch.look(id(worker), int(worker.heartbeat[0]), worker.describe)
         else:
             watch.forget(id(worker))
-    ready = find_ready([worker.worker for worker in busy], POLL_SECONDS) if busy else []
+    ready = (
+        processes.find_ready([worker.worker for worker in busy], processes.POLL_SECONDS)
+        if busy
+        else []
+    )
     return [worker for worker, is_ready in zip(busy, ready, strict=True) if is_ready]

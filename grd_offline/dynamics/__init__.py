@@ -15,52 +15,7 @@ and `compare_masks` gives the likelihood of held-out transitions under both. A s
 numbers and text: loading one runs no code from the file and checks everything that it reads.
 """
 
-from __future__ import annotations
+from grd_offline.dynamics.fit import compare_masks, fit_dynamics_model
+from grd_offline.dynamics.model import DynamicsModel
 
-from grd_offline.dynamics.features import (
-    FeatureTable,
-    PairScores,
-    build_feature_table,
-    is_varying,
-    score_pairs,
-    sum_squares,
-)
-from grd_offline.dynamics.fit import (
-    Progress,
-    compare_masks,
-    fit_dynamics_model,
-    fit_to_transitions,
-    ignore_progress,
-)
-from grd_offline.dynamics.model import DynamicsModel, mixture_log_density
-from grd_offline.dynamics.settings import DynamicsModelSettings, check_whole
-from grd_offline.dynamics.storage import FOLDER
-from grd_offline.dynamics.transitions import (
-    Array,
-    IntArray,
-    Transitions,
-    draw_transitions,
-)
-
-__all__ = [
-    "FOLDER",
-    "Array",
-    "DynamicsModel",
-    "DynamicsModelSettings",
-    "FeatureTable",
-    "IntArray",
-    "PairScores",
-    "Progress",
-    "Transitions",
-    "build_feature_table",
-    "check_whole",
-    "compare_masks",
-    "draw_transitions",
-    "fit_dynamics_model",
-    "fit_to_transitions",
-    "ignore_progress",
-    "is_varying",
-    "mixture_log_density",
-    "score_pairs",
-    "sum_squares",
-]
+__all__ = ["DynamicsModel", "compare_masks", "fit_dynamics_model"]

@@ -9,12 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from grd_offline.dynamics.features import (
-    build_feature_table,
-    is_varying,
-    score_pairs,
-    sum_squares,
-)
+from grd_offline.dynamics.features import build_feature_table, is_varying, score_pairs, sum_squares
 from grd_offline.dynamics.model import DynamicsModel, mixture_log_density
 from grd_offline.dynamics.settings import COMPONENTS, DynamicsModelSettings
 from grd_offline.dynamics.transitions import (
@@ -58,7 +53,6 @@ def compare_masks(
     episodes: EpisodeSet,
     state_to_state: ArrayLike,
     action_to_state: ArrayLike,
-    settings: DynamicsModelSettings | None = None,
     rng: np.random.Generator | None = None,
 ) -> dict[str, float]:
     """Held-out log-likelihood per transition within the masks, and without any.
@@ -67,7 +61,7 @@ def compare_masks(
     matters lose nothing, or gain, since less is left to overfit. The difference shows with fewer
     transitions than the model itself is fitted to.
     """
-    settings = settings or DynamicsModelSettings(max_transitions=_COMPARED_TRANSITIONS)
+    settings = DynamicsModelSettings(max_transitions=_COMPARED_TRANSITIONS)
     seed = int((rng if rng is not None else np.random.default_rng(0)).integers(2**63))
     candidates = {
         "masked": (state_to_state, action_to_state),
@@ -105,7 +99,7 @@ def fit_to_transitions(
     names: EpisodeSet,
     settings: DynamicsModelSettings,
     rng: np.random.Generator,
-    progress: Progress = ignore_progress,
+    progress: Progress,
 ) -> DynamicsModel:
     """Fit to transitions that are drawn already; `names` gives the dimensions their names."""
     training, held_out = split_transitions(transitions, settings.held_out, rng)
@@ -141,10 +135,10 @@ def _without_failures(model: DynamicsModel, held_out: Transitions) -> DynamicsMo
 
     States that hardly ever move, such as contact forces, are fitted to a handful of transitions.
     """
-    states = model.state_size
-    center = np.where(model.persistent, held_out.inputs[:, :states], model.target_center)
-    plain = (((held_out.targets - center) / model.target_scale) ** 2).mean(axis=0)
-    failed = (_residuals(model, held_out) ** 2).mean(axis=0) > plain
+    change = held_out.targets - model.find_center(held_out.inputs)
+    plain = ((change / model.target_scale) ** 2).mean(axis=0)
+    residuals = model.find_residuals(held_out.inputs, held_out.targets)
+    failed = (residuals**2).mean(axis=0) > plain
     return replace(model, weights=np.where(failed[model.terms[:, 0]], 0.0, model.weights))
 
 
@@ -290,10 +284,11 @@ def _with_residuals(
     bare: DynamicsModel, training: Transitions, held_out: Transitions
 ) -> DynamicsModel:
     """The model with a residual distribution and with figures from held-out transitions."""
-    chosen = training.take(slice(0, _RESIDUAL_ROWS))
-    residuals = _residuals(bare, chosen)
-    out = _residuals(bare, held_out)
-    floor = _std_floor(bare)
+    chosen = slice(0, _RESIDUAL_ROWS)
+    residuals = bare.find_residuals(training.inputs[chosen], training.targets[chosen])
+    out = bare.find_residuals(held_out.inputs, held_out.targets)
+    # The least standard deviation: what float32 can tell apart, with room.
+    floor = 1e-5 + 1e-6 * np.abs(bare.target_center) / bare.target_scale
     # What the fit has seen it predicts too well.
     growth = np.sqrt((out**2).mean(axis=0) / np.maximum((residuals**2).mean(axis=0), 1e-30))
     growth = np.clip(growth, 1.0, 10.0)
@@ -314,13 +309,6 @@ def _with_residuals(
     return replace(model, metrics=_measure(model, training, held_out))
 
 
-def _residuals(model: DynamicsModel, transitions: Transitions) -> Array:
-    states = model.state_size
-    center = np.where(model.persistent, transitions.inputs[:, :states], model.target_center)
-    standard = (transitions.targets - center) / model.target_scale
-    return np.asarray(standard - model.predict_standard(transitions.inputs))
-
-
 def _is_odd(residuals: Array) -> NDArray[np.bool_]:
     """Which columns are clearly not Gaussian, by skewness and kurtosis."""
     centred = residuals - residuals.mean(axis=0)
@@ -330,19 +318,14 @@ def _is_odd(residuals: Array) -> NDArray[np.bool_]:
     return np.asarray((np.abs(skewness) > 4 * spread) | (np.abs(kurtosis) > 8 * spread))
 
 
-def _std_floor(model: DynamicsModel) -> Array:
-    """A residual's least standard deviation: what float32 can tell apart, with room."""
-    return 1e-5 + 1e-6 * np.abs(model.target_center) / model.target_scale
-
-
-def _fit_mixture(residuals: Array, floor: Array, rounds: int = 40) -> tuple[Array, Array, Array]:
+def _fit_mixture(residuals: Array, floor: Array) -> tuple[Array, Array, Array]:
     """Three Gaussians per column by expectation maximisation; total mean 0."""
     spread = np.maximum(residuals.std(axis=0), floor)
     states = residuals.shape[1]
     weights = np.tile([0.5, 0.25, 0.25], (states, 1))
     means = np.stack([0 * spread, -0.7 * spread, 0.7 * spread], axis=1)
     stds = np.stack([0.6 * spread, spread, spread], axis=1)
-    for _ in range(rounds):
+    for _ in range(40):
         standard = (residuals[:, :, None] - means) / stds
         parts = weights / stds * np.exp(-0.5 * np.minimum(standard**2, 1400.0))
         shares = parts / np.maximum(parts.sum(axis=2, keepdims=True), 1e-300)

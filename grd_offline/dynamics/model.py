@@ -16,18 +16,26 @@ from numpy.typing import ArrayLike, NDArray
 from grd_offline.dynamics.features import FeatureTable
 from grd_offline.dynamics.settings import DynamicsModelSettings
 from grd_offline.dynamics.storage import (
-    FOLDER,
     FORMAT,
     VERSION,
+    expected_tensors,
     read_config,
     read_numbers,
     write_card,
 )
 from grd_offline.dynamics.transitions import Array, IntArray
 from grd_offline.episodes import Matrix, check_steps
-from grd_offline.files.models import find_model, read_settled, write_model
+from grd_offline.files.models import DYNAMICS_FOLDER, find_model, read_settled, write_model
 
 _CHUNK_ENTRIES = 5_000_000
+_TABLE = {
+    "center": "input_center",
+    "scale": "input_scale",
+    "nodes": "feature_nodes",
+    "values": "feature_values",
+    "counts": "feature_counts",
+}
+"""The tensors of the file that are fields of the table of features."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,12 +109,8 @@ class DynamicsModel:
     ) -> Array:
         """(N,): log-density of the next observation, all dimensions together, in its own units."""
         inputs, targets = self._check(observations, actions, next_observations)
-        standard = self.predict_standard(inputs)
-        center = np.where(self.persistent, inputs[:, : self.state_size], self.target_center)
-        residuals = (targets - center) / self.target_scale - standard
-        densities = mixture_log_density(
-            residuals, self.mixture_weights, self.mixture_means, self.mixture_stds
-        )
+        mixture = self.mixture_weights, self.mixture_means, self.mixture_stds
+        densities = mixture_log_density(self.find_residuals(inputs, targets), *mixture)
         return np.asarray((densities - np.log(self.target_scale)).sum(axis=1))
 
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -116,7 +120,7 @@ class DynamicsModel:
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> DynamicsModel:
         """Read a saved model: its folder, or the decomposition that contains `dynamics_model/`."""
-        return read_settled(find_model(folder, FOLDER), _read_model)
+        return read_settled(find_model(folder, DYNAMICS_FOLDER), _read_model)
 
     def _check(
         self, observations: Matrix, actions: Matrix, next_observations: Matrix | None = None
@@ -125,6 +129,15 @@ class DynamicsModel:
         sizes = self.state_size, self.action_size
         steps = check_steps(*sizes, observations, actions, next_observations, np.float64)
         return np.concatenate(steps[:2], axis=1), steps[2]
+
+    def find_center(self, inputs: Array) -> Array:
+        """(N, state): the next observation without any regression."""
+        return np.where(self.persistent, inputs[:, : self.state_size], self.target_center)
+
+    def find_residuals(self, inputs: Array, targets: Array) -> Array:
+        """(N, state): what the regression leaves, in standardised units."""
+        standard = (targets - self.find_center(inputs)) / self.target_scale
+        return np.asarray(standard - self.predict_standard(inputs))
 
     def predict_standard(self, inputs: Array) -> Array:
         """(N, state): the regression, in standardised units of the change from the centre."""
@@ -160,8 +173,7 @@ class DynamicsModel:
 
     def _restore(self, inputs: Array, standard: Array) -> Array:
         """Standardised predictions in the units of the observations."""
-        center = np.where(self.persistent, inputs[:, : self.state_size], self.target_center)
-        return np.asarray(center + standard * self.target_scale)
+        return np.asarray(self.find_center(inputs) + standard * self.target_scale)
 
     def _config(self) -> dict[str, Any]:
         return {
@@ -176,23 +188,9 @@ class DynamicsModel:
         }
 
     def _tensors(self) -> dict[str, NDArray[Any]]:
-        return {
-            "state_to_state": self.state_to_state.astype(np.uint8),
-            "action_to_state": self.action_to_state.astype(np.uint8),
-            "persistent": self.persistent.astype(np.uint8),
-            "input_center": self.table.center,
-            "input_scale": self.table.scale,
-            "feature_nodes": self.table.nodes,
-            "feature_values": self.table.values,
-            "feature_counts": self.table.counts.astype(np.int32),
-            "target_center": self.target_center,
-            "target_scale": self.target_scale,
-            "terms": self.terms,
-            "weights": self.weights,
-            "mixture_weights": self.mixture_weights,
-            "mixture_means": self.mixture_means,
-            "mixture_stds": self.mixture_stds,
-        }
+        named = vars(self) | {name: getattr(self.table, field) for field, name in _TABLE.items()}
+        expected = expected_tensors(self._config())
+        return {name: named[name].astype(kind) for name, (kind, _) in expected.items()}
 
 
 def _evaluate_regressors(table: FeatureTable, inputs: Array, columns: IntArray) -> Array:
@@ -224,24 +222,13 @@ def mixture_log_density(residuals: Array, weights: Array, means: Array, stds: Ar
 def _read_model(folder: Path) -> DynamicsModel:
     config = read_config(folder)
     tensors = read_numbers(folder, config)
+    for name in ("state_to_state", "action_to_state", "feature_counts"):
+        tensors[name] = tensors[name].astype(np.int64)
+    tensors["persistent"] = tensors["persistent"].astype(np.bool_)
+    table = FeatureTable(**{field: tensors.pop(name) for field, name in _TABLE.items()})
     return DynamicsModel(
-        state_to_state=tensors["state_to_state"].astype(np.int64),
-        action_to_state=tensors["action_to_state"].astype(np.int64),
-        table=FeatureTable(
-            tensors["input_center"],
-            tensors["input_scale"],
-            tensors["feature_nodes"],
-            tensors["feature_values"],
-            tensors["feature_counts"].astype(np.int64),
-        ),
-        target_center=tensors["target_center"],
-        target_scale=tensors["target_scale"],
-        persistent=tensors["persistent"].astype(np.bool_),
-        terms=tensors["terms"],
-        weights=tensors["weights"],
-        mixture_weights=tensors["mixture_weights"],
-        mixture_means=tensors["mixture_means"],
-        mixture_stds=tensors["mixture_stds"],
+        **tensors,
+        table=table,
         state_names=tuple(config["state_names"]),
         action_names=tuple(config["action_names"]),
         metrics=config["metrics"],

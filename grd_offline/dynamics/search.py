@@ -26,23 +26,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.dynamics import (
-    Array,
-    DynamicsModel,
-    DynamicsModelSettings,
-    IntArray,
-    Progress,
-    Transitions,
-    build_feature_table,
-    check_whole,
-    draw_transitions,
-    fit_to_transitions,
-    ignore_progress,
-    is_varying,
-    score_pairs,
-    sum_squares,
-)
 from grd_offline.dynamics.design import RIDGE, Design
+from grd_offline.dynamics.features import build_feature_table, is_varying, score_pairs, sum_squares
+from grd_offline.dynamics.fit import Progress, fit_to_transitions, ignore_progress
+from grd_offline.dynamics.model import DynamicsModel
+from grd_offline.dynamics.settings import DynamicsModelSettings, check_whole
+from grd_offline.dynamics.transitions import Array, IntArray, Transitions, draw_transitions
 from grd_offline.episodes import EpisodeSet
 
 _MAX_ENTRIES = 30_000_000
@@ -76,15 +65,9 @@ class DynamicsSettings:
     """Strength of the penalty on regressors; 1 is the BIC."""
 
     def __post_init__(self) -> None:
-        for name, low in (
-            ("transitions", 1),
-            ("features", 1),
-            ("pair_features", 1),
-            ("rich_features", 1),
-        ):
-            check_whole(self, name, low)
-        check_whole(self, "max_parents", 1)
-        check_whole(self, "max_pairs", 0)
+        check_whole(self, "transitions", "features", "pair_features", "rich_features")
+        check_whole(self, "max_parents")
+        check_whole(self, "max_pairs", low=0)
         for name in ("min_gain", "min_share", "penalty"):
             value = getattr(self, name)
             if not 0 <= value < np.inf:
@@ -148,7 +131,7 @@ def find_parents(
     transitions: Transitions,
     groups: list[IntArray],
     settings: DynamicsSettings,
-    progress: Callable[[float], None] = lambda part: None,
+    progress: Callable[[float], None],
 ) -> tuple[NDArray[np.bool_], Array]:
     """(input, state) which inputs each next state depends on, and the strength of each edge."""
     problem = Problem(transitions, groups, settings)

@@ -27,16 +27,15 @@ class DynamicsModelSettings:
     """Share of the episodes kept out of the fit, to judge it and its residuals by."""
 
     def __post_init__(self) -> None:
-        for name, low in (("features", 1), ("pair_features", 1), ("max_pairs", 0)):
-            check_whole(self, name, low)
-        check_whole(self, "max_columns", 1)
-        check_whole(self, "max_transitions", 1)
+        check_whole(self, "features", "pair_features", "max_columns", "max_transitions")
+        check_whole(self, "max_pairs", low=0)
         if not 0 < self.held_out < 1:
             raise ValueError(f"held_out: expected a share between 0 and 1, got {self.held_out!r}")
 
 
-def check_whole(settings: object, name: str, low: int) -> None:
-    """Refuse a setting that is not a whole number of at least `low`."""
-    value = getattr(settings, name)
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < low:
-        raise ValueError(f"{name}: expected a whole number of at least {low}, got {value!r}")
+def check_whole(settings: object, *names: str, low: int = 1) -> None:
+    """Refuse settings that are not whole numbers of at least `low`."""
+    for name in names:
+        value = getattr(settings, name)
+        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < low:
+            raise ValueError(f"{name}: expected a whole number of at least {low}, got {value!r}")

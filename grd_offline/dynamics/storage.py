@@ -11,16 +11,13 @@ from numpy.typing import NDArray
 from grd_offline.dynamics.features import NODES
 from grd_offline.dynamics.settings import COMPONENTS, DynamicsModelSettings
 from grd_offline.errors import DataError
-from grd_offline.files.models import CONFIG, DYNAMICS_FOLDER, WEIGHTS, as_plain, read_tensors
-from grd_offline.files.models import read_config as read_any_config
+from grd_offline.files import models
 
 if TYPE_CHECKING:
     from grd_offline.dynamics.model import DynamicsModel
 
-
 FORMAT = "grd-offline dynamics model"
 VERSION = 1
-FOLDER = DYNAMICS_FOLDER
 _MAX_DIMENSIONS = 100_000
 _MAX_TERMS = 20_000_000
 
@@ -30,7 +27,7 @@ def write_card(model: DynamicsModel) -> str:
     metrics = model.metrics
     edges = int(model.state_to_state.sum()), int(model.action_to_state.sum())
     rows = "\n".join(
-        f"| {as_plain(name)} | {int(model.state_to_state[:, i].sum())} | "
+        f"| {models.as_plain(name)} | {int(model.state_to_state[:, i].sum())} | "
         f"{int(model.action_to_state[:, i].sum())} | {metrics['held_out_r2'][i]:.4f} | "
         f"{metrics['held_out_r2_of_change'][i]:.4f} |"
         for i, name in enumerate(model.state_names[:200])
@@ -65,13 +62,8 @@ linear parts go on. The residual is the same everywhere; dimensions are independ
 
 def read_config(folder: Path) -> dict[str, Any]:
     """The config of a dynamics model, checked."""
-    path = folder / CONFIG
-    config = read_any_config(path, FORMAT, VERSION)
-    _check_config(config, path)
-    return config
-
-
-def _check_config(config: dict[str, Any], path: Path) -> None:
+    path = folder / models.CONFIG
+    config = models.read_config(path, FORMAT, VERSION)
     for field in ("state_names", "action_names"):
         names = config.get(field)
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -94,6 +86,7 @@ def _check_config(config: dict[str, Any], path: Path) -> None:
         DynamicsModelSettings(**config["settings"])
     except (KeyError, TypeError, ValueError) as failure:
         raise DataError(f"{failure}", file=path, field="settings") from failure
+    return config
 
 
 def expected_tensors(config: dict[str, Any]) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -121,7 +114,8 @@ def expected_tensors(config: dict[str, Any]) -> dict[str, tuple[str, tuple[int, 
 
 def read_numbers(folder: Path, config: dict[str, Any]) -> dict[str, NDArray[Any]]:
     """The tensors of a dynamics model; the first number that no model has is refused."""
-    path, tensors = folder / WEIGHTS, read_tensors(folder, expected_tensors(config))
+    path = folder / models.WEIGHTS
+    tensors = models.read_tensors(folder, expected_tensors(config))
     for name, tensor in tensors.items():
         if tensor.dtype == np.uint8 and tensor.max(initial=0) > 1:
             raise DataError("expected 0 and 1 only", file=path, field=name)

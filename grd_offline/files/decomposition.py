@@ -8,8 +8,6 @@ reward_model/       the reward as a function
 dynamics_model/     the next state as a function
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -46,7 +44,6 @@ class DecompositionRecord:
 
 
 def is_decomposition(folder: Path) -> bool:
-    """Whether the folder holds a decomposition."""
     return (folder / METRICS_FILE).is_file() and (folder / REWARD_FOLDER).is_dir()
 
 
@@ -84,7 +81,6 @@ def read_decomposition(folder: Path) -> DecompositionRecord:
 
 
 def read_masks(folder: Path) -> dict[str, Any]:
-    """Read the masks alone."""
     return _read(folder, MASKS_FILE)
 
 

@@ -5,8 +5,6 @@ judge.csv       the verdicts as a table
 run/            the run of offline training behind them
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -43,16 +41,13 @@ class Verdict:
 
     @property
     def mean(self) -> float:
-        """Mean score over the seeds."""
         return float(np.mean(self.scores))
 
     @property
     def spread(self) -> float:
-        """Standard deviation of the score over the seeds."""
         return float(np.std(self.scores))
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values for `judge.json`."""
         return {
             "source": self.source,
             "mean_return": self.mean,
@@ -84,7 +79,6 @@ class JudgementRecord:
 
     @property
     def best(self) -> Verdict:
-        """The verdict on the best method."""
         return self.methods[0]
 
     @property
@@ -99,7 +93,6 @@ class JudgementRecord:
 
 
 def is_judgement(folder: Path) -> bool:
-    """Whether the folder holds a judgement."""
     return (folder / JUDGE_FILE).is_file()
 
 

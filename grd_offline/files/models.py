@@ -4,8 +4,6 @@ The folder holds numbers and text alone. Reading a model runs no code from the f
 whatever cannot be right.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import stat

@@ -1,7 +1,5 @@
 """What results are called where nobody says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 

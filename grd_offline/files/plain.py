@@ -6,8 +6,6 @@ reason. What is in it is checked by who reads it; `folder_errors` turns what doe
 line.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

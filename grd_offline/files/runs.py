@@ -9,8 +9,6 @@ members/NAME/episodes/  rewards found and true along one episode, at each evalua
 Reading needs numpy only: neither the networks nor the environments of the run.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -76,7 +74,6 @@ class RunRecord:
 
     @property
     def name(self) -> str:
-        """Name of the folder."""
         return self.path.resolve().name
 
     @property
@@ -154,16 +151,13 @@ def read_about(folder: Path, formats: Sequence[str] = (FORMAT,)) -> dict[str, An
         raise DataError(reason, file=folder) from None
     if not isinstance(contents, dict) or contents.get("format") not in formats:
         raise DataError("not the settings of a run of grd-offline", file=path)
-    if contents.get("version") != VERSION:
-        raise DataError(
-            f"expected version {VERSION}, got {contents.get('version')!r:.40}", file=path
-        )
+    found = contents.get("version")
+    if found != VERSION:
+        raise DataError(f"expected version {VERSION}, got {found!r:.40}", file=path)
     for name, kinds in _ABOUT.items():
         if name in contents and not isinstance(contents[name], kinds):
-            expected = " or ".join(_KINDS[kind] for kind in kinds)
-            raise DataError(
-                f"expected {expected}, got {contents[name]!r:.40}", file=path, field=name
-            )
+            expected, got = " or ".join(_KINDS[kind] for kind in kinds), contents[name]
+            raise DataError(f"expected {expected}, got {got!r:.40}", file=path, field=name)
     return rename_run(contents) if contents["format"] == FORMAT else contents
 
 
@@ -255,10 +249,8 @@ def _read_mask(file: Path) -> dict[str, Any]:
                 raise ValueError(f"{name}: expected {dimensions} dimensions, got {mask.shape}")
             masks[name] = np.atleast_2d(mask)
         states, actions = masks["state_to_reward"].size, masks["action_to_reward"].size
-        for name, shape in (
-            ("state_to_state", (states,) * 2),
-            ("action_to_state", (actions, states)),
-        ):
+        shapes = {"state_to_state": (states, states), "action_to_state": (actions, states)}
+        for name, shape in shapes.items():
             if masks[name].shape != shape:
                 raise ValueError(f"{name}: expected shape {shape}, got {masks[name].shape}")
         masks["compact"] = int(np.sum(contents.get("compact", 0)))
@@ -273,8 +265,7 @@ def read_episodes(run: RunRecord, member: str, moments: int) -> list[EpisodeRewa
 
 def read_episode(run: RunRecord, member: str) -> EpisodeRewards | None:
     """Read the last episode of a member, or return None if there is none."""
-    files = list_steps(run, member, "episodes")
-    return _read_one(member, files[-1]) if files else None
+    return next(iter(read_episodes(run, member, 1)), None)
 
 
 def _read_one(member: str, file: Path) -> EpisodeRewards | None:

@@ -9,12 +9,11 @@ process dies, and the next writer removes what was left.
 A destination that is a link is followed only inside its own folder.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import fcntl
 import hashlib
+import io
 import os
 import re
 import secrets
@@ -23,11 +22,12 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from grd_offline.errors import DataError, StorageError
 
 
-class OutputFile:
+class OutputFile(io.FileIO):
     """A file that takes every write and remembers the first one that failed.
 
     HDF5 writes through this object. It cannot be told of a full disk without being left in a
@@ -36,64 +36,39 @@ class OutputFile:
     """
 
     def __init__(self, descriptor: int) -> None:
+        super().__init__(descriptor, "r+", closefd=False)
         self._descriptor = descriptor
-        self._position = 0
         self._failure: OSError | None = None
+
+    def fileno(self) -> int:
+        """Refuse: whoever wrote to the descriptor itself would pass by `write`."""
+        raise io.UnsupportedOperation("fileno")
 
     def check(self) -> None:
         """Raise the first failure, if there was one."""
         if self._failure is not None:
             raise self._failure
 
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Move the position, as files do."""
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size()}
-        self._position = base[whence] + offset
-        return self._position
-
-    def tell(self) -> int:
-        """The position."""
-        return self._position
-
-    def write(self, data: bytes | memoryview) -> int:
+    def write(self, data: Any) -> int:
         """Write all of it; a failure is kept for `check`."""
-        view = memoryview(data).cast("B")
-        done = 0
+        view, begin, done = memoryview(data).cast("B"), self.tell(), 0
         try:
             while self._failure is None and done < len(view):
-                done += os.pwrite(self._descriptor, view[done:], self._position + done)
+                done += os.pwrite(self._descriptor, view[done:], begin + done)
         except OSError as failure:
             self._failure = failure
-        self._position += len(view)
+        self.seek(begin + len(view))
         return len(view)
 
-    def readinto(self, buffer: bytearray | memoryview) -> int:
-        """Read into a buffer."""
-        count = os.preadv(self._descriptor, [buffer], self._position)
-        self._position += count
-        return count
-
-    def read(self, count: int = -1) -> bytes:
-        """Read bytes."""
-        data = os.pread(self._descriptor, self._size() if count < 0 else count, self._position)
-        self._position += len(data)
-        return data
-
     def truncate(self, size: int | None = None) -> int:
-        """Set the file's size."""
-        size = self._position if size is None else size
+        """Set the file's size; a failure is kept for `check`."""
+        size = self.tell() if size is None else size
         try:
             if self._failure is None:
                 os.ftruncate(self._descriptor, size)
         except OSError as failure:
             self._failure = failure
         return size
-
-    def flush(self) -> None:
-        """Nothing is buffered here."""
-
-    def _size(self) -> int:
-        return os.fstat(self._descriptor).st_size
 
 
 @contextmanager
@@ -106,25 +81,16 @@ def replace_file(
     what it finds is not what was meant.
     """
     check_file(path)
-    with storage_errors(path):
-        destination = _find_destination(Path(path))
-        staging, descriptor = _stage(destination, _create_staging_file)
-        try:
-            if destination.exists():
-                os.fchmod(descriptor, stat.S_IMODE(destination.stat().st_mode))
-            output = OutputFile(descriptor)
-            yield output
-            output.check()
-            os.fsync(descriptor)
-            if verify is not None:
-                verify(staging)
-            os.replace(staging, destination)
-            _sync_folder(destination.parent)
-        except BaseException:
-            staging.unlink(missing_ok=True)
-            raise
-        finally:
-            os.close(descriptor)
+    with _staged(path, _create_staging_file) as (destination, staging, descriptor):
+        if destination.exists():
+            os.fchmod(descriptor, stat.S_IMODE(destination.stat().st_mode))
+        output = OutputFile(descriptor)
+        yield output
+        output.check()
+        os.fsync(descriptor)
+        if verify is not None:
+            verify(staging)
+        os.replace(staging, destination)
 
 
 @contextmanager
@@ -140,12 +106,12 @@ def replace_folder(
     recognises as an earlier output, or an empty one, is.
     """
     check_folder(path, is_replaceable=is_replaceable)
-    with storage_errors(path):
-        destination = _find_destination(Path(path))
-        staging, descriptor = _stage(destination, _create_staging_folder)
+    with _staged(path, _create_staging_folder) as (destination, staging, _):
         try:
             yield staging
-            _sync_tree(staging)
+            for root, _, files in os.walk(staging):
+                for inner in (*(Path(root) / name for name in files), Path(root)):
+                    _sync(inner)
             if verify is not None:
                 verify(staging)
             if destination.exists():
@@ -153,18 +119,13 @@ def replace_folder(
                 shutil.rmtree(staging)
             else:
                 os.rename(staging, destination)
-            _sync_folder(destination.parent)
-        except BaseException as error:
-            shutil.rmtree(staging, ignore_errors=True)
-            # Files in it are named as a user knows them.
-            known = os.fspath(path)
-            if isinstance(error, StorageError):
-                raise StorageError(str(error).replace(str(staging), known)) from error
-            if isinstance(error, DataError) and error.file is not None:
-                error.file = error.file.replace(str(staging), known)
+        # Files in it are named as a user knows them.
+        except StorageError as error:
+            raise StorageError(str(error).replace(str(staging), os.fspath(path))) from error
+        except DataError as error:
+            if error.file is not None:
+                error.file = error.file.replace(str(staging), os.fspath(path))
             raise
-        finally:
-            os.close(descriptor)
 
 
 def append_file(path: Path, data: bytes) -> None:
@@ -172,8 +133,8 @@ def append_file(path: Path, data: bytes) -> None:
     with storage_errors(path):
         if path.is_symlink():
             raise OSError(errno.ELOOP, "is a link, which is not followed")
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK)
-        try:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
+        with _opened(path, flags) as descriptor:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 raise OSError(errno.EINVAL, "is not a regular file")
@@ -184,8 +145,6 @@ def append_file(path: Path, data: bytes) -> None:
             except OSError:
                 os.ftruncate(descriptor, status.st_size)
                 raise
-        finally:
-            os.close(descriptor)
 
 
 def make_folder(root: Path, *parts: str) -> Path:
@@ -244,11 +203,17 @@ def check_writable(path: Path) -> None:
 @contextmanager
 def create_file(path: Path) -> Iterator[OutputFile]:
     """Write a new file inside a folder that `replace_folder` handed out."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-    try:
+    with _opened(path, os.O_RDWR | os.O_CREAT | os.O_EXCL) as descriptor:
         output = OutputFile(descriptor)
         yield output
         output.check()
+
+
+@contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    descriptor = os.open(path, flags, 0o666)
+    try:
+        yield descriptor
     finally:
         os.close(descriptor)
 
@@ -312,6 +277,24 @@ def lock_folder(path: Path) -> int:
     return descriptor
 
 
+@contextmanager
+def _staged(
+    path: str | os.PathLike[str], create: Callable[[Path], int]
+) -> Iterator[tuple[Path, Path, int]]:
+    """Where a path leads, its staging file or folder, and the descriptor of that."""
+    with storage_errors(path):
+        destination = _find_destination(Path(path))
+        staging, descriptor = _stage(destination, create)
+        try:
+            yield destination, staging, descriptor
+            _sync(destination.parent)
+        except BaseException:
+            _remove(staging)
+            raise
+        finally:
+            os.close(descriptor)
+
+
 def _stage(destination: Path, create: Callable[[Path], int]) -> tuple[Path, int]:
     """A new staging file or folder, and the descriptor that holds its lock."""
     prefix = _staging_prefix(destination.name)
@@ -360,10 +343,7 @@ def _clear_leftovers(folder: Path, prefix: str, own: Path) -> None:
     pattern = re.compile(re.escape(prefix) + r"[0-9a-f]{16}\.partial")
     with os.scandir(folder) as entries:
         others = [entry.name for entry in entries if pattern.fullmatch(entry.name)]
-    for name in others:
-        path = folder / name
-        if path == own:
-            continue
+    for path in (folder / name for name in others if name != own.name):
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:  # a link, or gone by now
@@ -388,23 +368,9 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _sync_tree(folder: Path) -> None:
-    for root, _, files in os.walk(folder):
-        for name in files:
-            descriptor = os.open(Path(root) / name, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-        _sync_folder(Path(root))
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
+def _sync(path: Path) -> None:
+    with _opened(path, os.O_RDONLY) as descriptor:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 _AT_FDCWD = -100

@@ -31,10 +31,7 @@ def make_environment(
     try:
         with _without_mujoco_warnings():
             environment = gym.make(
-                name,
-                max_episode_steps=max_episode_steps,
-                disable_env_checker=True,
-                **env_args,
+                name, max_episode_steps=max_episode_steps, disable_env_checker=True, **env_args
             )
             limit = environment.spec.max_episode_steps if environment.spec else None
     except DataError:
@@ -146,7 +143,6 @@ class VectorEnvironment:
             raise DataError(f"{describe()}: {reason}") from error
 
     def close(self) -> None:
-        """Close the environment."""
         with suppress(Exception):
             self.environment.close()
 

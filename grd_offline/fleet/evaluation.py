@@ -1,7 +1,5 @@
 """Evaluation of the members of a fleet: whole episodes without noise."""
 
-from __future__ import annotations
-
 from collections.abc import Generator, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -23,10 +21,8 @@ class EvaluationResult(NamedTuple):
 
     evaluation: int
     """The index that the evaluation was started with."""
-    returns: NDArray[np.float64]
-    """(member, episode)"""
-    lengths: NDArray[np.int64]
-    """(member, episode)"""
+    returns: NDArray[np.float64]  # (member, episode)
+    lengths: NDArray[np.int64]  # (member, episode)
 
 
 def evaluate(

@@ -24,33 +24,13 @@ from numpy.typing import ArrayLike, NDArray
 from grd_offline.agents.actors import ActorSpec, count_weights
 from grd_offline.environments import dimension_names
 from grd_offline.errors import DataError
+from grd_offline.fleet import task
+from grd_offline.fleet import worker as processes
 from grd_offline.fleet.environment import VectorEnvironment
 from grd_offline.fleet.evaluation import EvaluationResult
-from grd_offline.fleet.position import (
-    pack_positions,
-    start_of_episode,
-    unpack_positions,
-)
+from grd_offline.fleet.position import pack_positions, start_of_episode, unpack_positions
 from grd_offline.fleet.shared import FleetSettings, SharedArrays
-from grd_offline.fleet.task import (
-    EvaluationOrder,
-    FleetOrder,
-    FleetReply,
-    PositionOrder,
-    RoundOrder,
-    WorkerEnvironments,
-)
 from grd_offline.fleet.watch import STOP_SECONDS, HangWatch, Hung, Warn
-from grd_offline.fleet.worker import (
-    POLL_SECONDS,
-    InProcessWorker,
-    Worker,
-    WorkerDied,
-    WorkerProcess,
-    describe_process,
-    end_workers,
-    find_ready,
-)
 
 ASK_SECONDS = 1.0
 """The fleet waits for so many seconds before it asks whether to stop."""
@@ -81,10 +61,13 @@ class Round(NamedTuple):
 class WorkerMembers:
     """Some members, the worker that steps them, and the replies that the worker still owes."""
 
-    def __init__(self, worker: Worker[FleetOrder, FleetReply], members: list[int]) -> None:
+    def __init__(
+        self, worker: processes.Worker[task.FleetOrder, task.FleetReply], members: list[int]
+    ) -> None:
         self.worker = worker
         self.members = members
-        self.owes_round = self.owes_evaluation = self.owes_positions = False
+        self.owes: set[str] = set()
+        """Some of round, evaluation and positions."""
         self.deaths = 0
         """Number of deaths since the worker last had nothing left to do."""
 
@@ -117,10 +100,14 @@ class Fleet:
         self.environment = first.id
         self.step_limit = first.step_limit
         self.low, self.high = first.low, first.high
-        self.names = dimension_names(first.environment)
-        """The names of observations and of actions, each None where they are not known."""
+        observed, acted = dimension_names(first.environment)
         first.close()
         self.observation_size, self.action_size = first.observation_size, len(first.low)
+        self.dimension_names = (
+            observed or tuple(f"observation_{i}" for i in range(self.observation_size)),
+            acted or tuple(f"action_{i}" for i in range(self.action_size)),
+        )
+        """The names of observations and of actions; unknown ones are numbered."""
         outputs = self.action_size * (2 if kind == "gaussian" else 1)
         sizes = (self.observation_size, *hidden, outputs)
         self.spec = ActorSpec(kind, sizes, tuple(self.low), tuple(self.high), noise)
@@ -143,8 +130,8 @@ class Fleet:
         """The positions before the round that is running."""
         self._gaps: list[str] = []
         """Why members could not go back to where they were."""
-        self._round: RoundOrder | None = None
-        self._evaluation: EvaluationOrder | None = None
+        self._round: task.RoundOrder | None = None
+        self._evaluation: task.EvaluationOrder | None = None
         self._results: EvaluationResult | None = None
         self._groups: list[WorkerMembers] = []
         self._start_workers(workers)
@@ -154,13 +141,13 @@ class Fleet:
         context = multiprocessing.get_context("spawn")
         memory = context.RawArray("b", SharedArrays.count_bytes(self._settings))
         self._shared = SharedArrays(self._settings, memory)
-        kind = WorkerProcess if workers else InProcessWorker
+        kind = processes.WorkerProcess if workers else processes.InProcessWorker
         groups = np.array_split(np.arange(self.members), max(1, min(workers, self.members)))
         try:
             for group in groups:
                 members = group.tolist()
-                worker: Worker[FleetOrder, FleetReply] = kind(
-                    partial(WorkerEnvironments, self._settings, members, memory)
+                worker: processes.Worker[task.FleetOrder, task.FleetReply] = kind(
+                    partial(task.WorkerEnvironments, self._settings, members, memory)
                 )
                 worker.start()
                 self._groups.append(WorkerMembers(worker, members))
@@ -176,12 +163,10 @@ class Fleet:
 
     @property
     def members(self) -> int:
-        """Number of members."""
         return len(self._settings.seeds)
 
     @property
     def steps(self) -> int:
-        """Steps of each member in a round."""
         return self._settings.steps
 
     @property
@@ -199,17 +184,17 @@ class Fleet:
         self._check_free()
         if weights is not None:
             self._put(self._shared.weights, weights)
-        self._round = RoundOrder(int(index), weights is None)
+        self._round = task.RoundOrder(int(index), weights is None)
         self._before_round = list(self._positions), self._lost.copy()
         for group in self._groups:
-            group.owes_round = True
+            group.owes.add("round")
             group.worker.send(self._round)
 
     def finish_round(self) -> Round:
         """Wait for the round that was started."""
         if self._round is None:
             raise RuntimeError("no round is running: start one first")
-        self._wait_for(lambda group: group.owes_round)
+        self._wait_for("round")
         self._round = None
         copies = {name: array.copy() for name, array in self._shared.rows._asdict().items()}
         return Round(**copies, restarted=self._restarted.copy())
@@ -226,27 +211,26 @@ class Fleet:
         if episodes < 1:
             raise ValueError(f"episodes: expected at least 1, got {episodes}")
         self._put(self._shared.evaluation_weights, weights)
-        self._evaluation = EvaluationOrder(int(index), episodes)
+        self._evaluation = task.EvaluationOrder(int(index), episodes)
         shape = (self.members, episodes)
         self._results = EvaluationResult(int(index), np.zeros(shape), np.zeros(shape, np.int64))
         for group in self._groups:
-            group.owes_evaluation = True
+            group.owes.add("evaluation")
             group.worker.send(self._evaluation)
 
     def poll_evaluation(self) -> EvaluationResult | None:
         """The result of the evaluation that was started, if it is finished."""
         if self._evaluation is None:
             return None
-        self._receive([group for group in self._groups if group.owes_evaluation], 0.0)
-        if any(group.owes_evaluation for group in self._groups):
-            return None
-        return self.finish_evaluation()
+        self._receive([group for group in self._groups if "evaluation" in group.owes], 0.0)
+        is_over = not any("evaluation" in group.owes for group in self._groups)
+        return self.finish_evaluation() if is_over else None
 
     def finish_evaluation(self) -> EvaluationResult:
         """Wait for the evaluation that was started."""
         if self._evaluation is None or self._results is None:
             raise RuntimeError("no evaluation is running: start one first")
-        self._wait_for(lambda group: group.owes_evaluation)
+        self._wait_for("evaluation")
         self._evaluation = None
         return self._results
 
@@ -270,7 +254,7 @@ class Fleet:
         self._positions, self._lost = unpack_positions(self._settings, state)
         for group in self._groups:
             self._send_positions(group)
-        self._wait_for(lambda group: group.owes_positions)
+        self._wait_for("positions")
         return self._gaps
 
     def abandon(self) -> None:
@@ -285,7 +269,7 @@ class Fleet:
 
     def close(self) -> None:
         """End the workers. Whatever they were doing is lost."""
-        end_workers([group.worker for group in self._groups])
+        processes.end_workers([group.worker for group in self._groups])
         self._groups = []
 
     def _check_free(self) -> None:
@@ -305,15 +289,15 @@ class Fleet:
         destination[...] = given
 
     def _send_positions(self, group: WorkerMembers) -> None:
-        group.owes_positions = True
-        group.worker.send(PositionOrder(tuple(self._positions[m] for m in group.members)))
+        group.owes.add("positions")
+        group.worker.send(task.PositionOrder(tuple(self._positions[m] for m in group.members)))
 
-    def _wait_for(self, owes: Callable[[WorkerMembers], bool]) -> None:
+    def _wait_for(self, reply: str) -> None:
         begin, stopped_at = time.monotonic(), None
         for group in self._groups:
             self._watch.forget(id(group))
-        while busy := [group for group in self._groups if owes(group)]:
-            self._receive(busy, POLL_SECONDS)
+        while busy := [group for group in self._groups if reply in group.owes]:
+            self._receive(busy, processes.POLL_SECONDS)
             for group in busy:
                 heartbeats = self._shared.heartbeats[group.members, 0]
                 self._watch.look(id(group), heartbeats.tolist(), partial(self._describe, group))
@@ -326,40 +310,40 @@ class Fleet:
         """Name the member whose environment is at work. Name all members where none is."""
         inside = [member for member in group.members if self._shared.heartbeats[member, 0] % 2]
         members = ", ".join(map(str, inside or group.members))
-        return f"member {members}{describe_process(group.worker)}"
+        return f"member {members}{group.worker.label}"
 
     def _receive(self, groups: list[WorkerMembers], timeout: float) -> None:
-        ready = find_ready([group.worker for group in groups], timeout)
+        ready = processes.find_ready([group.worker for group in groups], timeout)
         for group in (group for group, is_ready in zip(groups, ready, strict=True) if is_ready):
             try:
                 reply = group.worker.receive()
-            except WorkerDied as death:
+            except processes.WorkerDied as death:
                 self._replace(group, str(death))
             else:
                 if reply is not None:
                     self._take(group, reply)
 
-    def _take(self, group: WorkerMembers, reply: FleetReply) -> None:
-        if isinstance(reply, RoundOrder):
-            group.owes_round = False
+    def _take(self, group: WorkerMembers, reply: task.FleetReply) -> None:
+        if isinstance(reply, task.RoundOrder):
+            group.owes.discard("round")
             self._restarted[group.members] = self._lost[group.members]
             self._lost[group.members] = False
             for member in group.members:
                 rows = self._shared.rows_of(member)
                 self._positions[member] = self._positions[member].advance(rows)
         elif isinstance(reply, EvaluationResult):
-            group.owes_evaluation = False
+            group.owes.discard("evaluation")
             assert self._results is not None
             self._results.returns[group.members] = reply.returns
             self._results.lengths[group.members] = reply.lengths
         else:
-            group.owes_positions = False
+            group.owes.discard("positions")
             for member, gap in zip(group.members, reply.gaps, strict=True):
                 if gap is not None:
                     self._gaps.append(gap)
                     self._lose(member)
         # Deaths count until nothing is owed, because an evaluation may kill between rounds.
-        if not (group.owes_round or group.owes_evaluation or group.owes_positions):
+        if not group.owes:
             group.deaths = 0
 
     def _lose(self, member: int) -> None:
@@ -384,14 +368,14 @@ class Fleet:
         group.worker.let_go()
         group.worker.end(time.monotonic())
         # A worker that was still on its way to a position has done nothing that could be lost.
-        if not group.owes_positions:
+        if "positions" not in group.owes:
             for member in group.members:
                 self._lose(member)
         group.worker.start()
         self._send_positions(group)
-        if group.owes_round and self._round is not None:
+        if "round" in group.owes and self._round is not None:
             group.worker.send(self._round)
-        if group.owes_evaluation and self._evaluation is not None:
+        if "evaluation" in group.owes and self._evaluation is not None:
             group.worker.send(self._evaluation)
 
 

@@ -1,7 +1,5 @@
 """Bounds on the steps of an episode and on the number of processes."""
 
-from __future__ import annotations
-
 import os
 
 DEFAULT_STEP_LIMIT = 1000

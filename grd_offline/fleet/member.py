@@ -5,8 +5,6 @@ member's seed and a number (of the episode, the round or the evaluation). What h
 depend on which worker does the work, or when, and any moment can be reached again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,23 +16,16 @@ from grd_offline.agents.actors import Actor
 from grd_offline.agents.exploration import draw_box_actions
 from grd_offline.episodes import LARGEST, describe_number
 from grd_offline.errors import DataError
+from grd_offline.fleet import shared
 from grd_offline.fleet.environment import Array
 from grd_offline.fleet.position import EpisodePosition
-from grd_offline.fleet.shared import (
-    RESETS,
-    ROUNDS,
-    FleetSettings,
-    Rows,
-    make_generator,
-    make_reset_seed,
-)
 from grd_offline.fleet.watch import Heartbeat
 
 
 class MemberEnvironment:
     """The environment of one member, which is kept from round to round."""
 
-    def __init__(self, settings: FleetSettings, member: int, heartbeat: Heartbeat) -> None:
+    def __init__(self, settings: shared.FleetSettings, member: int, heartbeat: Heartbeat) -> None:
         self._environment = settings.make_environment()
         self._environment.heartbeat = heartbeat
         self._member = member
@@ -43,7 +34,6 @@ class MemberEnvironment:
         self._observation: Array | None = None
 
     def close(self) -> None:
-        """Close the environment."""
         self._environment.close()
 
     def go_to(self, position: EpisodePosition) -> str | None:
@@ -74,53 +64,45 @@ class MemberEnvironment:
                 )
         return position.find_difference(self._observation)
 
-    def run(self, index: int, actor: Actor | None, rows: Rows) -> None:
+    def run(self, index: int, actor: Actor | None, rows: shared.Rows) -> None:
         """Fill the rows of a round. Without an actor, the actions are uniformly random."""
         environment, steps = self._environment, len(rows.rewards)
-        generator = make_generator(self._seed, ROUNDS, index)
+        seed = np.random.SeedSequence(self._seed, spawn_key=(shared.ROUNDS, index))
+        generator = np.random.default_rng(seed)
         if actor is None:
             planned = draw_box_actions(
                 "random", environment.low, environment.high, steps, generator
             )
         else:
             normal = generator.standard_normal((steps, len(environment.low)), np.float32)
-        first_episode, first_step, done = self._episode, self._steps_taken(), 0
+        first_step = 0 if self._observation is None else environment.steps
+        first_episode, done = self._episode, 0
         try:
             with self._explain_errors():
                 for t in range(steps):
                     observation = self._observation
                     if observation is None:
                         observation = self._begin_episode()
-                    action = (
-                        planned[t]
-                        if actor is None
-                        else actor.act_with_noise(observation, normal[t])
-                    )
-                    next_observation, reward, terminated, truncated = environment.step(action)
-                    rows.observations[t] = observation
-                    rows.actions[t] = action
-                    rows.next_observations[t] = next_observation
-                    rows.rewards[t] = reward
-                    rows.terminations[t] = terminated
-                    rows.truncations[t] = truncated
-                    done = t + 1
-                    if terminated or truncated:
-                        self._episode += 1
-                        self._observation = None
+                    if actor is None:
+                        action = planned[t]
                     else:
-                        self._observation = next_observation
+                        action = actor.act_with_noise(observation, normal[t])
+                    next_observation, reward, terminated, truncated = environment.step(action)
+                    rows.observations[t], rows.actions[t] = observation, action
+                    rows.next_observations[t], rows.rewards[t] = next_observation, reward
+                    rows.terminations[t], rows.truncations[t] = terminated, truncated
+                    done, is_over = t + 1, terminated or truncated
+                    self._observation = None if is_over else next_observation
+                    self._episode += is_over
         finally:
             # This also runs when the environment failed, because nan may be the reason.
             self._check_finite(rows, done, first_episode, first_step)
 
     def _begin_episode(self) -> Array:
         self._observation = self._environment.reset(
-            make_reset_seed(self._seed, RESETS, self._episode)
+            shared.make_reset_seed(self._seed, shared.RESETS, self._episode)
         )
         return self._observation
-
-    def _steps_taken(self) -> int:
-        return 0 if self._observation is None else self._environment.steps
 
     @contextmanager
     def _explain_errors(self) -> Iterator[None]:
@@ -133,10 +115,9 @@ class MemberEnvironment:
         ):
             yield
 
-    def _check_finite(self, rows: Rows, count: int, episode: int, step: int) -> None:
-        named = ("observations", "actions", "next_observations", "rewards")
-        whole = (rows.observations, rows.actions, rows.next_observations, rows.rewards[:, None])
-        arrays: list[NDArray[Any]] = [array[:count] for array in whole]
+    def _check_finite(self, rows: shared.Rows, count: int, episode: int, step: int) -> None:
+        whole = rows._replace(rewards=rows.rewards[:, None])
+        arrays: list[NDArray[Any]] = [array[:count] for array in whole[:4]]
         wrong = [(~(np.abs(array) <= LARGEST)).any(axis=1) for array in arrays]
         if not any(flags.any() for flags in wrong):
             return
@@ -145,7 +126,7 @@ class MemberEnvironment:
         dimension = int(np.flatnonzero(~(np.abs(arrays[which][row]) <= LARGEST))[0])
         ends = np.flatnonzero((rows.terminations | rows.truncations)[:row])
         at = row - ends[-1] - 1 if len(ends) else step + row
-        field = named[which]
+        field = rows._fields[which]
         if field == "next_observations":
             field, at = "observations", at + 1
         place = f"at step {at}" + (f", dimension {dimension}" if field != "rewards" else "")

@@ -12,12 +12,13 @@ from grd_offline.errors import DataError
 from grd_offline.fleet.environment import Array
 from grd_offline.fleet.shared import FleetSettings, Rows
 
+_ARRAYS = ("seeds", "episodes", "steps", "actions", "observations", "lost")
+
 
 class EpisodePosition(NamedTuple):
     """Where a member is. It can be reached again by repeating the actions."""
 
     episode: int
-    """Number of the unfinished episode."""
     actions: Array
     """(step, action) the actions of that episode so far."""
     observation: Array
@@ -72,17 +73,12 @@ def unpack_positions(
 ) -> tuple[list[EpisodePosition], NDArray[np.bool_]]:
     """Read what `pack_positions` made, and refuse what belongs to another fleet."""
     members = len(settings.seeds)
-    for name in ("seeds", "episodes", "steps", "actions", "observations", "lost"):
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(_ARRAYS, (members,))
+    for name in shapes:
         if name not in state:
             raise DataError("is missing", field=name)
-    shapes = {
-        "seeds": (members,),
-        "episodes": (members,),
-        "steps": (members,),
-        "actions": (int(np.sum(state["steps"])), settings.spec.action_size),
-        "observations": (members, settings.spec.observation_size),
-        "lost": (members,),
-    }
+    shapes["actions"] = (int(np.sum(state["steps"])), settings.spec.action_size)
+    shapes["observations"] = (members, settings.spec.observation_size)
     arrays = {name: np.asarray(state[name]) for name in shapes}
     for name, shape in shapes.items():
         if arrays[name].shape != shape:

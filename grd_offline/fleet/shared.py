@@ -1,7 +1,5 @@
 """What the processes of a fleet share: settings, seeds, and arrays in shared memory."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -25,19 +23,12 @@ class FleetSettings:
     env_args: Mapping[str, Any]
     max_episode_steps: int | None
     seeds: tuple[int, ...]
-    """One seed for each member."""
     steps: int
     """Steps of each member in a round."""
     spec: ActorSpec
 
     def make_environment(self) -> VectorEnvironment:
-        """Make another instance of the environment."""
         return VectorEnvironment(self.environment, self.env_args, self.max_episode_steps)
-
-
-def make_generator(seed: int, *key: int) -> np.random.Generator:
-    """The random generator of a member for one purpose."""
-    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
 
 
 def make_reset_seed(seed: int, *key: int) -> int:
@@ -85,7 +76,6 @@ class SharedArrays:
         return members * (2 * 4 * count_weights(spec) + steps * per_step + 8) + 9 * _ALIGNMENT
 
     def rows_of(self, member: int) -> Rows:
-        """The rows of one member."""
         return Rows(*(array[member] for array in self.rows))
 
     def _array(self, shape: tuple[int, ...], kind: type) -> NDArray[Any]:

@@ -1,7 +1,5 @@
 """What a worker of a fleet does: it steps some of the members."""
 
-from __future__ import annotations
-
 from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
@@ -65,7 +63,6 @@ class WorkerEnvironments:
 
     @property
     def has_background_work(self) -> bool:
-        """Whether an evaluation is running."""
         return self._evaluation is not None
 
     def carry_out(self, order: FleetOrder) -> FleetReply | None:
@@ -97,7 +94,6 @@ class WorkerEnvironments:
         return None
 
     def close(self) -> None:
-        """Close the environments."""
         for environment in self._environments:
             environment.close()
         if self._evaluation_environment is not None:

@@ -4,8 +4,6 @@ Whoever steps an environment counts in a heartbeat: up before each call and up a
 that stands still says that nothing happens. An odd count says that a call is running.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator

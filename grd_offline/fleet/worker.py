@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import connection, resource_tracker
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from grd_offline.errors import DataError
 
@@ -61,17 +61,16 @@ class InProcessWorker(Generic[Order, Reply]):
     """A worker without a process: its task runs in this process when a reply is asked for."""
 
     process = None
+    label = ""
 
     def __init__(self, make_task: Callable[[], Task[Order, Reply]]) -> None:
         self._make_task = make_task
 
     def start(self) -> None:
-        """Make the task."""
         self._task = self._make_task()
         self._orders: deque[Order] = deque()
 
     def send(self, order: Order) -> None:
-        """Give an order."""
         self._orders.append(order)
 
     def receive(self) -> Reply | None:
@@ -81,7 +80,6 @@ class InProcessWorker(Generic[Order, Reply]):
         return self._task.advance() if self._task.has_background_work else None
 
     def let_go(self) -> None:
-        """Close the task."""
         self._task.close()
 
     def end(self, deadline: float) -> None:
@@ -109,7 +107,6 @@ class WorkerProcess(Generic[Order, Reply]):
         theirs.close()
 
     def send(self, order: Order) -> None:
-        """Give an order."""
         # A broken pipe means that the worker died, which shows when its reply is due.
         with suppress(OSError):
             self.connection.send(order)
@@ -127,7 +124,6 @@ class WorkerProcess(Generic[Order, Reply]):
         return reply
 
     def let_go(self) -> None:
-        """Tell the worker to leave."""
         self.connection.close()
 
     def end(self, deadline: float) -> None:
@@ -135,6 +131,11 @@ class WorkerProcess(Generic[Order, Reply]):
         self.process.join(max(0.0, deadline - time.monotonic()))
         self.process.kill()
         self.process.join()
+
+    @property
+    def label(self) -> str:
+        """The process, as an addition to a message."""
+        return f" (worker process {self.process.pid})"
 
     def _describe_death(self) -> str:
         self.process.join(GRACE_SECONDS)
@@ -145,11 +146,6 @@ class WorkerProcess(Generic[Order, Reply]):
 
 
 Worker = WorkerProcess[Order, Reply] | InProcessWorker[Order, Reply]
-
-
-def describe_process(worker: Worker[Any, Any]) -> str:
-    """The process of a worker, as an addition to a message. Empty where it has none."""
-    return "" if worker.process is None else f" (worker process {worker.process.pid})"
 
 
 def find_ready(workers: Sequence[Worker[Order, Reply]], timeout: float) -> list[bool]:

@@ -263,8 +263,7 @@ def _find_file(path: str | os.PathLike[str]) -> Path:
 
 def _check_columns(recording: Recording, budget: Budget) -> None:
     """Refuse what is small in the file and large as one column per number or choice."""
-    header = recording.header
-    columns = sum(leaf.size for leaf in (*header.observation_leaves, *header.action_leaves))
+    columns = sum(leaf.size for leaves in recording.header.leaves.values() for leaf in leaves)
     if columns > max(MOST_COLUMNS, (budget.max_bytes or 0) // 4):
         raise DataError(f"{columns:,} columns, more than {MOST_COLUMNS:,}")
     budget.check_flat(columns * int(recording.lengths.sum()))
@@ -285,13 +284,9 @@ def _names(header: Header) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _note_types(recording: Recording) -> None:
-    header = recording.header
     wide = [
         field
-        for field, leaves in (
-            ("observations", header.observation_leaves),
-            ("actions", header.action_leaves),
-        )
+        for field, leaves in recording.header.leaves.items()
         if any(leaf.dtype == "float64" for leaf in leaves)
     ]
     if wide:

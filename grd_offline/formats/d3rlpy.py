@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from grd_offline.errors import DataError
-from grd_offline.formats.groups import vector_length
+from grd_offline.formats.groups import mark_last, vector_length
 from grd_offline.formats.guard import SafeGroup
-from grd_offline.formats.leaves import as_choice, check_leaf, check_rows
+from grd_offline.formats.leaves import as_choice, find_leaf, read_rows
 from grd_offline.formats.record import Array, Header, Leaf, Leaves, Record, Recording
 
 NAME = "d3rlpy"
@@ -48,10 +48,7 @@ def read_d3rlpy(root: SafeGroup) -> Recording:
         terminated = root.dataset(f"terminated_{index}").read()
         if terminated.size != 1 or terminated.item() not in (0, 1):
             raise DataError("expected one flag", field=f"terminated_{index}")
-        terminations = np.zeros(lengths[index], np.bool_)
-        terminations[-1] = terminated.item()
-        truncations = np.zeros(lengths[index], np.bool_)
-        truncations[-1] = not terminated.item()
+        terminations, truncations = mark_last(lengths[index], bool(terminated.item()))
         return Record(
             observations=_load(root, "observations", index, observation_leaves),
             actions=_load(root, "actions", index, action_leaves),
@@ -80,22 +77,12 @@ def _leaves(root: SafeGroup, names: set[str], field: str) -> tuple[Leaf, ...]:
             parts[f"_index_{len(parts)}"] = name
         if not parts:
             raise DataError("is missing", field=f"{field}_0")
-    leaves = []
-    for path, name in parts.items():
-        dataset = root.dataset(name)
-        if not dataset.shape:
-            raise DataError("expected one row per step, got a single number", field=name)
-        leaf = Leaf(path, dataset.shape[1:], dataset.dtype.newbyteorder("=").name)
-        leaves.append(check_leaf(leaf, field))
-    return tuple(leaves)
+    return tuple(find_leaf(path, root.dataset(name), field, name) for path, name in parts.items())
 
 
 def _load(root: SafeGroup, field: str, index: int, leaves: tuple[Leaf, ...]) -> Leaves:
     arrays: Leaves = {}
     for part, leaf in enumerate(leaves):
         name = f"{field}_{index}_{part}" if leaf.path else f"{field}_{index}"
-        arrays[leaf.path] = root.dataset(name).read()
-        if arrays[leaf.path].ndim == 0:
-            raise DataError("expected one row per step, got a single number", field=name)
-        check_rows(leaf, arrays[leaf.path], field)
+        arrays[leaf.path] = read_rows(root.dataset(name), leaf, field, name)
     return arrays

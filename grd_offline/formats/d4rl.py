@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -36,7 +36,7 @@ from grd_offline.formats.hdf5 import (
     verify_hdf5,
     write_attributes,
 )
-from grd_offline.formats.leaves import as_choice, check_leaf
+from grd_offline.formats.leaves import as_choice, check_header, find_leaf
 from grd_offline.formats.record import Array, Header, LazyLeaves, Leaf, Leaves, Record, Recording
 
 NAME = "d4rl"
@@ -83,7 +83,7 @@ def read_d4rl(root: SafeGroup, max_episode_steps: int | None = None) -> Recordin
         columns=columns,
         extras=_find_extras(root, names),
         attributes=_read_attributes(root, names, len(stops)),
-        finals=_find_finals(root, names),
+        finals={path[len(_FINAL) + 1 :]: found for path, found in _walk(root, _FINAL, _FINAL)},
         flags=(terminations, truncations),
         starts=starts,
         stops=stops,
@@ -108,23 +108,24 @@ def _read_header(root: SafeGroup, columns: Mapping[str, SafeDataset]) -> Header:
     """What the file says of its columns, or what follows from them."""
     texts = root.attributes()
     if "observation_leaves" in texts:
-        header = header_from_texts(texts)
+        header = check_header(header_from_texts(texts))
     else:
+        observations, actions = columns["observations"], columns["actions"]
+        starts = range(0, actions.shape[0], _BLOCK)
+        blocks = (actions.read(start, start + _BLOCK) for start in starts)
         header = Header(
-            observation_leaves=(_leaf(columns["observations"], "observations"),),
-            action_leaves=(_action_leaf(columns["actions"]),),
+            observation_leaves=(find_leaf("", observations, "observations"),),
+            action_leaves=(as_choice(find_leaf("", actions, "actions"), blocks),),
         )
-    for field, leaves in (
-        ("observations", header.observation_leaves),
-        ("actions", header.action_leaves),
-    ):
-        for leaf in leaves:
-            check_leaf(leaf, field)
-        _check_width(columns[field], leaves, field)
-    if "next_observations" in columns:
-        expected, found = columns["observations"].shape, columns["next_observations"].shape
+    for field, leaves in header.leaves.items():
+        expected = sum(math.prod(leaf.shape) for leaf in leaves)
+        found = math.prod(columns[field].shape[1:])
         if expected != found:
-            raise DataError(f"expected shape {expected}, got {found}", field="next_observations")
+            raise DataError(f"expected {expected} columns, got {found}", field=field)
+    if "next_observations" in columns:
+        shape, given = columns["observations"].shape, columns["next_observations"].shape
+        if shape != given:
+            raise DataError(f"expected shape {shape}, got {given}", field="next_observations")
     return header
 
 
@@ -192,7 +193,6 @@ def write_d4rl(
     lengths: NDArray[np.int64],
 ) -> list[str]:
     """Write a flat file with timeouts and next_observations, all or nothing; gives warnings."""
-    warnings: list[str] = []
     with replace_file(path, verify=verify_hdf5) as output, create_hdf5(output) as file:
         write_attributes(file, header_as_texts(header))
         table = _Table(file, lengths)
@@ -205,15 +205,14 @@ def write_d4rl(
             attributes.append(dict(record.attributes))
             table.next_episode()
             output.check()
-        table.check_complete()
+        if len(attributes) != len(lengths):
+            raise DataError(f"{len(lengths)} episodes announced, {len(attributes)} came")
         if any(attributes):
             text = np.frombuffer(json.dumps(attributes).encode(), np.uint8)
             file.create_dataset(_ATTRIBUTES, data=text)
-        if "next_observations" not in file:
-            warnings.append(
-                "the source has no last observation per episode: next_observations is left out"
-            )
-    return warnings
+        has_next = "next_observations" in file
+    warning = "the source has no last observation per episode: next_observations is left out"
+    return [] if has_next else [warning]
 
 
 class _Table:
@@ -227,13 +226,12 @@ class _Table:
         self._paths: dict[str, int] = {}
         self._datasets: dict[str, h5py.Dataset] = {}
 
-    def put(self, path: str, rows: Array) -> None:
-        """The rows of this episode."""
-        self._fill(path, rows, int(self._lengths.sum()), self._start)
-
-    def put_final(self, path: str, row: Array) -> None:
-        """One row per episode."""
-        self._fill(path, row, len(self._lengths), self._episode)
+    def put(self, path: str, rows: Array, *, is_final: bool = False) -> None:
+        """The rows of this episode, or the one row that follows its last step."""
+        if is_final:
+            self._fill(path, rows, len(self._lengths), self._episode)
+        else:
+            self._fill(path, rows, int(self._lengths.sum()), self._start)
 
     def next_episode(self) -> None:
         """Go on to the next episode; every column must have been filled for this one."""
@@ -246,11 +244,6 @@ class _Table:
                 )
         self._start += int(self._lengths[self._episode])
         self._episode += 1
-
-    def check_complete(self) -> None:
-        """All episodes that were announced must have come."""
-        if self._episode != len(self._lengths):
-            raise DataError(f"{len(self._lengths)} episodes announced, {self._episode} came")
 
     def _fill(self, path: str, rows: Array, total: int, start: int) -> None:
         if path not in self._paths:
@@ -291,7 +284,7 @@ def _write_record(table: _Table, record: Record) -> None:
             continue
         table.put(path, array[:steps])
         if len(array) == steps + 1:
-            table.put_final(f"{_FINAL}/{path}", array[steps:])
+            table.put(f"{_FINAL}/{path}", array[steps:], is_final=True)
 
 
 def _join(leaves: Leaves) -> Array:
@@ -306,7 +299,7 @@ def _split(rows: Array, leaves: tuple[Leaf, ...]) -> Leaves:
     arrays: Leaves = {}
     column = 0
     for leaf in leaves:
-        width = int(np.prod(leaf.shape, dtype=np.int64))
+        width = math.prod(leaf.shape)
         part = rows[:, column : column + width]
         arrays[leaf.path] = part.reshape(len(rows), *leaf.shape).astype(leaf.dtype)
         column += width
@@ -319,24 +312,6 @@ def _column(root: SafeGroup, name: str, steps: int) -> SafeDataset:
         got = dataset.shape[0] if dataset.shape else "a single number"
         raise DataError(f"expected {steps} rows as in rewards, got {got}", field=name)
     return dataset
-
-
-def _leaf(dataset: SafeDataset, field: str) -> Leaf:
-    leaf = Leaf("", dataset.shape[1:], dataset.dtype.newbyteorder("=").name)
-    return check_leaf(leaf, field)
-
-
-def _action_leaf(dataset: SafeDataset) -> Leaf:
-    leaf = _leaf(dataset, "actions")
-    blocks = range(0, dataset.shape[0], _BLOCK)
-    return as_choice(leaf, (dataset.read(start, start + _BLOCK) for start in blocks))
-
-
-def _check_width(dataset: SafeDataset, leaves: tuple[Leaf, ...], field: str) -> None:
-    expected = sum(int(np.prod(leaf.shape, dtype=np.int64)) for leaf in leaves)
-    found = int(np.prod(dataset.shape[1:], dtype=np.int64))
-    if expected != found:
-        raise DataError(f"expected {expected} columns, got {found}", field=field)
 
 
 def _ends(
@@ -364,43 +339,30 @@ def _flags(root: SafeGroup, name: str, steps: int) -> NDArray[np.bool_]:
 
 
 def _find_extras(root: SafeGroup, names: set[str]) -> dict[str, SafeDataset]:
-    found: dict[str, SafeDataset] = {}
     steps = root.dataset("rewards").shape[0]
-
-    def keep(path: str, dataset: SafeDataset) -> None:
-        if dataset.shape and dataset.shape[0] == steps:
-            found[path] = dataset
-
-    for name in sorted(names - set(_RESERVED) - {"metadata"}):
-        _visit(root, name, name, keep)
-    return found
+    return {
+        path: dataset
+        for name in sorted(names - set(_RESERVED) - {"metadata"})
+        for path, dataset in _walk(root, name, name)
+        if dataset.shape and dataset.shape[0] == steps
+    }
 
 
-def _find_finals(root: SafeGroup, names: set[str]) -> dict[str, SafeDataset]:
-    found: dict[str, SafeDataset] = {}
-    if _FINAL in names:
-        _visit(root, _FINAL, _FINAL, lambda path, dataset: found.update({path[6:]: dataset}))
-    return found
-
-
-def _visit(
-    group: SafeGroup,
-    name: str,
-    path: str,
-    keep: Callable[[str, SafeDataset], None],
-    depth: int = 0,
-) -> None:
+def _walk(
+    group: SafeGroup, name: str, path: str, depth: int = 0
+) -> Iterator[tuple[str, SafeDataset]]:
+    """The datasets of numbers at and below a name."""
     try:
         found = group.get(name)
     except UnsupportedType:
         return
     if isinstance(found, SafeDataset):
-        keep(path, found)
+        yield path, found
     elif isinstance(found, SafeGroup):
         if depth == _DEPTH:
             raise DataError(f"groups nested more than {_DEPTH} deep", field=path)
         for member in found.names():
-            _visit(found, member, f"{path}/{member}", keep, depth + 1)
+            yield from _walk(found, member, f"{path}/{member}", depth + 1)
 
 
 def _are_plain(attributes: Any) -> bool:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from grd_offline.errors import DataError
 from grd_offline.formats.guard import SafeDataset, SafeGroup, UnsupportedType, one_line
 from grd_offline.formats.hdf5 import write_array, write_attributes
-from grd_offline.formats.leaves import check_leaf, check_rows
+from grd_offline.formats.leaves import find_leaf, read_rows
 from grd_offline.formats.record import Array, Header, LazyLeaves, Leaf, Leaves, Record
 
 _NAME = re.compile(r"episode_(0|[1-9][0-9]{0,9})")
@@ -58,15 +58,10 @@ def leaves_in(group: SafeGroup, field: str) -> tuple[Leaf, ...]:
     found = group.get(field)
     if found is None:
         raise DataError("is missing", field=field)
-    leaves = []
-    for path, dataset in _walk(found, "", field):
-        dtype = dataset.dtype.newbyteorder("=").name
-        if not dataset.shape:
-            raise DataError("expected one row per step, got a single number", field=field)
-        leaves.append(check_leaf(Leaf(path, dataset.shape[1:], dtype), field))
+    leaves = tuple(find_leaf(path, dataset, field) for path, dataset in _walk(found, "", field))
     if not leaves:
         raise DataError("is empty", field=field)
-    return tuple(leaves)
+    return leaves
 
 
 def load_episode(
@@ -79,8 +74,8 @@ def load_episode(
         if name not in _FIELDS:
             _find_extras(group, name, extras, warn)
     return Record(
-        observations=_load_leaves(group, "observations", header.observation_leaves),
-        actions=_load_leaves(group, "actions", header.action_leaves),
+        observations=load_leaves(group, "observations", header.observation_leaves),
+        actions=load_leaves(group, "actions", header.action_leaves),
         rewards=load_vector(group, "rewards"),
         terminations=load_vector(group, "terminations"),
         truncations=load_vector(group, "truncations"),
@@ -129,17 +124,14 @@ def _walk(
         yield from _walk(member, f"{path}/{name}" if path else name, field, depth + 1)
 
 
-def _load_leaves(group: SafeGroup, field: str, leaves: Iterable[Leaf]) -> Leaves:
+def load_leaves(group: SafeGroup, field: str, leaves: Iterable[Leaf]) -> Leaves:
+    """The arrays of a field of an episode."""
     arrays: Leaves = {}
     for leaf in leaves:
         holder, name = group, field
         for part in filter(None, leaf.path.split("/")):
             holder, name = holder.group(name), part
-        dataset = holder.dataset(name)
-        if not dataset.shape:
-            raise DataError("expected one row per step, got a single number", field=field)
-        arrays[leaf.path] = dataset.read()
-        check_rows(leaf, arrays[leaf.path], field)
+        arrays[leaf.path] = read_rows(holder.dataset(name), leaf, field)
     return arrays
 
 
@@ -147,8 +139,13 @@ def load_vector(group: SafeGroup, field: str) -> Array:
     """A field with one number per step."""
     dataset = group.dataset(field)
     vector_length(dataset, field)
-    array = dataset.read()
-    return array.reshape(-1)
+    return dataset.read().reshape(-1)
+
+
+def mark_last(steps: int, flag: bool) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Terminations and truncations of an episode that `flag` says to end with a termination."""
+    is_last = np.arange(steps) == steps - 1
+    return is_last & flag, is_last & (not flag)
 
 
 def _find_extras(

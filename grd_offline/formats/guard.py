@@ -201,20 +201,22 @@ class SafeGroup:
 
     def dataset(self, name: str) -> SafeDataset:
         """The dataset of that name; its absence is an error."""
-        found = self.get(name)
-        if found is None:
-            raise DataError("is missing", field=name)
+        found = self._find(name)
         if isinstance(found, SafeGroup):
             raise DataError("is a group, expected a dataset", field=name)
         return found
 
     def group(self, name: str) -> SafeGroup:
         """The group of that name; its absence is an error."""
+        found = self._find(name)
+        if isinstance(found, SafeDataset):
+            raise DataError("is a dataset, expected a group", field=name)
+        return found
+
+    def _find(self, name: str) -> SafeGroup | SafeDataset:
         found = self.get(name)
         if found is None:
             raise DataError("is missing", field=name)
-        if isinstance(found, SafeDataset):
-            raise DataError("is a dataset, expected a group", field=name)
         return found
 
     def attributes(self) -> dict[str, int | float | str]:

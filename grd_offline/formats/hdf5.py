@@ -136,14 +136,14 @@ def header_as_texts(header: Header) -> dict[str, str]:
 def header_from_texts(texts: Mapping[str, Any]) -> Header:
     """The header that `header_as_texts` took apart."""
     try:
-        delay = texts.get("delay")
+        environment = texts.get("environment")
         return Header(
             observation_leaves=_leaves(texts["observation_leaves"]),
             action_leaves=_leaves(texts["action_leaves"]),
             observation_names=_names(texts.get("observation_names")),
             action_names=_names(texts.get("action_names")),
-            environment=_text(texts.get("environment")),
-            delay=_checked_delay(delay),
+            environment=None if environment is None else clean_text(str(environment)),
+            delay=_checked_delay(texts.get("delay")),
             discount=_checked_discount(json.loads(texts.get("discount", "1.0"))),
             settings=_mapping(texts.get("settings")),
             truth=_mapping(texts.get("truth")),
@@ -193,10 +193,6 @@ def _count(number: Any) -> int:
 
 def _names(text: str | None) -> tuple[str, ...] | None:
     return None if text is None else tuple(clean_text(str(name)) for name in json.loads(text))
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None else clean_text(str(value))
 
 
 def _checked_delay(text: str | None) -> int | str | None:

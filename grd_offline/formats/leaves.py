@@ -13,11 +13,13 @@ import numpy as np
 
 from grd_offline.episodes import LARGEST, FloatArray, check_finite
 from grd_offline.errors import DataError
-from grd_offline.formats.record import Array, Leaf, Leaves
+from grd_offline.formats.guard import SafeDataset
+from grd_offline.formats.record import Array, Header, Leaf, Leaves
 
 DEPTH = 8
 """Of groups within one another."""
 MOST_START = 2**53
+_SINGLE = "expected one row per step, got a single number"
 MAX_CHOICES = 1000
 """Whole numbers up to here are taken for discrete choices, where the file does not say."""
 
@@ -91,6 +93,33 @@ def column_names(leaves: Sequence[Leaf], prefix: str) -> tuple[str, ...]:
     return tuple(names)
 
 
+def find_leaf(path: str, dataset: SafeDataset, field: str, name: str | None = None) -> Leaf:
+    """The leaf that a dataset holds, from its shape and type alone; errors are about `name`."""
+    if not dataset.shape:
+        raise DataError(_SINGLE, field=name or field)
+    return check_leaf(Leaf(path, dataset.shape[1:], dataset.dtype.newbyteorder("=").name), field)
+
+
+def read_rows(dataset: SafeDataset, leaf: Leaf, field: str, name: str | None = None) -> Array:
+    """The rows of an episode; their shape must be what the dataset's first episode said."""
+    if not dataset.shape:
+        raise DataError(_SINGLE, field=name or field)
+    rows = dataset.read()
+    if rows.shape[1:] != leaf.shape:
+        raise DataError(
+            f"expected shape {leaf.shape} per step, got {rows.shape[1:]}", field=_field(field, leaf)
+        )
+    return rows
+
+
+def check_header(header: Header) -> Header:
+    """Refuse a header with leaves that are no vectors."""
+    for field, leaves in header.leaves.items():
+        for leaf in leaves:
+            check_leaf(leaf, field)
+    return header
+
+
 def check_leaf(leaf: Leaf, field: str) -> Leaf:
     """Refuse what is no vector: images above all."""
     if len(leaf.shape) >= 3 or (len(leaf.shape) == 2 and leaf.dtype == "uint8"):
@@ -118,27 +147,18 @@ def as_choice(leaf: Leaf, blocks: Iterable[Array]) -> Leaf:
     return replace(leaf, categories=(largest + 1,), starts=(0,)) if largest >= 0 else leaf
 
 
-def check_rows(leaf: Leaf, array: Array, field: str) -> None:
-    """Refuse an episode whose arrays differ in shape from what the dataset's first one said."""
-    if array.shape[1:] != leaf.shape:
-        raise DataError(
-            f"expected shape {leaf.shape} per step, got {array.shape[1:]}",
-            field=_field(field, leaf),
-        )
-
-
 def _field(field: str, leaf: Leaf) -> str:
     return f"{field}/{leaf.path}" if leaf.path else field
 
 
-def leaves_from_space(space: str | Mapping[str, Any], path: str = "") -> tuple[Leaf, ...] | None:
+def leaves_from_space(space: str | Mapping[str, Any]) -> tuple[Leaf, ...] | None:
     """The leaves of a space that Minari serialised as JSON; None where it cannot be understood.
 
     Nothing but the JSON is looked at: no space and no environment is built from a file.
     """
     try:
         parsed = json.loads(space) if isinstance(space, str) else space
-        return _leaves_from_space(parsed, path)
+        return _leaves_from_space(parsed, "")
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
         return None
 
@@ -199,9 +219,7 @@ def space_from_leaves(leaves: Sequence[Leaf]) -> dict[str, Any]:
     names: dict[str, list[Leaf]] = {}
     for leaf in leaves:
         head, _, rest = leaf.path.partition("/")
-        names.setdefault(head, []).append(
-            Leaf(rest, leaf.shape, leaf.dtype, leaf.categories, leaf.starts)
-        )
+        names.setdefault(head, []).append(replace(leaf, path=rest))
     subspaces = {name: space_from_leaves(members) for name, members in names.items()}
     if list(subspaces) == [f"_index_{i}" for i in range(len(subspaces))]:
         return {"type": "Tuple", "subspaces": list(subspaces.values())}

@@ -30,7 +30,7 @@ from grd_offline.formats.groups import (
 from grd_offline.formats.guard import SafeGroup
 from grd_offline.formats.hdf5 import create_hdf5, header_as_texts, header_from_texts, verify_hdf5
 from grd_offline.formats.leaves import check_leaf, leaves_from_space, space_from_leaves
-from grd_offline.formats.record import Header, Leaf, Leaves, Record, Recording
+from grd_offline.formats.record import Header, Leaf, Record, Recording
 
 NAME = "minari"
 DATA_FILE = "main_data.hdf5"
@@ -82,7 +82,10 @@ def read_minari(root: SafeGroup, path: Path) -> Recording:
 
     def load(index: int) -> Record:
         record = load_episode(root, index, header, recording.warn)
-        return _without_final(record) if repeated else record
+        if not repeated:
+            return record
+        shorter = {path: array[:-1] for path, array in record.observations.items()}
+        return replace(record, observations=shorter)
 
     recording = Recording(
         layout=NAME,
@@ -103,7 +106,6 @@ def write_minari(
     path: str | os.PathLike[str], header: Header, records: Iterable[Record]
 ) -> list[str]:
     """Write a dataset folder that Minari itself loads, all or nothing; gives warnings."""
-    warnings: list[str] = []
     flags: dict[str, Any] = {}
 
     def completed() -> Iterator[Record]:
@@ -128,12 +130,11 @@ def write_minari(
         metadata[_OWN_KEY] = {**header_as_texts(header), **flags}
         with create_file(data / _METADATA_FILE) as output:
             output.write(json.dumps(metadata, indent=1).encode())
-    if flags[_REPEATED]:
-        warnings.append(
-            "the source has no last observation per episode; Minari expects one, so the one "
-            "before it is repeated (and marked as repeated)"
-        )
-    return warnings
+    warning = (
+        "the source has no last observation per episode; Minari expects one, so the one before it "
+        "is repeated (and marked as repeated)"
+    )
+    return [warning] if flags[_REPEATED] else []
 
 
 def _is_dataset(folder: Path) -> bool:
@@ -185,10 +186,7 @@ def _find_lies(metadata: dict[str, Any], header: Header, recording: Recording) -
         said = metadata.get(name, found)
         if said != found:
             yield f"{_METADATA_FILE}: {name} is {said!r:.40}, but the file holds {found}"
-    for name, leaves in (
-        ("observation_space", header.observation_leaves),
-        ("action_space", header.action_leaves),
-    ):
+    for name, leaves in _spaces(header):
         if metadata.get(name) is None:
             continue
         declared = leaves_from_space(metadata[name])
@@ -197,6 +195,13 @@ def _find_lies(metadata: dict[str, Any], header: Header, recording: Recording) -
             yield f"{_METADATA_FILE}: {name} is not understood: read from the arrays"
         elif {leaf.path: leaf.shape for leaf in declared} != expected:
             yield f"{_METADATA_FILE}: {name} does not fit the arrays, which are used"
+
+
+def _spaces(header: Header) -> Iterator[tuple[str, tuple[Leaf, ...]]]:
+    yield from (
+        ("observation_space", header.observation_leaves),
+        ("action_space", header.action_leaves),
+    )
 
 
 def _environment(metadata: dict[str, Any]) -> str | None:
@@ -217,10 +222,7 @@ def _metadata(header: Header, identifier: str) -> dict[str, Any]:
     }
     metadata = {name: value for name, value in metadata.items() if value is not None}
     metadata.update(header.source)
-    for name, leaves in (
-        ("observation_space", header.observation_leaves),
-        ("action_space", header.action_leaves),
-    ):
+    for name, leaves in _spaces(header):
         # Always a space, never only the name of an environment: loading must not build one.
         if leaves_from_space(header.source.get(name, "")) is None:
             metadata[name] = json.dumps(space_from_leaves(leaves))
@@ -238,8 +240,3 @@ def _with_final(record: Record) -> Record:
         path: np.concatenate([array, array[-1:]]) for path, array in record.observations.items()
     }
     return replace(record, observations=repeated)
-
-
-def _without_final(record: Record) -> Record:
-    shorter: Leaves = {path: array[:-1] for path, array in record.observations.items()}
-    return replace(record, observations=shorter)

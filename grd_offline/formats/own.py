@@ -7,12 +7,7 @@ from collections.abc import Iterable
 
 from grd_offline.errors import DataError
 from grd_offline.files.storage import replace_file
-from grd_offline.formats.groups import (
-    episode_lengths,
-    load_episode,
-    load_vector,
-    write_episodes,
-)
+from grd_offline.formats.groups import episode_lengths, load_episode, load_vector, write_episodes
 from grd_offline.formats.guard import SafeGroup
 from grd_offline.formats.hdf5 import (
     create_hdf5,
@@ -21,7 +16,7 @@ from grd_offline.formats.hdf5 import (
     verify_hdf5,
     write_attributes,
 )
-from grd_offline.formats.leaves import check_leaf
+from grd_offline.formats.leaves import check_header
 from grd_offline.formats.record import Header, Record, Recording
 
 NAME = "own"
@@ -45,13 +40,7 @@ def read_own(root: SafeGroup) -> Recording:
             f"written by another version of this package: format {version}, this one reads "
             f"format {FORMAT_VERSION}"
         )
-    header = header_from_texts(attributes)
-    for field, leaves in (
-        ("observations", header.observation_leaves),
-        ("actions", header.action_leaves),
-    ):
-        for leaf in leaves:
-            check_leaf(leaf, field)
+    header = check_header(header_from_texts(attributes))
     recording = Recording(
         layout=NAME,
         warnings=root.notes,

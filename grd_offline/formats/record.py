@@ -92,6 +92,11 @@ class Header:
     source: Mapping[str, Any] = field(default_factory=dict)
     """Metadata of the file this came from, passed on unread: plain JSON."""
 
+    @property
+    def leaves(self) -> dict[str, tuple[Leaf, ...]]:
+        """The leaves of both fields by the name of the field."""
+        return {"observations": self.observation_leaves, "actions": self.action_leaves}
+
 
 @dataclass(frozen=True, eq=False)
 class Record:

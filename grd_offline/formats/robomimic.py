@@ -11,10 +11,10 @@ import re
 import numpy as np
 
 from grd_offline.errors import DataError
-from grd_offline.formats.groups import leaves_in, load_vector, vector_length
+from grd_offline.formats.groups import leaves_in, load_leaves, load_vector, mark_last, vector_length
 from grd_offline.formats.guard import SafeDataset, SafeGroup, UnsupportedType
-from grd_offline.formats.leaves import check_leaf, check_rows
-from grd_offline.formats.record import Array, Header, Leaf, Leaves, Record, Recording
+from grd_offline.formats.leaves import find_leaf, read_rows
+from grd_offline.formats.record import Array, Header, Leaves, Record, Recording
 
 NAME = "robomimic"
 _DEMO = re.compile(r"demo_(0|[1-9][0-9]{0,9})")
@@ -42,8 +42,7 @@ def read_robomimic(root: SafeGroup) -> Recording:
         )
     header = Header(
         observation_leaves=leaves_in(first, "obs"),
-        action_leaves=(_action_leaf(first.dataset("actions")),),
-        environment=None,
+        action_leaves=(find_leaf("", first.dataset("actions"), "actions"),),
     )
     lengths = np.empty(len(demos), np.int64)
     for index, name in enumerate(demos):
@@ -68,10 +67,11 @@ def read_robomimic(root: SafeGroup) -> Recording:
 
 def _load(demo: SafeGroup, steps: int, header: Header, recording: Recording) -> Record:
     names = demo.names()
-    observations = _leaves(demo.group("obs"), header.observation_leaves, "obs")
+    demo.group("obs")  # a single array is not of this layout
+    observations = load_leaves(demo, "obs", header.observation_leaves)
     extras: Leaves = {}
     if "next_obs" in names:
-        following = _leaves(demo.group("next_obs"), header.observation_leaves, "next_obs")
+        following = load_leaves(demo, "next_obs", header.observation_leaves)
         observations = _with_last(observations, following, recording)
     for name in names:
         if name in _FIELDS:
@@ -88,43 +88,16 @@ def _load(demo: SafeGroup, steps: int, header: Header, recording: Recording) -> 
     dones = extras.get("dones", np.zeros(steps, np.bool_)).reshape(-1)
     if len(dones) != steps:
         raise DataError(f"expected {steps} rows, got {len(dones)}", field="dones")
-    terminations = np.zeros(steps, np.bool_)
-    terminations[-1] = bool(dones[-1])
-    truncations = np.zeros(steps, np.bool_)
-    truncations[-1] = not terminations[-1]
-    actions = demo.dataset("actions").read()
-    check_rows(header.action_leaves[0], actions, "actions")
+    terminations, truncations = mark_last(steps, bool(dones[-1]))
     return Record(
         observations=observations,
-        actions={"": actions},
+        actions={"": read_rows(demo.dataset("actions"), header.action_leaves[0], "actions")},
         rewards=load_vector(demo, "rewards"),
         terminations=terminations,
         truncations=truncations,
         extras=extras,
         attributes=demo.attributes(),
     )
-
-
-def _action_leaf(dataset: SafeDataset) -> Leaf:
-    if not dataset.shape:
-        raise DataError("expected one row per step, got a single number", field="actions")
-    leaf = Leaf("", dataset.shape[1:], dataset.dtype.newbyteorder("=").name)
-    return check_leaf(leaf, "actions")
-
-
-def _leaves(group: SafeGroup, leaves: tuple[Leaf, ...], field: str) -> Leaves:
-    arrays: Leaves = {}
-    for leaf in leaves:
-        holder = group
-        *folders, name = leaf.path.split("/")
-        for folder in folders:
-            holder = holder.group(folder)
-        dataset = holder.dataset(name)
-        if not dataset.shape:
-            raise DataError("expected one row per step, got a single number", field=field)
-        arrays[leaf.path] = dataset.read()
-        check_rows(leaf, arrays[leaf.path], field)
-    return arrays
 
 
 def _with_last(observations: Leaves, following: Leaves, recording: Recording) -> Leaves:

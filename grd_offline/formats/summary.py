@@ -110,7 +110,8 @@ def summarise(
         truncated += bool(episode.truncations[-1] and not episode.terminations[-1])
         finals += episode.has_final_observation
         extras |= set(record.extras)
-        first = seen.setdefault(_fingerprint(rows), index)
+        fingerprint = hashlib.blake2b(np.ascontiguousarray(rows).data, digest_size=16).digest()
+        first = seen.setdefault(fingerprint, index)
         if first != index:
             twins.append((first, index))
         on_episode(len(episode))
@@ -193,10 +194,6 @@ class _Moments:
         mean = self._sums / self._count
         deviation = np.sqrt(np.maximum(self._squares / self._count - mean**2, 0))
         return mean + self._origin, deviation
-
-
-def _fingerprint(rows: FloatArray) -> bytes:
-    return hashlib.blake2b(np.ascontiguousarray(rows).data, digest_size=16).digest()
 
 
 def _find_oddities(

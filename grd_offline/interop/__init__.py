@@ -13,48 +13,27 @@ A library is imported when one of its names is first used, so none has to be ins
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from grd_offline.lazy import import_when_used
 
 if TYPE_CHECKING:
-    from grd_offline.interop.d3rlpy import to_d3rlpy
-    from grd_offline.interop.d4rl import to_d4rl
-    from grd_offline.interop.gymnasium import (
-        CompactObservation,
-        LearnedReward,
-        VectorLearnedReward,
-    )
-    from grd_offline.interop.sb3 import LearnedRewardVecEnv
-    from grd_offline.interop.torchrl import LearnedRewardTransform, to_tensordict
+    from grd_offline.interop.d3rlpy import to_d3rlpy as to_d3rlpy
+    from grd_offline.interop.d4rl import to_d4rl as to_d4rl
+    from grd_offline.interop.gymnasium import CompactObservation as CompactObservation
+    from grd_offline.interop.gymnasium import LearnedReward as LearnedReward
+    from grd_offline.interop.gymnasium import VectorLearnedReward as VectorLearnedReward
+    from grd_offline.interop.sb3 import LearnedRewardVecEnv as LearnedRewardVecEnv
+    from grd_offline.interop.torchrl import LearnedRewardTransform as LearnedRewardTransform
+    from grd_offline.interop.torchrl import to_tensordict as to_tensordict
 
-__all__ = [
-    "CompactObservation",
-    "LearnedReward",
-    "LearnedRewardTransform",
-    "LearnedRewardVecEnv",
-    "VectorLearnedReward",
-    "to_d3rlpy",
-    "to_d4rl",
-    "to_tensordict",
-]
-
-_HOMES = {
-    "CompactObservation": "gymnasium",
-    "LearnedReward": "gymnasium",
-    "LearnedRewardTransform": "torchrl",
-    "LearnedRewardVecEnv": "sb3",
-    "VectorLearnedReward": "gymnasium",
-    "to_d3rlpy": "d3rlpy",
-    "to_d4rl": "d4rl",
-    "to_tensordict": "torchrl",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+__getattr__, __dir__, __all__ = import_when_used(
+    __name__,
+    {
+        "d3rlpy": ("to_d3rlpy",),
+        "d4rl": ("to_d4rl",),
+        "gymnasium": ("CompactObservation", "LearnedReward", "VectorLearnedReward"),
+        "sb3": ("LearnedRewardVecEnv",),
+        "torchrl": ("LearnedRewardTransform", "to_tensordict"),
+    },
+)

@@ -25,11 +25,5 @@ def to_d4rl(path: str | os.PathLike[str], *, rewards: str = "rewards") -> dict[s
     in the data.
     """
     steps = read_steps(path, rewards).drop_unknown()
-    return {
-        "observations": steps.observations,
-        "actions": steps.actions,
-        "next_observations": steps.next_observations,
-        "rewards": steps.rewards,
-        "terminals": steps.terminals,
-        "timeouts": steps.timeouts,
-    }
+    names = ("observations", "actions", "next_observations", "rewards", "terminals", "timeouts")
+    return {name: getattr(steps, name) for name in names}

@@ -50,18 +50,18 @@ class LearnedReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode."""
         observation, info = self.env.reset(seed=seed, options=options)
-        self._observation = self._reward.flatten_observation(observation)
+        self._observation = self._reward.flatten_observations(observation)
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Take a step; the reward is the model's."""
         if self._observation is None:
             raise gym.error.ResetNeeded("call reset before step")
-        flat = self._reward.flatten_action(action)  # before the environment may write into it
+        flat = self._reward.flatten_actions(action)  # before the environment may write into it
         observation, true, terminated, truncated, info = self.env.step(action)
-        following = self._reward.flatten_observation(observation)
+        following = self._reward.flatten_observations(observation)
         steps = (self._observation, flat, following, [terminated])
-        (reward,) = self._reward.compute(*steps).tolist()
+        (reward,) = self.model.predict(*steps).tolist()
         self._observation = following
         return observation, reward, terminated, truncated, {**info, "true_reward": float(true)}
 
@@ -114,13 +114,13 @@ class VectorLearnedReward(_VectorWrapper):
             if "final_obs" not in infos:
                 raise KeyError("final_obs: not in infos, where an episode ended in the same step")
             for index in np.flatnonzero(ended):
-                final = self._reward.flatten_observation(infos["final_obs"][index])
+                final = self._reward.flatten_observations(infos["final_obs"][index])
                 reached[index] = final[0]
         real = ~self._is_reset_due
         rewards = np.zeros(self.num_envs, np.float64)
         if real.any():
             steps = (self._observations, flat, reached, np.asarray(terminations))
-            rewards[real] = self._reward.compute(*(part[real] for part in steps))
+            rewards[real] = self.model.predict(*(part[real] for part in steps))
         self._observations = following
         self._is_reset_due = ended & (self._mode is AutoresetMode.NEXT_STEP)
         infos = {**infos, "true_reward": np.array(true), "_true_reward": real}

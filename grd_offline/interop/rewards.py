@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from grd_offline.interop.loading import ModelOrPath, load_model
 
@@ -30,31 +30,13 @@ class EnvironmentReward:
                 f"environment has {sizes[0]} and {sizes[1]}"
             )
 
-    def flatten_observations(self, observations: Any, count: int) -> NDArray[np.float32]:
+    def flatten_observations(self, observations: Any, count: int = 1) -> NDArray[np.float32]:
         """(count, state), a copy: environments may use their arrays again."""
         return flatten_batch(self._observation_space, observations, count)
 
-    def flatten_observation(self, observation: Any) -> NDArray[np.float32]:
-        """(1, state) of one observation, without a leading axis."""
-        return flatten_batch(self._observation_space, observation, 1)
-
-    def flatten_actions(self, actions: Any, count: int) -> NDArray[np.float32]:
+    def flatten_actions(self, actions: Any, count: int = 1) -> NDArray[np.float32]:
         """(count, action); choices become one-hot."""
         return flatten_batch(self._action_space, actions, count)
-
-    def flatten_action(self, action: Any) -> NDArray[np.float32]:
-        """(1, action) of one action."""
-        return flatten_batch(self._action_space, action, 1)
-
-    def compute(
-        self,
-        observations: NDArray[np.float32],
-        actions: NDArray[np.float32],
-        next_observations: NDArray[np.float32],
-        terminations: ArrayLike,
-    ) -> NDArray[np.float64]:
-        """(N,) the reward of each step, from flat arrays; a truncation is no termination."""
-        return self.model.predict(observations, actions, next_observations, terminations)
 
 
 def flatten_batch(space: spaces.Space[Any], values: Any, count: int) -> NDArray[np.float32]:
@@ -62,12 +44,9 @@ def flatten_batch(space: spaces.Space[Any], values: Any, count: int) -> NDArray[
 
     Datasets have keys sorted; spaces may have them in any order. One sample is a batch of 1.
     """
-    if isinstance(space, spaces.Dict):
-        inner = sorted(space.spaces.items())
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        inner = _list_parts(space)
         return np.concatenate([flatten_batch(part, values[key], count) for key, part in inner], 1)
-    if isinstance(space, spaces.Tuple):
-        pairs = zip(space, values, strict=True)
-        return np.concatenate([flatten_batch(part, value, count) for part, value in pairs], 1)
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         counts = np.ravel(space.nvec if isinstance(space, spaces.MultiDiscrete) else space.n)
         chosen = np.asarray(values, np.int64).reshape(count, len(counts)) - np.ravel(space.start)
@@ -79,12 +58,14 @@ def flatten_batch(space: spaces.Space[Any], values: Any, count: int) -> NDArray[
 def flat_bounds(space: spaces.Space[Any]) -> NDArray[np.float32]:
     """(2, column) the lowest and highest of each column of `flatten_batch`."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
-        parts = (
-            [part for _, part in sorted(space.spaces.items())]
-            if isinstance(space, spaces.Dict)
-            else list(space)
-        )
-        return np.concatenate([flat_bounds(part) for part in parts], 1)
+        return np.concatenate([flat_bounds(part) for _, part in _list_parts(space)], 1)
     if isinstance(space, spaces.Box):
         return np.stack([space.low.ravel(), space.high.ravel()]).astype(np.float32)
     return np.repeat(np.array([[0.0], [1.0]], np.float32), spaces.flatdim(space), 1)
+
+
+def _list_parts(space: spaces.Dict | spaces.Tuple[Any]) -> list[tuple[Any, spaces.Space[Any]]]:
+    """The spaces inside, each with its key or place."""
+    if isinstance(space, spaces.Dict):
+        return sorted(space.spaces.items())
+    return list(enumerate(space))

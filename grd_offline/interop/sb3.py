@@ -54,14 +54,14 @@ class LearnedRewardVecEnv(VecEnvWrapper):
         following = self._reward.flatten_observations(observations, self.num_envs)
         reached = following.copy()
         for index in np.flatnonzero(dones):
-            final = self._reward.flatten_observation(infos[index]["terminal_observation"])
+            final = self._reward.flatten_observations(infos[index]["terminal_observation"])
             reached[index] = final[0]
         terminations = [
             bool(done) and not info.get("TimeLimit.truncated", False)
             for done, info in zip(dones, infos, strict=True)
         ]
         steps = (self._observations, self._actions, reached, terminations)
-        rewards = self._reward.compute(*steps)
+        rewards = self.model.predict(*steps)
         for info, reward in zip(infos, true, strict=True):
             info["true_reward"] = float(reward)
         self._observations = following

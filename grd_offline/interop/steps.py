@@ -54,21 +54,12 @@ class Steps:
         timeouts = self.timeouts.copy()
         before = np.flatnonzero(~self.is_known[1:])
         timeouts[before] |= self.episodes[before] == self.episodes[before + 1]
-        kept = self.is_known
-        return Steps(
-            observations=self.observations[kept],
-            actions=self.actions[kept],
-            next_observations=self.next_observations[kept],
-            rewards=self.rewards[kept],
-            terminals=self.terminals[kept],
-            timeouts=timeouts[kept],
-            episodes=self.episodes[kept],
-            is_known=self.is_known[kept],
-            discrete_actions=self.discrete_actions,
-        )
+        columns = vars(replace(self, timeouts=timeouts)).items()
+        kept = {n: v[self.is_known] for n, v in columns if n != "discrete_actions"}
+        return replace(self, **kept)
 
 
-def read_steps(path: str | os.PathLike[str], rewards: str = "rewards") -> Steps:
+def read_steps(path: str | os.PathLike[str], rewards: str) -> Steps:
     """All steps of a dataset, or of the relabelled data in the folder of a decomposition.
 
     `rewards` names the field that rewards come from: "rewards" is what the file calls so, which
@@ -80,13 +71,18 @@ def read_steps(path: str | os.PathLike[str], rewards: str = "rewards") -> Steps:
         episodes = as_episodes(recording, path)
         leaves = recording.header.action_leaves
         single = len(leaves) == 1 and leaves[0].categories is not None
-        steps = _allocate(
-            episodes.total_steps,
-            episodes.state_size,
-            episodes.action_size,
-            single and len(leaves[0].categories or ()) == 1,
+        count, states = episodes.total_steps, episodes.state_size
+        steps = Steps(
+            observations=np.empty((count, states), np.float32),
+            actions=np.empty((count, episodes.action_size), np.float32),
+            next_observations=np.empty((count, states), np.float32),
+            rewards=np.empty(count, np.float32),
+            terminals=np.zeros(count, np.bool_),
+            timeouts=np.zeros(count, np.bool_),
+            episodes=np.empty(count, np.int64),
+            is_known=np.ones(count, np.bool_),
+            discrete_actions=single and len(leaves[0].categories or ()) == 1,
         )
-
         start = 0
         for index in range(len(recording)):
             record = recording.load(index)
@@ -100,24 +96,10 @@ def read_steps(path: str | os.PathLike[str], rewards: str = "rewards") -> Steps:
                     check_finite(own.astype(np.float32), NEXT, own)
             rows = slice(start, start + len(episode))
             _fill(steps, rows, index, episode)
-            if own is not None and own.shape == (len(episode), episodes.state_size):
+            if own is not None and own.shape == (len(episode), states):
                 steps.next_observations[rows] = own
             start += len(episode)
     return steps
-
-
-def _allocate(count: int, states: int, actions: int, discrete: bool) -> Steps:
-    return Steps(
-        observations=np.empty((count, states), np.float32),
-        actions=np.empty((count, actions), np.float32),
-        next_observations=np.empty((count, states), np.float32),
-        rewards=np.empty(count, np.float32),
-        terminals=np.zeros(count, np.bool_),
-        timeouts=np.zeros(count, np.bool_),
-        episodes=np.empty(count, np.int64),
-        is_known=np.ones(count, np.bool_),
-        discrete_actions=discrete,
-    )
 
 
 def _fill(steps: Steps, rows: slice, index: int, episode: Episode) -> None:

@@ -1,7 +1,5 @@
 """Updates compiled, recorded as CUDA graphs and replayed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any

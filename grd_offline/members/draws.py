@@ -35,7 +35,6 @@ class Uniform:
         self._keys = _mix(torch.tensor(list(seeds)) * _GOLDEN + stream).to(device)
 
     def draw(self, counter: Int[Tensor, ""]) -> Float[Tensor, "member count"]:
-        """The numbers of the update with this number."""
         keys = _mix(self._keys + counter * _GOLDEN)
         bits = _shift(_mix(keys.unsqueeze(1) + self._places), 64 - _BITS)
         return (bits.to(torch.float32) + 0.5) * 2.0**-_BITS

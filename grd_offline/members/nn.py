@@ -32,14 +32,10 @@ EDGES = ("state_to_reward", "action_to_reward", "state_to_state", "action_to_sta
 class Masks(NamedTuple):
     """A number per edge of the graph, for each member: 0/1, a probability, or a strength."""
 
-    state_to_reward: Tensor
-    """(member, state)"""
-    action_to_reward: Tensor
-    """(member, action)"""
-    state_to_state: Tensor
-    """(member, cause, effect)"""
-    action_to_state: Tensor
-    """(member, action, state)"""
+    state_to_reward: Tensor  # (member, state)
+    action_to_reward: Tensor  # (member, action)
+    state_to_state: Tensor  # (member, cause, effect)
+    action_to_state: Tensor  # (member, action, state)
 
 
 class Mixture(NamedTuple):

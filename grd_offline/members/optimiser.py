@@ -55,19 +55,15 @@ class Flat:
                 pairs = list(zip(stack.weights, stack.biases, strict=True))
                 stack.leaves = [
                     [
-                        (self._leaf(weight, row), self._leaf(bias, row).flatten())
+                        (self._leaf(weight, row, *weight.shape[1:]), self._leaf(bias, row, -1))
                         for weight, bias in pairs
                     ]
                     for row in range(len(self.values))
                 ]
-                for layers in stack.leaves:
-                    for pair in layers:
-                        for leaf in pair:
-                            leaf.requires_grad_(True)
 
-    def _leaf(self, parameter: nn.Parameter, row: int) -> Tensor:
+    def _leaf(self, parameter: nn.Parameter, row: int, *shape: int) -> Tensor:
         start, stop = self.spans[parameter]
-        return self.values[row, start:stop].view(parameter.shape[1:])
+        return self.values[row, start:stop].view(shape).requires_grad_()
 
 
 class _Piece(NamedTuple):
@@ -225,12 +221,10 @@ class Adam:
         self._apply = torch.compile(adam_step, dynamic=False, backend=backend)
 
     def state(self) -> dict[str, Tensor]:
-        """Everything that a resumed run needs."""
         names = ("first", "second", "steps", "skipped")
         return {"values": self.flat.values, **{name: getattr(self, name) for name in names}}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Take over what `state` gave."""
         for name, value in self.state().items():
             value.copy_(state[name])
 

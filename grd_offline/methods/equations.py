@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from grd_offline.episodes import Episode, EpisodeSet, find_resolution
 from grd_offline.errors import DataError
 from grd_offline.members.nn import PairRewardNet, RewardNet
 from grd_offline.models.export import export_reward
+from grd_offline.rewards.constant import ConstantFunction
 from grd_offline.rewards.network import NetworkFunction
 
 if TYPE_CHECKING:
@@ -128,56 +129,35 @@ class Rows:
 
 def stack_rows(episodes: EpisodeSet) -> Rows:
     """Load all episodes into memory as `Rows`; an episode without any delivery gives no row."""
-    loaded = [_read(episode) for episode in episodes]
-    sizes = np.array([len(part.observations) for part in loaded], np.int64)
-    offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
-    columns = [part.rows for part in loaded]
-    counts = [len(rows) for rows in columns]
-    if not sum(counts):
+    parts: list[dict[str, NDArray[Any]]] = []
+    offset = 0
+    for index, episode in enumerate(episodes):
+        parts.append(_read(episode, index, offset))
+        offset += len(episode) + 1
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    if not len(joined["amounts"]):
         raise DataError("no reward is delivered in any episode", field="delivered")
-    rows = np.concatenate(columns)
-    owner = np.repeat(np.arange(len(loaded)), counts)
-    known = [offset + np.arange(part.known) for part, offset in zip(loaded, offsets, strict=True)]
-    real = np.ones(int(sizes.sum()), np.bool_)
-    real[offsets + sizes - 1] = False
-    return Rows(
-        observations=torch.from_numpy(np.concatenate([part.observations for part in loaded])),
-        actions=torch.from_numpy(np.concatenate([part.actions for part in loaded])),
-        first=torch.from_numpy(offsets[owner] + rows["first"]),
-        lengths=torch.from_numpy(rows["length"].copy()),
-        starts=torch.from_numpy(rows["start"].copy()),
-        amounts=torch.from_numpy(rows["amount"].copy()),
-        episodes=torch.from_numpy(owner),
-        transitions=torch.from_numpy(np.concatenate(known)),
-        real_steps=torch.from_numpy(real),
-    )
+    return Rows(**{name: torch.from_numpy(array) for name, array in joined.items()})
 
 
-_ROW = np.dtype(
-    [("first", np.int64), ("length", np.int64), ("start", np.int64), ("amount", np.float64)]
-)
-
-
-class _Part(NamedTuple):
-    observations: NDArray[np.float32]
-    actions: NDArray[np.float32]
-    rows: NDArray[np.void]
-    known: int
-
-
-def _read(episode: Episode) -> _Part:
+def _read(episode: Episode, index: int, offset: int) -> dict[str, NDArray[Any]]:
+    """The fields of `Rows` for one episode, whose first step lies at `offset`."""
     observations, actions = episode.observations, episode.actions
-    known = len(episode)
     if not episode.has_final_observation:
         observations = np.concatenate([observations, observations[-1:]])
-        known -= 1
-    actions = np.concatenate([actions, np.zeros_like(actions[:1])])
     starts, stops, amounts = episode.segments()
-    rows = np.zeros(len(stops), _ROW)
-    rows["first"], rows["length"], rows["amount"] = starts, stops - starts, amounts
-    # A reward at every step is plain; only a sum of several carries its discount inside.
-    rows["start"] = 0 if episode.delivered.all() else starts
-    return _Part(observations, actions, rows, known)
+    return {
+        "observations": observations,
+        "actions": np.concatenate([actions, np.zeros_like(actions[:1])]),
+        "first": offset + starts,
+        "lengths": stops - starts,
+        # A reward at every step is plain; only a sum of several carries its discount inside.
+        "starts": np.zeros_like(starts) if episode.delivered.all() else starts,
+        "amounts": amounts.astype(np.float64),
+        "episodes": np.full(len(starts), index),
+        "transitions": offset + np.arange(len(episode.observations) - 1),
+        "real_steps": np.arange(len(observations)) < len(episode),
+    }
 
 
 def compute_weights(rows: Rows, discount: float) -> NDArray[np.float64]:
@@ -280,6 +260,11 @@ class Problem:
     def device(self) -> torch.device:
         """Where the tensors are."""
         return self.inputs.device
+
+    @property
+    def constant(self) -> ConstantFunction:
+        """The mean reward at every step."""
+        return ConstantFunction(self.offset, states=self.states, actions=self.actions)
 
     @property
     def variance(self) -> float:

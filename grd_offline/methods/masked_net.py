@@ -21,7 +21,6 @@ from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.methods.equations import Problem
 from grd_offline.methods.stages import PairNetSettings, RewardStage
 from grd_offline.methods.training import Noise, Plan, check_counts
-from grd_offline.rewards.constant import ConstantFunction
 from grd_offline.rewards.network import NetworkFunction
 
 
@@ -70,9 +69,7 @@ class MaskedNet(Decomposer, settings=MaskedNetSettings):
             episodes, discount=settings.discount, device=settings.device
         )
         kept = np.concatenate([closed.fit_.state_to_reward, closed.fit_.action_to_reward])
-        self.function_ = ConstantFunction(
-            problem.offset, states=problem.states, actions=problem.actions
-        )
+        self.function_ = problem.constant
         if kept.any() and problem.variance > 0:
             columns = torch.from_numpy(np.flatnonzero(kept)).to(problem.device)
             noise = Noise(rng, settings.device)

@@ -26,7 +26,6 @@ from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.methods.equations import Problem
 from grd_offline.methods.stages import DynamicsStage, PairNetSettings, RewardStage
 from grd_offline.methods.training import Noise, Plan
-from grd_offline.rewards.constant import ConstantFunction
 
 
 class PairNet(Decomposer, settings=PairNetSettings):
@@ -53,9 +52,7 @@ class PairNet(Decomposer, settings=PairNetSettings):
         reward = np.zeros(problem.states + problem.actions)
         scores = np.zeros_like(reward)
         self.held_out_r2_ = 0.0
-        self.function_ = ConstantFunction(
-            problem.offset, states=problem.states, actions=problem.actions
-        )
+        self.function_ = problem.constant
         if stage is not None:
             columns = stage.kept.numpy(force=True)
             reward[columns] = stage.vote().numpy(force=True)[0, 0]

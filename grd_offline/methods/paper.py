@@ -22,14 +22,7 @@ from grd_offline.members.nn import EDGES, RewardNet, draw_gumbel
 from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.methods.equations import Problem, export_network
 from grd_offline.methods.training import Noise, Trainer, check_counts, check_discount
-from grd_offline.models.generative import (
-    GenerativeModel,
-    GenerativeSettings,
-    Trajectories,
-    Transitions,
-    build_dynamics,
-    build_graph,
-)
+from grd_offline.models import generative
 from grd_offline.models.sparsity import find_lambdas
 
 if TYPE_CHECKING:
@@ -75,9 +68,9 @@ class PaperSettings:
         check_counts(self, "members", "dynamics_outputs")
         check_discount(self.discount)
 
-    def to_generative(self) -> GenerativeSettings:
+    def to_generative(self) -> generative.GenerativeSettings:
         """The settings of the model."""
-        return GenerativeSettings(
+        return generative.GenerativeSettings(
             mask_spread=self.mask_spread,
             temperature=self.temperature,
             dynamics_hidden=self.hidden,
@@ -109,7 +102,7 @@ class Paper(Decomposer, settings=PaperSettings):
         )
         self._keep(updates.model, problem)
 
-    def _keep(self, model: GenerativeModel, problem: Problem) -> None:
+    def _keep(self, model: generative.GenerativeModel, problem: Problem) -> None:
         chosen, probabilities = model.graph.choose(), model.graph.compute_probabilities()
         self.masks_ = {
             name: (getattr(chosen, name).mean(0) > 0.5).numpy(force=True).astype(np.int64)
@@ -135,12 +128,12 @@ class _Updates:
         members, states, actions = settings.members, problem.states, problem.actions
         device, generator = problem.device, noise.weights
         chosen = settings.to_generative()
-        self.model = GenerativeModel(
-            build_graph(chosen, members, states, actions, generator).to(device),
+        self.model = generative.GenerativeModel(
+            generative.build_graph(chosen, members, states, actions, generator).to(device),
             RewardNet(members, states + actions, hidden=settings.hidden, generator=generator).to(
                 device
             ),
-            build_dynamics(chosen, members, states, actions, generator).to(device),
+            generative.build_dynamics(chosen, members, states, actions, generator).to(device),
             settings=chosen,
             lambdas=lambdas,
             rates=torch.full((members,), settings.learning_rate, dtype=torch.float64).to(device),
@@ -160,14 +153,14 @@ class _Updates:
         losses = self.model.compute_losses(trajectories, transitions, reward_noise, dynamics_noise)
         self.model.step(losses.total)
 
-    def _draw_trajectories(self) -> Trajectories:
+    def _draw_trajectories(self) -> generative.Trajectories:
         """D_1: M rows of the file."""
         rows = self._pick(len(self.problem.targets), self.settings.episodes_per_batch)
         batch = self.problem.rows.gather(rows, self._time)
         inputs, returns = self.problem.inputs[batch.steps], self.problem.targets[rows]
-        return Trajectories(inputs, batch.valid, returns, batch.starts)
+        return generative.Trajectories(inputs, batch.valid, returns, batch.starts)
 
-    def _draw_transitions(self) -> Transitions:
+    def _draw_transitions(self) -> generative.Transitions:
         """D_2: N steps of the file, and the state dimensions that this update predicts."""
         transitions, states = self.problem.rows.transitions, self.problem.states
         steps = transitions[self._pick(len(transitions), self.settings.steps_per_batch)]
@@ -176,7 +169,7 @@ class _Updates:
             order = torch.rand(states, generator=self._noise, device=self.problem.device).argsort()
             outputs = order[: self._outputs]
         next_states = self.problem.inputs[steps + 1][..., :states]
-        return Transitions(self.problem.inputs[steps], next_states, outputs)
+        return generative.Transitions(self.problem.inputs[steps], next_states, outputs)
 
     def _draw_gumbel(self, *shape: int) -> Float[Tensor, "member 1 *shape"]:
         """Gumbel noise; there is one copy of it, since masks are sampled once per update."""

@@ -6,6 +6,7 @@ There is no graph: `masks_` is None.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,46 +72,32 @@ class Rrd(Decomposer, settings=RrdSettings):
             standardise=settings.standardise,
             differences=use_next,
         )
-        updates = _Updates(problem, settings, Noise(rng, settings.device))
-        updates.trainer.run(
-            updates.update,
+        model, trainer, update = build_updates(problem, settings, Noise(rng, settings.device))
+        trainer.run(
+            update,
             settings.updates,
             report=lambda done: progress("reward", done / settings.updates) if progress else None,
         )
-        model = updates.model
         columns = torch.arange(problem.inputs.shape[1])
         self.function_ = export_network(model.net, problem, model.mask, columns)
 
 
-class _Updates:
-    """The model, and updates of it that draw from the rows of a file."""
+def build_updates(
+    problem: Problem, settings: RrdSettings, noise: Noise
+) -> tuple[RrdModel, Trainer, Callable[[], None]]:
+    """The model, its trainer, and an update on a few steps of a few rows of a file."""
+    members, inputs, device = settings.members, problem.inputs, problem.device
+    net = RewardNet(members, inputs.shape[1], hidden=settings.hidden, generator=noise.weights)
+    rates = torch.full((members,), settings.learning_rate, dtype=torch.float64, device=device)
+    model = RrdModel(net.to(device), [settings.unbiased] * members, rates, leaves=False)
+    shape, longest = (members, settings.rows_per_batch), problem.rows.longest
 
-    def __init__(self, problem: Problem, settings: RrdSettings, noise: Noise) -> None:
-        self.problem, self.settings, self._noise = problem, settings, noise.updates
-        members, inputs, device = settings.members, problem.inputs.shape[1], problem.device
-        self.model = RrdModel(
-            RewardNet(members, inputs, hidden=settings.hidden, generator=noise.weights).to(device),
-            [settings.unbiased] * members,
-            torch.full((members,), settings.learning_rate, dtype=torch.float64, device=device),
-            leaves=False,
-        )
-        self.trainer = Trainer([self.model.adam], noise.updates)
-        self._time = problem.rows.longest
-
-    def update(self) -> None:
-        """One step of Adam on a few steps of a few rows."""
-        problem, settings = self.problem, self.settings
-        shape = (settings.members, settings.rows_per_batch)
-        rows = torch.randint(
-            len(problem.targets), shape, generator=self._noise, device=problem.device
-        )
-        sample = problem.rows.sample_steps(rows, settings.subsequence, self._time, self._noise)
+    def update() -> None:
+        count = len(problem.targets)
+        rows = torch.randint(count, shape, generator=noise.updates, device=device)
+        sample = problem.rows.sample_steps(rows, settings.subsequence, longest, noise.updates)
         discounts = None if settings.discount == 1.0 else settings.discount**sample.times
-        losses = self.model.compute_losses(
-            problem.inputs[sample.steps],
-            sample.valid,
-            sample.lengths,
-            problem.targets[rows],
-            discounts,
-        )
-        self.model.step(losses)
+        steps = inputs[sample.steps], sample.valid, sample.lengths, problem.targets[rows]
+        model.step(model.compute_losses(*steps, discounts))
+
+    return model, Trainer([model.adam], noise.updates), update

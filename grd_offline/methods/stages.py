@@ -13,13 +13,7 @@ import torch
 from torch import Tensor
 
 from grd_offline.losses import SparsityWeights, dynamics_loss, edge_count_loss, return_loss
-from grd_offline.members.nn import (
-    DynamicsNet,
-    GraphMasks,
-    Mixture,
-    PairRewardNet,
-    RewardNet,
-)
+from grd_offline.members.nn import DynamicsNet, GraphMasks, Mixture, PairRewardNet, RewardNet
 from grd_offline.methods.equations import Problem, export_network
 from grd_offline.methods.training import (
     Noise,
@@ -187,20 +181,17 @@ class RewardStage:
         mask = self.graph.sample_reward(
             self._batch, temperature=self.settings.temperature, generator=self._noise
         )
-        terms = edge_count_loss(
-            *self.graph.compute_probabilities(), weights=SparsityWeights(1, 1, 0, 0, 0)
-        )
+        weights = SparsityWeights(1, 1, 0, 0, 0)
+        edges = edge_count_loss(*self.graph.compute_probabilities(), weights=weights)
         price = (self.settings.edge_share * self._unexplained).clamp_max(self.settings.edge_price)
-        self._step(mask, price * terms.total)
+        self._step(mask, price * edges)
 
     def update_fixed(self) -> None:
         """Masks as voted."""
         self._step(self._fixed)
 
     def _step(
-        self,
-        mask: Float[Tensor, "member #row input"],
-        price: Float[Tensor, "member"] | None = None,
+        self, mask: Float[Tensor, "member #row input"], price: Float[Tensor, "member"] | None = None
     ) -> None:
         """One update on a batch of training rows; masks learn where their edges have a price."""
         members, count = self._training.shape
@@ -329,9 +320,7 @@ class DynamicsStage:
         )
         price = self.settings.dynamics_edge_price
         weights = SparsityWeights(0, 0, price, price, price)
-        self._step(
-            mask, edge_count_loss(*self.graph.compute_probabilities(), weights=weights).total
-        )
+        self._step(mask, edge_count_loss(*self.graph.compute_probabilities(), weights=weights))
 
     def _step(
         self, mask: Float[Tensor, "1 #row input state"], price: Float[Tensor, "1"] | None = None

@@ -87,11 +87,7 @@ class Trainer:
     """
 
     def __init__(
-        self,
-        optimisers: Sequence[Adam],
-        generator: torch.Generator,
-        *,
-        capture: bool = True,
+        self, optimisers: Sequence[Adam], generator: torch.Generator, *, capture: bool = True
     ) -> None:
         """`generator` is the one that updates draw from."""
         self.optimisers, self._generator = optimisers, generator

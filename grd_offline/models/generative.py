@@ -229,8 +229,8 @@ class GenerativeModel:
         """L_reg (Eq. 6), or the price of the expected number of edges."""
         probabilities, price = self.graph.compute_probabilities(), self.settings.edge_price
         if price is None:
-            return sparsity_loss(*probabilities, weights=self.lambdas).total
-        return edge_count_loss(*probabilities, weights=SparsityWeights(*[price] * 5)).total
+            return sparsity_loss(*probabilities, weights=self.lambdas)
+        return edge_count_loss(*probabilities, weights=SparsityWeights(*[price] * 5))
 
     def _sample(
         self,

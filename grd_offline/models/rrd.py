@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor
 
-from grd_offline.losses import rrd_loss, rrd_unbiased_loss
+from grd_offline.losses import rrd_losses
 from grd_offline.members.nn import RewardNet
 from grd_offline.members.optimiser import Adam
 
@@ -63,8 +63,8 @@ class RrdModel:
         rewards = self.compute_rewards(inputs)
         if discounts is not None:
             rewards = rewards * discounts
-        parts = (rewards, valid, lengths, returns)
-        return torch.where(self._unbiased, rrd_unbiased_loss(*parts), rrd_loss(*parts))
+        biased, unbiased = rrd_losses(rewards, valid, lengths, returns)
+        return torch.where(self._unbiased, unbiased, biased)
 
     def step(self, losses: Float[Tensor, "member"]) -> None:
         """One step of Adam."""

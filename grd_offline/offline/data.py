@@ -1,7 +1,5 @@
 """A dataset in memory: its episodes, every reward that it holds for them, and its transitions."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,18 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from grd_offline import formats
 from grd_offline.episodes import Episode, EpisodeSet, check_finite, find_resolution
 from grd_offline.errors import DataError
 from grd_offline.evaluate import pearson
-from grd_offline.formats import (
-    Record,
-    as_episode,
-    as_episodes,
-    find_delay,
-    infer_delay,
-    locate,
-    open_recording,
-)
 from grd_offline.formats.relabelled import OBSERVED
 from grd_offline.offline.settings import SOURCES
 
@@ -76,27 +66,30 @@ def load_data(
     max_bytes: int | None = None,
 ) -> OfflineData:
     """Read a dataset in any layout, relabelled or not."""
-    with open_recording(source, max_episode_steps=max_episode_steps, max_bytes=max_bytes) as opened:
-        header, delay = opened.header, find_delay(opened)
+    with formats.open_recording(
+        source, max_episode_steps=max_episode_steps, max_bytes=max_bytes
+    ) as opened:
+        header, delay = opened.header, formats.find_delay(opened)
         episodes, parts = [], []
         for index, record in enumerate(opened):
-            with locate(source, index):
-                episode = as_episode(record, header, delay)
+            with formats.locate(source, index):
+                episode = formats.as_episode(record, header, delay)
                 parts.append(_find_rewards(record, episode))
                 if delay == "step" and OBSERVED not in record.extras:
                     episode = episode.delivered_at_end(header.discount)
             episodes.append(episode)
-        shape = as_episodes(opened, source, delay=delay)
+        shape = formats.as_episodes(opened, source, delay=delay)
         warnings = list(opened.warnings)
         relabelled = all("relabelled" in part for part in parts)
         # Of a relabelled file the header tells of the new rewards.
-        given = infer_delay(part["observed"] for part in parts) if relabelled else delay
+        given = formats.infer_delay(part["observed"] for part in parts) if relabelled else delay
         if given == "step":
             parts = [_withhold(part, header.discount) for part in parts]
             warnings.append(
                 "rewards come with every step: they are the true ones here, and the observed ones "
                 "their sum at the end of each episode"
             )
+        arguments = header.settings.get("env_args")
         names = [name for name in SOURCES if all(name in part for part in parts)]
         return OfflineData(
             episodes=EpisodeSet.from_episodes(
@@ -108,17 +101,12 @@ def load_data(
             ),
             rewards={name: np.concatenate([part[name] for part in parts]) for name in names},
             discount=header.discount,
-            env_args=_find_arguments(header.settings),
+            env_args=arguments if isinstance(arguments, Mapping) else None,
             warnings=warnings,
         )
 
 
-def _find_arguments(settings: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    found = settings.get("env_args")
-    return found if isinstance(found, Mapping) else None
-
-
-def _find_rewards(record: Record, episode: Episode) -> dict[str, Array]:
+def _find_rewards(record: formats.Record, episode: Episode) -> dict[str, Array]:
     """The rewards of one episode, by the name of the source."""
     given = record.rewards.astype(np.float64)
     found = {"observed": given}
@@ -176,10 +164,8 @@ def make_transitions(episodes: EpisodeSet) -> Transitions:
         ends = bool(episode.terminations[-1])
         usable = length if episode.has_final_observation or ends else length - 1
         actions.append(episode.actions[:usable])
-        flags = np.zeros(usable, np.float32)
-        if ends:
-            flags[-1] = 1.0
-        terminated.append(flags)
+        terminated.append(np.zeros(usable, np.float32))
+        terminated[-1][-1:] = ends
         rows.append(np.arange(row, row + usable))
         kept.append(np.arange(step, step + usable))
         row, step = row + length + 1, step + length

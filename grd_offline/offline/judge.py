@@ -4,8 +4,6 @@ Every method sees the returns of the same dataset. Policies for all methods, for
 and for the delayed rewards are trained side by side and evaluated by the true return.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,12 +25,7 @@ from grd_offline.offline.data import Array, OfflineData
 from grd_offline.offline.run import check_environment
 from grd_offline.offline.run_folder import OfflineFolder
 from grd_offline.offline.settings import JUDGED, OfflineSettings
-from grd_offline.offline.training import (
-    describe_data,
-    load_checked,
-    train_members,
-    warn_of_data,
-)
+from grd_offline.offline.training import describe_data, load_checked, train_members, warn_of_data
 from grd_offline.runs.observer import Observer
 from grd_offline.runs.process import choose_device
 from grd_offline.runs.result import TrainingResult, Watch, watch_nothing
@@ -86,11 +79,8 @@ def check_data(data: OfflineData, methods: Sequence[str]) -> None:
 
 def find_references(data: OfflineData) -> dict[str, Found]:
     """The true rewards, if they are known, and the delayed rewards."""
-    return {
-        name: Found(data.rewards[name], _compare(data, data.rewards[name]))
-        for name in REFERENCES
-        if name in data.rewards
-    }
+    known = {name: data.rewards[name] for name in REFERENCES if name in data.rewards}
+    return {name: Found(rewards, _compare(data, rewards)) for name, rewards in known.items()}
 
 
 @one_numpy_thread()
@@ -136,7 +126,6 @@ class Scores(Observer):
         """One array (member,) for each evaluation."""
 
     def on_evaluation(self, run: Run, evaluation: Evaluation) -> None:
-        """Keep the means."""
         if evaluation.returns is not None:
             self.means.append(evaluation.returns.mean(1))
 
@@ -179,22 +168,16 @@ def judge_sources(
     }
     best = float(of_source["true"].mean()) if "true" in of_source else None
     behaviour = data.behaviour_return
-    gain = None
-    if best is not None and behaviour is not None and best > behaviour:
-        gain = best - behaviour
     verdicts = []
     for source, values in of_source.items():
-        mean = float(values.mean())
+        mean, of_true, of_gain = float(values.mean()), None, None
+        if best is not None and best > 0:
+            of_true = mean / best
+        if best is not None and behaviour is not None and best > behaviour:
+            of_gain = (mean - behaviour) / (best - behaviour)
         against = found[source].about.get("against_truth")
-        verdicts.append(
-            Verdict(
-                source,
-                tuple(values.tolist()),
-                None if best is None or best <= 0 else mean / best,
-                None if gain is None or behaviour is None else (mean - behaviour) / gain,
-                None if against is None else float(against["pearson"]),
-            )
-        )
+        pearson = None if against is None else float(against["pearson"])
+        verdicts.append(Verdict(source, tuple(values.tolist()), of_true, of_gain, pearson))
     return verdicts
 
 
@@ -204,7 +187,6 @@ Decomposing = Callable[[str], AbstractContextManager[Progress]]
 
 @contextmanager
 def show_nothing(method: str) -> Iterator[Progress]:
-    """Show nothing of a decomposition."""
     yield lambda stage, share: None
 
 
@@ -220,9 +202,7 @@ class JudgingResult:
     evaluations: int
     """Number of evaluations. A score is the mean of the last three."""
     data_mean_return: float | None
-    """Mean return of the data; None if it is not known."""
     training: TrainingResult
-    """The run of offline training."""
 
 
 def judge(

@@ -4,10 +4,7 @@ The transitions lie on the device once, for all members. The rewards lie there o
 source. On CUDA an update is recorded as a graph and replayed.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,10 +15,10 @@ from torch import Tensor
 from grd_offline.agents.algorithms import find_algorithm
 from grd_offline.agents.batch import Batch
 from grd_offline.errors import DataError
-from grd_offline.members.capture import find_tensors, record
 from grd_offline.members.draws import Uniform, to_index
 from grd_offline.offline.data import Array, Transitions
 from grd_offline.offline.settings import OfflineMember, OfflineSettings
+from grd_offline.runs.learner import RunLearner
 
 STREAM = 1
 _FLOOR = 1e-3
@@ -30,7 +27,7 @@ _STILL = 1e-6
 """An observation whose standard deviation is less than this share of its mean does not change."""
 
 
-class OfflineLearner:
+class OfflineLearner(RunLearner):
     """All that learns in a run."""
 
     def __init__(
@@ -46,7 +43,8 @@ class OfflineLearner:
         capture: bool = True,
     ) -> None:
         """`rewards` of each source, one for every step of the data, in common units."""
-        self.settings, self.members, self.device = settings, list(members), device
+        super().__init__(device, capture=capture)
+        self.settings, self.members = settings, list(members)
         self._put_data(transitions, np.asarray(low, np.float64), np.asarray(high, np.float64))
         names = list(dict.fromkeys(member.source for member in members))
         table = np.stack([rewards[name][transitions.kept] for name in names])
@@ -69,13 +67,9 @@ class OfflineLearner:
         self._noise_size = self.agent.noise_size * sizes[1]
         count = settings.batch * (2 + self._noise_size)
         self._uniform = Uniform(seeds, count, stream=STREAM, device=device)
-        self.counter = torch.zeros((), dtype=torch.int64, device=device)
-        self.updates = 0
         self._draw = self._draw_batch
-        self._capture = capture and device.type == "cuda"
         if self._capture:
             self.compile()
-        self._graphs: dict[bool, Callable[[], None]] = {}
 
     def _put_data(self, transitions: Transitions, low: Array, high: Array) -> None:
         acted_upon = transitions.observations[transitions.rows]
@@ -91,24 +85,10 @@ class OfflineLearner:
         self.rows = torch.from_numpy(transitions.rows).to(self.device)
 
     def _fill(self, value: float) -> Tensor:
-        """(member,) the same number for each member."""
         return torch.full((len(self.members),), value, device=self.device)
 
     def _send(self, array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(np.asarray(array, np.float32)).to(self.device)
-
-    def run_updates(self, count: int) -> None:
-        """So many updates of all members."""
-        for _ in range(count):
-            with_actor = self.agent.moves_actor(self.updates)
-            if self._capture:
-                if with_actor not in self._graphs:
-                    tensors = [self.counter, *find_tensors(self.agent.state())]
-                    self._graphs[with_actor] = record(partial(self._update, with_actor), tensors)
-                self._graphs[with_actor]()
-            else:
-                self._update(with_actor)
-            self.updates += 1
 
     def _update(self, with_actor: bool) -> None:
         self.counter += 1
@@ -136,12 +116,7 @@ class OfflineLearner:
         self.agent.compile(backend)
 
     def export_actors(self) -> NDArray[np.float32]:
-        """(member, number) weights of actors that take observations as they are."""
         return self.agent.export_actors(self.mean, self.std)
-
-    def count_skipped(self) -> NDArray[np.int64]:
-        """(member,) updates that were left out because they were not finite."""
-        return self.agent.count_skipped().numpy(force=True).astype(np.int64)
 
 
 def find_outside(actions: NDArray[np.float32], low: ArrayLike, high: ArrayLike) -> float:

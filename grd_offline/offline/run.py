@@ -1,7 +1,5 @@
 """A run of `train-offline`: updates of all members on the same data."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -49,7 +47,6 @@ class OfflineRun(Run):
         self.total = settings.updates
         rewards = {name: np.asarray(values) for name, values in rewards.items()}
         self.units = _find_units(settings, episodes, rewards)
-        """Units of the rewards of each source."""
         transitions = make_transitions(episodes)
         check_environment(settings, episodes)
         self.fleet = self._make_fleet(workers)
@@ -94,12 +91,10 @@ class OfflineRun(Run):
 
     @property
     def step(self) -> int:
-        """Updates of each member so far."""
         return self.learner.updates
 
     @property
     def title(self) -> str:
-        """The algorithm and the environment."""
         return f"{self.settings.algorithm}, {self.environment or 'no environment'}"
 
     def measure(self) -> None:

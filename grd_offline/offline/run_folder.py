@@ -6,10 +6,7 @@ evaluations.csv                 every evaluation of every member, in the columns
 members/NAME/policies/          step-000010000/, ..., best/: for `collect --policy`
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from grd_offline.files.runs import OFFLINE
@@ -27,13 +24,8 @@ class OfflineFolder(RunFolder):
 
     format = OFFLINE
     log_columns = LOG_COLUMNS
-
-    def __init__(
-        self, path: Path, *, correlations: Mapping[str, float | None] | None = None
-    ) -> None:
-        """`correlations`: of the sources' rewards with the true ones, where those are known."""
-        super().__init__(path)
-        self.correlations = dict(correlations or {})
+    correlations: Mapping[str, float | None]
+    """Of the rewards of each source with the true ones; None where those are not known."""
 
     def _describe_run(self, run: OfflineRun) -> dict[str, Any]:
         return {"reward_units": {name: units._asdict() for name, units in run.units.items()}}

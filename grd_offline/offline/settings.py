@@ -1,7 +1,5 @@
 """The settings of `train-offline`, and the members of a run that follow from them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,12 +7,14 @@ from typing import Any
 
 from grd_offline.agents.algorithms import list_offline
 from grd_offline.errors import DataError
-from grd_offline.settings import Settings, setting
+from grd_offline.runs.member import RunMember
+from grd_offline.settings import RATE, SHARE, Settings, setting
 
 SOURCES = ("relabelled", "observed", "true")
 """Rewards that a file may hold: those of a decomposition, the delayed ones, the true ones."""
 JUDGED = ("grd", "uniform", "ircr", "rrd")
 """Methods that `judge` compares by default."""
+_WEIGHT: dict[str, Any] = {"above": 0, "at_most": 10**6}
 MOST_SEEDS = 1000
 MOST_BATCH = 65_536
 SEEDS_END = 2**60
@@ -22,22 +22,15 @@ SEEDS_END = 2**60
 
 
 @dataclass(frozen=True)
-class OfflineMember:
+class OfflineMember(RunMember):
     """One of the policies that are trained side by side."""
 
     source: str
-    """The source of the rewards that it learns from."""
     seed: int
 
     @property
     def group(self) -> str:
-        """The name without the seed. Members of a group differ by their seed alone."""
         return self.source
-
-    @property
-    def name(self) -> str:
-        """The name of the member, and of its folder."""
-        return f"{self.source}-seed{self.seed}"
 
 
 @dataclass(frozen=True)
@@ -76,41 +69,33 @@ class OfflineSettings(Settings):
         100_000, "Number of updates of each policy (both papers: 1,000,000).", at_least=1
     )
     batch: int = setting(256, "Steps per update (both papers).", at_least=1, at_most=MOST_BATCH)
-    discount: float = setting(
-        0.99, "Discount factor of the policy (both papers).", above=0, at_most=1
-    )
+    discount: float = setting(0.99, "Discount factor of the policy (both papers).", **RATE)
     hidden: tuple[int, ...] = setting(
         (256, 256), "Widths of the hidden layers of every network (both papers).", at_least=1
     )
     learning_rate: float = setting(
-        3e-4, "Adam's learning rate for every network (both papers).", above=0, at_most=1
+        3e-4, "Adam's learning rate for every network (both papers).", **RATE
     )
     target_rate: float = setting(
-        0.005, "Rate at which target networks follow (both papers).", above=0, at_most=1
+        0.005, "Rate at which target networks follow (both papers).", **RATE
     )
     alpha: float = setting(
         2.5,
         "td3bc: weight of the value against imitation. Broad data need more (paper: 2.5).",
-        above=0,
-        at_most=10**6,
+        **_WEIGHT,
     )
     expectile: float = setting(
         0.7,
         "iql: expectile of the action values that is the value of a state (paper, MuJoCo).",
-        above=0,
-        at_most=1,
+        **RATE,
     )
     temperature: float = setting(
-        3.0,
-        "iql: preference for better actions (paper, MuJoCo).",
-        above=0,
-        at_most=10**6,
+        3.0, "iql: preference for better actions (paper, MuJoCo).", **_WEIGHT
     )
     averaging: float = setting(
         0.02,
         "Average the policy weights over this final fraction of training. 0 uses the last weights.",
-        at_least=0,
-        at_most=1,
+        **SHARE,
     )
     eval_every: int = setting(10_000, "Updates between two evaluations.", at_least=1)
     eval_episodes: int = setting(10, "Number of episodes per evaluation.", at_least=1)
@@ -141,6 +126,5 @@ class OfflineSettings(Settings):
             raise DataError("expected seeds below 2^60", field="seed")
 
     def make_members(self) -> list[OfflineMember]:
-        """Every source with every seed."""
         seeds = range(self.seed, self.seed + self.seeds)
         return [OfflineMember(source, seed) for source in self.rewards for seed in seeds]

@@ -1,7 +1,5 @@
 """`train_offline`: what `grd-offline train-offline` does, for Python."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ A checkpoint holds tensors and plain Python values only and is loaded as such: n
 file runs. It is written all or nothing, so a run killed at any moment finds the last one whole.
 """
 
-from __future__ import annotations
-
 import os
 import zipfile
 from pathlib import Path
@@ -41,7 +39,7 @@ def save_checkpoint(run: OnlineRun, folder: Path, extra: dict[str, Any]) -> None
         "extra": _to_plain(extra),
     }
     with replace_file(folder / NAME) as output:
-        torch.save(contents, output)  # type: ignore[arg-type]
+        torch.save(contents, output)
 
 
 def load_checkpoint(run: OnlineRun, folder: Path) -> tuple[dict[str, Any], list[str]]:
@@ -95,11 +93,12 @@ def _check_archive(path: Path) -> None:
 
 
 def _find_differences(contents: dict[str, Any]) -> list[str]:
-    found = []
-    for name, now in (("threads", torch.get_num_threads()), ("torch", str(torch.__version__))):
-        if contents[name] != now:
-            found.append(f"{name} was {contents[name]} and is {now}: going on, but not bit for bit")
-    return found
+    now = {"threads": torch.get_num_threads(), "torch": str(torch.__version__)}
+    return [
+        f"{name} was {contents[name]} and is {value}: going on, but not bit for bit"
+        for name, value in now.items()
+        if contents[name] != value
+    ]
 
 
 _ARRAY = "array"
@@ -141,5 +140,4 @@ def _from_plain(value: Any, parts_left: list[int]) -> Any:
 
 
 def has_checkpoint(folder: str | os.PathLike[str]) -> bool:
-    """Whether the folder holds a checkpoint."""
     return (Path(folder) / NAME).is_file()

@@ -18,16 +18,10 @@ from grd_offline.agents.batch import Steps
 from grd_offline.losses import SparsityWeights
 from grd_offline.members.draws import to_gumbel
 from grd_offline.members.nn import Masks, RewardNet, build_members
+from grd_offline.models import generative
 from grd_offline.models.export import copy_member, export_reward
-from grd_offline.models.generative import (
-    GenerativeModel,
-    GenerativeSettings,
-    Trajectories,
-    Transitions,
-    build_dynamics,
-    build_graph,
-)
 from grd_offline.online.replay import FinishedEpisode, Replay
+from grd_offline.online.settings import Member, OnlineSettings
 from grd_offline.online.sources import Draws, Source
 from grd_offline.rewards.network import NetworkFunction
 
@@ -41,47 +35,40 @@ class Generative(Source):
     loss_names = ("reward", "dynamics", "sparsity")
 
     def __init__(
-        self,
-        members: slice,
-        replay: Replay,
-        *,
-        settings: GenerativeSettings,
-        seeds: Sequence[int],
-        episodes: int,
-        hidden: Sequence[int],
-        rates: Float[Tensor, "member"],
-        lambdas: SparsityWeights,
+        self, where: slice, replay: Replay, members: Sequence[Member], settings: OnlineSettings
     ) -> None:
-        """Each of `lambdas` may be a tensor (member,)."""
-        super().__init__(members, replay)
-        self.settings, self._episodes = settings, episodes
+        super().__init__(where, replay, members, settings)
+        self.settings = fit = (
+            generative.PAPER if members[0].kind == "paper" else generative.JOINT_NET
+        )
         self.states, self.actions = replay.observations.shape[-1], replay.actions.shape[-1]
         states, actions, device = self.states, self.actions, replay.device
-        inputs = states + actions
-        chosen = [seed * 4 + 2 for seed in seeds]
-        self.model = GenerativeModel(
-            build_members(lambda g: build_graph(settings, 1, states, actions, g), chosen).to(
+        inputs, hidden, self._episodes = states + actions, settings.hidden, settings.episodes
+        seeds = [member.seed * 4 + 2 for member in members]
+        further = [seed + 1 for seed in seeds]
+        columns = zip(*(member.lambdas for member in members), strict=True)
+        self.model = generative.GenerativeModel(
+            build_members(lambda g: generative.build_graph(fit, 1, states, actions, g), seeds).to(
                 device
             ),
-            build_members(lambda g: RewardNet(1, inputs, hidden=hidden, generator=g), chosen).to(
+            build_members(lambda g: RewardNet(1, inputs, hidden=hidden, generator=g), seeds).to(
                 device
             ),
             build_members(
-                lambda g: build_dynamics(settings, 1, states, actions, g),
-                [seed + 1 for seed in chosen],
+                lambda g: generative.build_dynamics(fit, 1, states, actions, g), further
             ).to(device),
-            settings=settings,
-            lambdas=lambdas,
-            rates=rates,
+            settings=fit,
+            lambdas=SparsityWeights(*(replay.send(c) for c in columns)),  # type: ignore[arg-type]
+            rates=replay.send(member.model_rate for member in members),
         )
         self._draws = Draws(
-            seeds,
+            [member.seed for member in members],
             device,
-            (episodes,),
-            (episodes if settings.mask_per_episode else 1, inputs, 2),
-            (settings.dynamics_samples, inputs, states, 2),
+            (self._episodes,),
+            (self._episodes if fit.mask_per_episode else 1, inputs, 2),
+            (fit.dynamics_samples, inputs, states, 2),
         )
-        self._normaliser = Normaliser(self.size, inputs) if settings.standardise else None
+        self._normaliser = Normaliser(self.size, inputs) if fit.standardise else None
         self._mean = torch.zeros((self.size, 1, inputs), device=device)
         self._std = torch.ones((self.size, 1, inputs), device=device)
         # r = offset + scale * net, and returns are divided by spread before they are compared
@@ -93,7 +80,6 @@ class Generative(Source):
         self._terms_of = self._compute_terms
 
     def update(self, steps: Steps, counter: Tensor) -> None:
-        """One step of Adam on L_m."""
         cuda = self.replay.device.type == "cuda"
         rows = self._episodes * self.replay.longest if cuda else None
         terms = self._terms_of(steps, counter, rows)
@@ -122,16 +108,18 @@ class Generative(Source):
 
     def _draw_trajectories(
         self, picks: Float[Tensor, "member episode"], rows: int | None
-    ) -> Trajectories:
+    ) -> generative.Trajectories:
         """D_1, its episodes end to end."""
         stretch = self.replay.draw_episodes(picks, self.members, rows)
         inputs = self._scale_inputs(stretch.observations, stretch.actions).unsqueeze(1)
         if not self.settings.standardise:
-            return Trajectories(inputs, stretch.valid, stretch.returns)
+            return generative.Trajectories(inputs, stretch.valid, stretch.returns)
         returns = (stretch.returns - self._offset * stretch.lengths) / self._spread
-        return Trajectories(inputs, stretch.valid, returns, unit=self._scale / self._spread)
+        return generative.Trajectories(
+            inputs, stretch.valid, returns, unit=self._scale / self._spread
+        )
 
-    def _make_transitions(self, steps: Steps, counter: Int[Tensor, ""]) -> Transitions:
+    def _make_transitions(self, steps: Steps, counter: Int[Tensor, ""]) -> generative.Transitions:
         """D_2; where an update predicts a few state dimensions, they take turns."""
         states = self.states
         count = min(states, self.settings.dynamics_outputs or states)
@@ -141,7 +129,7 @@ class Generative(Source):
         next_states = steps.next_observations
         if self.settings.standardise:
             next_states = (next_states - self._mean[..., :states]) / self._std[..., :states]
-        return Transitions(
+        return generative.Transitions(
             self._scale_inputs(steps.observations, steps.actions), next_states, outputs
         )
 
@@ -173,7 +161,6 @@ class Generative(Source):
                 target.copy_(torch.from_numpy(value.astype(np.float32)).to(device))
 
     def export(self, member: int) -> NetworkFunction:
-        """The member's reward as a function in the environment's units."""
         return export_reward(
             copy_member(self.model.reward, member),
             self.model.choose_reward_mask()[member : member + 1],
@@ -210,7 +197,6 @@ class Normaliser:
         self.sums = np.zeros((members, 6 + 2 * inputs))
 
     def add(self, member: int, episode: FinishedEpisode) -> None:
-        """Count an episode in."""
         steps, total = float(len(episode.actions)), episode.episode_return
         values = np.hstack([episode.observations[:-1], episode.actions]).astype(np.float64)
         numbers = [steps, total, total * steps, total**2, steps**2, 1.0]

@@ -5,10 +5,7 @@ agents are trained on the rewards that the sources compute. On CUDA the update i
 a graph and replayed.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,21 +17,24 @@ from grd_offline.agents.agent import Agent
 from grd_offline.agents.algorithms import find_algorithm
 from grd_offline.agents.batch import Batch, Steps
 from grd_offline.graph import compact_closure, compact_one_hop
-from grd_offline.losses import SparsityWeights
-from grd_offline.members.capture import find_tensors, record
 from grd_offline.members.draws import Uniform
-from grd_offline.models.generative import JOINT_NET, PAPER
 from grd_offline.online.generative import Generative
 from grd_offline.online.quadratic import Quadratic
 from grd_offline.online.replay import FinishedEpisode, Replay, TrueRewards
 from grd_offline.online.rrd import Rrd
 from grd_offline.online.settings import Member, OnlineSettings
 from grd_offline.online.sources import Delayed, Ircr, Oracle, Source
+from grd_offline.runs.learner import RunLearner
 
 STREAM = 0
+SOURCES = {
+    "none": Delayed, "oracle": Oracle, "ircr": Ircr, "quadratic": Quadratic, "rrd": Rrd,
+    "paper": Generative, "joint-net": Generative,
+}  # fmt: skip
+"""The source of rewards of each kind of member."""
 
 
-class Learner:
+class Learner(RunLearner):
     """Replay, sources of rewards and agents of all members."""
 
     def __init__(
@@ -49,31 +49,25 @@ class Learner:
         device: torch.device,
         capture: bool = True,
     ) -> None:
-        self.settings, self.members, self.device = settings, list(members), device
+        super().__init__(device, capture=capture)
+        self.settings, self.members = settings, list(members)
         count, actions = len(self.members), len(np.asarray(low))
         capacity = max(min(settings.replay, settings.steps), step_limit)
         self.replay = Replay(count, capacity, states, actions, step_limit, device)
-        lowest, highest = (self._tensor(bound) for bound in (low, high))
+        lowest, highest = (self.replay.send(bound) for bound in (low, high))
         self._centre, self._half = (highest + lowest) / 2, (highest - lowest) / 2
         self._seeds = [member.seed for member in members]
         self.agent = self._make_agent(states, actions)
         self.sources = self._make_sources()
-        self.counter = torch.zeros((), dtype=torch.int64, device=device)
-        self.updates = 0
         self.mask = torch.ones((count, states), device=device)
         self._absent = np.zeros((count, states), np.int64)
         self._noise_size = self.agent.noise_size * actions
         numbers = settings.batch * (1 + self._noise_size)
         self._uniform = Uniform(self._seeds, numbers, stream=STREAM, device=device)
-        self._capture = capture and device.type == "cuda"
         self._draw, self._prepare = self._draw_steps, self._prepare_batch
         self._rewards = [source.compute_rewards for source in self.sources]
         if self._capture:
             self.compile()
-        self._graphs: dict[tuple[bool, int], Callable[[], None]] = {}
-
-    def _tensor(self, values: Any) -> Tensor:
-        return torch.tensor(list(values), dtype=torch.float32, device=self.device)
 
     def _make_agent(self, states: int, actions: int) -> Agent:
         algorithm, members = find_algorithm(self.settings.backbone), self.members
@@ -82,10 +76,10 @@ class Learner:
             actions,
             seeds=self._seeds,
             hidden=self.settings.hidden,
-            rates=self._tensor(member.learning_rate for member in members),
-            discounts=self._tensor(member.policy_discount for member in members),
-            target_rates=self._tensor(member.target_rate for member in members),
-            centre_rates=self._tensor(
+            rates=self.replay.send(member.learning_rate for member in members),
+            discounts=self.replay.send(member.policy_discount for member in members),
+            target_rates=self.replay.send(member.target_rate for member in members),
+            centre_rates=self.replay.send(
                 member.centre_rate if member.policy_discount == 1 else 0.0 for member in members
             ),
             normed=[bool(member.critic_norm) for member in members],
@@ -93,42 +87,14 @@ class Learner:
         )
 
     def _make_sources(self) -> list[Source]:
-        sources = []
+        sources: list[Source] = []
         kinds = [member.kind for member in self.members]
         for kind in dict.fromkeys(kinds):
             first = kinds.index(kind)
-            sources.append(self._make_source(kind, slice(first, first + kinds.count(kind))))
+            where = slice(first, first + kinds.count(kind))
+            about = self.members[where], self.settings
+            sources.append(SOURCES[kind](where, self.replay, *about))
         return sources
-
-    def _make_source(self, kind: str, where: slice) -> Source:
-        members = self.members[where]
-        simple = {"none": Delayed, "oracle": Oracle, "ircr": Ircr, "quadratic": Quadratic}
-        if kind in simple:
-            return simple[kind](where, self.replay)
-        seeds = [member.seed for member in members]
-        rates = self._tensor(member.model_rate for member in members)
-        episodes, hidden = self.settings.episodes, self.settings.hidden
-        if kind == "rrd":
-            return Rrd(
-                where,
-                self.replay,
-                seeds=seeds,
-                unbiased=[member.method == "rrd-unbiased" for member in members],
-                episodes=episodes,
-                hidden=hidden,
-                rates=rates,
-            )
-        columns = zip(*(member.lambdas for member in members), strict=True)
-        return Generative(
-            where,
-            self.replay,
-            settings=PAPER if kind == "paper" else JOINT_NET,
-            seeds=seeds,
-            episodes=episodes,
-            hidden=hidden,
-            rates=rates,
-            lambdas=SparsityWeights(*(self._tensor(c) for c in columns)),  # type: ignore[arg-type]
-        )
 
     def add(self, member: int, episode: FinishedEpisode, truth: TrueRewards) -> None:
         """Take in a finished episode of a member. The truth goes to `oracle` alone."""
@@ -171,15 +137,9 @@ class Learner:
                     wanted[source.members.start + place] = find(to_reward[place], to_state[place])
         return wanted
 
-    def run_updates(self, count: int) -> None:
-        """So many updates of every member."""
-        for _ in range(count):
-            with_actor = self.agent.moves_actor(self.updates)
-            if self._capture:
-                self._find_graph(with_actor)()
-            else:
-                self._update(with_actor)
-            self.updates += 1
+    def find_size(self) -> int:
+        """Episodes that have become longer need other graphs."""
+        return self.replay.longest
 
     def _update(self, with_actor: bool) -> None:
         """Lines 16 to 30 of the paper's Algorithm 1, for all members at once.
@@ -230,18 +190,7 @@ class Learner:
             for source in self.sources
         ]
 
-    def _find_graph(self, with_actor: bool) -> Callable[[], None]:
-        """The recorded update; recorded anew when episodes have become longer."""
-        key = (with_actor, self.replay.longest)
-        if key not in self._graphs:
-            if key[1] not in (longest for _, longest in self._graphs):
-                self._graphs.clear()
-            tensors = list(find_tensors(self.state()))
-            self._graphs[key] = record(partial(self._update, with_actor), tensors)
-        return self._graphs[key]
-
     def export_actors(self) -> NDArray[np.float32]:
-        """(member, number) weights for `grd_offline.agents.actors`, with the masks worked in."""
         mask = self.mask.numpy(force=True)
         return self.agent.export_actors(np.zeros(mask.shape[1]), np.where(mask > 0, 1.0, np.inf))
 
@@ -255,12 +204,7 @@ class Learner:
         return worst.numpy(force=True).astype(np.int64)
 
     def state(self) -> dict[str, Any]:
-        """Networks, optimisers and counters: what an update changes."""
-        return {
-            "counter": self.counter,
-            "policy": self.agent.state(),
-            "sources": [source.state() for source in self.sources],
-        }
+        return {**super().state(), "sources": [source.state() for source in self.sources]}
 
     def save_state(self) -> dict[str, Any]:
         """Everything that a resumed run needs."""

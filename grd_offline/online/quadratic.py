@@ -45,8 +45,8 @@ NOISE_FLOOR = 1e-4
 class Quadratic(Source):
     """The quadratic rewards of some members."""
 
-    def __init__(self, members: slice, replay: Replay) -> None:
-        super().__init__(members, replay)
+    def __init__(self, where: slice, replay: Replay, *about: Any) -> None:
+        super().__init__(where, replay, *about)
         self.states, self.actions = replay.observations.shape[-1], replay.actions.shape[-1]
         inputs = self.states + self.actions
         device = replay.device
@@ -139,7 +139,8 @@ class Solver:
         self._effects = np.unique(np.concatenate([single, pairs]), return_inverse=True)[1]
         self._variances = np.full(self._effects.max() + 1, 1.0)
         self._noise = 1.0
-        self.masks = self._full_masks()
+        shapes = ((states,), (actions,), (states, states), (actions, states))
+        self.masks: tuple[Array, ...] = tuple(np.ones(shape) for shape in shapes)
         self.solution = Solution(
             np.zeros(self.inputs),
             np.ones(self.inputs),
@@ -147,11 +148,6 @@ class Solver:
             np.zeros(self.inputs),
             np.zeros((self.inputs, self.inputs)),
         )
-
-    def _full_masks(self) -> tuple[Array, Array, Array, Array]:
-        states, actions = self.states, self.actions
-        shapes = ((states,), (actions,), (states, states), (actions, states))
-        return tuple(np.ones(shape) for shape in shapes)  # type: ignore[return-value]
 
     def add(self, episode: FinishedEpisode) -> None:
         """Keep an episode's sums: T, the sums of x_i, of x_i^2 and of x_i x_j."""
@@ -267,9 +263,7 @@ class Solver:
             "noise": self._noise,
             "solution": tuple(self.solution),
             "masks": self.masks,
-            "gram": self._dynamics.gram,
-            "cross": self._dynamics.cross,
-            "squares": self._dynamics.squares,
+            **{name: getattr(self._dynamics, name) for name in _SUMS},
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -277,10 +271,9 @@ class Solver:
         self._returns = deque(np.asarray(state["returns"]).tolist(), maxlen=WINDOW)
         self._variances, self._noise = np.array(state["variances"]), float(state["noise"])
         self.solution = Solution(*(np.array(part) for part in state["solution"]))
-        self.masks = tuple(np.array(part) for part in state["masks"])  # type: ignore[assignment]
-        self._dynamics.gram = np.array(state["gram"])
-        self._dynamics.cross = np.array(state["cross"])
-        self._dynamics.squares = np.array(state["squares"])
+        self.masks = tuple(np.array(part) for part in state["masks"])
+        for name in _SUMS:
+            setattr(self._dynamics, name, np.array(state[name]))
 
 
 def _solve_by_rows(design: Array, target: Array) -> tuple[Array, Array]:
@@ -293,6 +286,9 @@ def _solve_by_columns(gram: Array, cross: Array) -> tuple[Array, Array]:
     """The same from X'X and X'y, which is less work once there are more rows than columns."""
     inverse = np.linalg.inv(gram + np.eye(len(gram)))
     return inverse @ cross, 1.0 - np.diag(inverse)
+
+
+_SUMS = ("gram", "cross", "squares")
 
 
 class _Regression:

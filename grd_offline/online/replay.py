@@ -6,8 +6,6 @@ places says which rows are steps, a ring of episodes where each begins and what 
 there is no room, the oldest episodes leave.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from typing import Any, NamedTuple
 
@@ -23,10 +21,8 @@ from grd_offline.members.draws import to_index
 class FinishedEpisode(NamedTuple):
     """What a learner hears of an episode: its steps and its return, but no rewards of steps."""
 
-    observations: NDArray[np.float32]
-    """(T + 1, state)"""
-    actions: NDArray[np.float32]
-    """(T, action)"""
+    observations: NDArray[np.float32]  # (T + 1, state)
+    actions: NDArray[np.float32]  # (T, action)
     episode_return: float
     terminated: bool
     """Whether the episode ended by itself, and not by a time limit."""
@@ -35,8 +31,7 @@ class FinishedEpisode(NamedTuple):
 class TrueRewards(NamedTuple):
     """The rewards of an episode's steps: for `oracle` and for the evaluation, for nobody else."""
 
-    rewards: NDArray[np.float64]
-    """(T,)"""
+    rewards: NDArray[np.float64]  # (T,)
 
 
 def separate_truth(
@@ -53,16 +48,12 @@ def separate_truth(
 class Stretch(NamedTuple):
     """Whole episodes, one after the other without gaps, filled up at the end."""
 
-    observations: Tensor
-    """(member, row, state)"""
-    actions: Tensor
-    """(member, row, action)"""
+    observations: Tensor  # (member, row, state)
+    actions: Tensor  # (member, row, action)
     valid: Tensor
     """(member, episode, row) whether the row is a step of that episode."""
-    lengths: Tensor
-    """(member, episode)"""
-    returns: Tensor
-    """(member, episode)"""
+    lengths: Tensor  # (member, episode)
+    returns: Tensor  # (member, episode)
 
 
 class Draw(NamedTuple):
@@ -147,6 +138,10 @@ class Replay:
         numbers = [[layout.step_head, layout.steps], [layout.episode_head, layout.episodes]]
         sent = torch.tensor(numbers).to(self.device, non_blocking=True)
         self.step_rings[:, member], self.episode_rings[:, member] = sent[0], sent[1]
+
+    def send(self, values: Any) -> Tensor:
+        """The numbers as a tensor on the device."""
+        return torch.tensor(list(values), dtype=torch.float32, device=self.device)
 
     def _send(self, array: NDArray[np.float32]) -> Tensor:
         # The numbers are copied before this returns; updates under way are not waited for.
@@ -246,7 +241,6 @@ class Replay:
         return {**parts, "books": [layout.state() for layout in self.layouts]}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Take over what `state` gave."""
         for name in (*_ROWS, *_RINGS):
             part = state[name]
             getattr(self, name)[:, : part.shape[1]] = part.to(self.device)
@@ -297,12 +291,10 @@ class _Layout:
         self.episodes -= 1
 
     def state(self) -> dict[str, Any]:
-        """Plain numbers."""
         numbers = {name: getattr(self, name) for name in _COUNTS}
         return {**numbers, "spans": [list(span) for span in self.spans]}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Take over what `state` gave."""
         for name in _COUNTS:
             setattr(self, name, int(state[name]))
         self.spans = deque((int(first), int(length)) for first, length in state["spans"])

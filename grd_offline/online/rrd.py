@@ -17,6 +17,7 @@ from grd_offline.members.nn import RewardNet, build_members
 from grd_offline.models.export import copy_member, export_reward
 from grd_offline.models.rrd import STEPS_PER_EPISODE, RrdModel
 from grd_offline.online.replay import Replay
+from grd_offline.online.settings import Member, OnlineSettings
 from grd_offline.online.sources import Draws, Source
 from grd_offline.rewards.network import NetworkFunction
 
@@ -30,32 +31,25 @@ class Rrd(Source):
     loss_names = ("reward",)
 
     def __init__(
-        self,
-        members: slice,
-        replay: Replay,
-        *,
-        seeds: Sequence[int],
-        unbiased: Sequence[bool],
-        episodes: int,
-        hidden: Sequence[int],
-        rates: Float[Tensor, "member"],
+        self, where: slice, replay: Replay, members: Sequence[Member], settings: OnlineSettings
     ) -> None:
-        super().__init__(members, replay)
+        super().__init__(where, replay, members, settings)
         states, actions = replay.observations.shape[-1], replay.actions.shape[-1]
-        device = replay.device
+        device, episodes = replay.device, settings.episodes
 
         def build(generator: torch.Generator) -> RewardNet:
-            return RewardNet(1, 2 * states + actions, hidden=hidden, generator=generator)
+            return RewardNet(1, 2 * states + actions, hidden=settings.hidden, generator=generator)
 
-        net = build_members(build, [seed * 4 + 2 for seed in seeds]).to(device)
-        self.model = RrdModel(net, unbiased, rates)
+        net = build_members(build, [member.seed * 4 + 2 for member in members]).to(device)
+        unbiased = [member.method == "rrd-unbiased" for member in members]
+        self.model = RrdModel(net, unbiased, replay.send(m.model_rate for m in members))
+        seeds = [member.seed for member in members]
         self._draws = Draws(seeds, device, (episodes,), (episodes, replay.limit))
         self._term = torch.zeros((1, self.size), device=device)
         self.losses = self._term
         self._losses_of = self._compute_losses
 
     def update(self, steps: Steps, counter: Tensor) -> None:
-        """One step of Adam on the reward net."""
         losses = self._losses_of(counter)
         self.model.step(losses)
         self._term[0] = losses.detach()

@@ -7,8 +7,6 @@ With `overlap` the workers collect the next round during the updates, with the p
 were before. Only finished episodes enter the replay.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,28 +35,6 @@ class Unfinished:
     rewards: list[NDArray[np.float64]] = field(default_factory=list)
 
 
-@dataclass(frozen=True, eq=False)
-class Status:
-    """The state of a run after a round."""
-
-    step: int
-    updates: int
-    training_returns: NDArray[np.float64]
-    """(member,) return of the last finished episode; nan before the first."""
-    correlations: NDArray[np.float64]
-    """(member,) correlation of the learned with the true reward in the last finished episode."""
-    skipped: NDArray[np.int64]
-
-
-def find_names(fleet: Fleet) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names of the dimensions of observations and actions. Unknown ones are numbered."""
-    observed, acted = fleet.names
-    return (
-        observed or tuple(f"observation_{i}" for i in range(fleet.observation_size)),
-        acted or tuple(f"action_{i}" for i in range(fleet.action_size)),
-    )
-
-
 class OnlineRun(Run):
     """One training run of all members, which collect their own data."""
 
@@ -78,7 +54,6 @@ class OnlineRun(Run):
         observers: Sequence[Observer] = (),
         warn: Warn = lambda text: None,
     ) -> None:
-        """`warn` hears of environments that hang."""
         super().__init__(observers, warn)
         self.settings, self.members = settings, settings.make_members()
         self.waits_for_evaluations = not settings.overlap
@@ -110,7 +85,6 @@ class OnlineRun(Run):
             self.fleet.close()
             raise
         self.spec = self.fleet.spec
-        self.dimension_names = find_names(self.fleet)
         self.rounds = 0
         """Number of finished rounds. Each is `round_steps` steps of every member."""
         self.unfinished = [Unfinished() for _ in self.members]
@@ -126,17 +100,14 @@ class OnlineRun(Run):
 
     @property
     def step(self) -> int:
-        """Environment steps of each member so far."""
         return self.rounds * self.settings.round_steps
 
     @property
     def title(self) -> str:
-        """The environment."""
         return self.fleet.environment
 
     @property
     def phase(self) -> str:
-        """What happens before the first update, in words. Empty if the members learn."""
         if self.learner.updates > 0:
             return ""
         if self.step < self.settings.warmup:
@@ -238,30 +209,24 @@ class OnlineRun(Run):
         predicted = source.predict(place, episode)
         return None if predicted is None else (predicted, truth.rewards)
 
-    def status(self) -> Status:
-        """The state of every member after a round."""
-        count = len(self.members)
-        correlations, returns = np.full(count, np.nan), np.full(count, np.nan)
-        for member, last in enumerate(self.last_episodes):
-            if last is not None:
-                returns[member] = last[0].episode_return
-                both = self.predict_last(member)
-                if both is not None and min(np.ptp(both[0]), np.ptp(both[1])) > 0:
-                    correlations[member] = pearson(*both)
-        return Status(
-            self.step, self.learner.updates, returns, correlations, self.learner.count_skipped()
-        )
+    def correlate(self) -> NDArray[np.float64]:
+        """(member,) correlation of learned and true reward in the last episode; nan: unknown."""
+        found = np.full(len(self.members), np.nan)
+        for member in range(len(self.members)):
+            both = self.predict_last(member)
+            if both is not None and min(np.ptp(both[0]), np.ptp(both[1])) > 0:
+                found[member] = pearson(*both)
+        return found
 
     def measure(self) -> Measures:
-        """What a display shows of the members."""
-        status, edges = self.status(), np.full(len(self.members), np.nan)
+        edges = np.full(len(self.members), np.nan)
         for member in range(len(self.members)):
             source, place = self.learner.find_source(member)
             masks = source.find_masks()
             if masks is not None:
                 edges[member] = np.mean([float(mask[place].float().mean()) for mask in masks])
         compact = self.learner.compute_compact().sum(1).astype(np.float64)
-        return Measures(status.correlations, edges, compact, status.skipped)
+        return Measures(self.correlate(), edges, compact, self.learner.count_skipped())
 
     def _finish_work(self) -> None:
         super()._finish_work()

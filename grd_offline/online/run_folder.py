@@ -11,8 +11,6 @@ members/NAME/masks/             step-000010000.json, ...: the graph over time
 members/NAME/episodes/          step-000010000.csv, ...: reward found and true, per step
 """
 
-from __future__ import annotations
-
 import os
 import time
 import weakref
@@ -24,20 +22,9 @@ from typing import Any
 import numpy as np
 
 from grd_offline.errors import DataError
+from grd_offline.files import runs as run_files
 from grd_offline.files.models import REWARD_FOLDER
 from grd_offline.files.plain import folder_errors
-from grd_offline.files.runs import (
-    EVALUATIONS_FILE,
-    FORMAT,
-    LOG_BYTES,
-    LOG_FILE,
-    SETTINGS_FILE,
-    read_about,
-    read_rows,
-    start_table,
-    write_episode,
-    write_masks,
-)
 from grd_offline.files.storage import lock_folder, make_folder, storage_errors
 from grd_offline.members.nn import EDGES
 from grd_offline.names import find_member_folder, rename_member, rename_row
@@ -56,8 +43,8 @@ LOG_COLUMNS = (
     "skipped",
 )  # fmt: skip
 BOARD = {
-    LOG_FILE: LOG_COLUMNS[6:],
-    EVALUATIONS_FILE: ("mean_return", "correlation", "edges_on", "compact_states"),
+    run_files.LOG_FILE: LOG_COLUMNS[6:],
+    run_files.EVALUATIONS_FILE: ("mean_return", "correlation", "edges_on", "compact_states"),
 }
 """Columns that TensorBoard shows."""
 
@@ -76,12 +63,11 @@ class _Moment:
 class OnlineFolder(RunFolder):
     """Hears of a run and writes its files."""
 
-    format = FORMAT
+    format = run_files.FORMAT
     log_columns = LOG_COLUMNS
 
-    def __init__(self, path: Path, *, checkpoint_seconds: float = CHECKPOINT_SECONDS) -> None:
+    def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self._checkpoint_seconds = checkpoint_seconds
         self._last_checkpoint = time.monotonic()
         self._moments: dict[int, _Moment] = {}
         self._rows = dict.fromkeys(self.tables, 0)
@@ -93,12 +79,11 @@ class OnlineFolder(RunFolder):
         return "; to go on with it: --resume" if has_checkpoint(self.path) else ""
 
     def create(self, run: Run, **options: Any) -> None:
-        """Start a new folder. A folder that has something in it is refused."""
         super().create(run, **options)
         self._open_board(None)
 
     def _describe_run(self, run: OnlineRun) -> dict[str, Any]:
-        names = run.dimension_names
+        names = run.fleet.dimension_names
         return {"observation_names": list(names[0]), "action_names": list(names[1])}
 
     def resume(self, run: OnlineRun) -> list[str]:
@@ -111,7 +96,10 @@ class OnlineFolder(RunFolder):
             counts = {name: int(extra.get("rows", {}).get(name, 0)) for name in self.tables}
         self.logged = run.step // LOG_EVERY
         for name, columns in self.tables.items():
-            rows = [rename_row(row) for row in read_rows(self.path / name, LOG_BYTES)]
+            rows = [
+                rename_row(row)
+                for row in run_files.read_rows(self.path / name, run_files.LOG_BYTES)
+            ]
             # What came after the checkpoint comes again.
             kept = [row for row in rows if int(row["step"]) <= run.step]
             missing = counts[name] - len(kept)
@@ -120,7 +108,7 @@ class OnlineFolder(RunFolder):
                     f"{self.path / name}: {missing} rows are missing that were there when the "
                     "checkpoint was written: going on without them"
                 )
-            start_table(self.path / name, columns, kept)
+            run_files.start_table(self.path / name, columns, kept)
             self._rows[name] = len(kept)
         with storage_errors(self.path):
             for member in run.members:
@@ -147,13 +135,11 @@ class OnlineFolder(RunFolder):
         self._board = SummaryWriter(str(folder), purge_step=purge_step)
 
     def on_progress(self, run: Run) -> None:
-        """Log now and then; save a checkpoint when it is time."""
         super().on_progress(run)
-        if time.monotonic() - self._last_checkpoint > self._checkpoint_seconds:
+        if time.monotonic() - self._last_checkpoint > CHECKPOINT_SECONDS:
             self.save(run)
 
     def save(self, run: Any) -> None:
-        """Write a checkpoint."""
         # An evaluation under way is finished first, and its files must be in the folder.
         run.finish_evaluation()
         extra = {"best": self.best, "seconds": self.seconds, "rows": self._rows}
@@ -163,7 +149,7 @@ class OnlineFolder(RunFolder):
     def on_evaluation_start(self, run: OnlineRun) -> None:
         """Keep what belongs to this moment: reward functions, masks, correlation."""
         moment = _Moment(
-            run.status().correlations,
+            run.correlate(),
             run.learner.compute_compact(),
             run.learner.mask.numpy(force=True) > 0,
             [],
@@ -178,15 +164,16 @@ class OnlineFolder(RunFolder):
                     name: getattr(found, name)[place].numpy(force=True).astype(int).tolist()
                     for name in EDGES
                 }
-                write_masks(self.path, member.name, run.step, masks, moment.compact[index])
+                run_files.write_masks(
+                    self.path, member.name, run.step, masks, moment.compact[index]
+                )
             moment.masks.append(masks)
             both = run.predict_last(index)
             if both is not None:
-                write_episode(self.path, member.name, run.step, *both)
+                run_files.write_episode(self.path, member.name, run.step, *both)
         self._moments[run.step] = moment
 
     def on_evaluation(self, run: Run, evaluation: Evaluation) -> None:
-        """Write returns, policies, and at a member's best its reward model."""
         super().on_evaluation(run, evaluation)
         del self._moments[evaluation.step]
 
@@ -202,22 +189,26 @@ class OnlineFolder(RunFolder):
         }
 
     def _describe_learning(self, run: OnlineRun) -> list[dict[str, Any]]:
-        status, agent = run.status(), run.learner.agent
-        losses = agent.losses.numpy(force=True)
+        agent, updates, skipped = (
+            run.learner.agent,
+            run.learner.updates,
+            run.learner.count_skipped(),
+        )
+        losses, correlations = agent.losses.numpy(force=True), run.correlate()
         others = {n: v.numpy(force=True) for n, v in agent.find_log_values().items()}
         rows = []
-        for index in range(len(run.members)):
+        for index, last in enumerate(run.last_episodes):
             source, place = run.learner.find_source(index)
             row: dict[str, Any] = {
-                "updates": status.updates,
-                "training_return": _blank(status.training_returns[index]),
-                "correlation": _blank(status.correlations[index]),
-                "critic_loss": float(losses[0, index]) if status.updates else "",
-                "actor_loss": float(losses[1, index]) if status.updates else "",
+                "updates": updates,
+                "training_return": "" if last is None else _blank(last[0].episode_return),
+                "correlation": _blank(correlations[index]),
+                "critic_loss": float(losses[0, index]) if updates else "",
+                "actor_loss": float(losses[1, index]) if updates else "",
                 **{name: float(values[index]) for name, values in others.items()},
-                "skipped": int(status.skipped[index]),
+                "skipped": int(skipped[index]),
             }
-            if source.losses is not None and status.updates:
+            if source.losses is not None and updates:
                 values = source.losses[:, place].numpy(force=True)
                 for name, value in zip(source.loss_names, values, strict=True):
                     row[f"{name}_loss"] = float(value)
@@ -244,8 +235,8 @@ class OnlineFolder(RunFolder):
         correlation = float(moment.correlations[index])
         model = RewardModel(
             function=function,
-            observation_names=run.dimension_names[0],
-            action_names=run.dimension_names[1],
+            observation_names=run.fleet.dimension_names[0],
+            action_names=run.fleet.dimension_names[1],
             state_mask=np.asarray(to_reward, np.int64),
             action_mask=np.asarray(from_action, np.int64),
             compact_mask=moment.compact[index].astype(np.int64),
@@ -262,7 +253,6 @@ class OnlineFolder(RunFolder):
         model.save(make_folder(self.path, "members", member.name) / REWARD_FOLDER)
 
     def close(self) -> None:
-        """Finish what is being written."""
         if self._board is not None:
             self._board.close()
         self._let_go()
@@ -270,8 +260,8 @@ class OnlineFolder(RunFolder):
 
 def read_settings(folder: Path) -> tuple[OnlineSettings, dict[str, Any]]:
     """The settings of a run, and the rest of its `settings.json`."""
-    contents = read_about(folder)
-    file = folder / SETTINGS_FILE
+    contents = run_files.read_about(folder)
+    file = folder / run_files.SETTINGS_FILE
     try:
         with folder_errors(file, "settings do not fit"):
             for name in ("device", "workers"):

@@ -11,7 +11,8 @@ from grd_offline.agents.algorithms import list_online
 from grd_offline.errors import DataError
 from grd_offline.methods.registry import list_fits, list_names
 from grd_offline.names import ONLINE
-from grd_offline.settings import LARGEST_COUNT, Setting, Settings, describe_settings, setting
+from grd_offline.runs.member import RunMember
+from grd_offline.settings import COUNT, RATE, SHARE, Setting, Settings, describe_settings, setting
 
 if TYPE_CHECKING:
     from grd_offline.losses import SparsityWeights
@@ -26,15 +27,13 @@ LAMBDAS = {
     "lambda_action_state": "action_to_state",
 }
 """Names for `--set`, and the five sparsity weights of the paper that they stand for."""
-SETTABLE = (
-    *LAMBDAS, "learning_rate", "model_rate", "policy_discount", "target_rate", "centre_rate",
-    "critic_norm",
-)  # fmt: skip
+_RATES = ("learning_rate", "model_rate", "policy_discount", "target_rate", "centre_rate")
+SETTABLE = (*LAMBDAS, *_RATES, "critic_norm")
 """Settings that may have several values in one run."""
 
 
 @dataclass(frozen=True)
-class Member:
+class Member(RunMember):
     """One of the agents that are trained side by side."""
 
     method: str
@@ -54,14 +53,8 @@ class Member:
 
     @property
     def group(self) -> str:
-        """The name without the seed. Members of a group differ by their seed alone."""
         parts = [self.method] if self.fit is None else [self.method, self.fit]
         return "-".join([*parts, *(f"{n}={_name_number(v)}" for n, v in self.varied.items())])
-
-    @property
-    def name(self) -> str:
-        """The name of the member, and of its folder."""
-        return f"{self.group}-seed{self.seed}"
 
     @property
     def kind(self) -> str:
@@ -72,10 +65,8 @@ class Member:
 
 
 MOST_LAYERS, MOST_WIDTH = 16, 2**14
-RATE: dict[str, Any] = {"above": 0, "at_most": 1}
-"""Bounds of learning rates and discounts."""
-SHARE: dict[str, Any] = {"at_least": 0, "at_most": 1}
-COUNT: dict[str, Any] = {"at_least": 1, "at_most": LARGEST_COUNT}
+_ANY: dict[str, Any] = {"at_least": 0, "at_most": 2**63}
+_ROUND: dict[str, Any] = {"at_least": 1, "at_most": 10**6}
 
 
 @dataclass(frozen=True)
@@ -104,20 +95,13 @@ class OnlineSettings(Settings):
     )
     backbone: str = setting("sac", "Algorithm that trains the policy.", names=list_online)
     seeds: int = setting(1, "Number of seeds. They count up from --seed.", at_least=1, at_most=1000)
-    seed: int = setting(0, "First seed.", at_least=0, at_most=2**63)
+    seed: int = setting(0, "First seed.", **_ANY)
     steps: int = setting(1_000_000, "Environment steps of each member (paper: 3,000,000).", **COUNT)
     warmup: int = setting(
-        10_000,
-        "Steps with random actions before learning begins (paper).",
-        at_least=0,
-        at_most=2**63,
+        10_000, "Steps with random actions before learning begins (paper).", **_ANY
     )
-    round_steps: int = setting(
-        100, "Steps between two blocks of updates (paper).", at_least=1, at_most=10**6
-    )
-    round_updates: int = setting(
-        100, "Number of updates in a block (paper).", at_least=1, at_most=10**6
-    )
+    round_steps: int = setting(100, "Steps between two blocks of updates (paper).", **_ROUND)
+    round_updates: int = setting(100, "Number of updates in a block (paper).", **_ROUND)
     batch: int = setting(256, "N: steps per update (paper).", at_least=1, at_most=2**17)
     episodes: int = setting(
         4, "M: whole episodes per update of the reward (paper).", at_least=1, at_most=2**12
@@ -167,8 +151,7 @@ class OnlineSettings(Settings):
         10_000,
         "Steps that a dimension is outside of the compact state before it is hidden from the "
         "policy.",
-        at_least=0,
-        at_most=2**63,
+        **_ANY,
     )
     eval_every: int = setting(10_000, "Steps between two evaluations (paper).", **COUNT)
     eval_episodes: int = setting(
@@ -227,22 +210,13 @@ class OnlineSettings(Settings):
         """Every combination of method, fit, value and seed. Members of a kind stand together."""
         from grd_offline.models.sparsity import find_lambdas  # needs torch: not for a help text
 
-        lambdas = find_lambdas(self.environment)
-        base = Member(
-            method="",
-            fit=None,
-            seed=0,
-            lambdas=lambdas,
-            learning_rate=self.learning_rate,
-            model_rate=self.model_rate,
-            policy_discount=self.policy_discount,
-            target_rate=self.target_rate,
-            centre_rate=self.centre_rate,
-        )
-        choices: list[tuple[str, str | None]] = []
-        for method in self.methods:
-            fits = self.fits if method.startswith("grd") else (None,)
-            choices += [(method, fit) for fit in fits]
+        rates = [getattr(self, name) for name in _RATES]
+        base = Member("", None, 0, find_lambdas(self.environment), *rates)
+        choices = [
+            (method, fit)
+            for method in self.methods
+            for fit in (self.fits if method.startswith("grd") else (None,))
+        ]
         members = []
         for method, fit in choices:
             # A weight that only one fit has makes no members of others.

@@ -7,8 +7,6 @@ In each update a source may learn (`update`) and then computes the rewards of th
 A source sees observations, actions and returns. The true rewards of steps reach `Oracle` alone.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -22,6 +20,7 @@ from grd_offline.agents.batch import Steps
 from grd_offline.members.draws import Uniform
 from grd_offline.members.nn import Masks
 from grd_offline.online.replay import FinishedEpisode, Replay, TrueRewards
+from grd_offline.online.settings import Member, OnlineSettings
 from grd_offline.rewards.contract import RewardFunction
 
 Array = NDArray[np.float64]
@@ -36,9 +35,11 @@ class Source:
     """(term, member) at the last update, for the log."""
     loss_names: tuple[str, ...] = ()
 
-    def __init__(self, members: slice, replay: Replay) -> None:
-        self.members, self.replay = members, replay
-        self.size = members.stop - members.start
+    def __init__(
+        self, where: slice, replay: Replay, members: Sequence[Member], settings: OnlineSettings
+    ) -> None:
+        """The `members`, which stand at `where` among all of the run."""
+        self.members, self.replay, self.size = where, replay, len(members)
 
     def update(self, steps: Steps, counter: Tensor) -> None:
         """Learn from the replay, if there is anything to learn."""
@@ -101,8 +102,8 @@ class Delayed(Source):
 class Oracle(Source):
     """`oracle`: the true reward of each step. No other source can reach the true rewards."""
 
-    def __init__(self, members: slice, replay: Replay) -> None:
-        super().__init__(members, replay)
+    def __init__(self, where: slice, replay: Replay, *about: Any) -> None:
+        super().__init__(where, replay, *about)
         self._true = torch.zeros((self.size, replay.rows), device=replay.device)
 
     def add_truth(self, member: int, rows: slice, truth: TrueRewards) -> None:
@@ -126,8 +127,8 @@ class Oracle(Source):
 class Ircr(Source):
     """`ircr`: each step gets its episode's return, between 0 and 1 over the episodes seen."""
 
-    def __init__(self, members: slice, replay: Replay) -> None:
-        super().__init__(members, replay)
+    def __init__(self, where: slice, replay: Replay, *about: Any) -> None:
+        super().__init__(where, replay, *about)
         unseen = torch.full((1, self.size), torch.inf, device=replay.device)
         self._range = torch.cat([unseen, -unseen])
 
@@ -164,6 +165,5 @@ class Draws:
         self._uniform = Uniform(seeds, sum(self._sizes), stream=STREAM, device=device)
 
     def draw(self, counter: Tensor) -> list[Tensor]:
-        """Those of one update."""
         parts = torch.split(self._uniform.draw(counter), self._sizes, 1)
         return [part.view(-1, *shape) for part, shape in zip(parts, self._shapes, strict=True)]

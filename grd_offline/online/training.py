@@ -1,7 +1,5 @@
 """`train_online` and `resume_online`: what `grd-offline train-online` does, for Python."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from collections.abc import Sequence

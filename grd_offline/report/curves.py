@@ -14,13 +14,7 @@ from numpy.typing import NDArray
 
 from grd_offline.errors import DataError, printable
 from grd_offline.evaluate import pearson
-from grd_offline.files.runs import (
-    EVALUATIONS_FILE,
-    LARGEST,
-    OFFLINE,
-    EpisodeRewards,
-    RunRecord,
-)
+from grd_offline.files.runs import EVALUATIONS_FILE, LARGEST, OFFLINE, EpisodeRewards, RunRecord
 from grd_offline.report.page import (
     make_chart,
     make_command,
@@ -138,18 +132,15 @@ def pack_metrics(
         own = [curve for curve in returns if not curve.is_oracle]
         looks = {curve.label: place for place, curve in enumerate(own)}
     metrics = []
+    offline = all(run.about["format"] == OFFLINE for run in runs)
     for key, (_, label) in METRICS.items():
-        curves = list(returns) if key == "return" else make_curves(_find_changing(runs, key), key)
+        if offline and key == "correlation":  # their rewards do not change
+            continue
+        curves = list(returns) if key == "return" else make_curves(runs, key)
         if curves:
             entries = [_pack_curve(curve, looks.get(curve.label, 0)) for curve in curves]
             metrics.append({"key": key, "label": label, "curves": entries})
     return metrics
-
-
-def _find_changing(runs: Sequence[RunRecord], metric: str) -> Sequence[RunRecord]:
-    """Leave out the correlation of offline runs: their rewards do not change."""
-    offline = all(run.about["format"] == OFFLINE for run in runs)
-    return () if offline and metric == "correlation" else runs
 
 
 def _pack_curve(curve: Curve, look: int) -> dict[str, Any]:

@@ -9,32 +9,13 @@ from typing import Any
 
 import numpy as np
 
+import grd_offline.report.page as page
 from grd_offline.files.decomposition import MISFIT, DecompositionRecord
 from grd_offline.files.plain import folder_errors
 from grd_offline.report.effects import name_together, pack_effects, tell_effects
 from grd_offline.report.film import Film, make_film
 from grd_offline.report.graph import pack_graph, tell_graph
 from grd_offline.report.packing import pack
-from grd_offline.report.page import (
-    NINETY,
-    PAGE_BYTES,
-    count_fixed_bytes,
-    embed,
-    join_names,
-    list_source,
-    make_body,
-    make_chart,
-    make_command,
-    make_details,
-    make_figure,
-    make_headline,
-    make_page,
-    make_section,
-    make_settings,
-    make_table,
-    show_number,
-    show_share,
-)
 from grd_offline.report.viewer import Tracks, find_landmarks, pack_tracks, read_tracks
 
 MOST_POINTS = 2000
@@ -87,22 +68,22 @@ def compose_page(record: DecompositionRecord, tracks: Tracks, film: Film | None 
         ("limits", "What the data can tell", _tell_limits(metrics["identifiability"])),
         ("again", "Make it again", _tell_settings(metrics)),
     ]
-    body = make_body(_tell_headline(record), sections)
-    used = count_fixed_bytes() + len(body.encode()) + len(embed(payload))
-    payload["viewer"] = pack_tracks(tracks, max(PAGE_BYTES - used, 200_000))
-    return make_page(f"{metrics['data']}: return decomposition", body, payload)
+    body = page.make_body(_tell_headline(record), sections)
+    used = page.count_fixed_bytes() + len(body.encode()) + len(page.embed(payload))
+    payload["viewer"] = pack_tracks(tracks, max(page.PAGE_BYTES - used, 200_000))
+    return page.make_page(f"{metrics['data']}: return decomposition", body, payload)
 
 
 def _tell_headline(record: DecompositionRecord) -> str:
     metrics = record.metrics
-    source = list_source(
+    source = page.list_source(
         str(metrics["data"]),
         str(metrics.get("environment") or ""),
         f"{metrics['episodes']:,} episodes",
         f"{metrics['steps']:,} steps",
     )
     said, facts = _say_how_sure(record), _list_facts(record)
-    return make_headline("Return decomposition", _say_drivers(record), said, facts, source)
+    return page.make_headline("Return decomposition", _say_drivers(record), said, facts, source)
 
 
 def _say_drivers(record: DecompositionRecord) -> str:
@@ -118,7 +99,7 @@ def _say_drivers(record: DecompositionRecord) -> str:
     if top["share"] >= 0.6 or len(effects) == 1:
         name = _mark([name_together(top["inputs"])])
         verb = "drives" if len(top["inputs"]) == 1 else "drive"
-        part = "" if top["share"] > 0.995 else f"{show_share(top['share'])} of "
+        part = "" if top["share"] > 0.995 else f"{page.show_share(top['share'])} of "
         return f"{name} {verb} {part}the reward's variation."
     largest = [name_together(effect["inputs"]) for effect in effects[:3]]
     return f"Most of the reward comes from {_mark(largest)}."
@@ -129,9 +110,10 @@ def _say_how_sure(record: DecompositionRecord) -> list[str]:
     said = []
     others = [e for e in effects[1:] if e["share"] > 0.001]
     if effects and effects[0]["share"] >= 0.6 and others:
-        named = [f"{name_together(e['inputs'])} ({show_share(e['share'])})" for e in others[:3]]
+        shares = [(name_together(e["inputs"]), page.show_share(e["share"])) for e in others[:3]]
+        named = [f"{name} ({share})" for name, share in shares]
         more = [f"{len(others) - 3} more"] if len(others) > 3 else []
-        said.append(f"The rest comes from {join_names(named + more)}.")
+        said.append(f"The rest comes from {page.join_names(named + more)}.")
     explained = metrics.get("held_out_return_r2")
     if explained is None:
         said.append("Too few episodes to hold any out: how well it predicts is not known.")
@@ -139,14 +121,14 @@ def _say_how_sure(record: DecompositionRecord) -> list[str]:
         said.append("It explains nothing of the returns of episodes that it had not seen.")
     else:
         said.append(
-            f"The rewards found explain {show_share(explained)} of how returns differ between "
+            f"The rewards found explain {page.show_share(explained)} of how returns differ between "
             f"episodes that the fit had not seen."
         )
     truth = metrics.get("truth")
     if truth is not None:
         said.append(
-            f"Against the true reward of every step the correlation is {truth['pearson']:.2f}, "
-            f"and the {NINETY} bands hold {show_share(truth['coverage_90'])} of the steps."
+            f"Against the true reward of every step the correlation is {truth['pearson']:.2f}, and "
+            f"the {page.NINETY} bands hold {page.show_share(truth['coverage_90'])} of the steps."
         )
     careful = [f for f in metrics["identifiability"]["findings"] if f["level"] == "careful"]
     if careful:
@@ -159,14 +141,10 @@ def _list_facts(record: DecompositionRecord) -> list[tuple[str, str]]:
     metrics, masks = record.metrics, record.masks
     facts = []
     if metrics.get("held_out_return_r2") is not None:
-        counted = f"{metrics['held_out_returns']:,} returns held out"
-        facts.append((show_share(metrics["held_out_return_r2"]), f"of {counted} explained (R²)"))
-        facts.append(
-            (
-                show_share(metrics["held_out_return_coverage_90"]),
-                f"inside their {NINETY} interval",
-            )
-        )
+        explained, inside = metrics["held_out_return_r2"], metrics["held_out_return_coverage_90"]
+        counted = f"of {metrics['held_out_returns']:,} returns held out explained (R²)"
+        facts.append((page.show_share(explained), counted))
+        facts.append((page.show_share(inside), f"inside their {page.NINETY} interval"))
     driving = sum(masks["state_to_reward"]) + sum(masks["action_to_reward"])
     inputs = len(masks["state_names"]) + len(masks["action_names"])
     facts.append((f"{driving} of {inputs}", "inputs drive the reward"))
@@ -181,11 +159,11 @@ def _tell_episodes(metrics: Mapping[str, Any], tracks: Tracks, film: Film | None
     shown, total = len(tracks.chosen), len(tracks.returns)
     lead = (
         "The reward found for every step, and what it adds up to. The band is where "
-        f"{NINETY} of rewards are expected."
+        f"{page.NINETY} of rewards are expected."
     )
     truth = metrics.get("truth")
     if truth is not None and truth["coverage_90"] < TOO_NARROW:
-        held = show_share(truth["coverage_90"])
+        held = page.show_share(truth["coverage_90"])
         lead += f" Here it is too narrow: it holds {held} of the true rewards."
     if shown < total:
         lead += f" {shown} of {total:,} episodes are here, evenly by their return."
@@ -199,57 +177,36 @@ def _tell_episodes(metrics: Mapping[str, Any], tracks: Tracks, film: Film | None
                 f"<figcaption><button type='button' id='play'>Play</button> "
                 f"<span>{escape(film.note)}</span></figcaption></figure>"
             )
-    controls = (
-        "<div class='controls'>"
-        "<label>Episode <select id='episode'></select></label>"
-        "<label>Order by <select id='order'><option value='index'>number</option>"
-        "<option value='return'>return</option></select></label>"
-        "<span class='buttons' role='group' aria-label='Go to an episode'>"
-        "<button type='button' id='previous'>Previous</button>"
-        "<button type='button' id='next'>Next</button>"
-        "<button type='button' data-landmark='best'>Best</button>"
-        "<button type='button' data-landmark='median'>Median</button>"
-        "<button type='button' data-landmark='worst'>Worst</button></span></div>"
-    )
-    steps = (
-        "<div class='controls steps'><label class='wide'>Step "
-        "<input type='range' id='step' min='0' value='0'></label>"
-        "<span class='buttons' role='group' aria-label='Zoom along the steps'>"
-        "<button type='button' data-zoom='in'>Zoom in</button>"
-        "<button type='button' data-zoom='out'>Zoom out</button>"
-        "<button type='button' data-zoom='all'>All</button></span></div>"
-        "<output id='reading' for='step'></output>"
-    )
-    chart = make_chart("viewer", "The rewards of one episode")
-    note = "<p class='note' id='thinned'></p>"
-    text = escape(lead)
-    return make_section("episodes", "Episodes", text, controls, picture, chart, steps, note)
+    drawing = picture + page.make_chart("viewer", "The rewards of one episode")
+    viewer = page.fill("page.viewer.html", drawing=drawing).replace("\n", "")
+    return page.make_section("episodes", "Episodes", escape(lead), viewer)
 
 
 def _tell_returns(metrics: Mapping[str, Any], tracks: Tracks) -> str:
     observed, found = tracks.returns.T
     gap = float(np.sqrt(np.mean((observed - found) ** 2)))
-    held = metrics.get("held_out")
     scatter = (
-        f"Predicted against observed returns: observed from {show_number(observed.min())} to "
-        f"{show_number(observed.max())}, typical gap {show_number(gap)}"
+        f"Predicted against observed returns: observed from {page.show_number(observed.min())} to "
+        f"{page.show_number(observed.max())}, typical gap {page.show_number(gap)}"
     )
-    parts = [make_figure("Predicted against observed", make_chart("returns", scatter))]
+    parts = [page.make_figure("Predicted against observed", page.make_chart("returns", scatter))]
     calibration = metrics.get("calibration") or {}
     if calibration.keys() & {"held_out_returns", "true_rewards"}:
         pairs = calibration.get("held_out_returns") or []
         at = [c for level, c in zip(calibration["levels"], pairs, strict=False) if level == 0.9]
         label = "Calibration: how many values lie inside intervals of each level"
         if at:
-            label += f"; the {NINETY} intervals hold {show_share(at[0])} of the returns held out"
+            held = page.show_share(at[0])
+            label += f"; the {page.NINETY} intervals hold {held} of the returns held out"
         caption = "Calibration: do intervals hold what they promise?"
-        parts.append(make_figure(caption, make_chart("calibration", label)))
+        parts.append(page.make_figure(caption, page.make_chart("calibration", label)))
     lead = "Points on the line are predicted exactly."
-    if held:
+    if metrics.get("held_out"):
         lead += " Those in colour were held out: the fit that predicts them never saw them."
     else:
         lead += " All returns were part of the fit; none were held out."
-    return make_section("returns", "Returns", lead, f"<div class='pair'>{''.join(parts)}</div>")
+    drawings = f"<div class='pair'>{''.join(parts)}</div>"
+    return page.make_section("returns", "Returns", lead, drawings)
 
 
 def _tell_limits(found: Mapping[str, Any]) -> str:
@@ -270,36 +227,35 @@ def _tell_limits(found: Mapping[str, Any]) -> str:
     if pinned:
         worst = min(pinned, key=lambda name: pinned[name])
         if pinned[worst] > CLEARLY:
-            text = f"Every effect is pinned down to {show_share(pinned[worst])} or more."
+            text = f"Every effect is pinned down to {page.show_share(pinned[worst])} or more."
             parts.append(f"<p class='note'>{escape(text)}</p>")
         else:
             label = (
                 f"How far the data pin down each of {len(pinned)} effects; the least, {worst}, "
-                f"to {show_share(pinned[worst])}"
+                f"to {page.show_share(pinned[worst])}"
             )
             caption = "How far the data, rather than the prior, pin down each effect"
-            parts.append(make_figure(caption, make_chart("pinned", label)))
+            parts.append(page.make_figure(caption, page.make_chart("pinned", label)))
     hidden = found.get("telescoping") or {}
     if hidden:
         noise = float(hidden["return_noise"])
         rows = [
-            (name, show_number(value), "hidden" if value < noise else "would show")
+            (name, page.show_number(value), "hidden" if value < noise else "would show")
             for name, value in sorted(hidden.items(), key=lambda item: item[1])
             if name != "return_noise"
         ]
         note = (
             "<p class='note'>By how much a term of a tenth of the reward's spread, "
             f"h(next state) - h(state), would change returns; their noise is "
-            f"{escape(show_number(noise))}.</p>"
+            f"{escape(page.show_number(noise))}.</p>"
         )
-        table = make_table(("input", "change of the return", ""), rows, "Hidden terms", (1,))
+        table = page.make_table(("input", "change of the return", ""), rows, "Hidden terms", (1,))
         question = "Could a term that cancels between steps hide in an input?"
-        parts.append(make_details(question, note + table))
-    return make_section("limits", "What the data can and cannot tell", lead, *parts)
+        parts.append(page.make_details(question, note + table))
+    return page.make_section("limits", "What the data can and cannot tell", lead, *parts)
 
 
 def _tell_settings(metrics: Mapping[str, Any]) -> str:
-    versions = metrics.get("versions")
     command = metrics.get("command")
     if command is None:
         command = shlex.join(["grd-offline", "decompose", str(metrics["data"])])
@@ -307,25 +263,27 @@ def _tell_settings(metrics: Mapping[str, Any]) -> str:
         (
             entry["fit"],
             f"{entry['held_out_return_r2']:.4f}",
-            show_share(entry["held_out_return_coverage_90"]),
+            page.show_share(entry["held_out_return_coverage_90"]),
             entry["held_out_returns"],
         )
         for entry in metrics["alternatives"]
     ]
     head = ("fit", "R² of returns held out", "inside 90 % intervals", "returns")
+    tables = "".join(
+        f"<div><h3>{title}</h3>{page.make_settings(metrics[key], title)}</div>"
+        for title, key in (("Settings", "settings"), ("Versions", "versions"))
+        if key == "settings" or metrics.get(key)
+    )
     parts = [
-        make_command(str(command)),
+        page.make_command(str(command)),
         f"<p>Fit: <strong>{escape(str(metrics['fit']))}</strong>, since "
         f"{escape(str(metrics['reason']))}.</p>",
-        make_table(head, judged, "Fits that were compared", (1, 2, 3)) if judged else "",
+        page.make_table(head, judged, "Fits that were compared", (1, 2, 3)) if judged else "",
         "".join(f"<p class='note'>Warning: {escape(w)}</p>" for w in metrics["warnings"]),
-        "<div class='pair'>",
-        f"<div><h3>Settings</h3>{make_settings(metrics['settings'], 'Settings')}</div>",
-        f"<div><h3>Versions</h3>{make_settings(versions, 'Versions')}</div>" if versions else "",
-        "</div>",
+        f"<div class='pair'>{tables}</div>",
     ]
-    lead = f"Made in {show_number(float(metrics['seconds']))} s by this command."
-    return make_section("again", "Make it again", lead, *parts)
+    lead = f"Made in {page.show_number(float(metrics['seconds']))} s by this command."
+    return page.make_section("again", "Make it again", lead, *parts)
 
 
 def _pack_returns(metrics: Mapping[str, Any], tracks: Tracks) -> dict[str, Any]:
@@ -341,4 +299,4 @@ def _pack_returns(metrics: Mapping[str, Any], tracks: Tracks) -> dict[str, Any]:
 
 
 def _mark(names: Sequence[str]) -> str:
-    return join_names([f"<em>{escape(name)}</em>" for name in names])
+    return page.join_names([f"<em>{escape(name)}</em>" for name in names])

@@ -7,15 +7,9 @@ from typing import Any
 
 import numpy as np
 
+import grd_offline.report.page as page
 from grd_offline.files.runs import MASKS
 from grd_offline.report.packing import encode
-from grd_offline.report.page import (
-    join_names,
-    make_chart,
-    make_scroll,
-    make_section,
-    make_tabs,
-)
 
 MOST_NODES = 24
 """This many states and this many actions are in the drawing; the heat maps have all."""
@@ -32,7 +26,7 @@ def tell_graph(masks: Mapping[str, Any]) -> str:
         "that one drives the other, and its thickness how strongly. Filled: the compact state, "
         "from which a path leads to the reward."
     )
-    said = join_names([*driving[:6], *(["others"] if len(driving) > 6 else [])]) or "nothing"
+    said = page.join_names([*driving[:6], *(["others"] if len(driving) > 6 else [])]) or "nothing"
     label = (
         f"Causal graph of {len(states)} state and {len(actions)} action dimensions: the reward "
         f"is driven by {said}; the compact state has {len(compact)} dimensions"
@@ -43,16 +37,17 @@ def tell_graph(masks: Mapping[str, Any]) -> str:
         "</label></div>"
     )
     shares = [f"{name.replace('_', ' ')} {np.mean(masks[name]):.0%}" for name, _ in MASKS]
-    maps = make_chart("maps", f"The four masks as heat maps, edges on: {join_names(shares)}")
+    on = page.join_names(shares)
+    maps = page.make_chart("maps", f"The four masks as heat maps, edges on: {on}")
     note = (
         "<p class='note'>Rows are causes, columns are effects. Colour: strength against the "
         "strongest of the same map, on a square-root scale; blank where there is no edge.</p>"
     )
     tabs = (
-        ("Graph", controls + make_chart("graph", label)),
-        ("Heat maps", make_scroll(maps, "Heat maps") + note),
+        ("Graph", controls + page.make_chart("graph", label)),
+        ("Heat maps", page.make_scroll(maps, "Heat maps") + note),
     )
-    return make_section("graph", "What drives what", lead, make_tabs("drawing", tabs))
+    return page.make_section("graph", "What drives what", lead, page.make_tabs("drawing", tabs))
 
 
 def pack_graph(masks: Mapping[str, Any]) -> dict[str, Any]:

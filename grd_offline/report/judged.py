@@ -7,15 +7,9 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+import grd_offline.report.page as page
 from grd_offline.agents.algorithms import find_title
-from grd_offline.files.judgement import (
-    JUDGE_FILE,
-    MISFIT,
-    OBSERVED,
-    TRUE,
-    JudgementRecord,
-    Verdict,
-)
+from grd_offline.files.judgement import JUDGE_FILE, MISFIT, OBSERVED, TRUE, JudgementRecord, Verdict
 from grd_offline.files.plain import folder_errors
 from grd_offline.report.curves import (
     Curve,
@@ -28,17 +22,6 @@ from grd_offline.report.curves import (
     pack_metrics,
     show_minutes,
     show_spread,
-)
-from grd_offline.report.page import (
-    join_names,
-    list_source,
-    make_body,
-    make_chart,
-    make_headline,
-    make_page,
-    make_section,
-    make_table,
-    show_number,
 )
 
 TRUTH = {
@@ -66,14 +49,14 @@ def _make_page(judgement: JudgementRecord) -> str:
     curves.sort(key=lambda curve: order.index(curve.label))
     metrics = pack_metrics([judgement.run], curves, looks)
     near = _pack_nearness(judgement, looks)
-    true = judgement.find(TRUE)
+    true, first = judgement.find(TRUE), int(judgement.about["settings"]["seed"])
     payload = {
         "kind": "judge",
         "unit": judgement.run.unit,
         "metrics": metrics,
         "data": judgement.data_mean,
         "true": None if true is None else true.mean,
-        "seeds": _list_seeds(judgement),
+        "seeds": [first + place for place in range(len(judgement.best.scores))],
         "verdicts": [_pack_verdict(verdict, looks) for verdict in judgement.ranking],
         "nearness": near,
     }
@@ -86,19 +69,14 @@ def _make_page(judgement: JudgementRecord) -> str:
     sections.append(("methods", "Methods", _tell_methods(judgement)))
     again = make_again(judgement.about, judgement.path.name)
     title = "Make it again"
-    sections.append(("again", title, make_section("again", title, "", again)))
-    body = make_body(_tell_headline(judgement), sections)
-    return make_page(f"{judgement.about['data']['file']}: rewards judged", body, payload)
+    sections.append(("again", title, page.make_section("again", title, "", again)))
+    body = page.make_body(_tell_headline(judgement), sections)
+    return page.make_page(f"{judgement.about['data']['file']}: rewards judged", body, payload)
 
 
 def _show_reached(verdict: Verdict) -> str:
     """Write the mean and the standard deviation of the return."""
     return show_spread(verdict.mean, verdict.spread, len(verdict.scores))
-
-
-def _overlap(first: Verdict, second: Verdict) -> bool:
-    """Whether chance may explain the difference between two verdicts."""
-    return abs(first.mean - second.mean) <= first.spread + second.spread
 
 
 def _is_gain_clear(judgement: JudgementRecord) -> bool:
@@ -123,13 +101,7 @@ def _choose_measure(judgement: JudgementRecord) -> str:
 def _tell(verdict: Verdict, measure: str) -> str:
     """Write a verdict in one measure."""
     share = getattr(verdict, measure) if measure != "return" else None
-    return show_number(verdict.mean) if share is None else _show_share(share)
-
-
-def _list_seeds(judgement: JudgementRecord) -> list[int]:
-    """List the seeds in the order of the scores."""
-    first = int(judgement.about["settings"]["seed"])
-    return list(range(first, first + len(judgement.best.scores)))
+    return page.show_number(verdict.mean) if share is None else _show_share(share)
 
 
 def _tell_headline(judgement: JudgementRecord) -> str:
@@ -140,15 +112,15 @@ def _tell_headline(judgement: JudgementRecord) -> str:
         if verdict is not None and verdict is not best:
             facts.append((_show_reached(verdict), words))
     if judgement.data_mean is not None:
-        facts.append((show_number(judgement.data_mean), "mean return of the data"))
-    source = list_source(
+        facts.append((page.show_number(judgement.data_mean), "mean return of the data"))
+    source = page.list_source(
         str(data["file"]),
         judgement.run.environment,
         f"{data['episodes']:,} episodes",
         f"{data['steps']:,} steps",
     )
     kind = "Rewards judged by the policies they teach"
-    return make_headline(kind, _say_best(judgement), _say_how(judgement), facts, source)
+    return page.make_headline(kind, _say_best(judgement), _say_how(judgement), facts, source)
 
 
 def _say_best(judgement: JudgementRecord) -> str:
@@ -174,20 +146,21 @@ def _say_how(judgement: JudgementRecord) -> list[str]:
         f"{algorithm} with {settings['updates']:,} updates on nothing but {data['episodes']:,} "
         f"episodes, and judged by the true return in {judgement.run.environment}."
     ]
-    others = [v for v in judgement.ranking if v is not best and v.source != TRUE]
-    if others:
-        measure = _choose_measure(judgement)
-        named = [f"{verdict.source} {_tell(verdict, measure)}" for verdict in others]
-        said.append(f"Beside it: {join_names(named)}.")
+    rest = [v for v in judgement.ranking if v is not best]
+    measure = _choose_measure(judgement)
+    named = [f"{v.source} {_tell(v, measure)}" for v in rest if v.source != TRUE]
+    if named:
+        said.append(f"Beside it: {page.join_names(named)}.")
     above = judgement.find(OBSERVED)
     if above is not None and above.mean > best.mean:
         said.append("The delayed rewards as they are do better than any that were found.")
-    close = [v.source for v in judgement.ranking if v is not best and _overlap(v, best)]
+    close = [v.source for v in rest if abs(v.mean - best.mean) <= v.spread + best.spread]
     if seeds == 1:
         said.append("With one seed, merit and chance cannot be told apart.")
     elif close:
         named = ["the true rewards" if name == TRUE else name for name in close]
-        said.append(f"Spreads overlap: {best.source} is not told apart from {join_names(named)}.")
+        rivals = page.join_names(named)
+        said.append(f"Spreads overlap: {best.source} is not told apart from {rivals}.")
     if best.share_of_gain is not None and not _is_gain_clear(judgement):
         said.append(
             "The true rewards themselves gain no more over the data than chance may: shares of "
@@ -210,11 +183,11 @@ def _tell_verdicts(judgement: JudgementRecord) -> str:
     if any(verdict.share_of_gain is not None for verdict in ranking):
         scales.append(("gain", "share of their gain over the data"))
     choice = make_select("scale", "Scale", scales)
-    label = "Return reached with each source of rewards: " + join_names(
+    label = "Return reached with each source of rewards: " + page.join_names(
         [f"{verdict.source} {_show_reached(verdict)}" for verdict in ranking]
     )
     if data is not None:
-        label += f"; the data have {show_number(data)}"
+        label += f"; the data have {page.show_number(data)}"
     rows = [
         (
             verdict.source,
@@ -231,15 +204,16 @@ def _tell_verdicts(judgement: JudgementRecord) -> str:
         if place < 2 or any(row[place] != "-" for row in rows)  # without the truth: no shares
     ]
     titles = ("rewards", "return", "of true", "of true's gain", "Pearson with the true rewards")
-    table = make_table(
+    table = page.make_table(
         [titles[place] for place in columns],
         [[row[place] for place in columns] for row in rows],
         "Verdicts",
         range(1, len(columns)),
     )
     parts = [f"<div class='controls'>{choice}</div>" if choice else ""]
-    parts += [make_chart("verdicts", label), table, _explain_columns(judgement)]
-    return make_section("verdict", "What each source of rewards is worth", escape(lead), *parts)
+    parts += [page.make_chart("verdicts", label), table, _explain_columns(judgement)]
+    title = "What each source of rewards is worth"
+    return page.make_section("verdict", title, escape(lead), *parts)
 
 
 def _show_share(share: float | None) -> str:
@@ -275,8 +249,8 @@ def _tell_learning(
     )
     twins = _find_twins(judgement.ranking)
     if twins:
-        lead += f" {join_names(twins)} reach the same with every seed: their lines coincide."
-    return make_section("learning", "Learning curves", escape(lead), make_learning(metrics))
+        lead += f" {page.join_names(twins)} reach the same with every seed: their lines coincide."
+    return page.make_section("learning", "Learning curves", escape(lead), make_learning(metrics))
 
 
 def _find_twins(ranking: Sequence[Verdict]) -> list[str]:
@@ -298,21 +272,22 @@ def _tell_truth(judgement: JudgementRecord) -> str:
     sources = judgement.sources
     known = [v for v in judgement.ranking if v.pearson is not None]
     label = "Return reached against Pearson's correlation of the rewards with the true ones: "
-    label += join_names([f"{v.source} {show_number(v.mean)} at {v.pearson:.2f}" for v in known])
-    chart = make_chart("nearness", label)
+    reached = [f"{v.source} {page.show_number(v.mean)} at {v.pearson:.2f}" for v in known]
+    label += page.join_names(reached)
+    chart = page.make_chart("nearness", label)
     rows = [
         (v.source, *(_show_measure(sources[v.source]["against_truth"], name) for name in TRUTH))
         for v in known
         if v.source != TRUE and "against_truth" in sources.get(v.source, {})
     ]
-    table = make_table(
+    table = page.make_table(
         ("rewards", *TRUTH.values()), rows, "Rewards against the true ones", range(1, 6)
     )
     lead = (
         "Do rewards that are nearer to the true ones, step by step, teach better policies? "
         "All measures are over all steps of the data."
     )
-    return make_section("truth", "Against the true rewards", lead, chart, table)
+    return page.make_section("truth", "Against the true rewards", lead, chart, table)
 
 
 def _show_measure(measures: Mapping[str, Any], name: str) -> str:
@@ -337,8 +312,8 @@ def _tell_methods(judgement: JudgementRecord) -> str:
         "Each method saw the returns of the same episodes, and named a reward for every step. "
         "The true and the delayed rewards are there to compare with."
     )
-    table = make_table(head, rows, "What each method chose", (2, 3))
-    return make_section("methods", "What each method chose", lead, table)
+    table = page.make_table(head, rows, "What each method chose", (2, 3))
+    return page.make_section("methods", "What each method chose", lead, table)
 
 
 def _pack_verdict(verdict: Verdict, looks: Mapping[str, int]) -> dict[str, Any]:

@@ -38,8 +38,13 @@ def make_page(title: str, body: str, payload: Mapping[str, Any]) -> str:
         "library": library,
         "script": script,
     }
+    return fill("page.html", **parts)
+
+
+def fill(template: str, **parts: str) -> str:
+    """Put parts into the places of a template that have their names."""
     # In one pass, so that nothing inside a part is taken for a place of the template.
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _load("page.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _load(template))
 
 
 def count_fixed_bytes() -> int:
@@ -78,14 +83,6 @@ def make_chart(kind: str, label: str, **data: object) -> str:
         f"<div class='chart {kind}' data-draw='{kind}' role='img' aria-label='{escape(label)}'"
         f"{extra}></div>"
     )
-
-
-def make_facts(facts: Iterable[tuple[str, str]]) -> str:
-    """Make a list of large numbers, each with its meaning."""
-    items = "".join(
-        f"<div><dd>{escape(number)}</dd><dt>{escape(what)}</dt></div>" for number, what in facts
-    )
-    return f"<dl class='facts'>{items}</dl>"
 
 
 def make_table(
@@ -160,10 +157,13 @@ def make_command(command: str) -> str:
 def make_headline(
     kind: str, title: str, said: Sequence[str], facts: Iterable[tuple[str, str]], source: str
 ) -> str:
-    """Make the top of a page; `title` and `source` are HTML."""
+    """Make the top of a page; `title` and `source` are HTML, `facts` numbers and their meaning."""
+    items = "".join(
+        f"<div><dd>{escape(number)}</dd><dt>{escape(what)}</dt></div>" for number, what in facts
+    )
     return (
         f"<header class='hero'><p class='eyebrow'>{kind}</p><h1>{title}</h1>"
-        f"<p class='lead'>{escape(' '.join(said))}</p>{make_facts(facts)}"
+        f"<p class='lead'>{escape(' '.join(said))}</p><dl class='facts'>{items}</dl>"
         f"<p class='source'>{source}</p></header>"
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import grd_offline.report.page as page
 from grd_offline.errors import DataError
 from grd_offline.files.plain import folder_errors
 from grd_offline.files.runs import (
@@ -38,19 +39,6 @@ from grd_offline.report.curves import (
     show_spread,
 )
 from grd_offline.report.packing import encode, find_extremes, pack
-from grd_offline.report.page import (
-    join_names,
-    list_source,
-    make_body,
-    make_chart,
-    make_headline,
-    make_options,
-    make_page,
-    make_scroll,
-    make_section,
-    make_table,
-    show_number,
-)
 
 Array = NDArray[np.float64]
 MASK_BYTES = 1_200_000
@@ -88,12 +76,12 @@ def _make_page(runs: Sequence[RunRecord]) -> str:
         sections.append(("rewards", "Rewards", _tell_rewards(episodes)))
     sections.append(("speed", "Speed", _tell_speed(runs)))
     sections.append(("again", "Make it again", _tell_settings(runs)))
-    body = make_body(_tell_headline(runs, curves), sections)
-    return make_page(f"{_list_environments(runs)}: training", body, payload)
+    body = page.make_body(_tell_headline(runs, curves), sections)
+    return page.make_page(f"{_list_environments(runs)}: training", body, payload)
 
 
 def _list_environments(runs: Sequence[RunRecord]) -> str:
-    return join_names(list(dict.fromkeys(run.environment for run in runs)))
+    return page.join_names(list(dict.fromkeys(run.environment for run in runs)))
 
 
 def _tell_headline(runs: Sequence[RunRecord], curves: Sequence[Curve]) -> str:
@@ -112,11 +100,11 @@ def _tell_headline(runs: Sequence[RunRecord], curves: Sequence[Curve]) -> str:
     oracle = next((curve for curve in curves if curve.is_oracle and curve is not best), None)
     if oracle is not None:
         who = "policies reach" if offline else f"{oracle.label} reaches"
-        said.append(f"Trained on the true reward, {who} {show_number(oracle.means[-1])}.")
+        said.append(f"Trained on the true reward, {who} {page.show_number(oracle.means[-1])}.")
     others = [c for c in own if c is not best]
     if others:
-        named = [f"{c.label} {show_number(c.means[-1])}" for c in others[:4]]
-        said.append(f"Beside it: {join_names(named)}.")
+        named = [f"{c.label} {page.show_number(c.means[-1])}" for c in others[:4]]
+        said.append(f"Beside it: {page.join_names(named)}.")
     facts = [
         (f"{sum(len(run.members) for run in runs)}", "members trained"),
         (f"{len(curves)}", "groups, each over its seeds"),
@@ -124,7 +112,8 @@ def _tell_headline(runs: Sequence[RunRecord], curves: Sequence[Curve]) -> str:
         (show_minutes(sum(find_seconds(run) for run in runs)), "of training"),
     ]
     kind = "Training from data" if offline else "Training from returns"
-    return make_headline(kind, title, said, facts, list_source(*map(_describe_source, runs)))
+    source = page.list_source(*map(_describe_source, runs))
+    return page.make_headline(kind, title, said, facts, source)
 
 
 def _describe_source(run: RunRecord) -> str:
@@ -153,12 +142,12 @@ def _tell_learning(
         )
     head = ("group", "seeds", "last evaluation", "best evaluation", "correlation with true reward")
     lead = f"{describe_lines(curves)}Returns are true and undiscounted."
-    table = make_table(head, rows, "Groups side by side", (1, 2, 3, 4))
-    return make_section("learning", "Learning curves", lead, make_learning(metrics), table)
+    table = page.make_table(head, rows, "Groups side by side", (1, 2, 3, 4))
+    return page.make_section("learning", "Learning curves", lead, make_learning(metrics), table)
 
 
 def _make_choice(name: str, members: Sequence[dict[str, Any]]) -> str:
-    options = make_options((index, member["label"]) for index, member in enumerate(members))
+    options = page.make_options((index, member["label"]) for index, member in enumerate(members))
     last = max(len(member["moments"]) for member in members) - 1
     return (
         f"<div class='controls'><label>Member <select id='{name}-member'>{options}</select></label>"
@@ -168,19 +157,19 @@ def _make_choice(name: str, members: Sequence[dict[str, Any]]) -> str:
 
 
 def _tell_masks(members: Sequence[dict[str, Any]]) -> str:
-    chart = make_chart("run-masks", "The four masks of one member at one moment of training")
-    box = make_scroll(chart, "Heat maps")
+    chart = page.make_chart("run-masks", "The four masks of one member at one moment of training")
+    box = page.make_scroll(chart, "Heat maps")
     lead = (
         "What the model takes to drive what, over training. Rows are causes, columns are effects."
     )
-    return make_section("masks", "Masks over time", lead, _make_choice("mask", members), box)
+    return page.make_section("masks", "Masks over time", lead, _make_choice("mask", members), box)
 
 
 def _tell_rewards(members: Sequence[dict[str, Any]]) -> str:
-    chart = make_chart("rewards", "Rewards found and true along one episode")
+    chart = page.make_chart("rewards", "Rewards found and true along one episode")
     lead = "The reward found and the true one, along the last training episode at each moment."
     parts = (_make_choice("reward", members), chart)
-    return make_section("rewards", "Rewards found against true ones", lead, *parts)
+    return page.make_section("rewards", "Rewards found against true ones", lead, *parts)
 
 
 def _tell_speed(runs: Sequence[RunRecord]) -> str:
@@ -194,23 +183,23 @@ def _tell_speed(runs: Sequence[RunRecord]) -> str:
                 len(run.members),
                 f"{steps:,}",
                 show_minutes(seconds),
-                show_number(rate),
+                page.show_number(rate),
                 str(run.about.get("device", "-")),
             )
         )
     count = find_count(runs)
     rate_of = f"{count} per second, all members"
     head = ("run", "members", f"{count} of each", "time", rate_of, "device")
-    table = make_table(head, rows, "Speed of each run", (1, 2, 3, 4))
-    label = f"{count.capitalize()} over minutes of training: " + join_names(
+    table = page.make_table(head, rows, "Speed of each run", (1, 2, 3, 4))
+    label = f"{count.capitalize()} over minutes of training: " + page.join_names(
         [f"{row[0]} makes {row[4]} {rate_of}" for row in rows]
     )
-    return make_section("speed", "Speed", "", table, make_chart("speed", label))
+    return page.make_section("speed", "Speed", "", table, page.make_chart("speed", label))
 
 
 def _tell_settings(runs: Sequence[RunRecord]) -> str:
     parts = [f"<h3>{escape(run.name)}</h3>{make_again(run.about, run.name)}" for run in runs]
-    return make_section("again", "Make it again", "", *parts)
+    return page.make_section("again", "Make it again", "", *parts)
 
 
 def _label(run: RunRecord, member: str, runs: Sequence[RunRecord]) -> str:
@@ -218,9 +207,8 @@ def _label(run: RunRecord, member: str, runs: Sequence[RunRecord]) -> str:
 
 
 def _list_members(runs: Sequence[RunRecord], kind: str) -> list[tuple[RunRecord, str]]:
-    return [
-        (run, member) for run in runs for member in run.members if list_steps(run, member, kind)
-    ]
+    members = [(run, member) for run in runs for member in run.members]
+    return [(run, member) for run, member in members if list_steps(run, member, kind)]
 
 
 def _pack_masks(runs: Sequence[RunRecord]) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,7 +35,6 @@ class Track:
     """The reward delivered at each step, or zero."""
     true: Array | None
     inputs: list[Array]
-    seed: int | None
     discount: float
 
     @property
@@ -97,19 +96,15 @@ def pack_tracks(tracks: Tracks, budget: int) -> dict[str, Any]:
     dense = any(np.count_nonzero(track.observed) > MOST_DELIVERIES for track in chosen.values())
     spiky += dense
     close_up = find_landmarks(tracks)
-    width, raw = 1, budget * 3 // 4
-    lengths = [len(track.rewards) for track in chosen.values()]
-    raw -= sum(min(count_bytes(len(chosen[i].rewards), 1, spiky, smooth), CLOSE_UP_BYTES)
-               for i in close_up.values())  # fmt: skip
-    while width < max(lengths) and (
-        sum(count_bytes(length, width, spiky, smooth) for length in lengths) > raw
-    ):
-        width += 1
+    lengths = {index: len(track.rewards) for index, track in chosen.items()}
+    whole = [count_bytes(lengths[index], 1, spiky, smooth) for index in close_up.values()]
+    raw = budget * 3 // 4 - sum(min(count, CLOSE_UP_BYTES) for count in whole)
+    width = _find_width(lengths.values(), spiky, smooth, raw)
     episodes = []
     for index, track in chosen.items():
         own = width
         if index in close_up.values():
-            own = _find_width(len(track.rewards), spiky, smooth, CLOSE_UP_BYTES)
+            own = _find_width([lengths[index]], spiky, smooth, CLOSE_UP_BYTES)
         episodes.append(_pack_track(index, track, min(own, width), dense))
     return {
         "series": {
@@ -130,9 +125,12 @@ def find_landmarks(tracks: Tracks) -> dict[str, int]:
     return {"best": order[-1], "median": order[(len(order) - 1) // 2], "worst": order[0]}
 
 
-def _find_width(length: int, spiky: int, smooth: int, most: int) -> int:
+def _find_width(lengths: Collection[int], spiky: int, smooth: int, most: int) -> int:
+    """Find the least width of stretches that packs episodes of these lengths into `most` bytes."""
     width = 1
-    while count_bytes(length, width, spiky, smooth) > most:
+    while width < max(lengths) and (
+        sum(count_bytes(length, width, spiky, smooth) for length in lengths) > most
+    ):
         width += 1
     return width
 
@@ -161,10 +159,7 @@ def _pack_track(index: int, track: Track, width: int, dense: bool) -> dict[str, 
 
 
 def _make_track(
-    record: Record,
-    header: Header,
-    metrics: Mapping[str, Any],
-    columns: Sequence[tuple[str, int]],
+    record: Record, header: Header, metrics: Mapping[str, Any], columns: Sequence[tuple[str, int]]
 ) -> Track:
     settings = metrics["settings"]
     for name in (STD, OBSERVED):
@@ -186,7 +181,6 @@ def _make_track(
         if stored is None or stored.shape != observed.shape:
             raise DataError("no such field with a number per step", field=str(field))
         true = np.asarray(stored, np.float64)
-    seed = record.attributes.get("seed")
     sources = {
         "now": episode.observations[:steps],
         "action": episode.actions,
@@ -200,7 +194,6 @@ def _make_track(
         observed=observed,
         true=true,
         inputs=[sources[kind][:, column].astype(np.float64) for kind, column in columns],
-        seed=int(seed) if isinstance(seed, int | np.integer) else None,
         discount=discount,
     )
 

@@ -1,12 +1,4 @@
-"""The folder of a training run: what runs of `train-online` and of `train-offline` both write.
-
-settings.json                   settings, members, versions, the command
-log.csv                         every 1,000 steps: losses
-evaluations.csv                 every evaluation of every member
-members/NAME/policies/          step-000010000/, ..., best/: for `collect --policy`
-"""
-
-from __future__ import annotations
+"""The folder of a training run: what runs of `train-online` and of `train-offline` both write."""
 
 import time
 from abc import ABC, abstractmethod
@@ -19,22 +11,15 @@ import numpy as np
 
 from grd_offline.agents.actors import Actor, save_actor
 from grd_offline.errors import DataError
-from grd_offline.files.runs import (
-    EVALUATION_COLUMNS,
-    EVALUATIONS_FILE,
-    LOG_FILE,
-    SETTINGS_FILE,
-    VERSION,
-    append_rows,
-    start_table,
-    write_json,
-)
+from grd_offline.files import runs as run_files
 from grd_offline.files.storage import check_writable, make_folder, storage_errors
+from grd_offline.runs.member import RunMember
 from grd_offline.runs.observer import Observer
-from grd_offline.runs.run import Evaluation, MemberLike, Run
+from grd_offline.runs.run import Evaluation, Run
 from grd_offline.versions import find_versions
 
 LOG_EVERY = 1000
+_SPREADS = ("std", "min", "max")
 
 
 class RunFolder(Observer, ABC):
@@ -56,8 +41,10 @@ class RunFolder(Observer, ABC):
 
     @property
     def tables(self) -> dict[str, tuple[str, ...]]:
-        """The columns of each table."""
-        return {LOG_FILE: self.log_columns, EVALUATIONS_FILE: EVALUATION_COLUMNS}
+        return {
+            run_files.LOG_FILE: self.log_columns,
+            run_files.EVALUATIONS_FILE: run_files.EVALUATION_COLUMNS,
+        }
 
     @property
     def seconds(self) -> float:
@@ -93,7 +80,7 @@ class RunFolder(Observer, ABC):
         self._hold()
         contents = {
             "format": self.format,
-            "version": VERSION,
+            "version": run_files.VERSION,
             "command": list(command),
             "environment": run.environment,
             **({} if data is None else {"data": dict(data)}),
@@ -104,9 +91,9 @@ class RunFolder(Observer, ABC):
             "workers": workers,
             "versions": find_versions(),
         }
-        write_json(self.path / SETTINGS_FILE, contents)
+        run_files.write_json(self.path / run_files.SETTINGS_FILE, contents)
         for name, columns in self.tables.items():
-            start_table(self.path / name, columns)
+            run_files.start_table(self.path / name, columns)
 
     def _hold(self) -> None:
         """Keep other processes from writing here."""
@@ -131,7 +118,7 @@ class RunFolder(Observer, ABC):
                 self._describe_owner(member, run.step) | learning
                 for member, learning in zip(run.members, self._describe_learning(run), strict=True)
             ]
-            self._append(LOG_FILE, rows)
+            self._append(run_files.LOG_FILE, rows)
 
     def on_evaluation(self, run: Run, evaluation: Evaluation) -> None:
         """Write the policies and, if they were evaluated, their returns."""
@@ -145,9 +132,7 @@ class RunFolder(Observer, ABC):
                     {
                         **self._describe_owner(member, evaluation.step),
                         "mean_return": mean,
-                        "std_return": float(returns.std()),
-                        "min_return": float(returns.min()),
-                        "max_return": float(returns.max()),
+                        **{f"{n}_return": float(getattr(returns, n)()) for n in _SPREADS},
                         "mean_length": float(lengths.mean()),
                         **self._describe_policy(run, index, evaluation.step),
                     }
@@ -157,12 +142,12 @@ class RunFolder(Observer, ABC):
             if mean is not None and is_best:
                 self.best[member.name] = mean
                 self._save_best(run, index, evaluation)
-        self._append(EVALUATIONS_FILE, rows)
+        self._append(run_files.EVALUATIONS_FILE, rows)
 
     def _save_best(self, run: Any, index: int, evaluation: Evaluation) -> None:
         """Write what belongs to the best policy of a member, apart from the policy."""
 
-    def _describe_owner(self, member: MemberLike, step: int) -> dict[str, Any]:
+    def _describe_owner(self, member: RunMember, step: int) -> dict[str, Any]:
         return {
             "step": step,
             "seconds": round(self.seconds, 1),
@@ -172,7 +157,7 @@ class RunFolder(Observer, ABC):
         }
 
     def _append(self, name: str, rows: list[dict[str, Any]]) -> None:
-        append_rows(self.path / name, self.tables[name], rows)
+        run_files.append_rows(self.path / name, self.tables[name], rows)
 
     def _save_policy(
         self, run: Run, index: int, evaluation: Evaluation, mean: float | None, is_best: bool
@@ -191,6 +176,5 @@ class RunFolder(Observer, ABC):
 
 
 def _describe_member(member: Any) -> dict[str, Any]:
-    """A member in plain values."""
     plain = {n: v._asdict() if hasattr(v, "_asdict") else v for n, v in asdict(member).items()}
     return {"name": member.name, "group": member.group, **plain}

@@ -1,7 +1,5 @@
 """What a training run changes in its process, and where it trains."""
 
-from __future__ import annotations
-
 import ctypes
 from contextlib import suppress
 

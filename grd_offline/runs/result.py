@@ -1,7 +1,5 @@
 """What the public functions give back after a training run, and how one can watch them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -30,7 +28,6 @@ class TrainingResult:
     """What a training run has left."""
 
     folder: Path
-    """The folder of the run."""
     step: int
     """Environment steps, or updates, of each member."""
     is_complete: bool
@@ -43,7 +40,6 @@ class TrainingResult:
 
 
 def make_result(run: Run, files: RunFolder) -> TrainingResult:
-    """Read what the run has left in its folder."""
     rows = [
         {n: v if n in _NAMES else float(v) if v else None for n, v in row.items()}
         for row in read_rows(files.path / EVALUATIONS_FILE)

@@ -5,21 +5,20 @@ Evaluations go on in worker processes while the members learn. What a run does b
 `OfflineRun`.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.agents.actors import ActorSpec
 from grd_offline.errors import DataError
-from grd_offline.fleet.evaluation import EvaluationResult
 from grd_offline.fleet.fleet import Fleet
 from grd_offline.fleet.watch import Hung, Warn
+from grd_offline.runs.learner import RunLearner
+from grd_offline.runs.member import RunMember
 from grd_offline.runs.observer import Observer
 from grd_offline.threads import one_numpy_thread
 
@@ -58,34 +57,6 @@ class Measures:
     """Number of updates that were skipped because they were not finite."""
 
 
-class MemberLike(Protocol):
-    """One of the policies that are trained side by side."""
-
-    @property
-    def name(self) -> str:
-        """The name of the member, and of its folder."""
-
-    @property
-    def group(self) -> str:
-        """The name without the seed."""
-
-    @property
-    def seed(self) -> int:
-        """The seed."""
-
-
-class LearnerLike(Protocol):
-    """What the loop needs of a learner."""
-
-    updates: int
-
-    def export_actors(self) -> NDArray[np.float32]:
-        """(member, number) weights of the actors."""
-
-    def count_skipped(self) -> NDArray[np.int64]:
-        """(member,) updates that were skipped."""
-
-
 class Run(ABC):
     """One training run of all members."""
 
@@ -94,12 +65,11 @@ class Run(ABC):
     advice: ClassVar[str]
     """What to look at if too many updates were skipped."""
     settings: Any
-    members: Sequence[MemberLike]
-    learner: LearnerLike
+    members: Sequence[RunMember]
+    learner: RunLearner
     fleet: Fleet | None
     """The environments. None if the run has none."""
     spec: ActorSpec
-    """The actors of the members."""
     total: int
     """Steps of the whole run."""
     waits_for_evaluations = False
@@ -119,7 +89,6 @@ class Run(ABC):
         self.close()
 
     def close(self) -> None:
-        """End the workers."""
         if self.fleet is not None:
             self.fleet.close()
 
@@ -130,7 +99,6 @@ class Run(ABC):
 
     @property
     def states(self) -> int:
-        """Number of dimensions of an observation."""
         return self.spec.observation_size
 
     @property
@@ -164,7 +132,7 @@ class Run(ABC):
             while not self._is_done() and not should_stop():
                 if not self._advance():
                     break
-                self._poll_evaluation()
+                self.finish_evaluation(wait=False)
                 if self._is_evaluation_due():
                     self._evaluate()
                 for observer in self.observers:
@@ -215,17 +183,12 @@ class Run(ABC):
         """Wait for what the workers are doing."""
         self.finish_evaluation()
 
-    def _poll_evaluation(self) -> None:
-        if self.fleet is not None and self._evaluating is not None:
-            self._take_in_evaluation(self.fleet.poll_evaluation())
-
-    def finish_evaluation(self) -> None:
+    def finish_evaluation(self, *, wait: bool = True) -> None:
         """Wait for the evaluation under way, if there is one, and tell the observers."""
-        if self.fleet is not None and self._evaluating is not None:
-            self._take_in_evaluation(self.fleet.finish_evaluation())
-
-    def _take_in_evaluation(self, result: EvaluationResult | None) -> None:
-        if result is not None and self._evaluating is not None:
+        if self.fleet is None or self._evaluating is None:
+            return
+        result = self.fleet.finish_evaluation() if wait else self.fleet.poll_evaluation()
+        if result is not None:
             step, weights = self._evaluating
             self._evaluating = None
             self._tell(Evaluation(step, weights, result.returns, result.lengths))

@@ -45,7 +45,8 @@ class WorldSettings:
     """Seed of the graph and of all functions."""
 
     def __post_init__(self) -> None:
-        self._check_types()
+        if not isinstance(self.scales, bool | np.bool_):
+            raise ValueError(f"scales: expected True or False, got {self.scales!r}")
         self._check_whole("states", 1)
         self._check_whole("actions", 1)
         self._check_whole("reward_states", 0, self.states)
@@ -56,10 +57,9 @@ class WorldSettings:
         self._check_whole("graph_seed", 0)
         if self.min_length is not None:
             self._check_whole("min_length", 1, self.length)
-        self._check_real("density", 0.0, 1.0)
-        self._check_real("action_density", 0.0, 1.0)
-        self._check_real("process_noise", 0.0, 0.6)
-        self._check_real("reward_noise", 0.0, float("inf"))
+        for name, high in (("density", 1), ("action_density", 1), ("process_noise", 0.6)):
+            self._check_real(name, high)
+        self._check_real("reward_noise", float("inf"))
         if self.family not in FAMILIES:
             raise ValueError(f"family: expected one of {', '.join(FAMILIES)}, got {self.family!r}")
         parents = self.reward_states + self.reward_actions
@@ -76,10 +76,6 @@ class WorldSettings:
                 f"through), got {self.indirect}"
             )
 
-    def _check_types(self) -> None:
-        if not isinstance(self.scales, bool | np.bool_):
-            raise ValueError(f"scales: expected True or False, got {self.scales!r}")
-
     def _check_whole(self, name: str, low: int, high: int | None = None) -> None:
         value = getattr(self, name)
         whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
@@ -87,9 +83,9 @@ class WorldSettings:
             wanted = f"of at least {low}" if high is None else f"from {low} to {high}"
             raise ValueError(f"{name}: expected a whole number {wanted}, got {value!r}")
 
-    def _check_real(self, name: str, low: float, high: float) -> None:
+    def _check_real(self, name: str, high: float) -> None:
         value = getattr(self, name)
         real = isinstance(value, int | float | np.integer | np.floating)
-        if not real or isinstance(value, bool) or not low <= value <= high or value == np.inf:
-            wanted = f"of at least {low:g}" if high == np.inf else f"from {low:g} to {high:g}"
+        if not real or isinstance(value, bool) or not 0 <= value <= high or value == np.inf:
+            wanted = "of at least 0" if high == np.inf else f"from 0 to {high:g}"
             raise ValueError(f"{name}: expected a number {wanted}, got {value!r}")

@@ -107,10 +107,6 @@ class FactoredWorld:
         terms = self._reward_table.standardised(self._inputs(states, actions))
         return np.asarray((terms * self.reward_weights).sum(-1) + self._reward_constant)
 
-    def noisy_reward(self, states: Array, actions: Array, rng: np.random.Generator) -> Array:
-        """The reward with step noise, of shape (...)."""
-        return self.add_noise(self.reward(states, actions), rng)
-
     def add_noise(self, rewards: Array, rng: np.random.Generator) -> Array:
         """Noise-free rewards with step noise added."""
         noise = rng.standard_normal(np.shape(rewards))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import forked
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -185,15 +185,10 @@ def test_mistakes_are_one_line(
     assert not (run_folder.parent / "a.h5").exists()
 
 
-def run_command(run_folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run_command(run_folder: Path, *arguments: str) -> forked.Done:
     world = [f"--env-arg={name}={value}" for name, value in WORLD.items()]
-    return subprocess.run(
-        [COMMAND, "collect", "--env", "Factored", *world, "--episodes", "4", *arguments],
-        cwd=run_folder.parent,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    given = ("--env", "Factored", *world, "--episodes", "4", *arguments)
+    return forked.run("collect", *given, cwd=run_folder.parent)
 
 
 def test_some_episodes_act_at_random(run_folder: Path) -> None:

@@ -11,8 +11,10 @@ import sys
 import time
 from pathlib import Path
 
+import forked
 import numpy as np
 import pytest
+from forked import Done
 from places import ROOT
 
 from grd_offline import open_recording, read
@@ -21,13 +23,11 @@ COMMAND = str(Path(sys.executable).with_name("grd-offline"))
 RECIPES = ROOT / "datasets" / "recipes"
 
 
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [COMMAND, "collect", *arguments], cwd=folder, capture_output=True, text=True, timeout=60
-    )
+def run(folder: Path, *arguments: str) -> Done:
+    return forked.run("collect", *arguments, cwd=folder)
 
 
-def check_refused(result: subprocess.CompletedProcess[str], *words: str) -> None:
+def check_refused(result: Done, *words: str) -> None:
     """One line on stderr that holds these words, nothing on stdout, exit code 2."""
     assert result.returncode == 2, result
     assert result.stdout == ""
@@ -197,9 +197,7 @@ def test_second_interrupt_keeps_nothing(tmp_path: Path) -> None:
         "grd_offline.formats.write_dataset = interrupted\n"
         "main(['collect', '--env', 'Factored', '--workers', '1', '--out', 'a.h5'])\n"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60
-    )
+    result = forked.run_script(script, cwd=tmp_path)
     assert result.returncode == 130, result.stderr
     assert result.stdout == "stopped: nothing was written\n"
     assert result.stderr == ""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import samples
+from forked import run, run_script
 from places import ROOT
 
 from grd_offline.files.naming import beside
@@ -19,11 +20,6 @@ COMMANDS = (
     *("collect", "convert", "decompose", "evaluate", "export", "inspect", "judge", "plot"),
     *("relabel", "report"),
 )
-
-
-def run(*arguments, cwd=None, **options):
-    command = [sys.executable, "-m", "grd_offline.cli", *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, **options)
 
 
 def test_help_lists_every_command():
@@ -169,9 +165,7 @@ def test_an_interrupt_of_convert_leaves_nothing(tmp_path):
         "grd_offline.formats.write_dataset = interrupted\n"
         "main(['convert', 'data.h5', 'out.h5', '--to', 'own'])\n"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60
-    )
+    result = run_script(script, cwd=tmp_path)
     assert result.returncode == 130, result.stderr
     assert result.stderr.strip() == "grd-offline: error: stopped"
     assert os.listdir(tmp_path) == ["data.h5"]

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import corpus
+import forked
 import numpy as np
 import pytest
 import run_folders
@@ -16,21 +17,25 @@ from grd_offline.formats import Header, Leaf, Record, write_dataset
 HERE = str(HELPERS)
 
 
-def run(folder, *arguments, environment=None, shell=None):
+def run(folder, *arguments):
+    return forked.run(*arguments, cwd=folder, environment={"PYTHONPATH": HERE})
+
+
+def run_anew(folder, *arguments, environment=None, shell='"$@"'):
     """The command in a process of its own; `shell` is put around it."""
-    command = [sys.executable, "-m", "grd_offline.cli", *arguments]
-    if shell is not None:
-        command = ["sh", "-c", shell, "sh", *command]
+    command = ["sh", "-c", shell, "sh", sys.executable, "-m", "grd_offline.cli", *arguments]
     return subprocess.run(
         command,
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": HERE, **(environment or {})},
+        env={**os.environ, **(environment or {})},
         capture_output=True,
+        text=True,
+        errors="replace",
     )
 
 
 def check(done, message, code=2):
-    err = done.stderr.decode("utf-8", "replace")
+    err = done.stderr
     assert done.returncode == code, err
     assert message in err, err
     assert "a bug" not in err
@@ -40,17 +45,17 @@ def check(done, message, code=2):
 
 def test_an_output_that_is_full(tmp_path):
     corpus.own(tmp_path / "data.h5")
-    done = run(tmp_path, "inspect", "data.h5", shell='"$@" > /dev/full')
+    done = run_anew(tmp_path, "inspect", "data.h5", shell='"$@" > /dev/full')
     check(done, "the output cannot be written")
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
 def test_an_output_that_is_closed(closed, tmp_path):
     corpus.own(tmp_path / "data.h5")
-    done = run(tmp_path, "inspect", "data.h5", shell=f'"$@" {closed}')
+    done = run_anew(tmp_path, "inspect", "data.h5", shell=f'"$@" {closed}')
     assert done.returncode == 0, done.stderr
-    assert b"Traceback" not in done.stderr
-    done = run(tmp_path, "inspect", "missing.h5", shell=f'"$@" {closed}')
+    assert "Traceback" not in done.stderr
+    done = run_anew(tmp_path, "inspect", "missing.h5", shell=f'"$@" {closed}')
     assert done.returncode == 2
 
 
@@ -59,9 +64,9 @@ def test_an_output_of_another_encoding(encoding, tmp_path):
     run_folders.write_decomposition(tmp_path / "grd")
     corpus.own(tmp_path / "daten-äöü.h5")
     environment = {"PYTHONIOENCODING": encoding}
-    done = run(tmp_path, "inspect", "daten-äöü.h5", environment=environment)
+    done = run_anew(tmp_path, "inspect", "daten-äöü.h5", environment=environment)
     assert done.returncode == 0, done.stderr
-    done = run(tmp_path, "--help", environment=environment)
+    done = run_anew(tmp_path, "--help", environment=environment)
     assert done.returncode == 0, done.stderr
 
 
@@ -69,7 +74,7 @@ def test_a_working_folder_that_is_gone(tmp_path):
     gone = tmp_path / "gone"
     gone.mkdir()
     corpus.own(tmp_path / "data.h5")
-    done = run(gone, "inspect", "data.h5", shell='rmdir "$PWD"; "$@"')
+    done = run_anew(gone, "inspect", "data.h5", shell='rmdir "$PWD"; "$@"')
     check(done, "the working folder is gone")
 
 
@@ -92,7 +97,9 @@ def test_a_missing_package_of_our_own(tmp_path):
         "from grd_offline.cli import main\nmain(['plot', 'run'])\n"
     )
     run_folders.write_online_run(tmp_path / "run")
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True
+    )
     check(done, "a package is missing")
 
 
@@ -297,6 +304,6 @@ def test_more_columns_than_steps(tmp_path):
     header = Header((Leaf("", (1000,), "float32"),), (Leaf("", (1,), "float32"),))
     write_dataset(tmp_path / "wide.h5", header, records)
     done = run(tmp_path, "decompose", "wide.h5")
-    err = done.stderr.decode()
+    err = done.stderr
     assert done.returncode == 2, err
     assert "1,001 columns in 15 steps" in err

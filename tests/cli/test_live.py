@@ -2,11 +2,10 @@
 
 import io
 import math
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import forked
 import numpy as np
 import pytest
 from rich.console import Console
@@ -117,7 +116,7 @@ def test_time_left_does_not_count_the_warm_up(clock, files):
     assert seen.total == 5000
     for _ in range(9):
         advance(run, clock, seen, seconds=0.1)
-    assert seen.phase
+    assert seen.run.phase
     assert math.isnan(seen.seconds_left)
     advance(run, clock, seen, seconds=500.0)
     assert math.isnan(seen.seconds_left)  # the first updates took long: kernels were compiled
@@ -253,12 +252,7 @@ def test_a_run_without_a_terminal(tmp_path):
     """Lines on stderr, the table on stdout."""
     arguments = "train-online --env grd/Factored-v0 --method grd,none --steps 300 --warmup 200"
     arguments += " --eval-every 100 --eval-episodes 1 --workers 0 --device cpu --out run"
-    done = subprocess.run(
-        [sys.executable, "-m", "grd_offline.cli", *arguments.split()],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+    done = forked.run(*arguments.split(), cwd=tmp_path, small=True)
     assert done.returncode == 0, done.stderr
     # On a busy computer there are lines of progress in between.
     lines = [line for line in done.stderr.splitlines() if " of 300, " not in line]

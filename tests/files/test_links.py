@@ -5,17 +5,14 @@ import subprocess
 import sys
 
 import corpus
-import point_mass
 import pytest
 import run_folders
 import tampering
 from offline_commands import run_command
+from online_runs import write_stopped
 
 from grd_offline import StorageError
 from grd_offline.files.storage import make_folder, replace_file, replace_folder
-from grd_offline.online.run import OnlineRun
-from grd_offline.online.run_folder import OnlineFolder
-from grd_offline.online.settings import OnlineSettings
 
 
 @pytest.fixture
@@ -154,19 +151,8 @@ def test_every_entry_of_a_folder_as_a_link(kind, tmp_path, outside):
 @pytest.fixture(scope="module")
 def stopped_run(tmp_path_factory):
     """A run of train-online that was stopped after a few evaluations."""
-    point_mass.register()
     folder = tmp_path_factory.mktemp("online") / "run"
-    settings = OnlineSettings(
-        point_mass.ID, steps=600, warmup=100, round_steps=20, round_updates=2, batch=16,
-        hidden=(8,), eval_every=100, eval_episodes=1,
-    )  # fmt: skip
-    files = OnlineFolder(folder)
-    with OnlineRun(settings, workers=0, observers=[files]) as run:
-        files.create(run, command=[], workers=0, device="cpu")
-        run.train(lambda: run.step >= 300)
-        files.save(run)
-    files.close()
-    return folder
+    return write_stopped(folder, 300, steps=400, warmup=100, round_updates=2)
 
 
 def test_every_entry_of_a_resumed_run_as_a_link(stopped_run, tmp_path, outside):

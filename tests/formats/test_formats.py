@@ -275,7 +275,8 @@ def test_an_unfinished_tail_is_kept_but_delivers_nothing(tmp_path):
     with open_recording(path) as recording:
         assert "last 25 steps end with neither" in recording.warnings[0]
     tail = read(path)[2]
-    assert not tail.is_finished
+    assert not tail.terminations[-1]
+    assert not tail.truncations[-1]
     assert not tail.delivered.any()
 
 

@@ -1,9 +1,8 @@
 """A new layout is one module and one registration. This test adds one, as another package would."""
 
-import subprocess
-import sys
 from pathlib import Path
 
+import forked
 import h5py
 import numpy as np
 import pytest
@@ -103,8 +102,6 @@ def test_convert_writes_a_registered_layout(tmp_path):
         "main(['convert', 'own.h5', 'table.h5', '--to', 'table'])\n"
     )
     places = [str(Path(__file__).parent), samples.__file__.rpartition("/")[0]]
-    done = subprocess.run(
-        [sys.executable, "-c", script, *places], cwd=tmp_path, capture_output=True, text=True
-    )
+    done = forked.run_script(script, *places, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "from own to table" in done.stdout

@@ -2,9 +2,8 @@
 
 import re
 import shutil
-import subprocess
-import sys
 
+import forked
 import minari
 import numpy as np
 import pytest
@@ -67,11 +66,7 @@ def test_a_dataset_of_this_computer_is_opened(library):
             np.testing.assert_array_equal(ours.observations[""], theirs.observations)
             np.testing.assert_array_equal(ours.rewards, theirs.rewards)
     assert list_minari_datasets() == [ID]
-    done = subprocess.run(
-        [sys.executable, "-m", "grd_offline.cli", "inspect", f"minari:{ID}"],
-        capture_output=True,
-        text=True,
-    )
+    done = forked.run("inspect", f"minari:{ID}")
     assert done.returncode == 0, done.stderr
     assert re.search(r"layout +minari", done.stdout)
 

@@ -42,36 +42,7 @@ def write_decomposition(
         delay="step",
     )
     write_dataset(folder / "relabelled.h5", header, records, lengths=lengths)
-    metrics = {
-        "method": "grd",
-        "fit": "closed-form",
-        "reason": "closed-form was asked for",
-        "alternatives": [],
-        "held_out_return_r2": 0.9876,
-        "held_out_return_coverage_90": 0.9,
-        "held_out_returns": 2,
-        "identifiability": {
-            "findings": [
-                {"level": "fine", "text": "All is known."},
-                {"level": "careful", "text": "Not all is known."},
-            ],
-            "pinned_down": {states[1]: 0.9, actions[0]: 0.3},
-            "telescoping": {"return_noise": 1.0, states[0]: 0.5, states[1]: 2.0},
-        },
-        "episodes": episodes,
-        "steps": int(lengths.sum()),
-        "environment": "Some-v0",
-        "data": "data.h5",
-        "warnings": [],
-        "settings": {"gamma": 1.0, "truth": "true_rewards", "step_rewards": False},
-        "delay": "end",
-        "command": "grd-offline decompose data.h5",
-        "versions": {"python": "3.11"},
-        "held_out": {"observed": [1.0, 2.0], "predicted": [1.1, 1.9], "std": [0.1, 0.1]},
-        "calibration": {"levels": [0.5, 0.9], "held_out_returns": [0.5, 1.0]},
-        "seconds": 1.5,
-        **more,
-    }
+    metrics = {**_make_metrics(states, actions, lengths), **more}
     to_state = np.eye(len(states), dtype=int)
     to_state[2, 1] = 1
     masks = {
@@ -91,6 +62,38 @@ def write_decomposition(
     ):
         (folder / f"{name}.json").write_text(json.dumps(contents))
     return folder
+
+
+def _make_metrics(states, actions, lengths):
+    return {
+        "method": "grd",
+        "fit": "closed-form",
+        "reason": "closed-form was asked for",
+        "alternatives": [],
+        "held_out_return_r2": 0.9876,
+        "held_out_return_coverage_90": 0.9,
+        "held_out_returns": 2,
+        "identifiability": {
+            "findings": [
+                {"level": "fine", "text": "All is known."},
+                {"level": "careful", "text": "Not all is known."},
+            ],
+            "pinned_down": {states[1]: 0.9, actions[0]: 0.3},
+            "telescoping": {"return_noise": 1.0, states[0]: 0.5, states[1]: 2.0},
+        },
+        "episodes": len(lengths),
+        "steps": int(lengths.sum()),
+        "environment": "Some-v0",
+        "data": "data.h5",
+        "warnings": [],
+        "settings": {"gamma": 1.0, "truth": "true_rewards", "step_rewards": False},
+        "delay": "end",
+        "command": "grd-offline decompose data.h5",
+        "versions": {"python": "3.11"},
+        "held_out": {"observed": [1.0, 2.0], "predicted": [1.1, 1.9], "std": [0.1, 0.1]},
+        "calibration": {"levels": [0.5, 0.9], "held_out_returns": [0.5, 1.0]},
+        "seconds": 1.5,
+    }
 
 
 def _make_record(rng, states, actions, length):

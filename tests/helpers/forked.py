@@ -1,91 +1,219 @@
 """Commands that start at once: each runs in a fork of one process that imported the program.
 
-A command of its own spends half a second on imports. Where hundreds are run, and none of them tests
-how a process starts, a fork gives the same exit code, output, time and memory.
+A command of its own spends seconds on imports. Where none of the tests is about how a process
+starts, a fork gives the same exit code, output, time and memory.
 """
 
 from __future__ import annotations
 
 import atexit
 import functools
+import importlib
 import json
 import os
+import pkgutil
+import socket
 import subprocess
 import sys
 import tempfile
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from small_networks import small_networks
+
+LIBRARIES = (
+    *("gymnasium.envs.mujoco.mujoco_env", "matplotlib.backends.backend_agg", "matplotlib.figure"),
+    *("rich.live", "rich.progress", "rich.table", "safetensors.numpy", "sklearn.exceptions"),
+    "torch.utils.tensorboard",
+)
+"""What commands import when they need it."""
 
 
 class Done(NamedTuple):
     """How a command ended."""
 
-    code: int
+    returncode: int
     """Exit code, or minus the signal that ended it."""
-    out: str
-    err: str
+    stdout: str
+    stderr: str
     seconds: float
     """CPU time."""
     megabytes: float
     """Peak memory, with that of the imports."""
 
 
-def run(*arguments: object, cwd: Path) -> Done:
-    """Run `grd-offline ARGUMENTS` in the folder `cwd`."""
-    server = _start()
-    assert server.stdin is not None
-    assert server.stdout is not None
-    with tempfile.TemporaryDirectory() as folder:
-        files = [f"{folder}/out", f"{folder}/err"]
-        order = {"arguments": [str(part) for part in arguments], "cwd": str(cwd), "files": files}
-        server.stdin.write(json.dumps(order) + "\n")
-        server.stdin.flush()
-        code, seconds, megabytes = json.loads(server.stdout.readline())
-        out, err = (Path(file).read_text() for file in files)
-    return Done(code, out, err, seconds, megabytes)
+def run(
+    *arguments: object,
+    cwd: Path | None = None,
+    environment: dict[str, str] | None = None,
+    small: bool = False,
+    light: bool = False,
+) -> Done:
+    """Run `grd-offline ARGUMENTS`.
+
+    A small one trains small networks. A light one has imported what reads files, and no more.
+    """
+    order = {"arguments": [str(part) for part in arguments], "small": small}
+    return _ask(order, cwd, environment, light)
+
+
+def run_script(script: str, *arguments: object, cwd: Path | None = None) -> Done:
+    """Run a script that ends in a command, in a fork like the command itself."""
+    given = [str(part) for part in arguments]
+    return _ask({"script": script, "arguments": given}, cwd, None, light=False)
+
+
+def write_command(folder: Path) -> None:
+    """Put a `grd-offline` that trains small networks into a folder for the path of shells."""
+    text = f"#!{sys.executable} -IS\nimport sys\nsys.path[:0] = [{str(Path(__file__).parent)!r}]\n"
+    text += f"import forked\nsys.exit(forked.stand_in({_start(False)!r}))\n"
+    folder.mkdir()
+    (folder / "grd-offline").write_text(text)
+    (folder / "grd-offline").chmod(0o755)
+
+
+def stand_in(address: str) -> int:
+    """Have a fork do what this process was started for, on its own streams."""
+    order = {"arguments": sys.argv[1:], "small": True}
+    order |= {"cwd": os.getcwd(), "environment": dict(os.environ)}
+    return int(_send(address, order, (0, 1, 2))[0])
+
+
+def _ask(
+    order: dict[str, Any], cwd: Path | None, environment: dict[str, str] | None, light: bool
+) -> Done:
+    order |= {"cwd": str(cwd or os.getcwd()), "environment": {**os.environ, **(environment or {})}}
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        with open(os.devnull) as nothing:
+            streams = (nothing.fileno(), out.fileno(), err.fileno())
+            code, seconds, megabytes = _send(_start(light), order, streams)
+        for file in (out, err):
+            file.seek(0)
+        return Done(code, out.read(), err.read(), seconds, megabytes)
+
+
+def _send(address: str, order: dict[str, Any], streams: tuple[int, ...]) -> list[Any]:
+    with socket.socket(socket.AF_UNIX) as line:
+        line.connect(address)
+        socket.send_fds(line, [b"x"], list(streams))
+        line.sendall(json.dumps(order).encode())
+        line.shutdown(socket.SHUT_WR)
+        return json.loads(_receive(line))
+
+
+def _receive(line: socket.socket) -> bytes:
+    return b"".join(iter(lambda: line.recv(2**16), b""))
 
 
 @functools.cache
-def _start() -> subprocess.Popen[str]:
-    command = [sys.executable, __file__]
-    server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    atexit.register(server.kill)
-    return server
+def _start(light: bool) -> str:
+    """Start the process whose forks are the commands; gives its address."""
+    folder = tempfile.mkdtemp()
+    address = f"{folder}/socket"
+    kind = "light" if light else "whole"
+    server = subprocess.Popen([sys.executable, __file__, kind, address])
+    atexit.register(_end, server, address)
+    deadline = time.monotonic() + 120
+    while not os.path.exists(address) and time.monotonic() < deadline:
+        assert server.poll() is None
+        time.sleep(0.02)
+    return address
 
 
-def _serve() -> None:
+def _end(server: subprocess.Popen[bytes], address: str) -> None:
+    server.kill()
+    with suppress(OSError):
+        os.unlink(address)
+        os.rmdir(os.path.dirname(address))
+
+
+def _serve(kind: str, address: str) -> None:
+    _load(kind)
+    with socket.socket(socket.AF_UNIX) as line:
+        line.bind(f"{address}.new")
+        line.listen()
+        os.rename(f"{address}.new", address)
+        while True:
+            asked, _ = line.accept()
+            with asked:
+                asked.sendall(json.dumps(_answer(asked, line)).encode())
+
+
+def _load(kind: str) -> None:
     import rich.table  # noqa: F401
 
     import grd_offline.cli.program
-    import grd_offline.formats.summary  # noqa: F401
+    import grd_offline.formats.summary
 
-    for line in sys.stdin:
-        order = json.loads(line)
-        child = os.fork()
-        if child == 0:
-            _become_command(order)
-        _, status, usage = os.wait4(child, 0)
-        code = os.waitstatus_to_exitcode(status)
-        seconds = usage.ru_utime + usage.ru_stime
-        print(json.dumps([code, seconds, usage.ru_maxrss / 1024]), flush=True)
+    if kind == "whole":
+        for found in pkgutil.walk_packages(grd_offline.__path__, "grd_offline."):
+            if not found.name.endswith("__main__"):
+                importlib.import_module(found.name)
+        for name in LIBRARIES:
+            importlib.import_module(name)
 
 
-def _become_command(order: dict) -> None:
+def _answer(asked: socket.socket, line: socket.socket) -> tuple[int, float, float]:
+    _, streams, _, _ = socket.recv_fds(asked, 1, 3)
+    order = json.loads(_receive(asked))
+    child = os.fork()
+    if child == 0:
+        asked.close()
+        line.close()
+        _become_command(order, streams)
+    for stream in streams:
+        os.close(stream)
+    _, status, usage = os.wait4(child, 0)
+    seconds = usage.ru_utime + usage.ru_stime
+    return os.waitstatus_to_exitcode(status), seconds, usage.ru_maxrss / 1024
+
+
+def _become_command(order: dict[str, Any], streams: list[int]) -> None:
     code = 1
     try:
-        for number, file in enumerate(order["files"], 1):
-            os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT), number)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+            os.close(stream)
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+        sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+        os.environ.clear()
+        os.environ.update(order["environment"])
         os.chdir(order["cwd"])
+        # As `python -m grd_offline.cli` has it; worker processes must not import this file.
+        sys.modules["__main__"] = ModuleType("__main__")
+        sys.path[:1] = [order["cwd"], *filter(None, os.environ.get("PYTHONPATH", "").split(":"))]
         sys.argv = ["grd-offline", *order["arguments"]]
-        from grd_offline.cli.program import run as run_program
+        with _exit_code() as ended, small_networks() if order.get("small") else nullcontext():
+            if "script" in order:
+                exec(order["script"], {"__name__": "__main__"})
+            else:
+                from grd_offline.cli import main
 
-        code = run_program(None)
+                main()
+        code = ended[0]
+        atexit._run_exitfuncs()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
 
 
+@contextmanager
+def _exit_code() -> Iterator[list[int]]:
+    ended = [0]
+    try:
+        yield ended
+    except SystemExit as error:
+        ended[0] = error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        ended[0] = 1
+
+
 if __name__ == "__main__":
-    _serve()
+    _serve(*sys.argv[1:])

@@ -62,16 +62,22 @@ def _mutate(content, chance):
         del content[chance.randrange(100, len(content)) :]
 
 
-def fuzz_folders(folder, number, chance):
-    """A run, a decomposition or a judgement in which something was changed, through the command."""
-    from grd_offline.cli.program import run
-
+def _tamper_with_one(folder, chance):
+    """A copy of one of the templates in which something was changed; and what, in words."""
     templates = folder / "templates"
     name = chance.choice(sorted(os.listdir(templates)))
     target, victim = folder / f"case-{os.getpid()}", folder / "outside" / "thesis.tex"
     tampering.copy(templates / name, target)
-    before = tampering.snapshot(folder / "outside")
     said = [tampering.tamper(target, chance, victim) for _ in range(chance.choice([1, 1, 3]))]
+    return name, target, said
+
+
+def fuzz_folders(folder, number, chance):
+    """A run, a decomposition or a judgement in which something was changed, through the command."""
+    from grd_offline.cli.program import run
+
+    name, target, said = _tamper_with_one(folder, chance)
+    before = tampering.snapshot(folder / "outside")
     command = ["plot" if chance.random() < 0.01 else "report", str(target)]
     if name == "grd" and chance.random() < 0.3:
         command = ["evaluate", str(target), "--truth", "true_rewards"]
@@ -107,12 +113,8 @@ def fuzz_models(folder, number, chance):
     from grd_offline import DataError, RewardModel
     from grd_offline.agents.actors import load_actor
 
-    templates = folder / "templates"
-    name = chance.choice(sorted(os.listdir(templates)))
-    target, victim = folder / f"case-{os.getpid()}", folder / "outside" / "thesis.tex"
-    tampering.copy(templates / name, target)
+    name, target, said = _tamper_with_one(folder, chance)
     before = tampering.snapshot(folder / "outside")
-    said = [tampering.tamper(target, chance, victim) for _ in range(chance.choice([1, 1, 3]))]
     try:
         if name == "policy":
             actor = load_actor(target)

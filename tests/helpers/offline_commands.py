@@ -10,6 +10,7 @@ import numpy as np
 import offline_data
 import point_mass
 import pytest
+from small_networks import small_networks
 
 from grd_offline.cli import main
 from grd_offline.formats import Header, Leaf, Record, write_dataset
@@ -32,9 +33,10 @@ class Done(NamedTuple):
 
 
 def run_command(folder, *arguments):
-    """In this process, which has everything loaded already."""
+    """In this process, which has everything loaded already, with small networks."""
     given, before = [str(argument) for argument in arguments], (sys.argv, os.getcwd())
-    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), small_networks():
         try:
             sys.argv = ["grd-offline", *given]
             os.chdir(folder)

@@ -80,7 +80,7 @@ def test_steps_whose_outcome_is_not_known_are_left_out(tmp_path):
     inner = ~data["terminals"]
     following = data["observations"][inner] + [1, -1]
     np.testing.assert_array_equal(data["next_observations"][inner], following)
-    assert len(read_steps(path)) == sum(LENGTHS)
+    assert len(read_steps(path, "rewards")) == sum(LENGTHS)
 
 
 def test_next_observations_are_those_of_the_file(tmp_path):

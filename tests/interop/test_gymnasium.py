@@ -211,9 +211,9 @@ def test_nested_observations_and_discrete_actions_are_laid_out_as_in_datasets(tm
     np.testing.assert_array_equal(choices, episode.actions)
 
     env = LearnedReward(Nested(), model)
-    (row,) = env._reward.flatten_observation({k: v[0] for k, v in record.observations.items()})
+    (row,) = env._reward.flatten_observations({k: v[0] for k, v in record.observations.items()})
     np.testing.assert_array_equal(row, episode.observations[0])
-    np.testing.assert_array_equal(env._reward.flatten_action(4), [[0, 1]])
+    np.testing.assert_array_equal(env._reward.flatten_actions(4), [[0, 1]])
     env.reset(seed=1)
     assert isinstance(env.step(4)[1], float)
     envs.reset(seed=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 
@@ -10,7 +9,7 @@ import offline_learners
 import online_learners
 import pytest
 import torch
-from places import HELPERS
+from traced import run_traced
 
 from grd_offline.agents.algorithms import list_offline
 from grd_offline.members.capture import find_tensors
@@ -108,12 +107,4 @@ print("equal")
     ],
 )
 def test_recorded_updates_equal_plain_ones(setup, changes):
-    """In a process of its own: tracing cannot see through the checks of shapes of the test run."""
-    result = subprocess.run(
-        [sys.executable, "-c", setup.format(changes=changes) + COMPARE],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(HELPERS), *sys.path])},
-    )
-    assert result.stdout == "equal\n", result.stderr[-3000:]
+    run_traced(setup.format(changes=changes) + COMPARE)

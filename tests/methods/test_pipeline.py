@@ -2,13 +2,12 @@
 
 import json
 import shutil
-import subprocess
-import sys
 
 import h5py
 import numpy as np
 import pytest
 import worlds
+from forked import run
 from places import ROOT
 
 from grd_offline import (
@@ -23,11 +22,6 @@ from grd_offline.formats import open_recording, write_dataset
 from grd_offline.methods.relabelling import compare_with_truth
 
 CLOSED = DecomposeSettings(fit="closed-form")
-
-
-def run(*arguments, cwd):
-    command = [sys.executable, "-m", "grd_offline.cli", *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")
@@ -156,10 +150,11 @@ def test_relabel_gives_the_model_s_rewards_to_other_data(folder, world):
         np.testing.assert_allclose(new.rewards, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_exact_returns_hold(folder):
+def test_exact_returns_hold(world, tmp_path):
+    source = worlds.write_world(tmp_path / "data.h5", world, 15)
     settings = DecomposeSettings(fit="closed-form", exact_returns=True)
-    decompose_file(folder / "data.h5", folder / "exact", settings)
-    with open_recording(folder / "exact" / "relabelled.h5") as recording:
+    decompose_file(source, tmp_path / "exact", settings)
+    with open_recording(tmp_path / "exact" / "relabelled.h5") as recording:
         for record in recording:
             assert record.rewards.sum() == pytest.approx(
                 record.extras["observed_rewards"][-1], rel=1e-6
@@ -191,7 +186,7 @@ def test_other_methods_leave_the_same_files(method, folder, world, tmp_path):
 
 
 def test_rewards_at_every_step_are_summed_unless_asked(world, tmp_path):
-    source = worlds.write_world(tmp_path / "dense.h5", world, 40, dense=True)
+    source = worlds.write_world(tmp_path / "dense.h5", world, 15, dense=True)
     summed = decompose_file(source, tmp_path / "summed", CLOSED)
     assert any("summed into one return" in warning for warning in summed.warnings)
     settings = DecomposeSettings(fit="closed-form", step_rewards=True, truth="rewards")
@@ -320,7 +315,7 @@ def test_the_relabelled_file_is_plain_hdf5(folder):
 
 
 def test_the_next_state_may_be_an_input(world, tmp_path):
-    worlds.write_world(tmp_path / "data.h5", world, 40)
+    worlds.write_world(tmp_path / "data.h5", world, 15)
     settings = DecomposeSettings(fit="closed-form", next_state=True)
     done = decompose_file(tmp_path / "data.h5", tmp_path / "out", settings)
     assert done.model.needs_next_observations

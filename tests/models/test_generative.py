@@ -10,28 +10,22 @@ from torch import Tensor
 
 from grd_offline.losses import SparsityWeights, dynamics_loss, return_loss, sparsity_loss
 from grd_offline.members.nn import RewardNet, sample_edges
-from grd_offline.models.generative import (
-    JOINT_NET,
-    PAPER,
-    GenerativeModel,
-    GenerativeSettings,
-    Trajectories,
-    Transitions,
-    build_dynamics,
-    build_graph,
-)
+from grd_offline.models import generative
+from grd_offline.models.generative import JOINT_NET, PAPER, GenerativeSettings
 
 MEMBERS, STATES, ACTIONS, EPISODES, LENGTHS = 2, 3, 2, 2, (4, 6)
 INPUTS = STATES + ACTIONS
 LAMBDAS = SparsityWeights(0.1, 0.2, 0.3, 0.4, 0.5)
 
 
-def make_model(settings: GenerativeSettings = PAPER, **options: object) -> GenerativeModel:
+def make_model(
+    settings: GenerativeSettings = PAPER, **options: object
+) -> generative.GenerativeModel:
     generator = torch.Generator().manual_seed(0)
-    return GenerativeModel(
-        build_graph(settings, MEMBERS, STATES, ACTIONS, generator),
+    return generative.GenerativeModel(
+        generative.build_graph(settings, MEMBERS, STATES, ACTIONS, generator),
         RewardNet(MEMBERS, INPUTS, hidden=(8, 8), generator=generator),
-        build_dynamics(settings, MEMBERS, STATES, ACTIONS, generator),
+        generative.build_dynamics(settings, MEMBERS, STATES, ACTIONS, generator),
         settings=settings,
         lambdas=LAMBDAS,
         rates=torch.full((MEMBERS,), 1e-2),
@@ -43,14 +37,16 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def make_trajectories() -> Trajectories:
+def make_trajectories() -> generative.Trajectories:
     """Padded: each episode has a row of its own."""
     valid = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS).unsqueeze(1)
     inputs = draw(MEMBERS, EPISODES, max(LENGTHS), INPUTS)
-    return Trajectories(inputs, valid.expand(MEMBERS, -1, -1), draw(MEMBERS, EPISODES, seed=1))
+    return generative.Trajectories(
+        inputs, valid.expand(MEMBERS, -1, -1), draw(MEMBERS, EPISODES, seed=1)
+    )
 
 
-def lay_end_to_end(batch: Trajectories) -> Trajectories:
+def lay_end_to_end(batch: generative.Trajectories) -> generative.Trajectories:
     parts = [batch.inputs[:, index, :length] for index, length in enumerate(LENGTHS)]
     owner = torch.arange(EPISODES).repeat_interleave(torch.tensor(LENGTHS))
     valid = owner == torch.arange(EPISODES).unsqueeze(1)
@@ -58,9 +54,9 @@ def lay_end_to_end(batch: Trajectories) -> Trajectories:
     return batch._replace(inputs=inputs, valid=valid.expand(MEMBERS, -1, -1))
 
 
-def make_transitions(outputs: tuple[int, ...] = tuple(range(STATES))) -> Transitions:
+def make_transitions(outputs: tuple[int, ...] = tuple(range(STATES))) -> generative.Transitions:
     inputs, targets = draw(MEMBERS, 10, INPUTS, seed=2), draw(MEMBERS, 10, STATES, seed=3)
-    return Transitions(inputs, targets, torch.tensor(outputs))
+    return generative.Transitions(inputs, targets, torch.tensor(outputs))
 
 
 def make_noise(copies: int = 1) -> tuple[Tensor, Tensor]:
@@ -81,7 +77,7 @@ def test_losses_are_the_equations() -> None:
     mask = sample_edges(logits, noise[1][:, 0], temperature=1.0).unsqueeze(1)
     mixture = model.dynamics(steps.inputs, mask, steps.outputs)
     torch.testing.assert_close(losses.dynamics, dynamics_loss(*mixture, steps.next_states))
-    expected = sparsity_loss(*graph.compute_probabilities(), weights=LAMBDAS).total
+    expected = sparsity_loss(*graph.compute_probabilities(), weights=LAMBDAS)
     torch.testing.assert_close(losses.sparsity, expected)
     torch.testing.assert_close(losses.total, losses.reward + losses.dynamics + losses.sparsity)
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from grd_offline.episodes import Episode, EpisodeSet
-from grd_offline.losses import rrd_loss, rrd_unbiased_loss
+from grd_offline.losses import rrd_losses
 from grd_offline.members.nn import RewardNet
 from grd_offline.methods.rrd import Rrd, RrdSettings
 from grd_offline.models.rrd import RrdModel
@@ -25,8 +25,8 @@ def test_each_member_has_its_own_loss() -> None:
     discounts = torch.full((2, 5, 6), 0.5)
     found = model.compute_losses(inputs, valid, lengths, returns, discounts)
     parts = (0.5 * model.compute_rewards(inputs), valid, lengths, returns)
-    assert found[0] == rrd_loss(*parts)[0]
-    assert found[1] == rrd_unbiased_loss(*parts)[1]
+    assert found[0] == rrd_losses(*parts)[0][0]
+    assert found[1] == rrd_losses(*parts)[1][1]
 
 
 def make_episodes() -> list[tuple[FinishedEpisode, TrueRewards]]:

@@ -1,15 +1,12 @@
 """One update of offline agents: data, batches, members that do not see each other."""
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from offline_learners import EPISODES, TRUE, make_learner, make_settings
-from places import HELPERS
+from traced import run_traced
 
 from grd_offline.agents.actors import Actor, ActorSpec
 from grd_offline.agents.algorithms import list_offline
@@ -252,31 +249,19 @@ def test_a_member_whose_rewards_are_not_finite_is_skipped_alone():
 
 
 TRACED = """
-import numpy as np
-from offline_learners import make_learner, make_settings
 from grd_offline.agents.algorithms import list_offline
+from offline_learners import make_learner, make_settings
+from traced import compare
 
 for algorithm in list_offline():
-    settings = make_settings(algorithm=algorithm, rewards=("true",), seeds=1)
-    plain, traced = make_learner(settings), make_learner(settings)
-    traced.compile("aot_eager")
-    for learner in (plain, traced):
-        learner.run_updates(4)
-    np.testing.assert_allclose(plain.export_actors(), traced.export_actors(), rtol=1e-4, atol=1e-6)
+    compare(make_learner, make_settings(algorithm=algorithm, rewards=("true",), seeds=1), 4)
 print("equal")
 """
 
 
 def test_traced_updates_equal_plain_ones():
     """What is recorded on an accelerator, traced here without making kernels of it."""
-    result = subprocess.run(
-        [sys.executable, "-c", TRACED],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        env={**os.environ, "PYTHONPATH": str(HELPERS), "OMP_NUM_THREADS": "1"},
-    )
-    assert result.stdout == "equal\n", result.stderr[-3000:]
+    run_traced(TRACED)
 
 
 @pytest.mark.parametrize(

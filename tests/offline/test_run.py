@@ -3,11 +3,7 @@
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,6 +12,7 @@ import offline_data
 import point_mass
 import pytest
 from offline_commands import EPISODES, FEW, SMALL, TRUE, make_settings, run_command, write_file
+from online_runs import start_command, wait_for_rows
 
 import grd_offline
 from grd_offline import DecomposeSettings, decompose_file, open_recording
@@ -34,8 +31,6 @@ from grd_offline.offline.settings import OfflineSettings
 from grd_offline.offline.training import describe_other_environment
 from grd_offline.report.figures import draw_run
 from grd_offline.runs.observer import Observer
-
-COMMAND = str(Path(sys.executable).with_name("grd-offline"))
 
 
 @pytest.fixture(autouse=True)
@@ -240,19 +235,12 @@ def test_mistakes_end_in_one_line(factored, arguments, words):
 
 
 def test_ctrl_c_keeps_what_there_is(factored, tmp_path):
-    process = subprocess.Popen(
-        [
-            *(COMMAND, "train-offline", factored, *SMALL, "--rewards", "true", "--seeds", "1"),
-            *("--updates", "1000000", "--batch", "16", "--eval-every", "10", "--workers", "0"),
-            *("--eval-episodes", "1", "--out", "run"),
-        ],
-        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    process = start_command(
+        tmp_path, "train-offline", factored, *SMALL, "--rewards", "true", "--seeds", "1",
+        "--updates", "1000000", "--batch", "16", "--eval-every", "10", "--workers", "0",
+        "--eval-episodes", "1", "--out", "run",
     )  # fmt: skip
-    table, deadline = tmp_path / "run/evaluations.csv", time.monotonic() + 100
-    while time.monotonic() < deadline and (not table.exists() or not read_rows(table)):
-        assert process.poll() is None
-        time.sleep(0.02)
+    wait_for_rows(process, tmp_path / "run/evaluations.csv")
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=100)
     assert process.returncode == 130

@@ -1,14 +1,10 @@
 """One update of everything that learns: members do not see each other, models fit their data."""
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
 from online_learners import ACTIONS, STATES, make_episode, make_learner, make_settings
-from places import HELPERS
+from traced import run_traced
 
 from grd_offline.errors import DataError
 from grd_offline.online.quadratic import Quadratic, Solver, _solve_by_columns, _solve_by_rows
@@ -80,15 +76,11 @@ def test_saved_and_loaded_goes_on_the_same():
 
 
 TRACED = """
-import numpy as np
 from online_learners import make_learner, make_settings
+from traced import compare
 
 settings = make_settings(seeds=1, methods=("grd",), fits=("joint-net", "quadratic"))
-plain, traced = make_learner(settings), make_learner(settings)
-traced.compile("aot_eager")
-for learner in (plain, traced):
-    learner.run_updates(3)
-np.testing.assert_allclose(plain.export_actors(), traced.export_actors(), rtol=1e-4, atol=1e-6)
+compare(make_learner, settings, 3)
 print("equal")
 """
 
@@ -98,14 +90,7 @@ def test_traced_updates_equal_plain_ones():
 
     In a process of its own: tracing cannot see through the checks of shapes of the test run.
     """
-    result = subprocess.run(
-        [sys.executable, "-c", TRACED],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "PYTHONPATH": str(HELPERS), "OMP_NUM_THREADS": "1"},
-    )
-    assert result.stdout == "equal\n", result.stderr[-3000:]
+    run_traced(TRACED)
 
 
 def test_a_member_whose_rewards_are_not_finite_is_skipped_alone():

@@ -1,7 +1,6 @@
 """A resume that is killed at any of its writes goes on as if nothing had happened; other damage is
 told."""
 
-import csv
 import json
 import os
 import pickle
@@ -14,13 +13,13 @@ import pytest
 import tampering
 import torch
 from offline_commands import run_command
+from online_runs import read_table, write_stopped
 
 from grd_offline import DataError
 from grd_offline.files import storage
 from grd_offline.online.checkpoints import load_checkpoint
 from grd_offline.online.run import OnlineRun
 from grd_offline.online.run_folder import OnlineFolder, read_settings
-from grd_offline.online.settings import OnlineSettings
 
 CALLS = ("write", "pwrite", "fsync", "replace", "rename", "unlink", "rmdir", "ftruncate", "mkdir")
 
@@ -50,20 +49,8 @@ class Kill:
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory):
     """A run that was stopped in the middle."""
-    point_mass.register()
     folder = tmp_path_factory.mktemp("online") / "run"
-    settings = OnlineSettings(
-        point_mass.ID, steps=300, warmup=60, round_steps=20, round_updates=1, batch=8,
-        hidden=(4,), eval_every=100, eval_episodes=1, overlap=False,
-    )  # fmt: skip
-    files = OnlineFolder(folder)
-    with OnlineRun(settings, workers=0, observers=[files]) as run:
-        files.create(run, command=[], workers=0, device="cpu")
-        files._board = None
-        run.train(lambda: run.step >= 220)
-        files.save(run)
-    files.close()
-    return folder
+    return write_stopped(folder, 220, board=False, steps=240, warmup=60, overlap=False)
 
 
 def go_on(folder):
@@ -84,8 +71,7 @@ def read_result(folder):
     """What must be the same however often a run was killed."""
     tables = {}
     for name in ("evaluations.csv", "log.csv"):
-        with (folder / name).open(newline="") as file:
-            rows = list(csv.DictReader(file))
+        rows = read_table(folder / name)
         tables[name] = [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
     policies = {
         str(path.relative_to(folder)): path.read_bytes()

@@ -1,9 +1,8 @@
 """Figures of a run, drawn from files that were written here: nothing is trained."""
 
 import csv
-import subprocess
-import sys
 
+import forked
 import numpy as np
 import pytest
 from decompositions import write_decomposition
@@ -32,8 +31,7 @@ STARTS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 
 
 def plot(*arguments, cwd=None):
-    command = [sys.executable, "-m", "grd_offline.cli", "plot", *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+    return forked.run("plot", *arguments, cwd=cwd)
 
 
 def test_curves_are_means_and_spreads_over_seeds(tmp_path):

@@ -2,17 +2,21 @@
 
 import base64
 import hashlib
-import json
 import re
 import struct
-from html import unescape
 
 import numpy as np
 import pytest
 from browser import EXPECTED, Browser, is_missing
 from decompositions import make_effect, write_decomposition
-from judgements import SCORES, write_judgement, write_offline_run
-from pages import report_decomposition, report_judgement, report_runs
+from judgements import write_judgement, write_offline_run
+from pages import (
+    find_payload,
+    find_text,
+    refuse_report,
+    report_decomposition,
+    report_runs,
+)
 from run_tables import write_run
 
 from grd_offline.cli import main
@@ -32,17 +36,6 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def page(folder):
     return report_decomposition(folder)
-
-
-def find_payload(page):
-    (text,) = re.findall(r'<script type="application/json" id="payload">(.*?)</script>', page)
-    return json.loads(text)
-
-
-def find_text(page):
-    """What is read, without the scripts."""
-    body = re.sub(r"<(script|style).*?</\1>", "", page, flags=re.DOTALL)
-    return " ".join(unescape(re.sub(r"<[^>]*>", " ", body)).split())
 
 
 def unpack(packed):
@@ -284,12 +277,7 @@ def test_refusals_are_one_line(tmp_path, arguments, message, capsys, monkeypatch
     write_decomposition(tmp_path / "grd")
     write_run(tmp_path / "one")
     write_judgement(tmp_path / "judge")
-    with pytest.raises(SystemExit) as stopped:
-        main(["report", *arguments])
-    err = capsys.readouterr().err
-    assert stopped.value.code == 2
-    assert message in err
-    assert len(err.splitlines()) == 1
+    refuse_report(arguments, message, capsys)
 
 
 def test_a_page_of_runs_has_curves_masks_rewards_and_speed(tmp_path):
@@ -323,120 +311,6 @@ def test_a_run_whose_page_fails_is_still_a_run(tmp_path, capsys):
     leave_report(write_run(tmp_path / "run"))
     assert capsys.readouterr().out == f"look at {tmp_path / 'run' / 'report.html'}\n"
     assert (tmp_path / "run" / "report.html").stat().st_size < 2_000_000
-
-
-def test_a_verdict_says_what_policies_reach(tmp_path):
-    page = report_judgement(write_judgement(tmp_path / "judge"))
-    payload, text = find_payload(page), find_text(page)
-    # By hand: means 300, 29, 291, 210 and 210; the data have -100.
-    assert "Policies trained on rewards found by grd reach 97 % of what the true rewards" in text
-    assert "2 policies per source of rewards, trained by IQL with 4,000 updates" in text
-    assert "Beside it: uniform 70 %, ircr 70 % and observed 10 %." in text
-    assert "Spreads overlap: grd is not told apart from the true rewards." in text
-    assert "291 ± 11 true return with the rewards of grd 300 ± 10 with the true rewards" in text
-    assert "-100 mean return of the data" in text
-    assert "grd 291 ± 11 97 % 98 % 0.995" in text
-    assert "observed 29 ± 9 10 % 32 % 0.030" in text
-    assert "uniform and ircr reach the same with every seed" in text
-    assert "grd grd-fit 0.876 12.3 grd was asked for" in text
-    assert "grd-offline judge data.h5 --env Some-v0" in text
-    assert "torch 2.13.0" in text
-    assert [one["source"] for one in payload["verdicts"]] == [
-        "true", "grd", "uniform", "ircr", "observed"
-    ]  # fmt: skip
-    assert payload["seeds"] == [5, 6]
-    assert payload["unit"] == "updates"
-    assert (payload["true"], payload["data"]) == (300.0, -100.0)
-    near = {point["source"]: (point["pearson"], point["mean"]) for point in payload["nearness"]}
-    assert near == {"true": (1, 300), "grd": (0.995, 291), "uniform, ircr": (0.45, 210),
-                    "observed": (0.03, 29)}  # fmt: skip
-    (returns,) = payload["metrics"]  # a correlation that never changes is not drawn
-    assert [curve["label"] for curve in returns["curves"]][:2] == ["true", "grd"]
-    assert returns["curves"][1]["means"] == [241, 290, 291, 292]
-    # The best method has the first colour, and the same one on each drawing.
-    looks = {curve["label"]: curve["look"] for curve in returns["curves"]}
-    assert looks["grd"] == 0
-    assert all(one["look"] == looks[one["source"]] for one in payload["verdicts"])
-
-
-def test_a_verdict_without_the_truth_has_no_shares(tmp_path):
-    scores = {name: values for name, values in SCORES.items() if name != "true"}
-    page = report_judgement(write_judgement(tmp_path / "judge", scores=scores))
-    payload, text = find_payload(page), find_text(page)
-    assert "Policies trained on rewards found by grd reach 291 ± 11 on Some-v0." in text
-    assert "Beside it: uniform 210, ircr 210 and observed 29." in text
-    assert "The data hold no true rewards" in text
-    assert "of true" not in text
-    assert "Pearson" not in text
-    assert payload["nearness"] == []
-    assert "id='scale'" not in page
-    assert "data-draw='nearness'" not in page
-
-
-@pytest.mark.parametrize(
-    ("scores", "data_mean", "words"),
-    [
-        # No share of a return that is not above 0; of the gain there is.
-        (
-            {"true": (-100.0,), "grd": (-120.0,)},
-            -200.0,
-            "found by grd gain 80 % of what the true rewards gain over the data.",
-        ),
-        # The truth gains 5 over the data and spreads by 10: shares of that are chance.
-        (
-            {"true": (-105.0, -85.0), "grd": (-80.0, -70.0)},
-            -100.0,
-            "found by grd reach -75 ± 5 on Some-v0.",
-        ),
-        (
-            {"true": (-105.0, -85.0), "grd": (-80.0, -70.0)},
-            -100.0,
-            "The true rewards themselves gain no more over the data than chance may",
-        ),
-        # Worse than nothing: a negative share says less than the return.
-        ({"true": (10.0,), "grd": (-5.0,)}, 0.0, "found by grd reach -5 on Some-v0."),
-        ({"true": (10.0,), "grd": (-5.0,)}, 0.0, "merit and chance cannot be told apart"),
-        ({"true": (10.0, 10.0), "grd": (11.0, 12.0)}, 0.0, "reach 115 % of what"),
-        (
-            {"observed": (9.0, 9.0), "uniform": (3.0, 3.0)},
-            0.0,
-            "The delayed rewards as they are do better than any that were found.",
-        ),
-    ],
-)
-def test_the_headline_of_a_verdict_fits_the_numbers(tmp_path, scores, data_mean, words):
-    folder = write_judgement(tmp_path / "judge", scores=scores, data_mean=data_mean)
-    assert words in find_text(report_judgement(folder))
-
-
-def test_a_verdict_without_a_known_return_of_the_data(tmp_path):
-    scores = {"uniform": (3.0, 5.0)}
-    folder = write_judgement(tmp_path / "j", scores=scores, data_mean=None, stopped=True)
-    page = report_judgement(folder)
-    assert "Training was stopped before its end." in find_text(page)
-    assert "mean return of the data" not in find_text(page)
-    assert find_payload(page)["data"] is None
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"format": "other"}, "judge.json: not a verdict of grd-offline judge"),
-        ({"version": 2}, "judge.json: expected version 1, got 2"),
-        ({"verdicts": []}, "judge.json: expected a verdict on at least one method"),
-        ({"verdicts": [{"source": "grd"}]}, "judge.json: cannot be read as verdicts: KeyError"),
-        ({"data": None}, "judge.json: cannot be read as verdicts: TypeError"),
-        ({"settings": {}}, "judge.json: cannot be read as verdicts: KeyError"),
-    ],
-)
-def test_broken_verdicts_are_one_line(tmp_path, change, message, capsys):
-    folder = write_judgement(tmp_path / "judge", **change)
-    with pytest.raises(SystemExit) as stopped:
-        main(["report", str(folder)])
-    err = capsys.readouterr().err
-    assert stopped.value.code == 2
-    assert message in err
-    assert len(err.splitlines()) == 1
 
 
 def test_a_page_of_an_offline_run_speaks_of_updates(tmp_path):

@@ -15,7 +15,7 @@ from places import HELPERS
 from reward_models import make_model, make_steps
 
 from grd_offline import DataError
-from grd_offline.cli import cli
+from grd_offline.cli.program import cli
 from grd_offline.rewards.export import draw_steps, export_model
 
 kinds = pytest.mark.parametrize("kind", reward_models.FUNCTIONS)

@@ -4,9 +4,8 @@ import json
 import os
 import resource
 import struct
-import subprocess
-import sys
 
+import forked
 import numpy as np
 import pytest
 import reward_models
@@ -278,12 +277,7 @@ def test_a_spread_of_zero_is_refused(saved):
 @pytest.mark.parametrize("kind", ["network"])
 def test_the_command_line_says_it_in_one_line(saved):
     tamper_config(saved, version=2)
-    code = "from grd_offline.cli import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", code, "export", saved, "--to", "torch-export"],
-        capture_output=True,
-        text=True,
-    )
+    done = forked.run("export", saved, "--to", "torch-export")
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "version: expected 1, got 2" in done.stderr

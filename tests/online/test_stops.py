@@ -1,0 +1,153 @@
+"""A run that was stopped goes on as if it had not been; what does not fit is refused."""
+
+import time
+
+import numpy as np
+import point_mass
+import pytest
+import torch
+from online_runs import Keeper, make_settings, train, train_until, weights_of
+
+from grd_offline.errors import DataError
+from grd_offline.files.runs import read_rows
+from grd_offline.online.run import OnlineRun
+from grd_offline.online.run_folder import OnlineFolder, read_settings
+
+
+@pytest.fixture(autouse=True)
+def _register():
+    point_mass.register()
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+@pytest.mark.parametrize(
+    ("stop", "replay"),
+    [(200, 10_000), (450, 10_000), (460, 10_000), (600, 300)],
+    ids=["warm-up", "mid-episode", "at-reset", "full-buffer"],
+)
+def test_going_on_equals_not_having_stopped(tmp_path, overlap, stop, replay):
+    settings = make_settings(
+        steps=700, round_steps=10, round_updates=3, eval_every=250, overlap=overlap,
+        replay=replay, methods=("grd", "rrd"), fits=("quadratic", "joint-net"),
+        eval_episodes=2,
+    )  # fmt: skip
+    whole, evaluations = train(settings)
+    expected = weights_of(whole)
+    keeper = Keeper()
+    train_until(tmp_path / "run", settings, lambda run: run.step >= stop, keeper)
+    folder = OnlineFolder(tmp_path / "run")
+    with OnlineRun(settings, workers=0, observers=[folder, keeper]) as second:
+        assert folder.resume(second) == []
+        assert second.step == stop
+        second.train()
+        np.testing.assert_array_equal(weights_of(second), expected)
+        assert torch.equal(second.learner.replay.observations, whole.learner.replay.observations)
+    assert len(keeper.evaluations) == len(evaluations)
+    for ours, theirs in zip(keeper.evaluations, evaluations, strict=True):
+        assert ours.step == theirs.step
+        np.testing.assert_array_equal(ours.returns, theirs.returns)
+
+
+@pytest.mark.parametrize("before_the_end", [1, 61])
+def test_a_stop_in_the_middle_of_a_round_goes_on_exactly(tmp_path, monkeypatch, before_the_end):
+    """A block of updates can take minutes: a stop does not wait for its end."""
+    monkeypatch.setattr("grd_offline.online.run.CHUNK", 1)
+    settings = make_settings(
+        steps=600, round_steps=10, round_updates=3, eval_every=250, eval_episodes=1
+    )
+    whole, evaluations = train(settings)
+    stop = whole.learner.updates - before_the_end
+    keeper = Keeper()
+    first = train_until(tmp_path / "run", settings, lambda run: run.learner.updates >= stop, keeper)
+    assert first.learner.updates == stop
+    folder = OnlineFolder(tmp_path / "run")
+    with OnlineRun(settings, workers=0, observers=[folder, keeper]) as second:
+        assert folder.resume(second) == []
+        second.train()
+        np.testing.assert_array_equal(weights_of(second), weights_of(whole))
+    assert [e.step for e in keeper.evaluations] == [e.step for e in evaluations]
+
+
+def test_a_stop_while_an_environment_hangs_during_updates_saves_a_checkpoint(tmp_path, monkeypatch):
+    """The round that is collected meanwhile is given up; the block of updates goes on later."""
+    monkeypatch.setattr("grd_offline.online.run.CHUNK", 1)
+    monkeypatch.setattr("grd_offline.fleet.fleet.STOP_SECONDS", 0.5)
+    monkeypatch.setenv("HANGING_FOLDER", str(tmp_path))
+    settings = make_settings(
+        environment="hanging:Hanging-v0", env_args={"after": 70}, steps=100, warmup=20,
+        round_steps=20, round_updates=5, batch=8, hidden=(4,), methods=("oracle",), eval_episodes=1,
+    )  # fmt: skip
+    told, deadline = [], time.monotonic() + 60
+
+    def is_enough(run):
+        """In the middle of the updates after step 60, once the next round hangs."""
+        if run.step == 60 and run._updates_left == 2:
+            while not list(tmp_path.glob("hangs-*")):
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            return True
+        return False
+
+    path = tmp_path / "run"
+    first = train_until(path, settings, is_enough, workers=1, warn=told.append)
+    assert (first.step, first.learner.updates) == (60, 13)
+    assert any("does not answer: given up: the steps since 60" in text for text in told)
+    folder = OnlineFolder(path)
+    with OnlineRun(settings, workers=1, observers=[folder]) as second:
+        assert folder.resume(second) == []
+        assert (second.step, second.learner.updates) == (60, 13)
+        second.train()  # the new environment hangs after 70 steps
+        assert (second.step, second.learner.updates) == (100, 25)
+        folder.close()
+
+
+@pytest.mark.parametrize("kind", ["text", "torn", "other", "members"])
+def test_a_checkpoint_that_does_not_fit_is_refused(tmp_path, kind):
+    settings = make_settings(steps=100, warmup=10_000)
+    folder = OnlineFolder(tmp_path / "run")
+    with OnlineRun(settings, workers=0, observers=[folder]) as run:
+        folder.create(run, command=[], workers=0, device="cpu")
+        run.train()
+        folder.save(run)
+        with pytest.raises(DataError, match="run: another process is training in it"):
+            OnlineFolder(tmp_path / "run").resume(run)
+        folder.close()
+    path = tmp_path / "run/checkpoint.pt"
+    if kind == "text":
+        path.write_text("hello")
+    elif kind == "torn":
+        path.write_bytes(path.read_bytes()[:1000])
+    elif kind == "other":
+        torch.save({"a": 1}, path)
+    other = make_settings(steps=100, seeds=2) if kind == "members" else settings
+    with OnlineRun(other, workers=0) as again, pytest.raises(DataError, match=r"checkpoint\.pt"):
+        OnlineFolder(tmp_path / "run").resume(again)
+
+
+def test_a_run_of_an_earlier_version_goes_on_under_the_new_names(tmp_path):
+    settings = make_settings(
+        steps=700, warmup=100, round_steps=10, round_updates=3, eval_every=250, eval_episodes=2
+    )
+    path = tmp_path / "run"
+    train_until(path, settings, lambda run: run.step >= 450)
+    for name in ("settings.json", "evaluations.csv", "log.csv"):
+        text = (path / name).read_text()
+        (path / name).write_text(text.replace("quadratic", "closed-form"))
+    (path / "members/grd-quadratic-seed0").rename(path / "members/grd-closed-form-seed0")
+    contents = torch.load(path / "checkpoint.pt", weights_only=True)
+    contents["members"] = ["grd-closed-form-seed0"]
+    best = contents["extra"]["best"]
+    contents["extra"]["best"] = {"grd-closed-form-seed0": best["grd-quadratic-seed0"]}
+    torch.save(contents, path / "checkpoint.pt")
+    old, _ = read_settings(path)
+    assert old == settings
+    folder = OnlineFolder(path)
+    with OnlineRun(old, workers=0, observers=[folder]) as second:
+        assert folder.resume(second) == []
+        assert folder.best == best
+        second.train()
+        folder.close()
+    assert [entry.name for entry in (path / "members").iterdir()] == ["grd-quadratic-seed0"]
+    rows = read_rows(path / "evaluations.csv")
+    assert {row["member"] for row in rows} == {"grd-quadratic-seed0"}
+    assert [int(row["step"]) for row in rows] == [250, 500, 700]
