@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     \b
     Examples:
       grd-offline decompose hc.h5
-      grd-offline decompose hc.h5 --out results --next-state
+      grd-offline decompose hc.h5 --out results --state-at start
       grd-offline decompose hc.h5 --truth true_rewards
       grd-offline decompose hc.h5 --method rrd --out hc-rrd
       grd-offline decompose hc.h5 --video --env HalfCheetah
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 @out_option("Folder for the results.  [default: FILE without its ending, plus -grd]")
 @setting_options(
     DecomposeSettings,
-    *("method", "fit", "gamma", "next_state", "step_rewards", "exact_returns", "compact"),
+    *("method", "fit", "gamma", "state_at", "next_state"),
+    *("step_rewards", "exact_returns", "compact"),
 )
 @setting_option(DecomposeSettings, "truth", metavar="FIELD")
 @click.option("--video", is_flag=True, help="Film three episodes for the report; needs --env.")

@@ -165,8 +165,8 @@ class _Run:
     def fit(self) -> None:
         """Fit the reward, then the dynamics."""
         settings = self.settings
-        options: dict[str, Any] = {"discount": self.discount, "next_state": settings.next_state}
-        options["device"] = settings.device
+        options = {name: getattr(settings, name) for name in ("next_state", "state_at", "device")}
+        options["discount"] = self.discount
         self.choice = choose(
             self.episodes, settings.method, settings.fit, options, self.rng, self.progress
         )

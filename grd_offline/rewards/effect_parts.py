@@ -13,7 +13,7 @@ import numpy as np
 from grd_offline.rewards.config import ConfigReader
 
 FORMAT_VERSION = 2
-MAX_ORDER = 3
+MAX_ORDER = 4
 FREE = ("columns", "tables", "factor")
 """Arrays whose shapes say how many inputs, grid points, features and columns of F there are."""
 SCALARS = (

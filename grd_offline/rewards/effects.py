@@ -1,4 +1,4 @@
-"""A reward as a constant plus effects of one, two or three inputs: evaluate, explain, store.
+"""A reward as a constant plus effects of one to four inputs: evaluate, explain, store.
 
     g(s, a) = c + sum_i f_i(x_i) + sum_ij f_ij(x_i, x_j) + sum_ijk f_ijk(x_i, x_j, x_k)
 
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     import torch
 
 _BLOCK = 4096  # Steps evaluated at once: what a block needs stays in the processor's cache.
-_CURVE_POINTS = {1: 65, 2: 33, 3: 9}
+_CURVE_POINTS = {1: 65, 2: 33, 3: 9, 4: 5}
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,9 +61,7 @@ class EffectModel(RewardFunction):
     """A reward function as a sum of effects; arrays in float64, checked when made."""
 
     kind: ClassVar[str] = "effects"
-    description: ClassVar[str] = (
-        "a sum of smooth effects of one, two or three inputs, kept as tables"
-    )
+    description: ClassVar[str] = "a sum of smooth effects of one to four inputs, kept as tables"
     far_from_data: ClassVar[str] = "the reward is that of the nearest data"
     knows_std: ClassVar[bool] = True
 

@@ -28,10 +28,15 @@ from grd_offline.methods.closed_form.settings import ClosedFormSettings
 Array = NDArray[np.float64]
 Progress = Callable[[str, float], None]
 
-_TRIPLE_INPUTS = 24
-_TRIPLES = 6
+_JOINT = {3: (24, 3, 0, -np.inf), 4: (14, 2, 300, 0.2)}
+"""Of effects of three and of four inputs: the most inputs they are looked for among, features per
+input when they are first looked at, the fewest returns, and the least share of returns that is
+still unexplained."""
+_JOINT_TRIED = 6
 _FEWEST, _MOST = 10, 400  # amounts between which models are averaged
-_ROUNDS = 4  # of new weights
+_ROUNDS = 2  # of searches with new weights
+_TURNS = 4  # of new weights between two searches
+_TURN_BASIS = 8
 _SETTLED = 0.1  # change of a weight that asks for no further round
 
 
@@ -74,18 +79,28 @@ class EffectChooser:
         """Search for effects; again where some returns turn out to be far from any reward."""
         found = self._search_all()
         first, start = found, self.data.weights
-        before = errors = self._find_errors(found)
+        before = self._find_errors(found.selection)
         for _ in range(_ROUNDS):
-            weights = measure_weights(errors)
-            if weights is None or np.abs(weights - self.data.weights).max() < _SETTLED:
+            if not self._weigh(found.selection):
                 break
-            self.data.reweight(weights)
             found = self._search_all()
-            errors = self._find_errors(found)
-        if found is not first and not is_better(errors, before):
+        if found is not first and not is_better(self._find_errors(found.selection), before):
             self.data.reweight(start)
             return first
         return found
+
+    def _weigh(self, selection: Selection) -> bool:
+        """Weigh the returns by their errors, the effects held; whether any weight has changed."""
+        start = self.data.weights
+        for _ in range(_TURNS):
+            weights = measure_weights(self._find_errors(selection))
+            if weights is None or np.abs(weights - self.data.weights).max() < _SETTLED:
+                break
+            self.data.reweight(weights)
+            guesses, noise = selection.start()
+            bank = self.data.build_bank([e for e in selection.effects if len(e) < 3], _TURN_BASIS)
+            selection = bank.fit(list(bank.columns), guesses, noise, self.rules)
+        return bool(np.abs(self.data.weights - start).max() >= _SETTLED)
 
     def measure(self, effects: Sequence[Effect], start: Selection) -> float:
         """Log evidence of some effects with the larger basis, and of terminating."""
@@ -101,13 +116,14 @@ class EffectChooser:
         if ended is not None and (ended,) not in small:
             small.append((ended,))
         bank = self.data.build_bank(small, self.settings.final_basis)
-        triples = [effect for effect in effects if len(effect) == 3]
-        bank.join(self.data.build_bank(triples, self.settings.triple_basis))
+        for order in (3, 4):
+            joint = [effect for effect in effects if len(effect) == order]
+            bank.join(self.data.build_bank(joint, self.settings.basis_of(order)))
         return bank
 
-    def _find_errors(self, found: Chosen) -> Array:
+    def _find_errors(self, selection: Selection) -> Array:
         """(row,) errors of amounts that are left out in turn, as if all counted alike."""
-        errors = find_errors(found.selection.fit, self.data.equations)
+        errors = find_errors(selection.fit, self.data.equations)
         return np.asarray(errors * self.data.unit / np.sqrt(self.data.weights))
 
     def _search_all(self) -> Chosen:
@@ -119,7 +135,8 @@ class EffectChooser:
         if size < self.settings.basis and chosen.inputs:
             chosen, bank = self._search(chosen.inputs, self.settings.basis)
         null = bank.fit([], {}, 1.0, self.rules).fit.evidence
-        chosen = self._search_triples(chosen, bank)
+        for order in (3, 4):
+            chosen = self._search_joint(chosen, bank, order)
         if self._is_undecided(chosen.fit):
             return Chosen(chosen, bank, null, True)
         share = self.settings.input_share * (chosen.fit.evidence - null)
@@ -152,25 +169,29 @@ class EffectChooser:
         chosen = search_forward(bank, effects, chosen, self.rules, report)
         return chosen, bank
 
-    def _search_triples(self, chosen: Selection, bank: EffectBank) -> Selection:
-        """Offer effects of three inputs: of all inputs if they are few, else of those chosen.
+    def _search_joint(self, chosen: Selection, bank: EffectBank, order: int) -> Selection:
+        """Offer effects of three or four inputs: of all inputs if few, else of those chosen.
 
         Not where the noise is at its floor already: nothing is left for them to explain.
         """
-        size = self.settings.triple_basis
-        if chosen.fit.noise <= 1.01 * self.rules.noise_floor:
+        most, first_size, fewest, unexplained = _JOINT[order]
+        is_settled = chosen.fit.noise <= 1.01 * self.rules.noise_floor
+        if self.settings.order < order or is_settled or len(self.data.target) < fewest:
+            return chosen
+        if explain_left_out(chosen.fit) > 1 - unexplained:
             return chosen
         pool = sorted({i for effect in bank.columns for i in effect})
-        if len(pool) > _TRIPLE_INPUTS:
-            pool = list(chosen.inputs[:_TRIPLE_INPUTS])
-        triples = list(combinations(pool, 3))
-        if not triples or self.settings.order < 3:
+        if len(pool) > most:
+            pool = list(chosen.inputs[:most])
+        candidates = list(combinations(pool, order))
+        if not candidates:
             return chosen
-        self.progress("triples", 0.0)
-        small = self.data.build_bank(triples, min(size, 3))
-        gains, _ = small.scan(chosen, triples)
-        order = np.argsort(-gains, kind="stable")[:_TRIPLES]
-        best = [triples[k] for k in order if gains[k] > self.settings.triple_gain]
+        self.progress(f"effects of {order}", 0.0)
+        size = self.settings.basis_of(order)
+        small = self.data.build_bank(candidates, min(size, first_size))
+        gains, _ = small.scan(chosen, candidates)
+        ranked = np.argsort(-gains, kind="stable")[:_JOINT_TRIED]
+        best = [candidates[k] for k in ranked if gains[k] > self.settings.joint_gain]
         if not best:
             return chosen
         bank.join(self.data.build_bank(best, size))

@@ -354,4 +354,19 @@ def _sum_triples(weighted: Array, features: Array, where: IntArray) -> Array:
     return sums
 
 
-_SUMMERS = {1: _sum_mains, 2: _sum_pairs, 3: _sum_triples}
+def _sum_quadruples(weighted: Array, features: Array, where: IntArray) -> Array:
+    """Effects of four inputs that share their first two from one matrix product."""
+    steps, _, size = features.shape
+    sums = np.empty((len(where), size**4))
+    pairs, group = np.unique(where[:, :2], axis=0, return_inverse=True)
+    for k, (a, b) in enumerate(pairs):
+        members = np.flatnonzero(group.ravel() == k)
+        joint = (weighted[:, a, :, None] * features[:, b, None, :]).reshape(steps, -1)
+        left, right = features[:, where[members, 2]], features[:, where[members, 3]]
+        others = (left[:, :, :, None] * right[:, :, None, :]).reshape(steps, -1)
+        block = (joint.T @ others).reshape(size * size, len(members), size * size)
+        sums[members] = block.transpose(1, 0, 2).reshape(len(members), -1)
+    return sums
+
+
+_SUMMERS = {1: _sum_mains, 2: _sum_pairs, 3: _sum_triples, 4: _sum_quadruples}

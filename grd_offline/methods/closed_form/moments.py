@@ -17,9 +17,8 @@ only compared, so that a reward that comes a step late is not taken for a certai
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-
-import numpy as np
 
 START, MIDPOINT, END, BOTH, AUTO = "start", "midpoint", "end", "both", "auto"
 BEFORE = "before"
@@ -41,9 +40,9 @@ def prefer(evidence: Mapping[str, float]) -> str:
 
 def weigh(evidence: Mapping[str, float]) -> dict[str, float]:
     """Posterior probability of each moment."""
-    logs = {moment: evidence[moment] + np.log(_PRIOR[moment]) for moment in evidence}
+    logs = {moment: evidence[moment] + math.log(_PRIOR[moment]) for moment in evidence}
     most = max(logs.values())
-    shares = {moment: float(np.exp(log - most)) for moment, log in logs.items()}
+    shares = {moment: math.exp(log - most) for moment, log in logs.items()}
     total = sum(shares.values())
     return {moment: share / total for moment, share in shares.items()}
 
