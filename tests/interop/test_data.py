@@ -117,7 +117,7 @@ def test_relabelled_data_know_where_episodes_terminated(tmp_path, final):
     path, model = write_counted(tmp_path / "data.h5", final=final), make_ends(2, 1)
     model.save(tmp_path / "model")
     relabel(path, tmp_path / "model", tmp_path / "new.h5")
-    steps = read_steps(tmp_path / "new.h5")
+    steps = read_steps(tmp_path / "new.h5", "rewards")
     ends = np.cumsum(LENGTHS) - 1
     expected = steps.observations[:, 0] + 0.5
     if not final:  # the last observation is taken for the next one
@@ -182,7 +182,9 @@ def test_torchrl_samples_relabelled_data(decomposed):
     assert (batch["episode"] == batch["episode"][:, :1]).all()
     np.testing.assert_array_equal(batch["observation"][:, 1:], batch["next", "observation"][:, :-1])
     model = RewardModel.load(decomposed)
-    expected = model.predict(*(batch[k].flatten(0, 1) for k in ("observation", "action")))
+    keys = ("observation", "action", ("next", "observation"), ("next", "terminated"))
+    steps = [batch[key].flatten(0, 1) for key in keys]
+    expected = model.predict(*steps[:3], steps[3][:, 0])
     np.testing.assert_allclose(batch["next", "reward"].flatten(), expected, rtol=1e-4, atol=1e-4)
 
 
@@ -192,7 +194,9 @@ def test_the_transform_relabels_what_a_buffer_gives(decomposed):
     buffer.append_transform(LearnedRewardTransform(decomposed))
     buffer.extend(data)
     batch = buffer.sample()
-    expected = RewardModel.load(decomposed).predict(batch["observation"], batch["action"])
+    ended = batch["next", "terminated"][:, 0]
+    steps = (batch["observation"], batch["action"], batch["next", "observation"], ended)
+    expected = RewardModel.load(decomposed).predict(*steps)
     np.testing.assert_allclose(batch["next", "reward"][:, 0], expected, rtol=1e-4, atol=1e-4)
     assert set(batch["next", "true_reward"].unique().tolist()) <= {
         *data["next", "reward"].unique().tolist()

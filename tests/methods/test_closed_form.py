@@ -357,7 +357,7 @@ def test_odd_columns() -> None:
 
 def test_settings_and_progress() -> None:
     with pytest.raises(ValueError, match="order"):
-        ClosedFormSettings(order=4)
+        ClosedFormSettings(order=5)
     with pytest.raises(ValueError, match="discount"):
         ClosedFormSettings(discount=0.0)
     with pytest.raises(ValueError, match="basis"):

@@ -36,7 +36,6 @@ _JOINT_TRIED = 6
 _FEWEST, _MOST = 10, 400  # amounts between which models are averaged
 _ROUNDS = 2  # of searches with new weights
 _TURNS = 4  # of new weights between two searches
-_TURN_BASIS = 8
 _SETTLED = 0.1  # change of a weight that asks for no further round
 
 
@@ -98,7 +97,9 @@ class EffectChooser:
                 break
             self.data.reweight(weights)
             guesses, noise = selection.start()
-            bank = self.data.build_bank([e for e in selection.effects if len(e) < 3], _TURN_BASIS)
+            bank = self.data.build_bank(
+                [e for e in selection.effects if len(e) < 3], self.settings.basis
+            )
             selection = bank.fit(list(bank.columns), guesses, noise, self.rules)
         return bool(np.abs(self.data.weights - start).max() >= _SETTLED)
 
