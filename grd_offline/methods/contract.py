@@ -24,12 +24,19 @@ from grd_offline.rewards.contract import Array, RewardFunction
 Progress = Callable[[str, float], None]
 
 
+FINE, NOTE, CAREFUL, UNRELIABLE = "fine", "note", "careful", "unreliable"
+"""Levels of findings. A note is what would be fine if another finding did not call for care."""
+
+
 class Finding(NamedTuple):
     """One thing to know about what the data can tell."""
 
     level: str
-    """"fine" or "careful"."""
+    """`FINE`, `NOTE`, `CAREFUL`, or `UNRELIABLE` where the rewards should not be used."""
     text: str
+    """Whole sentences: what was found, and what to do."""
+    short: str = ""
+    """The same in a few words that can follow a colon; needed unless all is fine."""
 
 
 class Decomposer:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from textwrap import fill
 from typing import Any
 
+from grd_offline.evaluate import EVEN_BANDS, STEP_BANDS
 from grd_offline.files.models import as_plain
 from grd_offline.rewards.contract import RewardFunction
 
@@ -26,6 +28,7 @@ _QUALITY = {
     "held_out_return_r2": "R² on the returns of episodes held out",
     "held_out_return_coverage_90": "share of those returns inside their 90 % interval",
     "held_out_returns": "returns held out",
+    "verdict": "verdict",
     "mean_return": "true return of the policy trained with it, mean of an evaluation",
     "correlation_last_episode": "correlation with the true reward over the last training episode",
 }
@@ -86,7 +89,7 @@ actions are one-hot.{_write_terminations(function)}
 ## How good it is
 
 {_table(about, _QUALITY)}
-
+{_write_bands(function, knows_std)}
 A high R² on returns proves nothing per step: rewards are known only up to what cancels over an
 episode. Adding h(next state) - h(state) changes every step and no return. Far from the data,
 {function.far_from_data}.
@@ -104,6 +107,15 @@ def describe_inputs(function: RewardFunction) -> str:
     if function.needs_termination:
         said += ", and whether the episode terminated at this step"
     return said
+
+
+def _write_bands(function: RewardFunction, knows_std: bool) -> str:
+    """What the standard deviation of a step is conditional on."""
+    if not knows_std:
+        return ""
+    bands = STEP_BANDS if function.knows_std else EVEN_BANDS
+    said = f"The interval of a return says nothing about single steps. {bands}"
+    return f"\n{fill(said, 98)}\n"
 
 
 def _write_terminations(function: RewardFunction) -> str:

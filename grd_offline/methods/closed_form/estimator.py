@@ -42,4 +42,4 @@ class ClosedForm(Decomposer, settings=ClosedFormSettings):
     def examine(self, episodes: EpisodeSet) -> tuple[list[Finding], dict[str, Any]]:
         """How strongly the episodes pin each effect down, and what could hide from them."""
         self._check_fitted()
-        return examine(self.fit_, episodes)
+        return examine(self.fit_, episodes, self.discount)
