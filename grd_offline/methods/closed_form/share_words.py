@@ -10,7 +10,7 @@ MUCH_HIDDEN = 0.15
 """Standard deviation of what is hidden, as a share of that of the rewards, that calls for care.
 
 If the true reward is the found one plus something hidden of share h, their correlation is
-1 / sqrt(1 + h^2), here .99. In worlds whose rewards were found h was at most .07, in those where
+1 / sqrt(1 + h^2), here .99. In worlds whose rewards were found h was at most .14, in those where
 they were missed at least .25.
 """
 TOO_MUCH_HIDDEN = 0.75
