@@ -58,13 +58,7 @@ from grd_offline.methods.relabelling import (
     relabelled_header,
 )
 from grd_offline.methods.settings import DecomposeSettings
-from grd_offline.methods.verdict import (
-    check_examined,
-    check_held_out,
-    check_truth,
-    reach_verdict,
-    settle_findings,
-)
+from grd_offline.methods.verdict import gather_findings, reach_verdict
 from grd_offline.report import make_decomposition_page
 from grd_offline.rewards.model import RewardModel
 from grd_offline.threads import one_numpy_thread
@@ -315,15 +309,9 @@ class _Run:
         )
 
     def _examine(self, tally: Tally) -> tuple[list[Finding], dict[str, Any]]:
-        """What returns leave open, how returns held out were predicted, and the truth if known."""
-        decomposer, winner = self.choice.decomposer, self.choice.winner
-        findings, numbers = decomposer.examine(self.episodes)
-        more = check_examined(findings)
-        # Where no effect was found, the findings say so already.
-        if not findings or decomposer.function_.explain().effects:
-            more += check_held_out(winner.describe() if winner else None)
-        truth = tally.compare() if tally.true else None
-        return settle_findings([*check_truth(truth), *more, *findings]), numbers
+        winner, truth = self.choice.winner, tally.compare() if tally.true else None
+        held_out = winner.describe() if winner else None
+        return gather_findings(self.choice.decomposer, self.episodes, held_out, truth)
 
     def _describe_effects(self) -> dict[str, Any]:
         explanation = self.choice.decomposer.function_.explain()

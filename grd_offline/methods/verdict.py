@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from grd_offline.methods.contract import CAREFUL, FINE, NOTE, UNRELIABLE, Finding
+from grd_offline.episodes import EpisodeSet
+from grd_offline.methods.contract import CAREFUL, FINE, NOTE, UNRELIABLE, Decomposer, Finding
 
 LITTLE, MUCH = 0.5, 0.9
 """R² of returns held out: below the first most is not explained, from the second on enough is."""
@@ -32,6 +33,24 @@ class Verdict(NamedTuple):
     """The worst level of all findings."""
     text: str
     """One sentence."""
+
+
+def gather_findings(
+    decomposer: Decomposer,
+    episodes: EpisodeSet,
+    held_out: Mapping[str, Any] | None,
+    truth: Mapping[str, float] | None = None,
+) -> tuple[list[Finding], dict[str, Any]]:
+    """All findings on a fit, the worst first, and the numbers behind those of its method.
+
+    `held_out` is what the chosen candidate describes, and `truth` compares with true rewards.
+    """
+    own, numbers = decomposer.examine(episodes)
+    findings = [*check_truth(truth), *check_examined(own), *own]
+    # Where no effect was found, the method says so already.
+    if not own or decomposer.function_.explain().effects:
+        findings += check_held_out(held_out)
+    return settle_findings(findings), numbers
 
 
 def reach_verdict(findings: Sequence[Finding]) -> Verdict:

@@ -205,7 +205,7 @@ def test_odd_data_are_handled_and_said(world, tmp_path):
             record.rewards[:] = 0
         write_dataset(tmp_path / "zero.h5", recording.header, records * 10)
     result = decompose_file(tmp_path / "zero.h5", tmp_path / "zero", CLOSED)
-    assert "Every step earns the same" in result.findings[0].text
+    assert "All returns are equal" in result.findings[0].text
     assert not np.any(result.masks["state_to_reward"])
 
 
@@ -342,7 +342,7 @@ def test_what_explains_little_of_other_returns_is_said_first(tmp_path):
     sample = ROOT / "datasets" / "sample.h5"
     done = decompose_file(sample, tmp_path / "out", CLOSED)
     assert done.metrics["held_out_return_r2"] < 0
-    assert done.findings[0].level == "careful"
-    assert done.findings[0].text == (
-        "The rewards explain nothing of how returns of episodes held out differ."
-    )
+    assert done.findings[0].level == "unreliable"
+    assert "explain nothing of how returns of episodes held out differ" in done.findings[0].text
+    assert done.metrics["verdict"]["text"].startswith("Do not rely on these rewards: they explain")
+    assert done.metrics["verdict"]["text"] in (tmp_path / "out/reward_model/README.md").read_text()

@@ -91,7 +91,7 @@ def test_a_folder_without_returns_held_out_says_so(tmp_path):
 def test_the_headline_says_how_sure_and_how_much(page):
     text = find_text(page)
     assert "The rewards found explain 98.8 % of how returns differ" in text
-    assert "One finding calls for care" in text
+    assert "Use these rewards with care: not all is known." in text
     assert "2 of 4 inputs drive the reward" in text
     assert "2 of 3 state dimensions a policy needs" in text
 
@@ -99,14 +99,32 @@ def test_the_headline_says_how_sure_and_how_much(page):
 def test_findings_settings_versions_and_the_command_are_there(page):
     text = find_text(page)
     for part in (
-        "Fine All is known.",
         "Careful Not all is known.",
+        "Note Something is known.",
+        "These bands rest on assumptions.",
         "grd-offline decompose data.h5",
     ):
         assert part in text
     assert "python 3.11" in text
-    assert "height 0.5 hidden" in text
-    assert "speed 2 would show" in text
+    assert "h(next state) - h(state) 0.5 25 %" in text
+    assert "looks at the state 0.1 5 %" in text
+
+
+def test_numbers_are_large_only_below_a_good_verdict(tmp_path):
+    for level in ("fine", "careful", "unreliable"):
+        verdict = {"level": level, "text": f"So it is {level}."}
+        page = report_decomposition(write_decomposition(tmp_path / level, verdict=verdict))
+        assert (f"<p class='verdict {level}'>So it is {level}.</p>") in page
+        assert page.index("class='verdict") < page.index("<dl class='facts")
+        assert ("<dl class='facts'>" in page) == (level == "fine")
+        assert ("should not be relied on" in page) == (level == "unreliable")
+        assert ("drives 90" in page) == (level != "unreliable")
+
+
+def test_a_folder_without_a_verdict_is_used_with_care(tmp_path):
+    page = report_decomposition(write_decomposition(tmp_path / "grd", verdict=None))
+    assert "Use these rewards with care: an earlier version made them" in page
+    assert "class='facts small'" in page
 
 
 def test_episodes_are_exact_where_they_are_short(folder, page):
