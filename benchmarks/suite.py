@@ -33,6 +33,7 @@ from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.evaluate import compare_masks, compute_coverage, pearson
 from grd_offline.methods import make_decomposer
 from grd_offline.methods.choose import Choice, choose
+from grd_offline.methods.verdict import gather_findings, reach_verdict
 from grd_offline.synthetic import FactoredWorld, WorldSettings
 
 Array = NDArray[np.float64]
@@ -193,7 +194,8 @@ def _judge_default(problem: Problem, start: float) -> tuple[list[Array], dict[st
     settings = {"discount": problem.discount, "next_state": False, "device": "cpu"}
     rng = np.random.default_rng(0)
     choice = choose(problem.training, "grd", "auto", settings, rng, lambda stage, share: None)
-    findings, _ = choice.decomposer.examine(problem.training)
+    described = choice.winner.describe() if choice.winner is not None else None
+    findings, _ = gather_findings(choice.decomposer, problem.training, described)
     seconds = time.perf_counter() - start
     both = [_predict(choice, episode) for episode in problem.judged]
     rewards, std = [mean for mean, _ in both], np.concatenate([std for _, std in both])
@@ -204,13 +206,13 @@ def _judge_default(problem: Problem, start: float) -> tuple[list[Array], dict[st
         ),
         "fit": choice.fit,
         "reason": choice.reason,
+        "verdict": reach_verdict(findings)._asdict(),
         "findings": [finding._asdict() for finding in findings],
     }
     fitted = getattr(choice.decomposer, "fit_", None)
     if fitted is not None:
         result |= {"moment": fitted.state_at, "moments": dict(fitted.moments)}
-    if choice.winner is not None:
-        described = choice.winner.describe()
+    if described is not None:
         result["return_coverage"] = described["held_out_return_coverage_90"]
         result["return_r2"] = described["held_out_return_r2"]
     found = choice.decomposer.masks_

@@ -62,7 +62,7 @@ def find_misses(row: str, own: list[Result], peers: dict[str, float]) -> list[st
     bands = _mean(own, "step_coverage")
     if not BANDS[0] <= round(bands, 2) <= BANDS[1]:
         misses.append("bands too narrow" if bands < BANDS[0] else "bands too wide")
-    if any(one["pearson"] < WRONG and not _count_careful(one) for one in own):
+    if any(one["pearson"] < WRONG and one["verdict"]["level"] == "fine" for one in own):
         misses.append("wrong, but fine")
     best = max(
         ((value, name) for name, value in peers.items() if name in RIVALS), default=(-1.0, "")
@@ -79,7 +79,7 @@ def find_misses(row: str, own: list[Result], peers: dict[str, float]) -> list[st
 def make_table(results: list[Result]) -> str:
     """All rows in Markdown, and below them what failed."""
     head = ["data", "seeds", "Pearson (worst)", "within", "F1 states, actions"]
-    head += ["bands: steps, returns", "s", "fit", "careful", *PEERS, "misses"]
+    head += ["bands: steps, returns", "s", "fit", "verdict", *PEERS, "misses"]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for row in sorted({result["row"] for result in results}, key=_find_place):
         lines.append(_make_line(row, [r for r in results if r["row"] == row and "error" not in r]))
@@ -109,7 +109,7 @@ def _make_line(row: str, results: list[Result]) -> str:
         cells += [
             ", ".join(_percent(_mean(own, f"{name}_coverage")) for name in ("step", "return"))
         ]
-        cells += [f"{_mean(own, 'seconds'):.0f}", _describe_fits(own), _describe_findings(own)]
+        cells += [f"{_mean(own, 'seconds'):.0f}", _describe_fits(own), _describe_verdicts(own)]
     else:
         cells += [""] * 7
     cells += [_show(peers[peer], 3) if peer in peers else "" for peer in PEERS]
@@ -123,24 +123,25 @@ def _find_place(row: str) -> tuple[int, str]:
 
 
 def _describe_fits(own: list[Result]) -> str:
-    """The fit and the moment that were chosen, with their number of seeds where they differ."""
-    named = Counter(
-        result.get("moment", "") if result["fit"] == "closed-form" else result["fit"]
-        for result in own
+    """The moment of the closed form, or the other fit that was chosen."""
+    return _list_counts(
+        [one.get("moment", "") if one["fit"] == "closed-form" else one["fit"] for one in own]
     )
-    if len(named) == 1:
-        return next(iter(named))
-    return ", ".join(f"{name} {count}" for name, count in named.most_common())
 
 
-def _describe_findings(own: list[Result]) -> str:
-    """How many findings say "careful", of how many, in the mean of the seeds."""
-    careful = np.mean([_count_careful(result) for result in own])
-    return f"{careful:.1f} of {np.mean([len(result['findings']) for result in own]):.1f}"
+def _describe_verdicts(own: list[Result]) -> str:
+    """The verdicts, and the mean number of findings that call for care."""
+    levels = [[finding["level"] for finding in one["findings"]] for one in own]
+    worrying = np.mean([sum(level in ("careful", "unreliable") for level in ls) for ls in levels])
+    return f"{_list_counts([one['verdict']['level'] for one in own])} ({worrying:.1f})"
 
 
-def _count_careful(result: Result) -> int:
-    return sum(finding["level"] == "careful" for finding in result["findings"])
+def _list_counts(names: list[str]) -> str:
+    """Each name, with the number of seeds that have it where they differ."""
+    counts = Counter(names)
+    if len(counts) == 1:
+        return names[0]
+    return ", ".join(f"{name} {count}" for name, count in counts.most_common())
 
 
 def _mean(results: list[Result], name: str) -> float:

@@ -103,7 +103,7 @@ def decompose(
 
     >>> result = decompose("datasets/sample.h5", "sample-uniform", DecomposeSettings("uniform"))
     >>> result.metrics["episodes"], result.relabelled.name
-    (20, 'relabelled.h5')
+    (80, 'relabelled.h5')
     """
     settings = settings if settings is not None else DecomposeSettings()
     start = time.perf_counter()

@@ -103,7 +103,7 @@ def relabel(
     the new dataset lies beside the old one. The observed rewards are kept as `observed_rewards`.
 
     >>> relabel("datasets/sample.h5", "sample-uniform", "again.h5").steps
-    710
+    1418
     """
     chosen = model if isinstance(model, RewardModel) else RewardModel.load(model)
     about = chosen.about or {}

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import worlds
 from forked import run
-from places import ROOT
 
 from grd_offline import (
     DataError,
     DecomposeSettings,
     DynamicsModel,
     RewardModel,
+    collect,
     decompose_file,
     read,
 )
@@ -339,8 +339,9 @@ def test_a_decomposition_s_folder_stands_for_its_data(folder):
 
 
 def test_what_explains_little_of_other_returns_is_said_first(tmp_path):
-    sample = ROOT / "datasets" / "sample.h5"
-    done = decompose_file(sample, tmp_path / "out", CLOSED)
+    sizes = {**worlds.SMALL, "states": 6, "min_length": 30, "length": 40}
+    collect("grd/Factored-v0", tmp_path / "few.h5", episodes=20, policy="random", env_args=sizes)
+    done = decompose_file(tmp_path / "few.h5", tmp_path / "out", CLOSED)
     assert done.metrics["held_out_return_r2"] < 0
     assert done.findings[0].level == "unreliable"
     assert "explain nothing of how returns of episodes held out differ" in done.findings[0].text
