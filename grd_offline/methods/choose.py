@@ -51,6 +51,7 @@ CHALLENGERS = ("masked-net", "pair-net")
 AVERAGE = "closed-form and linear, averaged"
 MOST_LISTED = 1000
 _MOST_COMPARED = 200
+_FAR = 10.0  # times the usual error
 FEWEST = 10
 """With fewer episodes none are held out: there is nothing to decide by."""
 
@@ -77,6 +78,11 @@ class Candidate:
             "held_out_return_coverage_90": compute_coverage(self.predicted, self.std, self.true),
             "held_out_returns": len(self.true),
         }
+
+    def find_voters(self) -> NDArray[np.bool_]:
+        """(return,) those that are not far from any explanation: corrupted ones have no vote."""
+        usual = float(np.median(self.errors))
+        return np.asarray(self.errors <= _FAR**2 * usual) if usual > 0 else self.errors >= 0
 
     def list_returns(self) -> dict[str, list[float]]:
         """Returns held out and what was predicted for them; at most `MOST_LISTED`, evenly."""
@@ -163,7 +169,8 @@ class _Contest:
     def run(self) -> Choice:
         """The rule of `auto`."""
         closed = self.candidates[0]
-        explained = r_squared(closed.predicted, closed.true)
+        voting = closed.find_voters()
+        explained = r_squared(closed.predicted[voting], closed.true[voting])
         if len(closed.true) < FEWEST_TO_COMPARE:
             count = len(closed.true)
             reason = f"only {count} returns to judge by: the closed form, not challenged"
@@ -232,10 +239,17 @@ def average_decomposers(closed: Decomposer, linear: Decomposer, episodes: Episod
 
 def _are_level(one: Candidate, other: Candidate) -> bool:
     """Whether neither has clearly smaller errors."""
-    gain = one.errors - other.errors
-    error = float(gain.std() / max(1.0, np.sqrt(len(gain))))
-    ratio = float(other.errors.mean() / max(float(one.errors.mean()), 1e-300))
-    return ratio < 1 / MARGIN or abs(float(gain.mean())) < error
+    gain, error, ratio = _measure_gain(one, other)
+    return ratio < 1 / MARGIN or abs(gain) < error
+
+
+def _measure_gain(closed: Candidate, other: Candidate) -> tuple[float, float, float]:
+    """By how much the other's squared errors are smaller, its standard error, and their ratio."""
+    voting = closed.find_voters()
+    mine, theirs = closed.errors[voting], other.errors[voting]
+    error = float((mine - theirs).std() / max(1.0, np.sqrt(len(mine))))
+    ratio = float(theirs.mean() / max(float(mine.mean()), 1e-300))
+    return float((mine - theirs).mean()), error, ratio
 
 
 def split(episodes: EpisodeSet, rng: np.random.Generator) -> tuple[EpisodeSet, EpisodeSet]:
@@ -294,10 +308,8 @@ def _compare(closed: Candidate, challengers: list[Candidate]) -> tuple[Candidate
     """The winner by the rule above, and what is said of it."""
     winner, reasons = closed, []
     for challenger in challengers:
-        gain = closed.errors - challenger.errors
-        error = float(gain.std() / max(1.0, np.sqrt(len(gain))))
-        ratio = float(challenger.errors.mean() / max(float(closed.errors.mean()), 1e-300))
-        beats = ratio < MARGIN and float(gain.mean()) > 2 * error
+        gain, error, ratio = _measure_gain(closed, challenger)
+        beats = ratio < MARGIN and gain > 2 * error
         if beats and challenger.errors.mean() < winner.errors.mean():
             winner = challenger
         reasons.append(f"{challenger.fit}'s is {ratio:.2f} of it")

@@ -19,7 +19,6 @@ from grd_offline.methods.closed_form.search import (
     EffectBank,
     Selection,
     drop_idle,
-    list_candidates,
     search_backward,
     search_forward,
 )
@@ -63,7 +62,6 @@ class EffectChooser:
         progress: Progress,
     ) -> None:
         self.settings, self.progress = settings, progress
-        self.rules = settings.rules()
         progress("sample", 0.0)
         self.data = ColumnSource(
             episodes,
@@ -73,6 +71,7 @@ class EffectChooser:
             sizes=(max(settings.basis, settings.final_basis), settings.rough_basis),
             rng=rng,
         )
+        self.rules = replace(settings.rules(), inputs=max(self.data.inputs, 1))
 
     def choose(self) -> Chosen:
         """Search for effects; again where some returns turn out to be far from any reward."""
@@ -155,19 +154,19 @@ class EffectChooser:
     def _search(self, inputs: Sequence[int], size: int) -> tuple[Selection, EffectBank]:
         """Forward from the main effects, over all effects of up to two inputs."""
         self.progress("sums", 0.0)
-        every = list_candidates(inputs, min(self.settings.order, 2))
+        mains = [(i,) for i in inputs]
+        pairs = list(combinations(self.data.find_joint(inputs), 2))
         # Main effects are cheap: what a short basis leaves of them would pass for interactions.
         room = len(self.data.target) // (2 * max(len(inputs), 1))
         main_size = max(size, min(self.settings.final_basis, room))
-        bank = self.data.build_bank(every[: len(inputs)], main_size)
-        bank.join(self.data.build_bank(every[len(inputs) :], size))
-        effects = list(bank.columns)
+        bank = self.data.build_bank(mains, main_size)
         self.progress("main effects", 0.0)
-        mains = [effect for effect in effects if len(effect) == 1]
-        chosen = bank.fit(mains, {}, 1.0, self.rules)
+        chosen = bank.fit(list(bank.columns), {}, 1.0, self.rules)
         chosen = drop_idle(bank, chosen, self.rules)
         report = partial(self.progress, "pairs")
-        chosen = search_forward(bank, effects, chosen, self.rules, report)
+        if self.settings.order > 1:
+            bank.join(self.data.build_bank(pairs, size))
+        chosen = search_forward(bank, list(bank.columns), chosen, self.rules, report)
         return chosen, bank
 
     def _search_joint(self, chosen: Selection, bank: EffectBank, order: int) -> Selection:
@@ -184,7 +183,7 @@ class EffectChooser:
         pool = sorted({i for effect in bank.columns for i in effect})
         if len(pool) > most:
             pool = list(chosen.inputs[:most])
-        candidates = list(combinations(pool, order))
+        candidates = list(combinations(self.data.find_joint(pool), order))
         if not candidates:
             return chosen
         self.progress(f"effects of {order}", 0.0)

@@ -32,6 +32,7 @@ Array = NDArray[np.float64]
 _LARGE = 30_000_000  # entries beyond which candidate columns are kept in float32
 _PROBE = 4096
 _TRANSITIONS = 1024
+_ALIKE_ENDS = 0.05
 _RESOLUTIONS = {True: 1e-6, False: 1e-13}  # of amounts in float32, and in float64
 
 
@@ -108,6 +109,16 @@ class ColumnSource:
         width = self.episodes.state_size + self.episodes.action_size
         places = np.flatnonzero(self.basis.columns[: self.inputs] == width)
         return int(places[0]) if len(places) else None
+
+    def find_joint(self, inputs: Sequence[int]) -> list[int]:
+        """Those of some inputs that may act together with others.
+
+        Terminating may not where nearly all episodes end so: what it would then do together with
+        the last state cannot be told from what every last step is worth.
+        """
+        ended = np.array([episode.terminations[-1] for episode in self.episodes])
+        alike = min(ended.mean(), 1 - ended.mean()) < _ALIKE_ENDS
+        return [i for i in inputs if not alike or i != self.terminated]
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ class ClosedFormSettings:
     """Features per input in effects of three."""
     quadruple_basis: int = 3
     """Features per input in effects of four."""
-    sample: int = 200_000
+    sample: int = 50_000
     """Steps kept to find ranges, quantiles and scales."""
     memory: int = 400_000_000
     """Bytes that columns of candidate pairs may take; a smaller basis is searched beyond it."""
