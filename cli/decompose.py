@@ -91,7 +91,7 @@ def show_result(result: Decomposition) -> None:
         facts[f"{candidate['fit']}, held-out returns"] = (
             f"R² {candidate['held_out_return_r2']:.4f}, 90 % intervals hold "
             f"{candidate['held_out_return_coverage_90']:.0%} of {candidate['held_out_returns']} "
-            "returns (of returns, not of steps)"
+            "returns; this proves nothing about single steps"
         )
     likelihood = metrics["dynamics_held_out_log_likelihood"]
     facts["dynamics, held out"] = (

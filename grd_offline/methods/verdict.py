@@ -105,11 +105,14 @@ def check_held_out(held_out: Mapping[str, Any] | None) -> list[Finding]:
 def _check_explained(held_out: Mapping[str, Any]) -> list[Finding]:
     r2 = float(held_out["held_out_return_r2"])
     if r2 < LITTLE:
-        told = "nothing" if r2 <= 0 else f"only {_percent(r2)}"
+        told, rest = (
+            ("nothing", "The differences") if r2 <= 0 else (f"only {_percent(r2)}", "The rest")
+        )
         short = f"they explain {told} of how returns held out differ"
+        verbs = "are noise, or depend" if r2 <= 0 else "is noise, or depends"
         text = (
-            f"The rewards explain {told} of how returns of episodes held out differ. The rest is "
-            "noise, or depends on something that was not found."
+            f"The rewards explain {told} of how returns of episodes held out differ. {rest} "
+            f"{verbs} on something that was not found."
         )
         return [Finding(UNRELIABLE, text, short)]
     if r2 < MUCH:

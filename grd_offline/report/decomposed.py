@@ -33,7 +33,7 @@ HIDDEN = {
 }
 """What may be in the reward and does not show in returns."""
 CLEARLY = 0.95
-"""Where every effect is pinned down to this share, one sentence says so instead of a drawing."""
+"""Where this share of every effect is known, one sentence says so instead of a drawing."""
 
 
 def make_decomposition_page(
@@ -132,7 +132,12 @@ def _say_how_sure(record: DecompositionRecord) -> list[str]:
     metrics, effects = record.metrics, record.effects
     said = []
     others = [e for e in effects[1:] if e["share"] > 0.001]
-    if effects and effects[0]["share"] >= 0.6 and others:
+    if (
+        _read_verdict(metrics)[0] != UNRELIABLE
+        and effects
+        and effects[0]["share"] >= 0.6
+        and others
+    ):
         shares = [(name_together(e["inputs"]), page.show_share(e["share"])) for e in others[:3]]
         named = [f"{name} ({share})" for name, share in shares]
         more = [f"{len(others) - 3} more"] if len(others) > 3 else []
@@ -243,14 +248,14 @@ def _tell_limits(found: Mapping[str, Any]) -> str:
     if pinned:
         worst = min(pinned, key=lambda name: pinned[name])
         if pinned[worst] > CLEARLY:
-            text = f"Every effect is pinned down to {page.show_share(pinned[worst])} or more."
+            text = f"Of every effect, {page.show_share(pinned[worst])} or more is known."
             parts.append(f"<p class='note'>{escape(text)}</p>")
         else:
             label = (
-                f"How far the data pin down each of {len(pinned)} effects; the least, {worst}, "
-                f"to {page.show_share(pinned[worst])}"
+                f"How much is known of each of {len(pinned)} effects; the least of {worst}, "
+                f"{page.show_share(pinned[worst])}"
             )
-            caption = "How far the data, rather than the prior, pin down each effect"
+            caption = "How much of each effect is known: 100 % is a curve without a band"
             parts.append(page.make_figure(caption, page.make_chart("pinned", label)))
     if found.get("hidden"):
         parts.append(_tell_hidden(found["hidden"], float(found["reward_spread"])))

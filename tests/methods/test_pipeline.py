@@ -91,6 +91,15 @@ def test_the_relabelled_data_keep_everything_else(folder):
             assert (new.extras["reward_std"] > 0).all()
 
 
+def test_the_verdict_comes_first_and_bands_say_what_they_assume(folder):
+    metrics = json.loads((folder / "data-grd" / "metrics.json").read_text())
+    output = " ".join((folder / "output").read_text().split())
+    assert output.startswith(metrics["verdict"]["text"])
+    assert "proves nothing about single steps" in output
+    assert "up to the size of the effects" in metrics["bands"]
+    assert metrics["verdict"]["text"] in (folder / "data-grd/reward_model/README.md").read_text()
+
+
 def test_effects_are_curves_with_bands_and_shares(folder, world):
     effects = json.loads((folder / "data-grd" / "effects.json").read_text())["effects"]
     parents = {f"s{i}" for i in np.flatnonzero(world.masks["state_to_reward"])}

@@ -25,14 +25,16 @@ from grd_offline.methods.closed_form.share_words import (
 )
 from grd_offline.methods.contract import CAREFUL, FINE, UNRELIABLE, Finding
 from grd_offline.methods.verdict import settle_findings
+from grd_offline.rewards.contract import EffectCurve
 
 Array = NDArray[np.float64]
 FEWEST_RETURNS = 10
 """With fewer returns an effect cannot be told from chance."""
-_WEAK = 0.5
+_WEAK = 0.75
+"""Known share of an effect below which its shape is open: its band is over half as wide as it."""
 _NEGLIGIBLE = 0.01
 """An effect with a smaller share of the reward's variance is not worth a warning."""
-_WELL_PINNED = 0.9
+_WELL_KNOWN = 0.9
 _ALIKE, _NEARLY_EQUAL = 0.95, 0.99
 _COMFORTABLE = 2
 """Returns for each number: with so many, errors are at most twice those of endless data."""
@@ -50,18 +52,18 @@ def examine(
     fit: ClosedFormFit, episodes: EpisodeSet, discount: float = 1.0
 ) -> tuple[list[Finding], dict[str, Any]]:
     """Findings in words, and the numbers behind them."""
-    spread = measure_spread(fit, episodes)
+    spread, curves = measure_spread(fit, episodes), fit.model.explain().effects
     outliers = _list_outliers(fit, episodes, discount)
     findings = [*_find_few(episodes), *_find_outliers(outliers, episodes), *_find_ends(episodes)]
     if fit.model.effects:
-        findings += [*_find_weak(fit), *_find_alike(fit), *_find_more(fit, episodes)]
+        findings += [*_find_weak(curves), *_find_alike(fit, curves), *_find_more(fit, episodes)]
         findings += [*find_moment(fit, spread), *_find_hidden(fit, spread)]
     else:
         findings += _explain_nothing(fit, episodes, discount)
     return settle_findings(findings), {
         "equations": _count_returns(episodes),
         "effective_parameters": fit.effective_parameters,
-        "pinned_down": _combine_pinned(fit),
+        "pinned_down": _measure_known(curves),
         "return_noise_share": 1 - fit.left_out_r2,
         "state_at": fit.state_at,
         "moments": {name: float(value) for name, value in fit.moments.items()},
@@ -152,50 +154,40 @@ def _read_amounts(episodes: EpisodeSet, discount: float) -> tuple[Array, Array, 
     return amounts, lengths, float(np.spacing(kind(largest)))
 
 
-def _combine_pinned(fit: ClosedFormFit) -> dict[str, float]:
-    """By names. An input may have a smooth and a rough effect: the larger counts more."""
-    names = fit.model.input_names
-    total: dict[str, float] = {}
-    weight: dict[str, float] = {}
-    shares = np.abs(fit.model.shares) + 1e-9
-    for effect, pinned, share in zip(fit.model.effects, fit.pinned, shares, strict=True):
-        name = " x ".join(names[i] for i in effect)
-        total[name] = total.get(name, 0.0) + float(pinned * share)
-        weight[name] = weight.get(name, 0.0) + float(share)
-    return {name: total[name] / weight[name] for name in total}
+def _measure_known(curves: Sequence[EffectCurve]) -> dict[str, float]:
+    """By names of inputs, the known share of each effect: 1 is a curve without a band.
+
+    Variance of the curve over that variance plus the usual variance of its band.
+    """
+    known = {}
+    for curve in curves:
+        size, open_part = float(np.var(curve.mean)), float(np.median(curve.std)) ** 2
+        known[" x ".join(curve.inputs)] = size / max(size + open_part, 1e-300)
+    return known
 
 
-def _combine_shares(fit: ClosedFormFit) -> dict[str, float]:
-    """By the same names, the share in the reward's variance."""
-    names = fit.model.input_names
-    shares: dict[str, float] = {}
-    for effect, share in zip(fit.model.effects, fit.model.shares, strict=True):
-        name = " x ".join(names[i] for i in effect)
-        shares[name] = shares.get(name, 0.0) + abs(float(share))
-    return shares
-
-
-def _find_weak(fit: ClosedFormFit) -> list[Finding]:
-    every, shares = _combine_pinned(fit), _combine_shares(fit)
-    weak = [name for name in every if every[name] < _WEAK and shares[name] > _NEGLIGIBLE]
+def _find_weak(curves: Sequence[EffectCurve]) -> list[Finding]:
+    known = _measure_known(curves)
+    shares = {" x ".join(curve.inputs): abs(curve.share) for curve in curves}
+    weak = [name for name in known if known[name] < _WEAK and shares[name] > _NEGLIGIBLE]
     if not weak:
         text = "If the reward is a sum of the effects found, returns determine all that matter."
         return [Finding(FINE, text)]
     text = (
-        f"The returns do not determine the shape of {len(weak)} of {len(every)} effects "
+        f"The returns do not determine the shape of {len(weak)} of {len(known)} effects "
         f"({list_names(weak)}). Look at the bands of these curves."
     )
     return [Finding(CAREFUL, text, f"the shape of {list_names(weak)} is not determined")]
 
 
-def _find_alike(fit: ClosedFormFit) -> list[Finding]:
+def _find_alike(fit: ClosedFormFit, curves: Sequence[EffectCurve]) -> list[Finding]:
     correlation, names = np.abs(fit.sum_correlation), fit.correlated_names
-    pinned = _combine_pinned(fit)
+    known = _measure_known(curves).values()
     loose = {
         name
-        for effect, known in pinned.items()
-        for name in effect.split(" x ")
-        if known < _WELL_PINNED
+        for curve, share in zip(curves, known, strict=True)
+        for name in curve.inputs
+        if share < _WELL_KNOWN
     }
     pairs = [
         f"{names[i]} and {names[j]}"

@@ -10,8 +10,8 @@ MUCH_HIDDEN = 0.15
 """Standard deviation of what is hidden, as a share of that of the rewards, that calls for care.
 
 If the true reward is the found one plus something hidden of share h, their correlation is
-1 / sqrt(1 + h^2), here .99. In worlds whose rewards were found h was at most .14, in those where
-they were missed at least .25.
+1 / sqrt(1 + h^2), here .99. The share is what may hide, not what does: rewards that were found well
+(Swimmer, h = .2) pass it too.
 """
 TOO_MUCH_HIDDEN = 0.75
 """The share at which this correlation is .8."""
