@@ -240,7 +240,7 @@ def test_drawings_say_what_is_seen(page):
     assert all(len(label) > 20 for _, label in labels)
     said = dict(labels)
     assert "driven by speed and push; the compact state has 2 dimensions" in said["graph"]
-    assert "the least, push, to 30\N{NO-BREAK SPACE}%" in said["pinned"]
+    assert "the least of push, 30\N{NO-BREAK SPACE}%" in said["pinned"]
 
 
 @pytest.mark.parametrize("name", ["metrics", "masks", "effects"])
