@@ -261,9 +261,7 @@ def test_the_card_tells_and_names_cannot_break_it(kind, tmp_path, monkeypatch):
     assert "| the compact state | s0, s2, s3 |" in card
     assert f"| fit | {kind} |" in card
     assert "| R² on the returns of episodes held out | 0.9877 |" in card
-    assert ("up to the size of the effects" in card) == make_model(
-        kind
-    ).function.knows_std
+    assert ("up to the size of the effects" in card) == make_model(kind).function.knows_std
     code = card.split("```python\n")[1].split("```")[0].replace("this folder", "model")
     monkeypatch.chdir(tmp_path)
     steps = make_steps(3)
