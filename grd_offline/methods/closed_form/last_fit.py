@@ -20,6 +20,7 @@ from grd_offline.methods.closed_form.search import (
     search_backward,
     search_forward,
 )
+from grd_offline.methods.closed_form.switches import add_switches
 from grd_offline.methods.closed_form.uncertainty import (
     correlate_columns,
     factor_posterior,
@@ -32,6 +33,7 @@ Array = NDArray[np.float64]
 
 _CLIMB = 10  # steps by which variances move again without the rows that are left out
 _CANDIDATES = 120
+_SHARP = 0.998  # share of left-out amounts that is explained without switches
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,9 +105,16 @@ class LastFit:
         last = bank.fit([e for e in bank.columns if e not in rough], guesses, noise, self.rules)
         if rough:
             last = search_forward(bank, list(bank.columns), last, self.rules)
-        last = self._drop_ending(bank, last)
+        last = self._drop_ending(bank, self._add_switches(last, bank))
         losses = search_backward(bank, last, self.rules, -np.inf, self.data.column)[1]
         return last, bank, losses, _CLIMB
+
+    def _add_switches(self, last: Selection, bank: EffectBank) -> Selection:
+        """Offer thresholds where amounts are not explained to the last."""
+        if explain_left_out(last.fit) >= _SHARP:
+            return last
+        self.progress("switches", 0.0)
+        return add_switches(self.data, last, bank, self.rules)
 
     def _drop_ending(self, bank: EffectBank, last: Selection) -> Selection:
         """Leave terminating out again where it carries no evidence."""
@@ -143,6 +152,7 @@ class LastFit:
         likely = set(average.likely())
         effects = [e for e in average.variances if {self.data.column(i) for i in e} <= likely]
         last = bank.fit(effects, average.variances, average.noise, self.rules, iterations=0)
+        last = self._add_switches(last, bank)
         return last, bank, {column: average.score(column) for column in likely}, 0
 
     def _average_models(self, bank: EffectBank, candidates: Sequence[Effect]) -> ModelAverage:
