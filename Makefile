@@ -15,11 +15,10 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(STAMP)
 	mkdir -p demo
-	$(BIN)/grd-offline inspect datasets/sample.h5
-	$(BIN)/grd-offline collect --env grd/Factored-v0 --episodes 200 --keep-true-rewards --out demo/factored.h5
-	$(BIN)/grd-offline inspect demo/factored.h5
-	$(BIN)/grd-offline decompose demo/factored.h5 --truth true_rewards
-	@echo "The report to look at: $(CURDIR)/demo/factored-grd/report.html"
+	$(BIN)/grd-offline collect --recipe datasets/recipes/sample.toml --out demo/sample.h5
+	$(BIN)/grd-offline inspect demo/sample.h5
+	$(BIN)/grd-offline decompose demo/sample.h5 --truth true_rewards
+	@echo "The report to look at: $(CURDIR)/demo/sample-grd/report.html"
 
 # One thread each: two test processes share the cores already.
 test: $(STAMP)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from quality import make_episodes
+from worlds import make_episodes
 
 from grd_offline.methods import make_decomposer
 from grd_offline.synthetic import FactoredWorld, WorldSettings
@@ -22,9 +22,10 @@ def main(path: Path) -> None:
     rng = np.random.default_rng(0)
     fitted = make_decomposer("grd").fit(make_episodes(world.rollout(rng, 500)), rng=rng)
     test = world.rollout(rng, 1)
-    observations, actions = test.observations[0, :-1], test.actions[0]
-    rewards = fitted.predict(observations, actions)
-    band = 1.645 * fitted.function_.predict_std(observations, actions)
+    actions, terminations = test.actions[0], np.zeros(len(test.actions[0]), np.bool_)
+    steps = (test.observations[0, :-1], actions, test.observations[0, 1:], terminations)
+    rewards = fitted.predict(*steps)
+    band = 1.645 * fitted.function_.predict_std(*steps)
     true = test.rewards[0]
     observed = np.where(np.arange(len(true)) == len(true) - 1, true.sum(), 0.0)
     page = [

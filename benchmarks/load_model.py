@@ -40,7 +40,7 @@ def main() -> None:
     actions = rng.normal(size=(1, len(model.action_names)))
     start, calls = time.perf_counter(), 2000
     for _ in range(calls):
-        model.predict(observations, actions, observations)
+        model.predict(observations, actions, observations, [False])
     print(f"{'one step':20} {(time.perf_counter() - start) / calls * 1e6:.0f} microseconds")
 
 

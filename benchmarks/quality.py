@@ -3,12 +3,20 @@
     python benchmarks/quality.py --worlds smooth hard --episodes 200 500 --seeds 1000:1012
     python benchmarks/quality.py --full --workers 16 --device cuda --json full.json
     python benchmarks/quality.py --data halfcheetah-explore.h5 --methods grd:closed-form rrd
+    python benchmarks/quality.py --suite --data FOLDER --workers 16 --json suite.jsonl
 
-Set OMP_NUM_THREADS=1 with several workers. On a world, a method is fitted to the returns of some
-episodes and judged on the steps of others. On a file, it is fitted to all that the file delivers
-and judged by the true rewards of the same steps, which the file has to hold under `--truth`.
+Set OMP_NUM_THREADS=1 with several workers; `--suite` does so itself. On a world, a method is fitted
+to the returns of some episodes and judged on the steps of others. On a file, it is fitted to all
+that the file delivers and judged by the true rewards of the same steps, which the file has to hold
+under `--truth`.
 Prints one table; `--json` keeps every single figure. Needs numpy, torch and safetensors alone,
 but h5py for files.
+
+`--suite` runs the plain default beside simple peers on worlds, families of worlds (`families.py`)
+and the files of `--data`, and marks the rows that miss a bar: see `suite.py`. `--data` takes
+folders with files named after a task, such as `Hopper-1.h5`, and any other file with true rewards.
+Choose on seeds 0 to 99 and report on seeds from 1000 on. `--json` gets a line as soon as a case is
+done; `--resume` leaves out what the file has.
 """
 
 from __future__ import annotations
@@ -16,27 +24,22 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
 import resource
 import time
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 import numpy as np
+from worlds import HELD_OUT, WORLDS, make_episodes
 
-from grd_offline.episodes import Episode, EpisodeSet
+from grd_offline.episodes import EpisodeSet
 from grd_offline.evaluate import NORMAL_90, affine_error, compare_masks, pearson, r_squared
 from grd_offline.graph import compact_closure
-from grd_offline.methods import Decomposer, make_decomposer
+from grd_offline.methods import make_decomposer
+from grd_offline.methods.contract import Decomposer
 from grd_offline.synthetic import FactoredWorld, WorldSettings
 
-WORLDS = {
-    "smooth": {},
-    "hard": {"family": "hard"},
-    "noisy": {"reward_noise": 1.0},
-    "three-way": {"order": 3},
-    "hard three-way": {"family": "hard", "order": 3},
-    "wide": {"states": 100, "actions": 10, "reward_states": 5, "reward_actions": 2, "indirect": 5},
-}
 METHODS = (
     "grd:closed-form",
     "grd:pair-net",
@@ -48,27 +51,6 @@ METHODS = (
 )
 FULL = {"worlds": ["smooth", "hard"], "episodes": [100, 200, 500, 1000], "methods": METHODS}
 """What `--full` stands for."""
-HELD_OUT = 50
-"""Further episodes, which no fit sees."""
-
-
-def make_episodes(rollout) -> EpisodeSet:
-    episodes = []
-    for observations, actions, rewards, length in zip(
-        rollout.observations, rollout.actions, rollout.rewards, rollout.lengths, strict=True
-    ):
-        last = np.arange(length) == length - 1
-        episodes.append(
-            Episode(
-                observations=observations[: length + 1],
-                actions=actions[:length],
-                rewards=last * rewards[:length].sum(),
-                terminations=np.zeros(length, np.bool_),
-                truncations=last,
-                delivered=last,
-            )
-        )
-    return EpisodeSet.from_episodes(episodes)
 
 
 def judge(case: dict) -> dict:
@@ -82,10 +64,12 @@ def judge(case: dict) -> dict:
     observations = test.observations[:, :-1].reshape(-1, settings.states)
     actions = test.actions.reshape(-1, settings.actions)
     following = test.observations[:, 1:].reshape(-1, settings.states)
+    terminations = np.zeros(len(actions), np.bool_)  # these worlds have no end of their own
+    steps = (observations, actions, following, terminations)
     if case["method"] in ("uniform", "ircr"):
         predicted = np.concatenate(list(decomposer.relabel(make_episodes(test))))
     else:
-        predicted = decomposer.predict(observations, actions, following)
+        predicted = decomposer.predict(*steps)
     noisy, clean = test.rewards.reshape(-1), test.noise_free_rewards.reshape(-1)
     result = {
         **case,
@@ -99,7 +83,7 @@ def judge(case: dict) -> dict:
     for name, found in masks.items():
         result[f"f1_{name}"] = compare_masks(found, world.masks[name])["f1"]
     if decomposer.function_.knows_std:
-        std = decomposer.function_.predict_std(observations, actions)
+        std = decomposer.function_.predict_std(*steps)
         result["coverage"] = float((np.abs(predicted - noisy) <= NORMAL_90 * std).mean())
         if case["dynamics"]:
             result |= judge_dynamics(training, world, masks["state_to_reward"])
@@ -227,14 +211,42 @@ def parse_seeds(text: str) -> range:
     return range(int(first), int(last or int(first) + 1))
 
 
+def run_suite(options: argparse.Namespace) -> None:
+    """Run the cases of the suite, keep each result as it comes, and print the table."""
+    import suite
+    from suite_table import make_table
+
+    seeds, methods = options.seeds or range(1000, 1003), options.methods or list(suite.METHODS)
+    cases = suite.list_cases(options.data or [], options.only, seeds, methods, options.truth)
+    results: list[dict] = []
+    if options.resume and options.json is not None and options.json.exists():
+        kept = [json.loads(line) for line in options.json.read_text().splitlines()]
+        results = [result for result in kept if "error" not in result]
+    done = {(r["row"], r["method"], r["seed"], r["file"]) for r in results}
+    cases = [case for case in cases if (case.row, case.method, case.seed, case.file) not in done]
+    # Workers are started afresh, so that numpy and torch read this before they start threads.
+    os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(options.workers, mp_context=context) as pool:
+        started = {pool.submit(suite.judge, case): case for case in cases}
+        for future in as_completed(started):
+            failure = future.exception()  # a worker that was killed
+            known = vars(started[future]) | {"error": repr(failure)}
+            results.append(future.result() if failure is None else known)
+            if options.json is not None:
+                with options.json.open("a") as file:
+                    file.write(json.dumps(results[-1]) + "\n")
+    print(make_table(results))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--worlds", nargs="+", choices=WORLDS, default=["smooth", "hard"])
     parser.add_argument("--episodes", nargs="+", type=int, default=[200])
-    parser.add_argument("--methods", nargs="+", default=["grd:closed-form"])
-    parser.add_argument("--seeds", type=parse_seeds, default=range(1000, 1012))
+    parser.add_argument("--methods", nargs="+", help="METHOD or METHOD:FIT")
+    parser.add_argument("--seeds", type=parse_seeds, help="FIRST:END")
     parser.add_argument("--full", action="store_true", help="all methods, 100 to 1000 episodes")
     parser.add_argument("--data", nargs="+", type=Path, help="files instead of worlds")
     parser.add_argument("--truth", default="true_rewards", help="their field of true rewards")
@@ -242,7 +254,14 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", help="where networks are trained")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--suite", action="store_true", help="the default beside simple peers")
+    parser.add_argument("--only", nargs="+", metavar="ROW", help="these rows of the suite alone")
+    parser.add_argument("--resume", action="store_true", help="keep the rows that --json has")
     options = parser.parse_args()
+    if options.suite:
+        return run_suite(options)
+    options.methods = options.methods or ["grd:closed-form"]
+    options.seeds = options.seeds or range(1000, 1012)
     if options.full:
         vars(options).update(FULL)
     work = judge_file if options.data else judge

@@ -71,9 +71,9 @@ def show_relabel(data: Path, model: RewardModel, out: Path, repeats: int) -> Non
         episodes = list(as_episodes(recording, data))
         observations = np.concatenate([e.observations[: len(e)] for e in episodes])
         actions = np.concatenate([e.actions for e in episodes])
-        arrays = [observations, actions]
-        if model.needs_next_observations:
-            arrays.append(np.concatenate([e.observations[-len(e) :] for e in episodes]))
+        following = np.concatenate([e.observations[-len(e) :] for e in episodes])
+        terminations = np.concatenate([e.terminations for e in episodes])
+        arrays = [observations, actions, following, terminations]
         net = RewardNet(1, sum(part.shape[1] for part in arrays[:2]), hidden=(256, 256))
         inputs = torch.from_numpy(np.concatenate(arrays[:2], 1)).unsqueeze(0)
 

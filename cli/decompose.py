@@ -14,6 +14,8 @@ from grd_offline.methods.settings import DecomposeSettings
 from .options import out_option, print_warning, reading_options, setting_option, setting_options
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from grd_offline.methods.pipeline import Decomposition
 
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     \b
     Examples:
       grd-offline decompose hc.h5
-      grd-offline decompose hc.h5 --out results --next-state
+      grd-offline decompose hc.h5 --out results --state-at start
       grd-offline decompose hc.h5 --truth true_rewards
       grd-offline decompose hc.h5 --method rrd --out hc-rrd
       grd-offline decompose hc.h5 --video --env HalfCheetah
@@ -32,7 +34,8 @@ if TYPE_CHECKING:
 @out_option("Folder for the results.  [default: FILE without its ending, plus -grd]")
 @setting_options(
     DecomposeSettings,
-    *("method", "fit", "gamma", "next_state", "step_rewards", "exact_returns", "compact"),
+    *("method", "fit", "gamma", "state_at", "next_state"),
+    *("step_rewards", "exact_returns", "compact"),
 )
 @setting_option(DecomposeSettings, "truth", metavar="FIELD")
 @click.option("--video", is_flag=True, help="Film three episodes for the report; needs --env.")
@@ -67,9 +70,6 @@ def decompose(
 
 def show_result(result: Decomposition) -> None:
     from rich.console import Console
-    from rich.text import Text
-
-    from grd_offline.errors import printable
 
     from .live import make_facts
 
@@ -90,7 +90,8 @@ def show_result(result: Decomposition) -> None:
     for candidate in metrics["alternatives"]:
         facts[f"{candidate['fit']}, held-out returns"] = (
             f"R² {candidate['held_out_return_r2']:.4f}, 90 % intervals hold "
-            f"{candidate['held_out_return_coverage_90']:.0%} of {candidate['held_out_returns']}"
+            f"{candidate['held_out_return_coverage_90']:.0%} of {candidate['held_out_returns']} "
+            "returns; this proves nothing about single steps"
         )
     likelihood = metrics["dynamics_held_out_log_likelihood"]
     facts["dynamics, held out"] = (
@@ -102,17 +103,28 @@ def show_result(result: Decomposition) -> None:
         facts["against the truth"] = (
             f"Pearson {truth['pearson']:.4f}, Spearman {truth['spearman']:.4f}, "
             f"within episodes {truth['pearson_within_episodes']:.4f}, "
-            f"90 % intervals hold {truth['coverage_90']:.0%}"
+            f"90 % bands hold {truth['coverage_90']:.0%} of the steps"
         )
+    facts["bands"] = metrics["bands"]
     facts["written"] = (
         f"{result.folder}/ in {metrics['seconds']} s; look at {result.folder}/report.html"
     )
+    verdict = metrics["verdict"]
+    console.print(_paint(verdict["level"], verdict["text"]), style="bold")
     console.print(make_facts(facts))
     for finding in result.findings:
-        style = "yellow" if finding.level == "careful" else ""
-        console.print(Text(f"{finding.level}: {printable(finding.text)}", style=style))
+        console.print(_paint(finding.level, f"{finding.level}: {finding.text}"))
     for warning in result.warnings:
         print_warning(warning)
+
+
+def _paint(level: str, text: str) -> Text:
+    """A line in the colour of its level."""
+    from rich.text import Text
+
+    from grd_offline.errors import printable
+
+    return Text(printable(text), style={"careful": "yellow", "unreliable": "red"}.get(level, ""))
 
 
 def _names(names: list[str], mask: list[int]) -> list[str]:

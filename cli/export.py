@@ -30,9 +30,9 @@ def export(folder: Path, layout: str, out: Path | None) -> None:
     """Write the reward model in DIR as one file that needs no grd-offline to run.
 
     Inputs: observations (N, state), actions (N, action) and, where the reward depends on them,
-    next_observations (N, state). Output: rewards (N,). All float32, with any N from 1 on. The file
-    is run before it is kept: it has to give the model's numbers on steps within the range of its
-    data.
+    next_observations (N, state) and terminations (N,). Output: rewards (N,). Terminations are bool,
+    all others float32, with any N from 1 on. The file is run before it is kept: it has to give the
+    model's numbers on steps within the range of its data.
     """
     from grd_offline.files.models import REWARD_FOLDER
     from grd_offline.files.naming import name_path
@@ -48,7 +48,10 @@ def export(folder: Path, layout: str, out: Path | None) -> None:
     target = out or place.parent / f"{place.name}{FORMATS[layout]}"
     check_file(target)
     done = export_model(model, target, layout)
-    shapes = ", ".join(f"{name} (N, {columns})" for name, columns in done.inputs.items())
+    shapes = ", ".join(
+        f"{name} (N, {columns})" if columns else f"{name} (N,)"
+        for name, columns in done.inputs.items()
+    )
     click.echo(f"wrote {done.path}: {shapes} -> rewards (N,)")
     if done.difference is None:
         click.echo("not checked: onnxruntime is not installed", err=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -54,8 +55,12 @@ def inspect(file: str, as_json: bool, **reading: Any) -> None:
 
 
 def _as_json(file: str, summary: Summary) -> dict[str, Any]:
-    def numbers(values: Any) -> dict[str, float]:
-        return {name: float(getattr(values, name)()) for name in ("min", "mean", "max", "std")}
+    from grd_offline.formats.summary import measure
+
+    def numbers(values: Any) -> dict[str, float | None]:
+        # JSON has no infinity, which sums of huge rewards can be.
+        found = measure(values)._asdict().items()
+        return {name: value if math.isfinite(value) else None for name, value in found}
 
     def dimensions(names: tuple[str, ...], offset: int) -> list[dict[str, Any]]:
         columns = {"min": summary.minimum, "max": summary.maximum}
@@ -92,10 +97,11 @@ def _show(file: str, summary: Summary) -> None:
     from rich.text import Text
 
     from grd_offline.errors import printable
+    from grd_offline.formats.summary import measure
 
     from .live import make_facts
 
-    lengths, returns = summary.lengths, summary.returns
+    lengths, returns = summary.lengths, measure(summary.returns)
     ends = [
         f"{count} {word}"
         for count, word in (
@@ -111,9 +117,9 @@ def _show(file: str, summary: Summary) -> None:
         "episodes": f"{len(lengths):,} ({', '.join(ends)})",
         "steps": f"{lengths.sum():,}",
         "lengths": f"{lengths.min()} to {lengths.max()}, mean {lengths.mean():.1f}",
-        "returns": f"{returns.min():.4g} to {returns.max():.4g}, mean {returns.mean():.4g}, "
-        f"sd {returns.std():.4g}",
-        "": _histogram(returns),
+        "returns": f"{returns.min:.4g} to {returns.max:.4g}, mean {returns.mean:.4g}, "
+        f"sd {returns.std:.4g}",
+        "": _histogram(summary.returns),
         "rewards": f"{summary.delivery} ({summary.deliveries:,} in all)",
         "alignment": summary.convention,
         "states": f"{len(summary.observation_names)} dimensions",
@@ -152,6 +158,13 @@ def _dimension_table(summary: Summary) -> Table:
 def _histogram(values: Any, bins: int = 40) -> str:
     import numpy as np
 
-    counts, _ = np.histogram(values, bins=bins)
+    size = float(np.abs(values).max()) or 1.0
+    if not math.isfinite(size):
+        return ""
+    # Equal parts of the range as numbers from 0 to 1: huge numbers lie too close together for it.
+    scaled = values / size
+    width = float(np.ptp(scaled))
+    places = (scaled - scaled.min()) / width if width > 0 else np.full(len(values), 0.5)
+    counts, _ = np.histogram(places, bins=bins, range=(0, 1))
     levels = np.ceil(counts / counts.max() * (len(_BARS) - 1)).astype(int)
     return "".join(_BARS[level] for level in levels)

@@ -16,9 +16,10 @@ def main() -> None:
     subprocess.run(command, check=True)
     session = onnxruntime.InferenceSession("reward.onnx")
     data = to_d4rl(folder)
-    names = [entry.name for entry in session.get_inputs()]
-    (rewards,) = session.run(["rewards"], {name: data[name] for name in names})
-    expected = RewardModel.load(folder).predict(*(data[name] for name in names))
+    data["terminations"] = data.pop("terminals")  # as Gymnasium calls them
+    inputs = {entry.name: data[entry.name] for entry in session.get_inputs()}
+    (rewards,) = session.run(["rewards"], inputs)
+    expected = RewardModel.load(folder).predict(**inputs)
     print(f"{len(rewards)} rewards, largest difference {np.abs(rewards - expected).max():.1e}")
 
 

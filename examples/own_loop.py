@@ -15,18 +15,19 @@ def main() -> None:
     data = to_d4rl(folder, rewards="observed_rewards")
     rng = np.random.default_rng(0)
     rows = rng.integers(len(data["rewards"]), size=256)
-    steps = [data[name][rows] for name in ("observations", "actions", "next_observations")]
+    names = ("observations", "actions", "next_observations", "terminals")
+    steps = [data[name][rows] for name in names]
     rewards, spread = model.predict(*steps), model.uncertainty(*steps)
     print(f"a batch: mean reward {rewards.mean():.3f}, mean spread {spread.mean():.3f}")
 
     # A policy that climbs the reward of the next step: gradients flow through the model.
     reward = model.torch()
-    observations, _, following = (torch.from_numpy(part) for part in steps)
+    observations, _, following, terminals = (torch.from_numpy(part) for part in steps)
     scaled = (observations - observations.mean(0)) / observations.std(0)
     policy = torch.nn.Linear(observations.shape[1], steps[1].shape[1])
     optimiser = torch.optim.Adam(policy.parameters(), 0.03)
     for step in range(61):
-        gain = reward(observations, torch.tanh(policy(scaled)), following).mean()
+        gain = reward(observations, torch.tanh(policy(scaled)), following, terminals).mean()
         optimiser.zero_grad()
         (-gain).backward()
         optimiser.step()

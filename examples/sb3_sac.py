@@ -2,20 +2,19 @@
 
 import sys
 
-import gymnasium
 from stable_baselines3 import SAC
 from stable_baselines3.common.env_util import make_vec_env
 
 from grd_offline.interop import LearnedRewardVecEnv
 
 folder = sys.argv[1] if len(sys.argv) > 1 else "sample-grd"
-# The world of datasets/sample.h5.
-SIZES = {"states": 6, "actions": 2, "reward_states": 2, "reward_actions": 1, "indirect": 1}
-WORLD = {**SIZES, "min_length": 30, "length": 40}
+# The task of datasets/sample.h5.
+TASK = "Hopper-v5"
+OPTIONS = {"ctrl_cost_weight": 0.5}
 
 
 def main() -> None:
-    venv = make_vec_env(lambda: gymnasium.make("grd/Factored-v0", **WORLD), n_envs=2, seed=0)
+    venv = make_vec_env(TASK, n_envs=2, seed=0, env_kwargs=OPTIONS)
     agent = SAC("MlpPolicy", LearnedRewardVecEnv(venv, folder), learning_starts=100, seed=0)
     agent.learn(260)
     returns = [float(episode["r"]) for episode in agent.ep_info_buffer or ()]

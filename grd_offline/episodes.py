@@ -19,23 +19,30 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from grd_offline.errors import DataError
 
 FloatArray = NDArray[np.float32]
+Amounts = NDArray[np.float64]
+"""Rewards, which keep the digits that a large offset needs."""
 Matrix = ArrayLike
 """(N, column) numbers, in any form that numpy takes."""
 BoolArray = NDArray[np.bool_]
 LARGEST = 1e18
 """Of numbers that are computed with: squares of larger ones leave the range of float32."""
-_FLOAT32_MAX, _FLOAT64_MAX = float(np.finfo(np.float32).max), float(np.finfo(np.float64).max)
+SMALLEST = 1e-45
+"""Of rewards that are computed with: networks, which use float32, take smaller ones for zero."""
+
+
+DOUBLE_RESOLUTION = 1e-13
+"""The share of their size below which differences between float64 sums are rounding."""
 
 
 @dataclass(frozen=True, eq=False)
 class Episode:
-    """One episode: float32, read-only, checked when made."""
+    """One episode: read-only, checked when made. Rewards are float64, other numbers float32."""
 
     observations: FloatArray
     """(T + 1, state), or (T, state) where the source does not hold the last one."""
     actions: FloatArray
     """(T, action); one-hot where actions are discrete."""
-    rewards: FloatArray
+    rewards: Amounts
     """(T,) what was delivered at each step; zero where nothing was."""
     terminations: BoolArray
     """(T,) the task ended here."""
@@ -50,7 +57,7 @@ class Episode:
             raise DataError("no steps", field="actions")
         _set_array(self, "observations", 2, np.float32, (steps, steps + 1))
         _set_array(self, "actions", 2, np.float32, (steps,))
-        _set_array(self, "rewards", 1, np.float32, (steps,))
+        _set_array(self, "rewards", 1, np.float64, (steps,))
         for field in ("terminations", "truncations", "delivered"):
             _set_array(self, field, 1, np.bool_, (steps,))
         for field in ("terminations", "truncations"):
@@ -73,18 +80,25 @@ class Episode:
         """Whether the observation after the last action is known."""
         return len(self.observations) == len(self) + 1
 
+    @property
+    def next_observations(self) -> FloatArray:
+        """(T, state) the observation after each step; the last one repeated where it is unknown."""
+        if self.has_final_observation:
+            return self.observations[1:]
+        return np.concatenate([self.observations[1:], self.observations[-1:]])
+
     def compute_return(self, discount: float = 1.0) -> float:
         """The episode's return R.
 
         With a reward at every step this is sum_t discount^t r_t. A number delivered for several
         steps is their sum already, its discount inside it, and counts as it is.
         """
-        rewards = self.rewards.astype(np.float64)
+        rewards = self.rewards
         if self.delivered.all():
             rewards = rewards * discount ** np.arange(len(self))
         return float(rewards.sum())
 
-    def segments(self) -> tuple[NDArray[np.int64], NDArray[np.int64], FloatArray]:
+    def segments(self) -> tuple[NDArray[np.int64], NDArray[np.int64], Amounts]:
         """Start, stop and amount of each delivery: the sum of the step rewards in [start, stop)."""
         stops = np.flatnonzero(self.delivered) + 1
         starts = np.concatenate([[0], stops[:-1]]).astype(np.int64)[: len(stops)]
@@ -92,7 +106,7 @@ class Episode:
 
     def delivered_at_end(self, discount: float = 1.0) -> Episode:
         """The same episode with one delivery, its return, at the last step."""
-        rewards = np.zeros(len(self), np.float32)
+        rewards = np.zeros(len(self))
         delivered = np.zeros(len(self), np.bool_)
         if self.delivered.any():
             rewards[-1] = self.compute_return(discount)
@@ -117,7 +131,7 @@ def _set_array(
                 converted = array.astype(dtype)
             check_finite(converted, field, array)
             array = converted
-    elif dtype is np.float32:
+    elif dtype is not np.bool_:
         check_finite(array, field, array)
     if array.flags.writeable:
         array = array.view()
@@ -136,17 +150,18 @@ def as_flags(array: NDArray[Any], field: str) -> BoolArray:
 def check_finite(
     array: NDArray[Any], field: str, original: NDArray[Any], largest: float = np.inf
 ) -> None:
-    """Refuse nan, infinity, what became infinite in float32, and what is larger than `largest`,
-    naming the first place."""
+    """Refuse nan, infinity, what became infinite in the array's type, and what is larger than
+    `largest`, naming the first place."""
     # Two reductions are far quicker than testing each entry; nan fails both comparisons.
-    most = min(largest, _FLOAT32_MAX) if array.dtype == np.float32 else min(largest, _FLOAT64_MAX)
+    most = min(largest, float(np.finfo(_find_float(array.dtype)).max))
     if array.size == 0 or (float(array.max()) <= most and float(array.min()) >= -most):
         return
     wrong = np.argwhere(~(np.abs(array) <= most))
     place = f"at step {wrong[0][0]}"
     if array.ndim > 1:
         place += f", dimension {', '.join(str(i) for i in wrong[0][1:])}"
-    raise DataError(f"{describe_number(original[tuple(wrong[0])])} {place}", field=field)
+    value = describe_number(original[tuple(wrong[0])], array.dtype)
+    raise DataError(f"{value} {place}", field=field)
 
 
 def check_steps(
@@ -182,24 +197,39 @@ def _as_matrix(
 
 
 def check_rewards(rewards: NDArray[Any]) -> None:
-    """Refuse an episode's rewards that are too large to compute with, or that float32 takes for
-    nothing but zeros."""
+    """Refuse an episode's rewards if one is too large to compute with, or if all are too small."""
     check_finite(rewards, "rewards", rewards, LARGEST)
-    if rewards.any() and not rewards.astype(np.float32).any():
+    if rewards.any() and not (np.abs(rewards) >= SMALLEST).any():
         step = int(np.flatnonzero(rewards)[0])
         raise DataError(
-            f"{rewards[step]:.4g} at step {step}, too small for float32 (use larger units)",
+            f"{rewards[step]:.4g}, smaller than {SMALLEST:.0e} (use larger units), at step {step}",
             field="rewards",
         )
 
 
-def describe_number(value: Any) -> str:
-    """A number that is refused, and why."""
+def describe_number(value: Any, dtype: DTypeLike) -> str:
+    """A number that is refused, and why: it may be too large for the type it is kept in."""
     if not np.isfinite(value):
         return f"{value:.4g}"
-    if abs(value) > _FLOAT32_MAX:
-        return f"{value:.4g}, too large for float32,"
+    kept_in = _find_float(np.dtype(dtype))
+    if abs(value) > np.finfo(kept_in).max:
+        return f"{value:.4g}, too large for {kept_in},"
     return f"{value:.4g}, larger than {LARGEST:.0e} (use smaller units),"
+
+
+def _find_float(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The type whose range counts: float32, or float64 for all other types."""
+    return dtype if dtype == np.float32 else np.dtype(np.float64)
+
+
+def find_resolution(amounts: NDArray[Any]) -> float:
+    """The share of their size below which differences between amounts are rounding.
+
+    Amounts that float32 holds exactly come from a float32 source, whose rounding is coarser.
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        is_single = bool((amounts.astype(np.float32) == amounts).all())
+    return 1e-6 if is_single else DOUBLE_RESOLUTION
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,9 +18,10 @@ def make(steps=4, **changes):
     return Episode(**{**fields, **changes})
 
 
-def test_arrays_are_float32_and_read_only():
+def test_arrays_are_float32_but_for_rewards_and_read_only():
     episode = make()
-    assert episode.actions.dtype == np.float32
+    assert episode.observations.dtype == episode.actions.dtype == np.float32
+    assert episode.rewards.dtype == np.float64
     with pytest.raises(ValueError, match="read-only"):
         episode.observations[0, 0] = 1
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -71,6 +72,20 @@ def test_not_a_number_is_found_at_its_place():
 def test_values_whose_sum_overflows_are_finite_all_the_same():
     big = np.full((5, 2), np.finfo(np.float32).max, np.float32)
     assert make(observations=big).observations[0, 0] == big[0, 0]
+
+
+@pytest.mark.parametrize("reward", [1e6 + 0.123456789, 1e300, 5e-324, -1e12 + 1])
+def test_rewards_of_any_finite_size_keep_their_digits(reward):
+    episode = make(rewards=np.array([0, 0, 0, reward]))
+    assert episode.compute_return() == reward
+    assert episode.segments()[2][0] == reward
+    assert episode.delivered_at_end().rewards[-1] == reward
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.uint8])
+def test_rewards_of_other_types_keep_their_values(dtype):
+    rewards = np.array([0, 0, 0, 7]).astype(dtype) / dtype(3 if dtype == np.float32 else 1)
+    assert make(rewards=rewards).rewards[-1] == rewards[-1]
 
 
 def test_return_of_step_rewards_is_discounted_and_of_a_delivered_sum_is_not():

@@ -15,8 +15,8 @@ EXAMPLES = {
     "gymnasium_reward": "learned return",
     "sb3_sac": "mean true return",
     "torchrl_replay": "mean reward of a batch",
-    "corl_dataset": "a policy needs 3 of 6 dimensions: (710, 3)",
-    "onnx_reward": "710 rewards, largest difference",
+    "corl_dataset": "a policy needs 11 of 11 dimensions: (1418, 11)",
+    "onnx_reward": "1418 rewards, largest difference",
     "own_loop": "after 60 updates the mean reward is",
 }
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 import itertools
+import json
 import os
 import re
 import shutil
@@ -14,6 +15,7 @@ from places import ROOT
 
 from grd_offline.agents.algorithms import list_online
 from grd_offline.methods.choose import GOOD_ENOUGH
+from grd_offline.methods.relabelling import compare_with_truth
 from grd_offline.models.sparsity import LAMBDAS
 from grd_offline.online.settings import FITS, METHODS, OnlineSettings
 from grd_offline.online.settings import LAMBDAS as LAMBDA_NAMES
@@ -109,6 +111,19 @@ def sample(tmp_path_factory, commands):
     copy_sample(folder)
     run_snippets([("sh", SAMPLE)], folder, commands)
     return folder
+
+
+def test_the_sample_is_decomposed_rightly_and_says_so(sample):
+    metrics = json.loads((sample / "sample-grd" / "metrics.json").read_text())
+    assert metrics["verdict"]["level"] == "fine"
+    assert {finding["level"] for finding in metrics["identifiability"]["findings"]} == {"fine"}
+    masks = json.loads((sample / "sample-grd" / "masks.json").read_text())
+    found = [n for n, on in zip(masks["state_names"], masks["state_to_reward"], strict=True) if on]
+    assert found == ["velocity rootx"]
+    assert masks["action_to_reward"] == [1, 1, 1]
+    truth = compare_with_truth(sample / "sample-grd", "true_rewards")["rewards"]
+    assert truth["pearson"] > 0.999
+    assert truth["coverage_90"] > 0.85
 
 
 @pytest.mark.parametrize("page", DOCS, ids=lambda page: page.name)

@@ -37,7 +37,12 @@ def main() -> None:
     for k, episode in enumerate(episodes):
         n = len(episode)
         mine.append(
-            fit.model.predict(episode.observations[:n], episode.actions, episode.observations[1:])
+            fit.model.predict(
+                episode.observations[:n],
+                episode.actions,
+                episode.observations[1:],
+                episode.terminations,
+            )
         )
         parts.append(np.asarray(truth[k]) if not callable(truth) else truth(k))
     every, predicted = np.concatenate(parts), np.concatenate(mine)

@@ -130,7 +130,7 @@ class MemberEnvironment:
         if field == "next_observations":
             field, at = "observations", at + 1
         place = f"at step {at}" + (f", dimension {dimension}" if field != "rewards" else "")
-        value = describe_number(arrays[which][row, dimension])
+        value = describe_number(arrays[which][row, dimension], arrays[which].dtype)
         raise DataError(
             f"member {self._member}, episode {episode + len(ends)}: {field}: {value} {place}"
         )

@@ -129,7 +129,7 @@ def read(
 def as_episodes(
     recording: Recording, path: str | os.PathLike[str], *, delay: int | str | None = None
 ) -> EpisodeSet:
-    """The float32 view of a recording, which is all that a fit gets to see."""
+    """The view of a recording as episodes, which is all that a fit gets to see."""
     _note_types(recording)
     header = recording.header
     when = delay if delay is not None else find_delay(recording)
@@ -150,10 +150,16 @@ def as_episodes(
     )
 
 
-def as_episode(record: Record, header: Header, delay: int | str) -> Episode:
-    """The float32 view of one record."""
+def as_episode(
+    record: Record, header: Header, delay: int | str, *, any_size: bool = False
+) -> Episode:
+    """The view of one record as an episode.
+
+    With `any_size`, rewards may also be too large or too small to compute with.
+    """
     with _fitting():
-        check_rewards(record.rewards)
+        if not any_size:
+            check_rewards(record.rewards)
         return Episode(
             observations=flatten(header.observation_leaves, record.observations, "observations"),
             actions=flatten(header.action_leaves, record.actions, "actions"),

@@ -1,7 +1,7 @@
 """One dataset as it is stored, whatever its layout: nothing is converted, so nothing is lost.
 
 A `Recording` is what a layout's reader gives and a layout's writer takes. Its episodes are
-`Record`s with the dtypes of the file; `as_episodes` gives the float32 view that fits use.
+`Record`s with the dtypes of the file; `as_episodes` gives the view that fits use.
 """
 
 from __future__ import annotations

@@ -6,12 +6,14 @@ import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.episodes import EpisodeSet, FloatArray
-from grd_offline.formats import Recording, as_episode, as_episodes, find_delay, locate
+from grd_offline.episodes import Episode, EpisodeSet, FloatArray, check_rewards
+from grd_offline.errors import DataError
+from grd_offline.formats import Record, Recording, as_episode, as_episodes, find_delay, locate
 
 CONVENTION = {
     True: "step t takes actions[t] in observations[t] and leads to observations[t + 1]; "
@@ -19,6 +21,27 @@ CONVENTION = {
     False: "step t takes actions[t] in observations[t]; T observations for T actions, "
     "the one after the last action is not in the file",
 }
+UNFINISHED = "episodes end with neither termination nor truncation: kept as unfinished"
+
+
+class Measures(NamedTuple):
+    """Some numbers in four."""
+
+    min: float
+    mean: float
+    max: float
+    std: float
+
+
+def measure(values: NDArray[Any]) -> Measures:
+    """Extremes, mean and standard deviation of finite numbers of any size."""
+    low, high = float(values.min()), float(values.max())
+    size = max(abs(low), abs(high))
+    with np.errstate(invalid="ignore", over="ignore"):
+        if size == 0 or 1e-150 < size < 1e150:
+            return Measures(low, float(values.mean()), high, float(values.std()))
+        scaled = values / size  # the squares of others leave the range of float64
+        return Measures(low, float(scaled.mean()) * size, high, float(scaled.std()) * size)
 
 
 @dataclass(frozen=True)
@@ -73,13 +96,15 @@ def summarise(
     extras: set[str] = set()
     seen: dict[bytes, int] = {}
     twins: list[tuple[int, int]] = []
+    refused: list[str] = []
     for index in range(len(episodes)):
         record = recording.load(index)
         with locate(path, index):
-            episode = as_episode(record, recording.header, delay)
+            episode = as_episode(record, recording.header, delay, any_size=True)
+        refused += _find_refusal(record, index)
         rows = np.concatenate([episode.observations[: len(episode)], episode.actions], axis=1)
         moments.add(rows)
-        returns[index] = episode.compute_return()
+        returns[index] = _sum_rewards(episode)
         deliveries += int(episode.delivered.sum())
         terminated += bool(episode.terminations[-1])
         truncated += bool(episode.truncations[-1] and not episode.terminations[-1])
@@ -92,11 +117,10 @@ def summarise(
         on_episode(len(episode))
     mean, deviation = moments.compute()
     warnings = [*recording.warnings, *_find_oddities(episodes, moments, returns, twins, finals)]
+    warnings += _tell_refusals(refused)
     unfinished = len(episodes) - terminated - truncated
     if unfinished and not any("unfinished" in warning for warning in warnings):
-        warnings.append(
-            f"{unfinished} episodes end with neither termination nor truncation: kept as unfinished"
-        )
+        warnings.append(f"{unfinished} {UNFINISHED}")
     return Summary(
         layout=recording.layout,
         environment=recording.header.environment,
@@ -117,6 +141,28 @@ def summarise(
         extras=tuple(sorted(extras)),
         warnings=tuple(warnings),
     )
+
+
+def _find_refusal(record: Record, index: int) -> list[str]:
+    """Why every method would refuse the rewards of this episode, if it would."""
+    try:
+        check_rewards(record.rewards)
+    except DataError as error:
+        return [str(error.at(episode=index))]
+    return []
+
+
+def _tell_refusals(refused: list[str]) -> list[str]:
+    if not refused:
+        return []
+    more = f", and {len(refused) - 1} more episodes" if len(refused) > 1 else ""
+    return [f"no method can compute with these rewards: {refused[0]}{more}"]
+
+
+def _sum_rewards(episode: Episode) -> float:
+    """The return; infinite where it leaves the range of float64."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return episode.compute_return()
 
 
 class _Moments:
@@ -168,7 +214,7 @@ def _find_oddities(
     if twins:
         pairs = [f"{a} and {b}" for a, b in twins]
         warnings.append(f"{len(twins)} episodes repeat an earlier one, all kept: {_few(pairs)}")
-    if len(returns) > 1 and returns.min() == returns.max():
+    if len(returns) > 1 and returns.min() == returns.max() and np.isfinite(returns[0]):
         warnings.append(f"every episode has the same return, {returns[0]:g}: nothing to learn from")
     if 0 < finals < len(episodes):
         warnings.append(

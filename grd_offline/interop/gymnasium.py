@@ -60,7 +60,8 @@ class LearnedReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         flat = self._reward.flatten_actions(action)  # before the environment may write into it
         observation, true, terminated, truncated, info = self.env.step(action)
         following = self._reward.flatten_observations(observation)
-        (reward,) = self.model.predict(self._observation, flat, following).tolist()
+        steps = (self._observation, flat, following, [terminated])
+        (reward,) = self.model.predict(*steps).tolist()
         self._observation = following
         return observation, reward, terminated, truncated, {**info, "true_reward": float(true)}
 
@@ -118,7 +119,8 @@ class VectorLearnedReward(_VectorWrapper):
         real = ~self._is_reset_due
         rewards = np.zeros(self.num_envs, np.float64)
         if real.any():
-            rewards[real] = self.model.predict(self._observations[real], flat[real], reached[real])
+            steps = (self._observations, flat, reached, np.asarray(terminations))
+            rewards[real] = self.model.predict(*(part[real] for part in steps))
         self._observations = following
         self._is_reset_due = ended & (self._mode is AutoresetMode.NEXT_STEP)
         infos = {**infos, "true_reward": np.array(true), "_true_reward": real}

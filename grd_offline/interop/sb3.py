@@ -19,8 +19,9 @@ class LearnedRewardVecEnv(VecEnvWrapper):
         venv = LearnedRewardVecEnv(make_vec_env("HalfCheetah-v5", n_envs=4), "hc-grd")
 
     These environments reset in the step in which an episode ends and show the new episode's first
-    observation; the step's own next observation is its `info["terminal_observation"]`. Episode
-    returns that a Monitor inside reports are the true ones.
+    observation; the step's own next observation is its `info["terminal_observation"]`. A step that
+    is done has terminated unless its `info["TimeLimit.truncated"]` is set. Episode returns that a
+    Monitor inside reports are the true ones.
     """
 
     def __init__(self, venv: VecEnv, model: ModelOrPath) -> None:
@@ -55,7 +56,12 @@ class LearnedRewardVecEnv(VecEnvWrapper):
         for index in np.flatnonzero(dones):
             final = self._reward.flatten_observations(infos[index]["terminal_observation"])
             reached[index] = final[0]
-        rewards = self.model.predict(self._observations, self._actions, reached)
+        terminations = [
+            bool(done) and not info.get("TimeLimit.truncated", False)
+            for done, info in zip(dones, infos, strict=True)
+        ]
+        steps = (self._observations, self._actions, reached, terminations)
+        rewards = self.model.predict(*steps)
         for info, reward in zip(infos, true, strict=True):
             info["true_reward"] = float(reward)
         self._observations = following

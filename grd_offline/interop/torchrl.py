@@ -58,6 +58,7 @@ class LearnedRewardTransform(Transform):  # type: ignore[misc]
 
     In an environment it acts at every step, in a replay buffer on what is sampled. The model sees
     the observations as they are where the transform stands: put those that change them after it.
+    A model that depends on whether the episode terminated reads `terminated`, never `done`.
     """
 
     def __init__(
@@ -68,21 +69,28 @@ class LearnedRewardTransform(Transform):  # type: ignore[misc]
         action_key: str = "action",
         reward_key: str = "reward",
         true_reward_key: str = "true_reward",
+        terminated_key: str = "terminated",
     ) -> None:
         super().__init__(in_keys=[reward_key], out_keys=[reward_key, true_reward_key])
-        self.module = load_model(model).torch()
+        loaded = load_model(model)
+        self.module, self.needs_termination = loaded.torch(), loaded.needs_termination
         self.observation_key, self.action_key = observation_key, action_key
         self.reward_key, self.true_reward_key = reward_key, true_reward_key
+        self.terminated_key = terminated_key
 
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
         true = next_tensordict.get(self.reward_key, None)
         if true is not None:
             next_tensordict.set(self.true_reward_key, true)
+        terminations = None
+        if self.needs_termination:
+            terminations = _find(next_tensordict, self.terminated_key).squeeze(-1)
         with torch.no_grad():
             reward = self.module(
                 _find(tensordict, self.observation_key),
                 _find(tensordict, self.action_key),
                 _find(next_tensordict, self.observation_key),
+                terminations,
             )
         return next_tensordict.set(self.reward_key, reward.unsqueeze(-1))
 

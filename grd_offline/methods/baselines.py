@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from grd_offline.episodes import Episode, EpisodeSet
+from grd_offline.episodes import DOUBLE_RESOLUTION, Episode, EpisodeSet
 from grd_offline.errors import DataError
 from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.rewards.constant import ConstantFunction
@@ -89,7 +89,9 @@ class Ircr(Decomposer, settings=BaselineSettings):
 
     def _normalise(self, returns: Array) -> Array:
         width = self.highest_ - self.lowest_
-        return (returns - self.lowest_) / width if width else np.zeros_like(returns)
+        if width <= DOUBLE_RESOLUTION * max(abs(self.lowest_), abs(self.highest_)):
+            return np.zeros_like(returns)
+        return (returns - self.lowest_) / width
 
     def relabel_episode(self, episode: Episode) -> Array:
         """(T,) the normalised return of the episode, again and again."""

@@ -3,15 +3,27 @@
 The rule of `auto`. The closed form is fitted to part of the episodes and predicts the returns of
 the others. Where it explains at least `GOOD_ENOUGH` of their variance it is taken: returns cannot
 tell finer differences in the rewards apart, and the closed form is the fit that can be explained.
-With fewer than `FEWEST_TO_COMPARE` held-out returns it is taken too: they could not tell.
-Else `masked-net` and `pair-net` are fitted to the same part and challenge it: a challenger beats it
-if its squared errors on the held-out returns are smaller by at least a tenth, and by more than two
-standard errors of the paired differences. Of several that do, the one with the smallest errors
-wins. The winner is fitted again to all episodes.
+With fewer than `FEWEST_TO_COMPARE` held-out returns it is taken too: they could not tell. Else two
+plain explanations compete, at nearly no cost: `linear`, and `uniform`, in which returns follow from
+the length of an episode alone.
+
+- A candidate beats the closed form if its squared errors on the held-out returns are smaller by at
+  least a tenth, and by more than two standard errors of the paired differences. Of several that do,
+  the one with the smallest errors wins.
+- Where the linear fit is level with the closed form, so that neither beats the other, the reward is
+  the average of both, and its bands cover both.
+- `masked-net` and `pair-net` challenge the closed form only where they can win: it explains more
+  than `LITTLE` (else there is little to learn), and there are at least `FEWEST_TO_CHALLENGE`
+  returns to train on. A quarter of the training decides whether a
+  challenger goes on: if its errors are then more than `HOPELESS` times those of the closed form, it
+  stops there.
+
+The winner is fitted again to all episodes.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -24,13 +36,22 @@ from grd_offline.evaluate import compute_coverage, r_squared
 from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.methods.registry import AUTO, find_method, make_decomposer
 from grd_offline.rewards.contract import Array
+from grd_offline.rewards.effects import EffectModel
+from grd_offline.rewards.mixture import average_effects
 
 GOOD_ENOUGH = 0.95
 MARGIN = 0.9
 HELD_OUT = 0.2
 FEWEST_TO_COMPARE = 20
+FEWEST_TO_CHALLENGE = 200
+LITTLE = 0.2
+HOPELESS = 1.5
+SIMPLE = ("linear", "uniform")
 CHALLENGERS = ("masked-net", "pair-net")
+AVERAGE = "closed-form and linear, averaged"
 MOST_LISTED = 1000
+_MOST_COMPARED = 200
+_FAR = 10.0  # times the usual error
 FEWEST = 10
 """With fewer episodes none are held out: there is nothing to decide by."""
 
@@ -57,6 +78,11 @@ class Candidate:
             "held_out_return_coverage_90": compute_coverage(self.predicted, self.std, self.true),
             "held_out_returns": len(self.true),
         }
+
+    def find_voters(self) -> NDArray[np.bool_]:
+        """(return,) those that are not far from any explanation: corrupted ones have no vote."""
+        usual = float(np.median(self.errors))
+        return np.asarray(self.errors <= _FAR**2 * usual) if usual > 0 else self.errors >= 0
 
     def list_returns(self) -> dict[str, list[float]]:
         """Returns held out and what was predicted for them; at most `MOST_LISTED`, evenly."""
@@ -93,34 +119,137 @@ def choose(
     """Fit the method, or for `auto` the winner among its fits, and test it on held-out returns."""
     first = find_method(method, fit)
     name = first.fit or first.name
-
-    def make(which: str) -> Decomposer:
-        return make_decomposer(method, which, **settings)
-
+    contest = _Contest(episodes, method, settings, rng, progress)
     if len(episodes) < FEWEST:
-        alone = make(name).fit(episodes, rng=rng, progress=progress)
+        alone = contest.make(name).fit(episodes, rng=rng, progress=progress)
         reason = f"only {len(episodes)} episodes: none were held out, nothing was compared"
         return Choice(alone, name, reason, (), _in_sample_std(alone, episodes, settings))
-    training, held_out = split(episodes, rng)
-    candidates = [
-        _try(make(name), name, training, held_out, settings, rng, _prefix(progress, "judging: "))
-    ]
-    winner, reason = candidates[0], f"{name} was asked for"
+    contest.try_fit(name, "judging: ")
     if fit == AUTO and first.fit is not None:
-        explained = r_squared(winner.predicted, winner.true)
-        reason = f"the closed form explains {explained:.3f} of held-out returns: not challenged"
-        if len(winner.true) < FEWEST_TO_COMPARE:
-            reason = f"only {len(winner.true)} returns to judge by: the closed form, not challenged"
-        elif explained < GOOD_ENOUGH and not settings.get("next_state"):
-            for challenger in CHALLENGERS:
-                told = _prefix(progress, f"challenger {challenger}: ")
-                candidates.append(
-                    _try(make(challenger), challenger, training, held_out, settings, rng, told)
-                )
-            winner, reason = _compare(candidates[0], candidates[1:])
-    chosen = make(winner.fit)
-    chosen.fit(episodes, rng=rng, progress=progress)
-    return Choice(chosen, winner.fit, reason, tuple(candidates), winner.step_std)
+        return contest.run()
+    return contest.finish(name, f"{name} was asked for")
+
+
+class _Contest:
+    """Fits of the same episodes that are judged by the same held-out returns."""
+
+    def __init__(
+        self,
+        episodes: EpisodeSet,
+        method: str,
+        settings: dict[str, Any],
+        rng: np.random.Generator,
+        progress: Progress,
+    ) -> None:
+        self.episodes, self.method, self.settings = episodes, method, settings
+        self.rng, self.progress = rng, progress
+        self.candidates: list[Candidate] = []
+        if len(episodes) >= FEWEST:
+            self.training, self.held_out = split(episodes, rng)
+
+    def make(self, fit: str, **more: Any) -> Decomposer:
+        """The estimator of a fit, or of a method of that name."""
+        method, which = ("uniform", None) if fit == "uniform" else (self.method, fit)
+        return make_decomposer(method, which, **self.settings, **more)
+
+    def try_fit(self, fit: str, told: str, **more: Any) -> Candidate:
+        """Fit to the training part, and predict the returns of the other."""
+        found = _try(
+            self.make(fit, **more),
+            fit,
+            self.training,
+            self.held_out,
+            self.settings,
+            self.rng,
+            _prefix(self.progress, told),
+        )
+        self.candidates.append(found)
+        return found
+
+    def run(self) -> Choice:
+        """The rule of `auto`."""
+        closed = self.candidates[0]
+        voting = closed.find_voters()
+        explained = r_squared(closed.predicted[voting], closed.true[voting])
+        if len(closed.true) < FEWEST_TO_COMPARE:
+            count = len(closed.true)
+            reason = f"only {count} returns to judge by: the closed form, not challenged"
+            return self.finish(closed.fit, reason)
+        if explained >= GOOD_ENOUGH:
+            reason = f"the closed form explains {explained:.3f} of held-out returns: not challenged"
+            return self.finish(closed.fit, reason)
+        rivals = [self.try_fit(fit, "judging: ") for fit in SIMPLE]
+        if self._is_worth_challenging(explained):
+            rivals += [found for fit in CHALLENGERS if (found := self._challenge(fit, closed))]
+        winner, reason = _compare(closed, rivals)
+        if winner is closed and _are_level(closed, rivals[0]):
+            return self._finish_average(f"neither fit beats the other: {reason}")
+        return self.finish(winner.fit, reason)
+
+    def _is_worth_challenging(self, explained: float) -> bool:
+        is_asked = self.settings.get("next_state") or self.settings.get("state_at", AUTO) != AUTO
+        enough = sum(int(episode.delivered.sum()) for episode in self.training)
+        return not is_asked and explained > LITTLE and enough >= FEWEST_TO_CHALLENGE
+
+    def _challenge(self, fit: str, closed: Candidate) -> Candidate | None:
+        """Train a network for a quarter of its time, and to the end where that gives hope."""
+        whole = self.make(fit).get_params()["updates"]
+        start = time.perf_counter()
+        early = self.try_fit(fit, f"challenger {fit}, first quarter: ", updates=whole // 4)
+        seconds = time.perf_counter() - start
+        self.candidates.pop()
+        if early.errors.mean() > HOPELESS * closed.errors.mean():
+            return None
+        return self.try_fit(fit, f"challenger {fit}, about {4 * seconds:.0f} s: ")
+
+    def finish(self, fit: str, reason: str) -> Choice:
+        """Fit the winner to all episodes."""
+        chosen = self.make(fit).fit(self.episodes, rng=self.rng, progress=self.progress)
+        winner = next(one for one in self.candidates if one.fit == fit)
+        return Choice(chosen, fit, reason, tuple(self.candidates), winner.step_std)
+
+    def _finish_average(self, reason: str) -> Choice:
+        """Fit both to all episodes and average their rewards."""
+        closed, linear = (one.decomposer for one in self.candidates[:2])
+        average_decomposers(closed, linear, self.training)
+        tested = _judge(closed, AVERAGE, self.held_out, self.settings)
+        chosen, other = (
+            self.make(fit).fit(self.episodes, rng=self.rng, progress=self.progress)
+            for fit in ("closed-form", "linear")
+        )
+        average_decomposers(chosen, other, self.episodes)
+        return Choice(chosen, AVERAGE, reason, (*self.candidates, tested), tested.step_std)
+
+
+def average_decomposers(closed: Decomposer, linear: Decomposer, episodes: EpisodeSet) -> None:
+    """Make the closed form's reward the average of both, which depends on every input."""
+    first, second = closed.function_, linear.function_
+    assert isinstance(first, EffectModel)
+    assert isinstance(second, EffectModel)
+    gaps = [
+        (closed.predict_episode(episode) - linear.predict_episode(episode)) ** 2
+        for episode in episodes[: min(len(episodes), _MOST_COMPARED)]
+    ]
+    closed.function_ = average_effects(first, second, float(np.concatenate(gaps).mean()))
+    closed.masks_ = {
+        "state_to_reward": np.ones(episodes.state_size, np.int64),
+        "action_to_reward": np.ones(episodes.action_size, np.int64),
+    }
+
+
+def _are_level(one: Candidate, other: Candidate) -> bool:
+    """Whether neither has clearly smaller errors."""
+    gain, error, ratio = _measure_gain(one, other)
+    return ratio < 1 / MARGIN or abs(gain) < error
+
+
+def _measure_gain(closed: Candidate, other: Candidate) -> tuple[float, float, float]:
+    """By how much the other's squared errors are smaller, its standard error, and their ratio."""
+    voting = closed.find_voters()
+    mine, theirs = closed.errors[voting], other.errors[voting]
+    error = float((mine - theirs).std() / max(1.0, np.sqrt(len(mine))))
+    ratio = float(theirs.mean() / max(float(mine.mean()), 1e-300))
+    return float((mine - theirs).mean()), error, ratio
 
 
 def split(episodes: EpisodeSet, rng: np.random.Generator) -> tuple[EpisodeSet, EpisodeSet]:
@@ -140,6 +269,12 @@ def _try(
     progress: Progress,
 ) -> Candidate:
     decomposer.fit(training, rng=rng, progress=progress)
+    return _judge(decomposer, name, held_out, settings)
+
+
+def _judge(
+    decomposer: Decomposer, name: str, held_out: EpisodeSet, settings: dict[str, Any]
+) -> Candidate:
     true, predicted, std, sizes = _predict_all(decomposer, held_out, settings["discount"])
     errors = (true - predicted) ** 2 / sizes
     step_std = float(np.sqrt(errors.mean()))
@@ -173,10 +308,8 @@ def _compare(closed: Candidate, challengers: list[Candidate]) -> tuple[Candidate
     """The winner by the rule above, and what is said of it."""
     winner, reasons = closed, []
     for challenger in challengers:
-        gain = closed.errors - challenger.errors
-        error = float(gain.std() / max(1.0, np.sqrt(len(gain))))
-        ratio = float(challenger.errors.mean() / max(float(closed.errors.mean()), 1e-300))
-        beats = ratio < MARGIN and float(gain.mean()) > 2 * error
+        gain, error, ratio = _measure_gain(closed, challenger)
+        beats = ratio < MARGIN and gain > 2 * error
         if beats and challenger.errors.mean() < winner.errors.mean():
             winner = challenger
         reasons.append(f"{challenger.fit}'s is {ratio:.2f} of it")

@@ -15,22 +15,28 @@ from inspect import Parameter, Signature
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from grd_offline.episodes import Episode, EpisodeSet, Matrix
 from grd_offline.evaluate import r_squared
-from grd_offline.methods.equations import next_observations_of
 from grd_offline.rewards.contract import Array, RewardFunction
 
 Progress = Callable[[str, float], None]
+
+
+FINE, NOTE, CAREFUL, UNRELIABLE = "fine", "note", "careful", "unreliable"
+"""Levels of findings. A note is what would be fine if another finding did not call for care."""
 
 
 class Finding(NamedTuple):
     """One thing to know about what the data can tell."""
 
     level: str
-    """"fine" or "careful"."""
+    """`FINE`, `NOTE`, `CAREFUL`, or `UNRELIABLE` where the rewards should not be used."""
     text: str
+    """Whole sentences: what was found, and what to do."""
+    short: str = ""
+    """The same in a few words that can follow a colon; needed unless all is fine."""
 
 
 class Decomposer:
@@ -123,11 +129,16 @@ class Decomposer:
         raise NotImplementedError
 
     def predict(
-        self, observations: Matrix, actions: Matrix, next_observations: Matrix | None = None
+        self,
+        observations: Matrix,
+        actions: Matrix,
+        next_observations: Matrix | None = None,
+        terminations: ArrayLike | None = None,
     ) -> Array:
         """(N,) the reward of each step."""
         self._check_fitted()
-        return self.function_.predict(observations, actions, next_observations)
+        steps = (observations, actions, next_observations, terminations)
+        return self.function_.predict(*steps)
 
     def predict_episode(self, episode: Episode) -> Array:
         """(T,) the reward of each step, without looking at what the episode was paid.
@@ -135,7 +146,8 @@ class Decomposer:
         A method with memory overrides this: it may look at all steps of the episode.
         """
         observations = episode.observations[: len(episode)]
-        return self.predict(observations, episode.actions, next_observations_of(episode))
+        next_observations = episode.next_observations
+        return self.predict(observations, episode.actions, next_observations, episode.terminations)
 
     def predict_amounts(self, episode: Episode, discount: float) -> tuple[Array, Array | None]:
         """Mean and standard deviation of each amount that the episode delivers.
@@ -151,7 +163,8 @@ class Decomposer:
         return self.function_.predict_sums(
             episode.observations[paid],
             episode.actions[paid],
-            next_observations_of(episode)[paid],
+            episode.next_observations[paid],
+            episode.terminations[paid],
             weights=weights,
             starts=starts,
         )

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from grd_offline.episodes import Episode, EpisodeSet
+from grd_offline.episodes import Episode, EpisodeSet, find_resolution
 from grd_offline.errors import DataError
 from grd_offline.members.nn import PairRewardNet, RewardNet
 from grd_offline.models.export import export_reward
@@ -70,7 +70,7 @@ class Rows:
     starts: Tensor
     """(row,) steps of the episode before the row; 0 where rewards came at every step."""
     amounts: Tensor
-    """(row,) what was delivered."""
+    """(row,) what was delivered, in float64: float32 would lose what a large mean hides."""
     episodes: Tensor
     """(row,) which episode the row belongs to."""
     transitions: Tensor
@@ -160,13 +160,6 @@ def _read(episode: Episode, index: int, offset: int) -> dict[str, NDArray[Any]]:
     }
 
 
-def next_observations_of(episode: Episode) -> NDArray[np.float32]:
-    """(T, state) the observation after each step; the last one repeated where it is unknown."""
-    if episode.has_final_observation:
-        return episode.observations[1:]
-    return np.concatenate([episode.observations[1:], episode.observations[-1:]])
-
-
 def compute_weights(rows: Rows, discount: float) -> NDArray[np.float64]:
     """(row,) sum of gamma^(t-1) over the steps of each row: its length where gamma is 1."""
     lengths = rows.lengths.cpu().numpy().astype(np.float64)
@@ -192,14 +185,14 @@ def measure_returns(rows: Rows, discount: float) -> tuple[float, float]:
 
     Subtracting the mean return instead would make short episodes look bad and long ones good.
     The spread is in units of reward: rewards of that size, independent between steps, make returns
-    as spread out as they are. It is 0 where returns differ by no more than float32 can hold.
+    as spread out as they are. It is 0 where returns differ by no more than rounding.
     """
     weights = compute_weights(rows, discount)
     amounts = rows.amounts.cpu().numpy()
     offset = float(amounts.sum() / weights.sum())
     spread = float(np.sqrt(np.mean((amounts - offset * weights) ** 2 / weights)))
     size = float(np.sqrt(np.mean(amounts**2 / weights)))
-    return offset, spread if spread > 1e-6 * size else 0.0
+    return offset, spread if spread > find_resolution(amounts) * size else 0.0
 
 
 @dataclass(frozen=True, eq=False)

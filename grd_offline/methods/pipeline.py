@@ -10,7 +10,7 @@ import os
 import shlex
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,13 @@ from grd_offline.dynamics import compare_masks as compare_dynamics
 from grd_offline.dynamics.search import fit_dynamics
 from grd_offline.episodes import EpisodeSet
 from grd_offline.errors import DataError
-from grd_offline.evaluate import LEVELS, compare_all_masks, compute_calibration
+from grd_offline.evaluate import (
+    EVEN_BANDS,
+    LEVELS,
+    STEP_BANDS,
+    compare_all_masks,
+    compute_calibration,
+)
 from grd_offline.files import REPORT_FILE
 from grd_offline.files.decomposition import (
     RELABELLED,
@@ -52,6 +58,7 @@ from grd_offline.methods.relabelling import (
     relabelled_header,
 )
 from grd_offline.methods.settings import DecomposeSettings
+from grd_offline.methods.verdict import gather_findings, reach_verdict
 from grd_offline.report import make_decomposition_page
 from grd_offline.rewards.model import RewardModel
 from grd_offline.threads import one_numpy_thread
@@ -96,7 +103,7 @@ def decompose(
 
     >>> result = decompose("datasets/sample.h5", "sample-uniform", DecomposeSettings("uniform"))
     >>> result.metrics["episodes"], result.relabelled.name
-    (20, 'relabelled.h5')
+    (80, 'relabelled.h5')
     """
     settings = settings if settings is not None else DecomposeSettings()
     start = time.perf_counter()
@@ -111,8 +118,6 @@ def decompose(
 
 decompose_file = decompose
 MANY_COLUMNS = 400
-_LITTLE = 0.5
-"""R² on returns held out below which a user is told so first."""
 
 
 def _check_width(episodes: EpisodeSet) -> None:
@@ -165,8 +170,8 @@ class _Run:
     def fit(self) -> None:
         """Fit the reward, then the dynamics."""
         settings = self.settings
-        options: dict[str, Any] = {"discount": self.discount, "next_state": settings.next_state}
-        options["device"] = settings.device
+        options = {name: getattr(settings, name) for name in ("next_state", "state_at", "device")}
+        options["discount"] = self.discount
         self.choice = choose(
             self.episodes, settings.method, settings.fit, options, self.rng, self.progress
         )
@@ -240,9 +245,13 @@ class _Run:
             lengths=self.recording.lengths,
         )
         self.progress("writing", 0.5)
+        findings, numbers = self._examine(tally)
+        verdict = reach_verdict(findings)
+        self.model = replace(
+            self.model, about={**(self.model.about or {}), "verdict": verdict.text}
+        )
         for target, model in ((REWARD_FOLDER, self.model), (DYNAMICS_FOLDER, self.dynamics)):
             model.save(folder / target)
-        findings, numbers = self._examine()
         effects = self._describe_effects()
         metrics = self._measure(tally, findings, numbers)
         metrics["seconds"] = round(time.perf_counter() - start, 2)
@@ -299,24 +308,10 @@ class _Run:
             progress=lambda share: self.progress("relabelling", share),
         )
 
-    def _examine(self) -> tuple[list[Finding], dict[str, Any]]:
-        decomposer = self.choice.decomposer
-        findings, numbers = decomposer.examine(self.episodes)
-        # Where no effect was found, the findings say so already.
-        is_told = bool(findings) and not decomposer.function_.explain().effects
-        return [*([] if is_told else self._find_unexplained()), *findings], numbers
-
-    def _find_unexplained(self) -> list[Finding]:
-        """Where the rewards say little about returns that they have not seen."""
-        winner = self.choice.winner
-        if winner is None or not len(winner.true) or np.ptp(winner.true) == 0:
-            return []
-        r2 = float(winner.describe()["held_out_return_r2"])
-        if r2 >= _LITTLE:
-            return []
-        told = "nothing" if r2 <= 0 else f"{r2:.0%}"
-        text = f"The rewards explain {told} of how returns of episodes held out differ."
-        return [Finding("careful", text)]
+    def _examine(self, tally: Tally) -> tuple[list[Finding], dict[str, Any]]:
+        winner, truth = self.choice.winner, tally.compare() if tally.true else None
+        held_out = winner.describe() if winner else None
+        return gather_findings(self.choice.decomposer, self.episodes, held_out, truth)
 
     def _describe_effects(self) -> dict[str, Any]:
         explanation = self.choice.decomposer.function_.explain()
@@ -356,6 +351,8 @@ class _Run:
             **{name: value for name, value in chosen.items() if name != "fit"},
             "returns_kept_r2": tally.return_r2(),
             "dynamics_held_out_log_likelihood": self.likelihoods,
+            "verdict": reach_verdict(findings)._asdict(),
+            "bands": STEP_BANDS if self.model.function.knows_std else EVEN_BANDS,
             "identifiability": {"findings": [f._asdict() for f in findings], **numbers},
             "episodes": len(self.episodes),
             "steps": self.episodes.total_steps,

@@ -65,8 +65,7 @@ class Method:
     def make(self, **parameters: Any) -> Decomposer:
         """An estimator that is not fitted yet.
 
-        `device` and `next_state` are left out if the method has no such parameter and they ask for
-        nothing else than the default.
+        `device`, `next_state` and `state_at` are left out if the method has no such parameter.
         """
         if parameters.get("next_state") and not self.takes_next_state:
             called = self.fit or self.name
@@ -76,16 +75,22 @@ class Method:
         return self.load()(**{**self.parameters, **given})
 
 
-_COMMON = ("device", "next_state")
+_COMMON = ("device", "next_state", "state_at")
 _HERE = "grd_offline.methods"
 BUILT_IN = (
     Method(
         "grd",
-        "The reward is a sum of smooth effects of one, two or three inputs.",
+        "The reward is a sum of smooth effects of one to four inputs.",
         f"{_HERE}.closed_form.estimator:ClosedForm",
         fit="closed-form",
         takes_next_state=True,
         has_masks=True,
+    ),
+    Method(
+        "grd",
+        "The reward is linear in every input.",
+        f"{_HERE}.linear:Linear",
+        fit="linear",
     ),
     Method(
         "grd",

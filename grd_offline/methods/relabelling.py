@@ -36,7 +36,6 @@ from grd_offline.formats import (
 )
 from grd_offline.formats.relabelled import OBSERVED, STD
 from grd_offline.methods.contract import Decomposer, Progress
-from grd_offline.methods.equations import next_observations_of
 from grd_offline.rewards.contract import Array
 from grd_offline.rewards.model import RewardModel
 from grd_offline.threads import one_numpy_thread
@@ -104,7 +103,7 @@ def relabel(
     the new dataset lies beside the old one. The observed rewards are kept as `observed_rewards`.
 
     >>> relabel("datasets/sample.h5", "sample-uniform", "again.h5").steps
-    710
+    1418
     """
     chosen = model if isinstance(model, RewardModel) else RewardModel.load(model)
     about = chosen.about or {}
@@ -168,12 +167,16 @@ def relabel_records(
 def _predict(
     model: RewardModel, decomposer: Decomposer | None, episode: Episode
 ) -> tuple[Array, Array]:
-    observations = episode.observations[: len(episode)]
-    next_observations = next_observations_of(episode)
+    steps = (
+        episode.observations[: len(episode)],
+        episode.actions,
+        episode.next_observations,
+        episode.terminations,
+    )
     if decomposer is not None and not decomposer.function_.knows_std:
         rewards = decomposer.relabel_episode(episode)
-        return rewards, model.uncertainty(observations, episode.actions, next_observations)
-    return model.predict_both(observations, episode.actions, next_observations)
+        return rewards, model.uncertainty(*steps)
+    return model.predict_both(*steps)
 
 
 def spread_remainder(rewards: Array, episode: Episode, discount: float) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from grd_offline.errors import DataError
+from grd_offline.methods.closed_form.moments import CHOICES
 from grd_offline.methods.registry import AUTO, find_method, list_fits, list_names
 from grd_offline.names import OFFLINE
 from grd_offline.settings import Settings, setting
@@ -35,7 +36,16 @@ class DecomposeSettings(Settings):
         above=0,
         at_most=1,
     )
-    next_state: bool = setting(False, "Let the reward depend on the next state too.")
+    state_at: str = setting(
+        "auto",
+        "Moment of a step at which the reward looks at the state: its start (a reward of state and "
+        "action), its end (of the next state), or halfway. auto asks the returns, and takes the "
+        "midpoint where they cannot tell.",
+        names=CHOICES,
+    )
+    next_state: bool = setting(
+        False, "Let the reward depend on the state and, separately, on the next state."
+    )
     step_rewards: bool = setting(
         False,
         "Use rewards that come with every step as they are. Without it, only their sum is used.",
@@ -57,6 +67,10 @@ class DecomposeSettings(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         method = find_method(self.method, self.fit)
+        name = method.fit or method.name
         if self.next_state and not method.takes_next_state:
-            name = method.fit or method.name
             raise DataError(f"{name} does not take the next state as an input", field="next_state")
+        if self.state_at != AUTO and not method.takes_next_state:
+            raise DataError(f"{name} looks at the state at its own moment", field="state_at")
+        if self.state_at != AUTO and self.next_state:
+            raise DataError("expected auto together with next_state", field="state_at")

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline import formats
-from grd_offline.episodes import Episode, EpisodeSet, check_finite
+from grd_offline.episodes import Episode, EpisodeSet, check_finite, find_resolution
 from grd_offline.errors import DataError
 from grd_offline.evaluate import pearson
 from grd_offline.formats.relabelled import OBSERVED
@@ -200,13 +200,21 @@ def find_units(rewards: Array, episodes: EpisodeSet) -> Units:
 
     Where no episode terminates the mean reward is taken off as well: it changes no preference
     there, and TD3+BC divides values by their size, so that a large mean would drown the
-    differences. Where some do, it would change what is best.
+    differences. Where some do, it would change what is best. If the mean makes up nearly all of
+    what returns span, they span what is left without it.
     """
     starts = np.concatenate([[0], np.cumsum(episodes.lengths)[:-1]])
+    width, shift = _measure_span(rewards, starts), 0.0
+    if not any(bool(episode.terminations[-1]) for episode in episodes):
+        shift = float(rewards.mean())
+        left = _measure_span(rewards - shift, starts)
+        if find_resolution(rewards) * width < left <= _ALIKE * width:
+            width = left
+    return Units(shift, float(episodes.lengths.max()) / width if width > 0 else 1.0)
+
+
+def _measure_span(rewards: Array, starts: NDArray[np.int64]) -> float:
+    """What the returns of episodes span; the largest sum of |reward| where they are alike."""
     width = float(np.ptp(np.add.reduceat(rewards, starts)))
     size = float(np.add.reduceat(np.abs(rewards), starts).max())
-    if width <= _ALIKE * size:
-        width = size
-    scale = float(episodes.lengths.max()) / width if width > 0 else 1.0
-    terminates = any(bool(episode.terminations[-1]) for episode in episodes)
-    return Units(0.0 if terminates else float(rewards.mean()), scale)
+    return size if width <= _ALIKE * size else width

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import grd_offline.report.page as page
+from grd_offline.evaluate import STEP_BANDS
 from grd_offline.files.decomposition import MISFIT, DecompositionRecord
 from grd_offline.files.plain import folder_errors
 from grd_offline.report.effects import name_together, pack_effects, tell_effects
@@ -20,10 +21,19 @@ from grd_offline.report.viewer import Tracks, find_landmarks, pack_tracks, read_
 
 MOST_POINTS = 2000
 """This many returns are drawn as points."""
+UNRELIABLE = "unreliable"
+LEVELS = {"fine": "Fine", "note": "Note", "careful": "Careful", UNRELIABLE: "Unreliable"}
+"""Levels of findings and verdicts, from good to bad, as they are shown."""
 TOO_NARROW = 0.8
 """Bands that are meant to hold 90 % and hold less than this are said to be too narrow."""
+HIDDEN = {
+    "moment": "the moment of a step at which the reward looks at the state",
+    "potentials": "terms that cancel between steps, h(next state) - h(state)",
+    "effects left out": "effects of inputs that were left out",
+}
+"""What may be in the reward and does not show in returns."""
 CLEARLY = 0.95
-"""Where every effect is pinned down to this share, one sentence says so instead of a drawing."""
+"""Where this share of every effect is known, one sentence says so instead of a drawing."""
 
 
 def make_decomposition_page(
@@ -82,8 +92,21 @@ def _tell_headline(record: DecompositionRecord) -> str:
         f"{metrics['episodes']:,} episodes",
         f"{metrics['steps']:,} steps",
     )
-    said, facts = _say_how_sure(record), _list_facts(record)
-    return page.make_headline("Return decomposition", _say_drivers(record), said, facts, source)
+    title, said, verdict = _say_drivers(record), _say_how_sure(record), _read_verdict(metrics)
+    if verdict[0] == UNRELIABLE:
+        # What the fit says is no headline where it should not be relied on.
+        title = "These rewards should not be relied on."
+    facts = _list_facts(record)
+    return page.make_headline("Return decomposition", title, said, facts, source, verdict)
+
+
+def _read_verdict(metrics: Mapping[str, Any]) -> tuple[str, str]:
+    """Level and sentence."""
+    verdict = metrics.get("verdict")
+    if verdict is None:
+        return "careful", "Use these rewards with care: an earlier version made them, unchecked."
+    level = str(verdict["level"])
+    return level if level in LEVELS else UNRELIABLE, str(verdict["text"])
 
 
 def _say_drivers(record: DecompositionRecord) -> str:
@@ -109,7 +132,12 @@ def _say_how_sure(record: DecompositionRecord) -> list[str]:
     metrics, effects = record.metrics, record.effects
     said = []
     others = [e for e in effects[1:] if e["share"] > 0.001]
-    if effects and effects[0]["share"] >= 0.6 and others:
+    if (
+        _read_verdict(metrics)[0] != UNRELIABLE
+        and effects
+        and effects[0]["share"] >= 0.6
+        and others
+    ):
         shares = [(name_together(e["inputs"]), page.show_share(e["share"])) for e in others[:3]]
         named = [f"{name} ({share})" for name, share in shares]
         more = [f"{len(others) - 3} more"] if len(others) > 3 else []
@@ -130,10 +158,6 @@ def _say_how_sure(record: DecompositionRecord) -> list[str]:
             f"Against the true reward of every step the correlation is {truth['pearson']:.2f}, and "
             f"the {page.NINETY} bands hold {page.show_share(truth['coverage_90'])} of the steps."
         )
-    careful = [f for f in metrics["identifiability"]["findings"] if f["level"] == "careful"]
-    if careful:
-        count = "One finding calls" if len(careful) == 1 else f"{len(careful)} findings call"
-        said.append(f"{count} for care: see what the data can tell.")
     return said
 
 
@@ -144,7 +168,9 @@ def _list_facts(record: DecompositionRecord) -> list[tuple[str, str]]:
         explained, inside = metrics["held_out_return_r2"], metrics["held_out_return_coverage_90"]
         counted = f"of {metrics['held_out_returns']:,} returns held out explained (R²)"
         facts.append((page.show_share(explained), counted))
-        facts.append((page.show_share(inside), f"inside their {page.NINETY} interval"))
+        facts.append(
+            (page.show_share(inside), f"of these returns inside their {page.NINETY} interval")
+        )
     driving = sum(masks["state_to_reward"]) + sum(masks["action_to_reward"])
     inputs = len(masks["state_names"]) + len(masks["action_names"])
     facts.append((f"{driving} of {inputs}", "inputs drive the reward"))
@@ -159,7 +185,7 @@ def _tell_episodes(metrics: Mapping[str, Any], tracks: Tracks, film: Film | None
     shown, total = len(tracks.chosen), len(tracks.returns)
     lead = (
         "The reward found for every step, and what it adds up to. The band is where "
-        f"{page.NINETY} of rewards are expected."
+        f"{page.NINETY} of rewards are expected. {metrics.get('bands', STEP_BANDS)}"
     )
     truth = metrics.get("truth")
     if truth is not None and truth["coverage_90"] < TOO_NARROW:
@@ -200,7 +226,7 @@ def _tell_returns(metrics: Mapping[str, Any], tracks: Tracks) -> str:
             label += f"; the {page.NINETY} intervals hold {held} of the returns held out"
         caption = "Calibration: do intervals hold what they promise?"
         parts.append(page.make_figure(caption, page.make_chart("calibration", label)))
-    lead = "Points on the line are predicted exactly."
+    lead = "Points on the line are predicted exactly. Good returns do not prove good steps."
     if metrics.get("held_out"):
         lead += " Those in colour were held out: the fit that predicts them never saw them."
     else:
@@ -210,12 +236,7 @@ def _tell_returns(metrics: Mapping[str, Any], tracks: Tracks) -> str:
 
 
 def _tell_limits(found: Mapping[str, Any]) -> str:
-    findings = "".join(
-        f"<li class='{'careful' if f['level'] == 'careful' else 'fine'}'>"
-        f"<strong>{'Careful' if f['level'] == 'careful' else 'Fine'}</strong> "
-        f"{escape(f['text'])}</li>"
-        for f in found["findings"]
-    )
+    findings = "".join(_show_finding(f) for f in found["findings"])
     lead = (
         "Returns fix rewards only up to what cancels over an episode: what moves reward from "
         "one step to another without changing any return cannot be seen in returns."
@@ -227,32 +248,43 @@ def _tell_limits(found: Mapping[str, Any]) -> str:
     if pinned:
         worst = min(pinned, key=lambda name: pinned[name])
         if pinned[worst] > CLEARLY:
-            text = f"Every effect is pinned down to {page.show_share(pinned[worst])} or more."
+            text = f"Of every effect, {page.show_share(pinned[worst])} or more is known."
             parts.append(f"<p class='note'>{escape(text)}</p>")
         else:
             label = (
-                f"How far the data pin down each of {len(pinned)} effects; the least, {worst}, "
-                f"to {page.show_share(pinned[worst])}"
+                f"How much is known of each of {len(pinned)} effects; the least of {worst}, "
+                f"{page.show_share(pinned[worst])}"
             )
-            caption = "How far the data, rather than the prior, pin down each effect"
+            caption = "How much of each effect is known: 100 % is a curve without a band"
             parts.append(page.make_figure(caption, page.make_chart("pinned", label)))
-    hidden = found.get("telescoping") or {}
-    if hidden:
-        noise = float(hidden["return_noise"])
-        rows = [
-            (name, page.show_number(value), "hidden" if value < noise else "would show")
-            for name, value in sorted(hidden.items(), key=lambda item: item[1])
-            if name != "return_noise"
-        ]
-        note = (
-            "<p class='note'>By how much a term of a tenth of the reward's spread, "
-            f"h(next state) - h(state), would change returns; their noise is "
-            f"{escape(page.show_number(noise))}.</p>"
-        )
-        table = page.make_table(("input", "change of the return", ""), rows, "Hidden terms", (1,))
-        question = "Could a term that cancels between steps hide in an input?"
-        parts.append(page.make_details(question, note + table))
+    if found.get("hidden"):
+        parts.append(_tell_hidden(found["hidden"], float(found["reward_spread"])))
     return page.make_section("limits", "What the data can and cannot tell", lead, *parts)
+
+
+def _show_finding(finding: Mapping[str, Any]) -> str:
+    level = finding["level"] if finding["level"] in LEVELS else UNRELIABLE
+    text = escape(str(finding["text"]))
+    return f"<li class='{level}'><strong>{LEVELS[level]}</strong> {text}</li>"
+
+
+def _tell_hidden(hidden: Mapping[str, float], spread: float) -> str:
+    """The parts of the reward that returns cannot exclude, as a table that unfolds."""
+    rows = [
+        (
+            HIDDEN.get(name, name),
+            page.show_number(size),
+            page.show_share(size / max(spread, 1e-300)),
+        )
+        for name, size in sorted(hidden.items(), key=lambda item: -item[1])
+    ]
+    note = (
+        "<p class='note'>Standard deviations per step. Each part is taken to be no larger than the "
+        "effects that were found. The bands include all of them.</p>"
+    )
+    head = ("part", "size", "of the spread of the rewards")
+    table = page.make_table(head, rows, "What returns cannot exclude", (1, 2))
+    return page.make_details("How large can it be, what returns cannot exclude?", note + table)
 
 
 def _tell_settings(metrics: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ import grd_offline.report.page as page
 from grd_offline.report.packing import pack
 
 MOST_EFFECTS = 24
+MOST_DRAWN = 3  # inputs of an effect; one of four stands in the table alone
 """This many effects are drawn; the table has all of them."""
 Effect = Mapping[str, Any]
 
@@ -44,7 +45,11 @@ def tell_effects(effects: Sequence[Effect], fit: str) -> str:
         "The reward is a sum of these. Each says what its input adds to the reward, over the "
         f"range that the data have; the band is where {page.NINETY} of its posterior lies."
     )
-    cards = [_make_card(index, effect) for index, effect in enumerate(effects[:MOST_EFFECTS])]
+    cards = [
+        _make_card(index, effect)
+        for index, effect in enumerate(effects[:MOST_EFFECTS])
+        if len(effect["inputs"]) <= MOST_DRAWN
+    ]
     rows = [(" x ".join(effect["inputs"]), f"{effect['share']:.1%}") for effect in effects]
     table = page.make_table(
         ("effect", "share of the reward's variance"), rows, "Shares of the effects", (1,)

@@ -1080,7 +1080,7 @@
         },
       ],
       {
-        xaxis: axis({ title: "pinned down, %", range: [0, 101] }),
+        xaxis: axis({ title: "known, %", range: [0, 101] }),
         margin: { l: 40, r: 14, t: 4, b: 40 },
         bargap: 0.45,
         yaxis: axis({

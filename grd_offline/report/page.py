@@ -155,15 +155,27 @@ def make_command(command: str) -> str:
 
 
 def make_headline(
-    kind: str, title: str, said: Sequence[str], facts: Iterable[tuple[str, str]], source: str
+    kind: str,
+    title: str,
+    said: Sequence[str],
+    facts: Iterable[tuple[str, str]],
+    source: str,
+    verdict: tuple[str, str] | None = None,
 ) -> str:
-    """Make the top of a page; `title` and `source` are HTML, `facts` numbers and their meaning."""
+    """Make the top of a page; `title` and `source` are HTML, `facts` numbers and their meaning.
+
+    `verdict` has a level and a sentence, which comes before all numbers. They are small unless the
+    level is "fine".
+    """
+    level, sentence = verdict if verdict is not None else ("fine", "")
+    banner = f"<p class='verdict {escape(level)}'>{escape(sentence)}</p>" if sentence else ""
+    size = "facts" if level == "fine" else "facts small"
     items = "".join(
         f"<div><dd>{escape(number)}</dd><dt>{escape(what)}</dt></div>" for number, what in facts
     )
     return (
-        f"<header class='hero'><p class='eyebrow'>{kind}</p><h1>{title}</h1>"
-        f"<p class='lead'>{escape(' '.join(said))}</p><dl class='facts'>{items}</dl>"
+        f"<header class='hero'><p class='eyebrow'>{kind}</p><h1>{title}</h1>{banner}"
+        f"<p class='lead'>{escape(' '.join(said))}</p><dl class='{size}'>{items}</dl>"
         f"<p class='source'>{source}</p></header>"
     )
 

@@ -185,7 +185,9 @@ def _make_track(
         "now": episode.observations[:steps],
         "action": episode.actions,
         "next": np.concatenate([episode.observations[1:], episode.observations[-1:]])[:steps],
+        "end": episode.terminations[:, None],
     }
+    sources["middle"] = 0.5 * sources["now"] + 0.5 * sources["next"]
     return Track(
         rewards=np.asarray(record.rewards, np.float64),
         std=np.asarray(record.extras[STD], np.float64),
@@ -199,7 +201,9 @@ def _make_track(
 def _find_columns(masks: Mapping[str, Any], inputs: Sequence[str]) -> list[tuple[str, int]]:
     """Find the column of each input; a name with a prime is of the next state."""
     states, actions = masks["state_names"], masks["action_names"]
-    places: dict[str, tuple[str, int]] = {f"{name}'": ("next", i) for i, name in enumerate(states)}
+    places: dict[str, tuple[str, int]] = {"terminated": ("end", 0)}
+    places |= {f"{name}'": ("next", i) for i, name in enumerate(states)}
+    places |= {f"{name} (midpoint)": ("middle", i) for i, name in enumerate(states)}
     places |= {name: ("action", i) for i, name in enumerate(actions)}
     places |= {name: ("now", i) for i, name in enumerate(states)}
     return [places[name] for name in inputs]

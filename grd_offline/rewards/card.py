@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from textwrap import fill
 from typing import Any
 
+from grd_offline.evaluate import EVEN_BANDS, STEP_BANDS
 from grd_offline.files.models import as_plain
 from grd_offline.rewards.contract import RewardFunction
 
@@ -26,6 +28,7 @@ _QUALITY = {
     "held_out_return_r2": "R² on the returns of episodes held out",
     "held_out_return_coverage_90": "share of those returns inside their 90 % interval",
     "held_out_returns": "returns held out",
+    "verdict": "verdict",
     "mean_return": "true return of the policy trained with it, mean of an evaluation",
     "correlation_last_episode": "correlation with the true reward over the last training episode",
 }
@@ -44,6 +47,7 @@ def write_card(
     parents = [
         *_chosen(observation_names, masks["state_mask"]),
         *_chosen(action_names, masks["action_mask"]),
+        *(["terminated"] if function.needs_termination else []),
     ]
     compact = _chosen(observation_names, masks["compact_mask"])
     states, actions = len(observation_names), len(action_names)
@@ -63,12 +67,14 @@ from grd_offline import RewardModel
 ```
 
 Observations are (N, {states}), actions (N, {actions}), both in the units of the data; discrete
-actions are one-hot. `model.compact_mask` says which dimensions a policy needs.
+actions are one-hot.{_write_terminations(function)}
+`model.compact_mask` says which dimensions a policy needs.
 
 | | |
 |---|---|
 | observations | {_listed(observation_names)} |
 | actions | {_listed(action_names)} |
+| the reward is a function of | {describe_inputs(function)} |
 | the reward depends on | {_listed(parents) or "nothing: it is the same everywhere"} |
 | the compact state | {_listed(compact) or "nothing"} |
 
@@ -83,16 +89,51 @@ actions are one-hot. `model.compact_mask` says which dimensions a policy needs.
 ## How good it is
 
 {_table(about, _QUALITY)}
-
+{_write_bands(function, knows_std)}
 A high R² on returns proves nothing per step: rewards are known only up to what cancels over an
 episode. Adding h(next state) - h(state) changes every step and no return. Far from the data,
 {function.far_from_data}.
 """
 
 
+def describe_inputs(function: RewardFunction) -> str:
+    """What the reward is a function of, in words."""
+    if function.at_midpoint:
+        said = "R(s, a, s'), at the midpoint (s + s')/2 of each transition"
+    elif function.needs_next:
+        said = "R(s, a, s'): state, action and next state"
+    else:
+        said = "R(s, a): state and action"
+    if function.needs_termination:
+        said += ", and whether the episode terminated at this step"
+    return said
+
+
+def _write_bands(function: RewardFunction, knows_std: bool) -> str:
+    """What the standard deviation of a step is conditional on."""
+    if not knows_std:
+        return ""
+    bands = STEP_BANDS if function.knows_std else EVEN_BANDS
+    said = f"The interval of a return says nothing about single steps. {bands}"
+    return f"\n{fill(said, 98)}\n"
+
+
+def _write_terminations(function: RewardFunction) -> str:
+    if not function.needs_termination:
+        return ""
+    return (
+        " Terminations are (N,), True where the episode terminated at\n"
+        "that step, False everywhere else, also where it was truncated."
+    )
+
+
 def _write_usage(function: RewardFunction, knows_std: bool) -> str:
     """Lines of Python that use the model."""
-    steps = f"observations, actions{', next_observations' if function.needs_next else ''}"
+    steps = "observations, actions"
+    if function.needs_next:
+        steps += ", next_observations"
+    if function.needs_termination:
+        steps += ", terminations" if function.needs_next else ", terminations=terminations"
     width = len(f"spread = model.uncertainty({steps})")
     usage = [
         ('model = RewardModel.load("this folder")', ""),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from grd_offline.episodes import Matrix, check_steps
 from grd_offline.rewards.config import ConfigReader, check_tensors
@@ -28,7 +28,11 @@ class ConstantFunction(RewardFunction):
         self.states, self.actions = states, actions
 
     def predict(
-        self, observations: Matrix, actions: Matrix, next_observations: Matrix | None = None
+        self,
+        observations: Matrix,
+        actions: Matrix,
+        next_observations: Matrix | None = None,
+        terminations: ArrayLike | None = None,
     ) -> Array:
         """(N,) the constant."""
         steps = check_steps(self.states, self.actions, observations, actions, next_observations)

@@ -49,7 +49,10 @@ class RewardFunction(Protocol):
     """A reward per step as a function of the step, in a form that can be written to disk.
 
     `predict`, `torch`, `tensors`, `expected_tensors` and `from_parts` have to be written for every
-    kind; the other methods have a default. Observations are (N, state), actions (N, action).
+    kind; the other methods have a default. Observations are (N, state), actions (N, action),
+    terminations (N,), True where the episode terminated at that step. A step at which an episode
+    was truncated is not terminated. A function that needs the next observations or the terminations
+    and is not given them raises ValueError; see `check_given`.
     """
 
     kind: ClassVar[str]
@@ -66,23 +69,39 @@ class RewardFunction(Protocol):
     """Number of action dimensions."""
     needs_next: bool = False
     """Whether the reward depends on the next observation."""
+    at_midpoint: bool = False
+    """Whether it depends on the midpoint (s + s') / 2 of each transition."""
+    needs_termination: bool = False
+    """Whether the reward depends on whether the episode terminated at this step."""
 
     @abstractmethod
     def predict(
-        self, observations: Matrix, actions: Matrix, next_observations: Matrix | None = None
+        self,
+        observations: Matrix,
+        actions: Matrix,
+        next_observations: Matrix | None = None,
+        terminations: ArrayLike | None = None,
     ) -> Array:
         """(N,) the reward of each step."""
         ...
 
     def predict_both(
-        self, observations: Matrix, actions: Matrix, next_observations: Matrix | None = None
+        self,
+        observations: Matrix,
+        actions: Matrix,
+        next_observations: Matrix | None = None,
+        terminations: ArrayLike | None = None,
     ) -> tuple[Array, Array | None]:
         """`predict` and `predict_std` of the same steps."""
-        steps = (observations, actions, next_observations)
+        steps = (observations, actions, next_observations, terminations)
         return self.predict(*steps), self.predict_std(*steps)
 
     def predict_std(
-        self, observations: Matrix, actions: Matrix, next_observations: Matrix | None = None
+        self,
+        observations: Matrix,
+        actions: Matrix,
+        next_observations: Matrix | None = None,
+        terminations: ArrayLike | None = None,
     ) -> Array | None:
         """(N,) standard deviation of the true reward about the prediction; None if not known."""
         return None
@@ -92,6 +111,7 @@ class RewardFunction(Protocol):
         observations: ArrayLike,
         actions: ArrayLike,
         next_observations: ArrayLike | None,
+        terminations: ArrayLike | None = None,
         *,
         weights: Array,
         starts: NDArray[np.int64],
@@ -100,7 +120,7 @@ class RewardFunction(Protocol):
 
         A segment goes from its start to the next segment's start, the last one to the last step.
         """
-        rewards = self.predict(observations, actions, next_observations)
+        rewards = self.predict(observations, actions, next_observations, terminations)
         return np.add.reduceat(rewards * weights, starts), None
 
     def explain(self) -> Explanation:
@@ -108,15 +128,23 @@ class RewardFunction(Protocol):
         return Explanation()
 
     def draw_inputs(self, rng: np.random.Generator, count: int) -> Array:
-        """(count, state + action + state) steps to try an exported function on.
+        """(count, state + action + state + 1) steps to try an exported function on.
 
-        They lie within the range of the data where the function knows it.
+        Observation, action, next observation and 1 where the episode terminated. They lie within
+        the range of the data where the function knows it.
         """
-        return rng.normal(size=(count, 2 * self.states + self.actions))
+        rows = np.zeros((count, 2 * self.states + self.actions + 1))
+        rows[:, :-1] = rng.normal(size=(count, rows.shape[1] - 1))
+        if self.needs_termination:
+            rows[:, -1] = rng.random(count) < 0.5
+        return rows
 
     @abstractmethod
     def torch(self) -> torch.nn.Module:
-        """The same as a module: (..., state), (..., action) [, (..., state)] -> (...,)."""
+        """The same as a module, with the arguments of `predict`.
+
+        (..., state), (..., action), (..., state) or None, (...,) or None -> (...,)
+        """
         ...
 
     def config(self) -> dict[str, Any]:
@@ -155,3 +183,9 @@ class RewardFunction(Protocol):
                 f"function: {self.states} state and {self.actions} action dimensions, but "
                 f"{len(observation_names)} and {len(action_names)} names"
             )
+
+
+def check_given(name: str, values: object, needed: bool) -> None:
+    """Raise ValueError where a reward depends on an argument that was not given."""
+    if needed and values is None:
+        raise ValueError(f"{name}: expected them, this reward depends on them")

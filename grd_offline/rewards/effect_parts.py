@@ -12,8 +12,8 @@ import numpy as np
 
 from grd_offline.rewards.config import ConfigReader
 
-FORMAT_VERSION = 1
-MAX_ORDER = 3
+FORMAT_VERSION = 2
+MAX_ORDER = 4
 FREE = ("columns", "tables", "factor")
 """Arrays whose shapes say how many inputs, grid points, features and columns of F there are."""
 SCALARS = (
@@ -22,7 +22,9 @@ SCALARS = (
     "constant_variance",
     "noise_variance",
     "inflation",
+    "hidden_variance",
 )
+_SINCE_2 = ("hidden_variance",)
 _MAX_FEATURES = 4096
 _MAX_SPREAD = 2**28
 """Of one input, and of all inputs times the rank of F: far beyond what a fit makes. A prediction
@@ -70,13 +72,14 @@ def find_shapes(
 def read_fields(config: Mapping[str, Any], kind: str) -> dict[str, Any]:
     """The fields of an `EffectModel` that are no arrays; ValueError names the first wrong one."""
     read = ConfigReader(config, kind)
-    read.choice("format_version", (FORMAT_VERSION,))
+    version = read.choice("format_version", (1, FORMAT_VERSION))
+    scalars = [name for name in SCALARS if version != "1" or name not in _SINCE_2]
     fields: dict[str, Any] = {
         "observation_names": read.names("observation_names"),
         "action_names": read.names("action_names"),
         "effects": _check_effects(read.take("effects")),
         "sizes": _check_wholes("sizes", read.take("sizes")),
-        **{name: read.number(name) for name in SCALARS},
+        **{name: read.number(name) for name in scalars},
     }
     read.done()
     return fields

@@ -1,4 +1,4 @@
-"""A reward as a constant plus effects of one, two or three inputs: evaluate, explain, store.
+"""A reward as a constant plus effects of one to four inputs: evaluate, explain, store.
 
     g(s, a) = c + sum_i f_i(x_i) + sum_ij f_ij(x_i, x_j) + sum_ijk f_ijk(x_i, x_j, x_k)
 
@@ -25,7 +25,19 @@ from numpy.typing import ArrayLike, NDArray
 from grd_offline.episodes import Matrix
 from grd_offline.interpolation import interpolate, locate_on_grid
 from grd_offline.rewards.config import check_tensors
-from grd_offline.rewards.contract import Array, EffectCurve, Explanation, RewardFunction
+from grd_offline.rewards.contract import (
+    Array,
+    EffectCurve,
+    Explanation,
+    RewardFunction,
+    check_given,
+)
+from grd_offline.rewards.effect_inputs import (
+    StepColumns,
+    name_inputs,
+    put_inputs,
+    select_columns,
+)
 from grd_offline.rewards.effect_parts import (
     FORMAT_VERSION,
     FREE,
@@ -41,7 +53,7 @@ if TYPE_CHECKING:
     import torch
 
 _BLOCK = 4096  # Steps evaluated at once: what a block needs stays in the processor's cache.
-_CURVE_POINTS = {1: 65, 2: 33, 3: 9}
+_CURVE_POINTS = {1: 65, 2: 33, 3: 9, 4: 5}
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,16 +61,15 @@ class EffectModel(RewardFunction):
     """A reward function as a sum of effects; arrays in float64, checked when made."""
 
     kind: ClassVar[str] = "effects"
-    description: ClassVar[str] = (
-        "a sum of smooth effects of one, two or three inputs, kept as tables"
-    )
+    description: ClassVar[str] = "a sum of smooth effects of one to four inputs, kept as tables"
     far_from_data: ClassVar[str] = "the reward is that of the nearest data"
     knows_std: ClassVar[bool] = True
 
     observation_names: tuple[str, ...]
     action_names: tuple[str, ...]
     columns: NDArray[np.int64]
-    """(input,) which column of [observations, actions, next observations] each input is."""
+    """(input,) which column of [observations, actions, terminated, next observations, midpoints]
+    each input is; see `StepColumns`."""
     low: Array
     """(input,) where its grid begins, in the units of the data."""
     high: Array
@@ -87,9 +98,14 @@ class EffectModel(RewardFunction):
     """By how much intervals are widened so that they hold on returns that were left out."""
     shares: Array
     """(effect,) share of each in the reward's variance; see `EffectCurve`."""
+    hidden_variance: float = 0.0
+    """Variance per step of what may be there and cancels over an episode: returns do not show it,
+    so it widens the intervals of steps and not those of returns."""
     states: int = field(init=False)
     actions: int = field(init=False)
     needs_next: bool = field(init=False)
+    at_midpoint: bool = field(init=False)
+    needs_termination: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self._check_effects()
@@ -106,18 +122,27 @@ class EffectModel(RewardFunction):
             number = getattr(self, name)
             if not math.isfinite(number) or (name != "constant" and number < 0):
                 raise ValueError(f"{name}: expected a finite, non-negative number, got {number!r}")
-        states, actions = len(self.observation_names), len(self.action_names)
-        needs_next = bool((self.columns >= states + actions).any())
-        facts = {"states": states, "actions": actions, "needs_next": needs_next}
+        layout = self._layout
+        facts = {
+            "states": layout.states,
+            "actions": layout.actions,
+            "needs_next": bool((self.columns >= layout.first_next).any()),
+            "at_midpoint": bool((self.columns >= layout.first_midpoint).any()),
+            "needs_termination": bool((self.columns == layout.terminated).any()),
+        }
         for name, fact in facts.items():
             object.__setattr__(self, name, fact)
+
+    @property
+    def _layout(self) -> StepColumns:
+        return StepColumns(len(self.observation_names), len(self.action_names))
 
     def _find_shapes(self) -> dict[str, tuple[int, ...]]:
         free = {name: np.shape(getattr(self, name)) for name in FREE}
         return find_shapes(self.effects, self.sizes, free)
 
     def _check_inputs(self) -> None:
-        width = 2 * len(self.observation_names) + len(self.action_names)
+        width = self._layout.width
         if self.columns.size and not 0 <= self.columns.min() <= self.columns.max() < width:
             raise ValueError(f"columns: expected 0 to {width - 1}, got {self.columns.tolist()}")
         if (self.high <= self.low).any():
@@ -141,15 +166,17 @@ class EffectModel(RewardFunction):
     @property
     def input_names(self) -> tuple[str, ...]:
         """The name of each input; those of the next observation end in a prime."""
-        next_names = tuple(f"{name}'" for name in self.observation_names)
-        every = self.observation_names + self.action_names + next_names
-        return tuple(every[column] for column in self.columns)
+        return name_inputs(self.columns.tolist(), self.observation_names, self.action_names)
 
     def predict(
-        self, observations: Matrix, actions: Matrix, next_observations: Matrix | None = None
+        self,
+        observations: Matrix,
+        actions: Matrix,
+        next_observations: Matrix | None = None,
+        terminations: ArrayLike | None = None,
     ) -> Array:
         """(step,) the expected reward of each step."""
-        inputs = self.select_inputs(observations, actions, next_observations)
+        inputs = self.select_inputs(observations, actions, next_observations, terminations)
         (rewards,) = self._map_blocks(inputs, self._predict_block)
         return rewards
 
@@ -158,22 +185,27 @@ class EffectModel(RewardFunction):
         observations: ArrayLike,
         actions: ArrayLike,
         next_observations: ArrayLike | None = None,
+        terminations: ArrayLike | None = None,
         *,
         noise: bool = True,
     ) -> Array:
         """(step,) standard deviation of the reward; with `noise` False, of its mean only.
 
-        inflation * sqrt(|F^T (phi - centre)|^2 + residual + constant's (+ noise) variance)
+        inflation * sqrt(|F^T (phi - centre)|^2 + residual + constant's + hidden (+ noise) variance)
         """
-        inputs = self.select_inputs(observations, actions, next_observations)
+        inputs = self.select_inputs(observations, actions, next_observations, terminations)
         (variances,) = self._map_blocks(inputs, self._spread.compute_variances)
         return self._std(variances, noise)
 
     def predict_both(
-        self, observations: Matrix, actions: Matrix, next_observations: Matrix | None = None
+        self,
+        observations: Matrix,
+        actions: Matrix,
+        next_observations: Matrix | None = None,
+        terminations: ArrayLike | None = None,
     ) -> tuple[Array, Array]:
         """`predict` and `predict_std` of the same steps, which are looked up only once."""
-        inputs = self.select_inputs(observations, actions, next_observations)
+        inputs = self.select_inputs(observations, actions, next_observations, terminations)
         rewards, variances = self._map_blocks(
             inputs, self._predict_block, self._spread.compute_variances
         )
@@ -184,6 +216,7 @@ class EffectModel(RewardFunction):
         observations: ArrayLike,
         actions: ArrayLike,
         next_observations: ArrayLike | None,
+        terminations: ArrayLike | None = None,
         *,
         weights: Array,
         starts: NDArray[np.int64],
@@ -192,7 +225,7 @@ class EffectModel(RewardFunction):
 
         Weights of effects are uncertain together over the steps, noise is independent.
         """
-        inputs = self.select_inputs(observations, actions, next_observations)
+        inputs = self.select_inputs(observations, actions, next_observations, terminations)
         features = self.expand(inputs) - self.centres
         means, variances = np.empty((2, len(starts)))
         for row, (start, stop) in enumerate(pairwise([*starts, len(weights)])):
@@ -215,7 +248,7 @@ class EffectModel(RewardFunction):
         return results
 
     def _std(self, variances: Array, noise: bool) -> Array:
-        more = self.residual_variance + self.constant_variance
+        more = self.residual_variance + self.constant_variance + self.hidden_variance
         return np.asarray(
             self.inflation * np.sqrt(variances + more + (self.noise_variance if noise else 0.0))
         )
@@ -244,7 +277,8 @@ class EffectModel(RewardFunction):
     def draw_inputs(self, rng: np.random.Generator, count: int) -> Array:
         """Steps within the range of the tables."""
         rows = super().draw_inputs(rng, count)
-        rows[:, self.columns] = rng.uniform(self.low, self.high, (count, len(self.low)))
+        values = rng.uniform(self.low, self.high, (count, len(self.low)))
+        put_inputs(rows, values, self.columns.tolist(), self._layout)
         return rows
 
     def torch(self, dtype: torch.dtype | None = None) -> torch.nn.Module:
@@ -253,7 +287,8 @@ class EffectModel(RewardFunction):
 
         names = ("low", "high", "tables", "weights")
         return EffectModule(
-            [int(column) for column in self.columns],
+            self.columns.tolist(),
+            self._layout,
             list(zip(self.effects, self.sizes, strict=True)),
             {name: np.array(getattr(self, name)) for name in names},
             self._offset,
@@ -282,6 +317,9 @@ class EffectModel(RewardFunction):
         shapes = {name: tensor.shape for name, tensor in tensors.items()}
         check_tensors(cls.expected_tensors(config, shapes), tensors)
         parts: dict[str, Any] = {**read_fields(config, cls.kind), **tensors}
+        if config["format_version"] == 1:
+            layout = StepColumns(len(parts["observation_names"]), len(parts["action_names"]))
+            parts["columns"] = layout.move_from_version_1(parts["columns"])
         return cls(**parts)
 
     @classmethod
@@ -313,26 +351,17 @@ class EffectModel(RewardFunction):
             start = stop
 
     def select_inputs(
-        self, observations: Matrix, actions: Matrix, next_observations: Matrix | None = None
+        self,
+        observations: Matrix,
+        actions: Matrix,
+        next_observations: Matrix | None = None,
+        terminations: ArrayLike | None = None,
     ) -> Array:
         """(step, input) the columns that are used, checked; each lies in memory in one piece."""
-        states, choices = np.asarray(observations), np.asarray(actions)
-        parts = [states, choices]
-        if next_observations is not None:
-            parts.append(np.asarray(next_observations))
-        sizes = (self.states, self.actions, self.states)
-        names = ("observations", "actions", "next_observations")
-        for part, size, name in zip(parts, sizes, names, strict=False):
-            if part.shape != (len(states), size):
-                raise ValueError(f"{name}: expected ({len(states)}, {size}), got {part.shape}")
-        if self.needs_next and next_observations is None:
-            raise ValueError("next_observations: this model needs them, got None")
-        first, second = self.states, self.states + self.actions
-        chosen = np.empty((len(self.columns), len(states)))
-        for i, column in enumerate(self.columns):
-            which = int(column >= first) + int(column >= second)
-            chosen[i] = parts[which][:, column - (0, first, second)[which]]
-        return chosen.T
+        check_given("next_observations", next_observations, self.needs_next)
+        check_given("terminations", terminations, self.needs_termination)
+        steps = (observations, actions, next_observations, terminations)
+        return select_columns(self.columns.tolist(), self._layout, *steps)
 
     def _place(self, inputs: Array) -> tuple[NDArray[np.int64], Array]:
         """The grid cell of each value (input, step), and the part of the cell, 0 to 1."""

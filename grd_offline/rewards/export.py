@@ -1,8 +1,9 @@
 """A reward model as one file for other programs: ONNX, or PyTorch's own exported program.
 
 Inputs are `observations` (N, state), `actions` (N, action) and, where the reward depends on them,
-`next_observations` (N, state); the output is `rewards` (N,). All are float32, N is free. Before a
-file takes its place it is loaded again and must give the model's own numbers.
+`next_observations` (N, state) and `terminations` (N,), the last of them bool; the output is
+`rewards` (N,). All others are float32, N is free. Before a file takes its place it is loaded again
+and must give the model's own numbers.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ TOLERANCE = 1e-5
 _STEPS = 512
 _OPSET = 18
 
-Inputs = dict[str, NDArray[np.float32]]
+Inputs = dict[str, NDArray[Any]]
 
 
 class Export(NamedTuple):
@@ -46,7 +47,7 @@ class Export(NamedTuple):
 
     path: Path
     inputs: dict[str, int]
-    """Number of columns of each input, by name."""
+    """Number of columns of each input, by name; 0 of terminations, which are (N,)."""
     difference: float | None
     """Largest difference in reward on the steps it was tried on; None if it was not tried."""
     scale: float
@@ -65,7 +66,7 @@ def export_model(model: RewardModel, path: str | os.PathLike[str], to: str) -> E
     if to == "onnx":
         _check_onnx()
     inputs = draw_steps(model, np.random.default_rng(0), _STEPS)
-    expected = model.predict(*inputs.values())
+    expected = model.predict(**inputs)
     scale = _find_scale(expected)
     data = _make_onnx(model, inputs) if to == "onnx" else _make_program(model, inputs)
     run = _run_onnx if to == "onnx" else _run_program
@@ -90,7 +91,7 @@ def export_model(model: RewardModel, path: str | os.PathLike[str], to: str) -> E
 
     with replace_file(path, verify=verify) as output:
         output.write(data)
-    columns = {name: rows.shape[1] for name, rows in inputs.items()}
+    columns = {name: rows.shape[1] if rows.ndim > 1 else 0 for name, rows in inputs.items()}
     largest = max(differences) if differences else None
     return Export(Path(path), columns, largest, scale, _STEPS)
 
@@ -105,10 +106,13 @@ def draw_steps(model: RewardModel, rng: np.random.Generator, count: int) -> Inpu
     """Steps within the range of the data that the model was learned from, by input name."""
     states, actions = len(model.observation_names), len(model.action_names)
     rows = model.function.draw_inputs(rng, count).astype(np.float32)
-    parts = np.split(rows, [states, states + actions], 1)
-    names = ("observations", "actions", "next_observations")
-    used = 3 if model.needs_next_observations else 2
-    return dict(zip(names[:used], parts[:used], strict=True))
+    first, second, third, last = np.split(rows, np.cumsum([states, actions, states]), 1)
+    steps: Inputs = {"observations": first, "actions": second}
+    if model.needs_next_observations:
+        steps["next_observations"] = third
+    if model.needs_termination:
+        steps["terminations"] = last[:, 0] > 0
+    return steps
 
 
 def _trace(model: RewardModel, inputs: Inputs) -> torch.export.ExportedProgram:

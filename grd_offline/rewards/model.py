@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from grd_offline.episodes import Matrix, check_steps
+from grd_offline.episodes import BoolArray, Matrix, as_flags, check_steps
 from grd_offline.errors import DataError
 from grd_offline.files.models import (
     CONFIG,
@@ -34,7 +34,7 @@ from grd_offline.files.models import (
 from grd_offline.names import rename_model
 from grd_offline.rewards.card import write_card
 from grd_offline.rewards.config import check_names
-from grd_offline.rewards.contract import Array, RewardFunction
+from grd_offline.rewards.contract import Array, RewardFunction, check_given
 from grd_offline.rewards.registry import find_kind
 
 if TYPE_CHECKING:
@@ -78,40 +78,57 @@ class RewardModel:
         """Whether `predict` has to be given the next observations."""
         return self.function.needs_next
 
+    @property
+    def needs_termination(self) -> bool:
+        """Whether `predict` has to be given the terminations."""
+        return self.function.needs_termination
+
     def predict(
         self,
         observations: ArrayLike,
         actions: ArrayLike,
         next_observations: ArrayLike | None = None,
-        done: ArrayLike | None = None,
+        terminations: ArrayLike | None = None,
     ) -> Array:
-        """(N,) the reward of each step. `done` is taken for compatibility and not used.
+        """(N,) the reward of each step.
 
         Observations are (N, state), actions (N, action), one-hot where they are discrete choices.
-        Next observations may always be given; they are used where the reward depends on them.
+        Next observations (N, state) and terminations (N,) may always be given; they are used where
+        the reward depends on them. A truncated step is not terminated.
         """
-        steps = self._check_steps(observations, actions, next_observations, done)
+        steps = self._check_steps(observations, actions, next_observations, terminations)
         with np.errstate(over="ignore", invalid="ignore"):
             return _check_rewards(self.function.predict(*steps))
 
     def __call__(
         self, state: ArrayLike, action: ArrayLike, next_state: ArrayLike, done: ArrayLike
     ) -> Array:
-        """`predict`, with the signature that the imitation library asks of a reward function."""
+        """`predict`, with the signature that the imitation library asks of a reward function.
+
+        `done` is taken for terminated.
+        """
         return self.predict(state, action, next_state, done)
 
     def uncertainty(
-        self, observations: Matrix, actions: Matrix, next_observations: Matrix | None = None
+        self,
+        observations: Matrix,
+        actions: Matrix,
+        next_observations: Matrix | None = None,
+        terminations: ArrayLike | None = None,
     ) -> Array:
         """(N,) standard deviation of the true reward about the prediction; nan if not known."""
-        steps = self._check_steps(observations, actions, next_observations)
+        steps = self._check_steps(observations, actions, next_observations, terminations)
         return self._fill_std(self.function.predict_std(*steps), len(steps[0]))
 
     def predict_both(
-        self, observations: Matrix, actions: Matrix, next_observations: Matrix | None = None
+        self,
+        observations: Matrix,
+        actions: Matrix,
+        next_observations: Matrix | None = None,
+        terminations: ArrayLike | None = None,
     ) -> tuple[Array, Array]:
         """`predict` and `uncertainty` of the same steps, in less time than one after the other."""
-        steps = self._check_steps(observations, actions, next_observations)
+        steps = self._check_steps(observations, actions, next_observations, terminations)
         with np.errstate(over="ignore", invalid="ignore"):
             rewards, std = self.function.predict_both(*steps)
         return _check_rewards(rewards), self._fill_std(std, len(rewards))
@@ -126,20 +143,27 @@ class RewardModel:
         observations: ArrayLike,
         actions: ArrayLike,
         next_observations: ArrayLike | None,
-        done: ArrayLike | None = None,
-    ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]:
-        """The steps as arrays; without the next observations where they are not used."""
+        terminations: ArrayLike | None,
+    ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None, BoolArray | None]:
+        """The steps as arrays; without what the reward does not depend on."""
         sizes = len(self.observation_names), len(self.action_names)
         steps = check_steps(*sizes, observations, actions, next_observations, None)
         count = len(steps[0])
-        if self.needs_next_observations and next_observations is None:
-            raise ValueError("next_observations: expected them, this reward depends on them")
-        if done is not None and np.shape(done) != (count,):
-            raise ValueError(f"done: expected shape ({count},), got {np.shape(done)}")
-        return steps if self.needs_next_observations else (*steps[:2], None)
+        check_given("next_observations", next_observations, self.needs_next_observations)
+        check_given("terminations", terminations, self.needs_termination)
+        if terminations is not None and np.shape(terminations) != (count,):
+            shape = np.shape(terminations)
+            raise ValueError(f"terminations: expected shape ({count},), got {shape}")
+        return (
+            *steps[:2],
+            steps[2] if self.needs_next_observations else None,
+            as_flags(np.asarray(terminations), "terminations") if self.needs_termination else None,
+        )
 
     def torch(self) -> torch.nn.Module:
-        """The same as a module with gradients: (..., state), (..., action) -> (...).
+        """The same as a module with gradients, which has the arguments of `predict`.
+
+        (..., state), (..., action), (..., state) or None, (...,) or None -> (...)
 
         A copy: it may be moved to any device and compiled, and the model stays as it is.
         """
@@ -150,6 +174,7 @@ class RewardModel:
             states=len(self.observation_names),
             actions=len(self.action_names),
             needs_next=self.needs_next_observations,
+            needs_termination=self.needs_termination,
         )
 
     def save(self, folder: str | os.PathLike[str]) -> None:

@@ -14,31 +14,55 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from grd_offline.rewards.contract import check_given
+from grd_offline.rewards.effect_inputs import ACTION, NEXT, OBSERVATION, TERMINATED, StepColumns
+
 
 class RewardModule(nn.Module):
-    """(..., state), (..., action) [, (..., state)] -> (...,) the reward of each step.
+    """(..., state), (..., action) [, (..., state)] [, (...,)] -> (...,) the reward of each step.
 
     Made by `RewardModel.torch`: the module of a reward function, with shapes checked.
     """
 
-    def __init__(self, reward: nn.Module, *, states: int, actions: int, needs_next: bool) -> None:
+    def __init__(
+        self,
+        reward: nn.Module,
+        *,
+        states: int,
+        actions: int,
+        needs_next: bool,
+        needs_termination: bool = False,
+    ) -> None:
         super().__init__()
         self.reward = reward
-        self.states, self.actions, self.needs_next = states, actions, needs_next
+        self.states, self.actions = states, actions
+        self.needs_next, self.needs_termination = needs_next, needs_termination
 
     def forward(
-        self, observations: Tensor, actions: Tensor, next_observations: Tensor | None = None
+        self,
+        observations: Tensor,
+        actions: Tensor,
+        next_observations: Tensor | None = None,
+        terminations: Tensor | None = None,
     ) -> Tensor:
-        """The reward of each step; next observations are used where the reward needs them."""
+        """The reward of each step.
+
+        Next observations and terminations are used where the reward needs them.
+        """
         leading = observations.shape[:-1]
         _check("observations", observations, (*leading, self.states))
         _check("actions", actions, (*leading, self.actions))
         if next_observations is not None:
             _check("next_observations", next_observations, (*leading, self.states))
-        elif self.needs_next:
-            raise ValueError("next_observations: expected them, this reward depends on them")
+        if terminations is not None:
+            _check("terminations", terminations, leading)
+        check_given("next_observations", next_observations, self.needs_next)
+        check_given("terminations", terminations, self.needs_termination)
         rewards: Tensor = self.reward(
-            observations, actions, next_observations if self.needs_next else None
+            observations,
+            actions,
+            next_observations if self.needs_next else None,
+            terminations if self.needs_termination else None,
         )
         return rewards
 
@@ -63,6 +87,7 @@ class EffectModule(nn.Module):
     def __init__(
         self,
         columns: Sequence[int],
+        layout: StepColumns,
         effects: Sequence[tuple[tuple[int, ...], int]],
         arrays: Mapping[str, NDArray[np.float64]],
         offset: float,
@@ -75,7 +100,11 @@ class EffectModule(nn.Module):
         self.register_buffer("offset", torch.tensor(offset, dtype=kind))
         if not self.effects:  # The arrays are empty then, and torch cannot export empty arrays.
             return
-        chosen = torch.tensor(list(columns), dtype=torch.int64)
+        # Of the parts of a step, only those that are used are put side by side.
+        places = [layout.find_part(column) for column in columns]
+        self.parts = sorted({part for part, _ in places})
+        starts = dict(zip(self.parts, layout.add_widths(self.parts), strict=True))
+        chosen = torch.tensor([starts[part] + place for part, place in places], dtype=torch.int64)
         self.register_buffer("columns", chosen, persistent=False)
         for name, array in arrays.items():
             # Where a value lies on its grid is found in float64: the rest may be less exact.
@@ -83,15 +112,18 @@ class EffectModule(nn.Module):
             self.register_buffer(name, torch.from_numpy(array).to(wide))
 
     def forward(
-        self, observations: Tensor, actions: Tensor, next_observations: Tensor | None = None
+        self,
+        observations: Tensor,
+        actions: Tensor,
+        next_observations: Tensor | None = None,
+        terminations: Tensor | None = None,
     ) -> Tensor:
         """The reward of each step."""
         if not self.effects:
             return _repeat(self.offset, observations)
-        given = [observations, actions]
-        if next_observations is not None:
-            given.append(next_observations)
-        inputs = torch.cat(given, -1).to(self.low.dtype)[..., self.columns]
+        given = (observations, actions, next_observations, terminations)
+        parts = [self._find_part(part, *given).to(self.low.dtype) for part in self.parts]
+        inputs = torch.cat(parts, -1)[..., self.columns]
         features = self.interpolate(inputs)  # (..., input, feature)
         rewards = self.offset.expand(inputs.shape[:-1])
         start = 0
@@ -106,6 +138,28 @@ class EffectModule(nn.Module):
                 value = (value * row).sum(-2)  # (..., what is left of the weights)
             rewards = rewards + value.squeeze(-1)
         return rewards
+
+    def _find_part(
+        self,
+        part: int,
+        observations: Tensor,
+        actions: Tensor,
+        next_observations: Tensor | None,
+        terminations: Tensor | None,
+    ) -> Tensor:
+        """(..., column) one part of the steps, as `StepColumns` has them."""
+        if part == OBSERVATION:
+            return observations
+        if part == ACTION:
+            return actions
+        if part == TERMINATED:
+            assert terminations is not None
+            return terminations.unsqueeze(-1)
+        assert next_observations is not None
+        if part == NEXT:
+            return next_observations
+        wide = self.low.dtype
+        return 0.5 * observations.to(wide) + 0.5 * next_observations.to(wide)
 
     def interpolate(self, inputs: Tensor) -> Tensor:
         """The features of each input: `grd_offline.interpolation` written for torch."""
@@ -134,7 +188,11 @@ class QuadraticModule(nn.Module):
             self.register_buffer(name, torch.tensor(value, dtype=torch.float32))
 
     def forward(
-        self, observations: Tensor, actions: Tensor, next_observations: Tensor | None = None
+        self,
+        observations: Tensor,
+        actions: Tensor,
+        next_observations: Tensor | None = None,
+        terminations: Tensor | None = None,
     ) -> Tensor:
         """The reward of each step."""
         inputs = torch.cat([observations, actions], -1).to(self.mean.dtype)
@@ -152,7 +210,11 @@ class ConstantModule(nn.Module):
         self.register_buffer("value", torch.tensor(value))
 
     def forward(
-        self, observations: Tensor, actions: Tensor, next_observations: Tensor | None = None
+        self,
+        observations: Tensor,
+        actions: Tensor,
+        next_observations: Tensor | None = None,
+        terminations: Tensor | None = None,
     ) -> Tensor:
         """The reward of each step."""
         return _repeat(self.value, observations)

@@ -9,13 +9,13 @@ from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from grd_offline.episodes import Matrix, check_steps
 from grd_offline.members.nn import PairRewardNet, RewardNet
 from grd_offline.rewards.config import ConfigReader, check_tensors
-from grd_offline.rewards.contract import Array, RewardFunction
+from grd_offline.rewards.contract import Array, RewardFunction, check_given
 
 # Predictions are made in blocks of one size, and the last block is filled up with zeros: the last
 # bit of a matrix product depends on its number of rows. Larger blocks are little faster, and make
@@ -57,14 +57,17 @@ class NetworkReward(nn.Module):
         self.needs_next = needs_next
 
     def forward(
-        self, observations: Tensor, actions: Tensor, next_observations: Tensor | None = None
+        self,
+        observations: Tensor,
+        actions: Tensor,
+        next_observations: Tensor | None = None,
+        terminations: Tensor | None = None,
     ) -> Tensor:
-        """(..., state), (..., action) [, (..., state)] -> (...,)"""
+        """(..., state), (..., action) [, (..., state)] -> (...,); terminations are not used."""
         columns = [observations, actions]
         if self.needs_next:
-            if next_observations is None:
-                raise ValueError("next_observations: expected them, this reward depends on them")
-            columns.append(next_observations - observations)
+            check_given("next_observations", next_observations, True)
+            columns.append(cast(Tensor, next_observations) - observations)
         inputs = torch.cat(columns, -1)[..., self.columns].to(self.mean.dtype)
         rows = ((inputs - self.mean) / self.std).reshape(-1, len(self.columns))
         members = rows.expand(len(self.mask), *rows.shape)
@@ -88,12 +91,15 @@ class NetworkFunction(RewardFunction):
         self.states, self.actions, self.needs_next = states, actions, module.needs_next
 
     def predict(
-        self, observations: Matrix, actions: Matrix, next_observations: Matrix | None = None
+        self,
+        observations: Matrix,
+        actions: Matrix,
+        next_observations: Matrix | None = None,
+        terminations: ArrayLike | None = None,
     ) -> Array:
         """(N,) the reward of each step."""
         steps = check_steps(self.states, self.actions, observations, actions, next_observations)
-        if self.needs_next and steps[2] is None:
-            raise ValueError("next_observations: expected them, this reward depends on them")
+        check_given("next_observations", next_observations, self.needs_next)
         rewards = np.empty(len(steps[0]), np.float64)
         for start in range(0, len(rewards), _BLOCK):
             block = [part if part is None else _cut_block(part, start) for part in steps]
@@ -109,7 +115,7 @@ class NetworkFunction(RewardFunction):
         rows[:, columns] *= self.module.std.numpy()
         rows[:, columns] += self.module.mean.numpy()
         # The net takes the change of state, not the next state.
-        rows[:, self.states + self.actions :] += rows[:, : self.states]
+        rows[:, self.states + self.actions : -1] += rows[:, : self.states]
         return rows
 
     def torch(self) -> nn.Module:

@@ -43,7 +43,11 @@ class QuadraticFunction(RewardFunction):
         self.states, self.actions = states, len(self.mean) - states
 
     def predict(
-        self, observations: Matrix, actions: Matrix, next_observations: Matrix | None = None
+        self,
+        observations: Matrix,
+        actions: Matrix,
+        next_observations: Matrix | None = None,
+        terminations: ArrayLike | None = None,
     ) -> Array:
         """(N,) the reward of each step."""
         first, second, _ = check_steps(self.states, self.actions, observations, actions, None)

@@ -53,7 +53,7 @@ def test_version():
 
 def test_inspect_in_words():
     out = run("inspect", SAMPLE).stdout
-    for text in ("own", "grd/Factored-v0", "20 (20 truncated)", "one per episode, at its end"):
+    for text in ("own", "Hopper-v5", "80 (80 terminated)", "one per episode, at its end"):
         assert text in out
 
 
@@ -62,11 +62,15 @@ def test_inspect_for_machines():
         returns = [float(record.rewards.sum()) for record in recording]
     found = json.loads(run("inspect", SAMPLE, "--json").stdout)
     assert found["layout"] == "own"
-    assert found["episodes"] == len(returns) == 20
+    assert found["episodes"] == len(returns) == 80
     assert found["delay"] == "end"
     assert found["returns"]["max"] == pytest.approx(max(returns), rel=1e-6)
-    assert [entry["name"] for entry in found["actions"]] == ["a0", "a1"]
-    assert found["extras"] == ["noise_free_rewards", "true_rewards"]
+    assert [entry["name"] for entry in found["actions"]] == [
+        "thigh_joint",
+        "leg_joint",
+        "foot_joint",
+    ]
+    assert found["extras"] == ["true_rewards"]
     assert found["has_final_observations"] is True
 
 
@@ -99,7 +103,7 @@ def test_names_from_a_file_are_shown_as_they_are(tmp_path):
 def test_convert_says_what_it_wrote(tmp_path):
     done = run("convert", SAMPLE, "out", "--to", "minari", cwd=tmp_path)
     assert done.returncode == 0
-    assert done.stdout == "wrote out: 20 episodes, 710 steps, from own to minari\n"
+    assert done.stdout == "wrote out: 80 episodes, 1,418 steps, from own to minari\n"
     assert (tmp_path / "out" / "data" / "main_data.hdf5").exists()
 
 

@@ -1,5 +1,6 @@
 """Whatever a user, a stranger or the system does: exit code 2 and one line, never "a bug"."""
 
+import json
 import os
 import subprocess
 import sys
@@ -113,17 +114,65 @@ def test_a_recipe_cannot_name_a_module(tmp_path):
 @pytest.mark.parametrize(
     ("scale", "message"),
     [
-        (1e300, "rewards: 1e+300, too large for float32"),
+        (1e300, "rewards: 1e+300, larger than 1e+18 (use smaller units)"),
         (1e20, "larger than 1e+18"),
         (4e16, "larger than 1e+18"),  # their sum is
-        (1e-300, "too small for float32"),
+        (1e-300, "smaller than 1e-45 (use larger units)"),
     ],
 )
-def test_collect_never_writes_what_inspect_refuses(scale, message, tmp_path):
+def test_collect_never_writes_what_decompose_refuses(scale, message, tmp_path):
     arguments = ("--env", "hanging:Hanging-v0", "--env-arg", f"scale={scale!r}", "--episodes", "2")
     done = run(tmp_path, "collect", *arguments, "--workers", "1", "--out", "data.h5")
     check(done, message)
     assert list(tmp_path.glob("*.h5")) == []
+
+
+def write_returns(path, *returns):
+    """One episode of three steps for each return."""
+    rng = np.random.default_rng(0)
+    ends = np.array([False, False, True])
+    header = Header((Leaf("", (2,), "float64"),), (Leaf("", (1,), "float64"),), delay="end")
+    records = [
+        Record(
+            {"": rng.normal(size=(4, 2))}, {"": rng.normal(size=(3, 1))},
+            np.array([0, 0, paid]), np.zeros(3, np.bool_), ends,
+        )
+        for paid in returns
+    ]  # fmt: skip
+    write_dataset(path, header, records)
+
+
+@pytest.mark.parametrize(
+    ("returns", "shown", "reason"),
+    [
+        ([1e38] * 4, "1e+38 to 1e+38", "1e+38, larger than 1e+18 (use smaller units), at step 2"),
+        ([1.0, 1e300, 2.0], "1 to 1e+300", "1e+300, larger than 1e+18"),
+        ([-1.7e308, 1.7e308], "-1.7e+308 to 1.7e+308", "-1.7e+308, larger than 1e+18"),
+        ([5e-324, 1e-310], "4.941e-324 to 1e-310", "smaller than 1e-45 (use larger units)"),
+    ],
+)
+def test_rewards_of_any_size_are_shown_and_not_computed_with(returns, shown, reason, tmp_path):
+    write_returns(tmp_path / "data.h5", *returns)
+    done = run(tmp_path, "inspect", "data.h5", environment={"COLUMNS": "300"})
+    assert done.returncode == 0, done.stderr
+    text = done.stdout.decode()
+    assert shown in text
+    assert "warning: no method can compute with these rewards: episode" in text
+    assert reason in text
+    numbers = json.loads(run(tmp_path, "inspect", "data.h5", "--json").stdout)["returns"]
+    assert numbers["max"] == max(returns)
+    done = run(tmp_path, "decompose", "data.h5", "--method", "uniform")
+    done.stderr = done.stderr.splitlines()[-1]  # after the stage that it was in
+    check(done, reason)
+    check(done, "data.h5: episode")
+    assert [path.name for path in tmp_path.iterdir()] == ["data.h5"]
+
+
+@pytest.mark.parametrize("value", [1e17, 1e12])
+def test_returns_that_are_close_for_their_size_are_drawn(value, tmp_path):
+    write_returns(tmp_path / "data.h5", value, value, np.nextafter(value, np.inf))
+    done = run(tmp_path, "inspect", "data.h5")
+    assert done.returncode == 0, done.stderr
 
 
 def _deep(folder):

@@ -1,6 +1,7 @@
 """Every readable layout into every writable one and back: nothing is lost."""
 
 import json
+import re
 from dataclasses import replace
 
 import h5py
@@ -62,6 +63,41 @@ SOURCES = {
     "d3rlpy nested": lambda folder: samples.write_d3rlpy_by_hand(folder / "d3.h5", nested=True),
     "robomimic": lambda folder: samples.write_robomimic_by_hand(folder / "lift.hdf5"),
 }
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_rewards_keep_the_digits_of_the_file(source, tmp_path):
+    """A constant of a million leaves float32 one digit after the point."""
+    path = SOURCES[source](tmp_path)
+    with open_recording(path) as recording:
+        expected = [
+            np.where(record.rewards, record.rewards.astype(np.float64) + 1e6, 0)
+            for record in recording
+        ]
+    _move_rewards(path / "data" / "main_data.hdf5" if path.is_dir() else path, 1e6)
+    for episode, rewards in zip(read(path), expected, strict=True):
+        np.testing.assert_array_equal(episode.rewards, rewards)
+
+
+def _move_rewards(path, constant):
+    """Add a constant to every reward that is not zero, in float64."""
+    found = []
+    with h5py.File(path, "r+") as file:
+        file.visit(
+            lambda name: found.append(name) if re.search(r"(^|/)rewards(_|$)", name) else None
+        )
+        for name in found:
+            rewards = file[name][()].astype(np.float64)
+            del file[name]
+            file[name] = np.where(rewards, rewards + constant, 0)
+
+
+def test_rewards_in_float32_keep_their_values(tmp_path):
+    arrays = samples.flat_arrays()
+    episodes = read(samples.write_flat(tmp_path / "flat.hdf5", arrays))
+    found = np.concatenate([episode.rewards for episode in episodes])
+    assert found.dtype == np.float64
+    np.testing.assert_array_equal(found, arrays["rewards"])
 
 
 @pytest.mark.parametrize("layout", ["own", "minari", "d4rl"])

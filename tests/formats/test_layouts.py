@@ -69,7 +69,7 @@ def test_a_registered_layout_is_recognised_read_and_written(registered, tmp_path
     for name in ("data.h5", "copy.h5", "own.h5"):
         episodes = read(tmp_path / name)
         assert episodes.lengths.tolist() == [10, 10, 10]
-        np.testing.assert_array_equal(episodes[1].rewards, rows[10:20, 2].astype(np.float32))
+        np.testing.assert_array_equal(episodes[1].rewards, rows[10:20, 2])
 
 
 def test_a_name_stands_for_one_layout(registered):

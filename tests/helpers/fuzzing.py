@@ -125,7 +125,8 @@ def fuzz_models(folder, number, chance):
             steps = reward_models.make_steps(3)
             if (len(model.observation_names), len(model.action_names)) == (5, 2):
                 next_observations = steps[2] if model.needs_next_observations else None
-                rewards = model.predict(steps[0], steps[1], next_observations)
+                terminations = steps[3] if model.needs_termination else None
+                rewards = model.predict(*steps[:2], next_observations, terminations)
                 assert np.isfinite(rewards).all(), (name, said)
     except DataError as error:
         message = str(error)

@@ -13,6 +13,7 @@ from grd_offline.rewards.quadratic import QuadraticFunction
 STATES, ACTIONS = 5, 2
 STATE_NAMES = tuple(f"s{i}" for i in range(STATES))
 ACTION_NAMES = tuple(f"a{i}" for i in range(ACTIONS))
+ARGUMENTS = ("observations", "actions", "next_observations", "terminations")
 
 
 def make_effects(columns=(0, 3, 5)):
@@ -103,7 +104,8 @@ def make_quadratic():
 
 FUNCTIONS = {
     "effects": make_effects,
-    "effects-next": lambda: make_effects((0, 6, 9)),
+    "effects-next": lambda: make_effects((0, 6, 10)),
+    "effects-midpoint": lambda: make_effects((13, 16, 7)),
     "effects-none": make_no_effects,
     "network": make_network,
     "network-pair": lambda: make_network("pair"),
@@ -111,6 +113,13 @@ FUNCTIONS = {
     "quadratic": make_quadratic,
     "constant": lambda: ConstantFunction(1.5, states=STATES, actions=ACTIONS),
 }
+
+
+def find_needed(kind):
+    """The arguments that a model of this kind cannot do without."""
+    if kind == "effects-midpoint":
+        return ARGUMENTS
+    return ARGUMENTS[: 3 if kind.endswith("next") else 2]
 
 
 def make_model(kind, **changes):
@@ -151,8 +160,44 @@ def make_sized(states, actions, mask=None):
     )
 
 
+def make_ends(states, actions):
+    """r = (s0 + s0') / 2 + 1000 where the episode terminated, of an environment's sizes."""
+    first_midpoint = 2 * states + actions + 1
+    function = EffectModel(
+        observation_names=tuple(f"s{i}" for i in range(states)),
+        action_names=tuple(f"a{i}" for i in range(actions)),
+        columns=np.array([first_midpoint, states + actions]),
+        low=np.array([-1000.0, 0.0]),
+        high=np.array([1000.0, 1.0]),
+        tables=np.array([[[-1000.0], [1000.0]], [[0.0], [1000.0]]]),
+        effects=((0,), (1,)),
+        sizes=(1, 1),
+        constant=0.0,
+        weights=np.ones(2),
+        centres=np.zeros(2),
+        factor=np.zeros((2, 1)),
+        residual_variance=0.0,
+        constant_variance=0.0,
+        noise_variance=1.0,
+        inflation=1.0,
+        shares=np.full(2, 0.5),
+    )
+    return RewardModel(
+        function=function,
+        observation_names=function.observation_names,
+        action_names=function.action_names,
+        state_mask=np.ones(states, np.int64),
+        action_mask=np.zeros(actions, np.int64),
+        compact_mask=np.ones(states, np.int64),
+    )
+
+
 def make_steps(count=50, seed=0):
-    """Observations, actions and next observations, float32; some beyond the effects' grids."""
+    """Observations, actions and next observations, float32, and terminations.
+
+    Some observations and actions lie beyond the effects' grids.
+    """
     rng = np.random.default_rng(seed)
     shapes = (count, STATES), (count, ACTIONS), (count, STATES)
-    return tuple(rng.normal(scale=1.3, size=shape).astype(np.float32) for shape in shapes)
+    steps = (rng.normal(scale=1.3, size=shape).astype(np.float32) for shape in shapes)
+    return (*steps, np.arange(count) % 3 == 1)

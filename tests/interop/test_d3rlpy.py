@@ -119,4 +119,4 @@ def test_the_snippet_on_the_page_runs(tmp_path, monkeypatch):
     (snippet,) = (s for s in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "d3rlpy" in s)
     names = {}
     exec(snippet, names)
-    assert len(names["dataset"].episodes) == 20
+    assert len(names["dataset"].episodes) == 80

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import worlds
-from reward_models import make_sized
+from reward_models import make_ends, make_sized
 from stable_baselines3 import SAC
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv
@@ -14,7 +14,7 @@ from torchrl.data import LazyTensorStorage, ReplayBuffer, SliceSampler
 from torchrl.envs import GymEnv, TransformedEnv
 from torchrl.envs.utils import check_env_specs
 
-from grd_offline import DataError, LearnedReward, RewardModel, read, to_d4rl
+from grd_offline import DataError, LearnedReward, RewardModel, read, relabel, to_d4rl
 from grd_offline.formats import Header, Leaf, Record, write_dataset
 from grd_offline.interop import LearnedRewardTransform, LearnedRewardVecEnv, to_tensordict
 from grd_offline.interop.steps import read_steps
@@ -111,6 +111,24 @@ def test_rewards_come_from_the_field_that_is_named(tmp_path):
             to_d4rl(path, rewards=field)
 
 
+@pytest.mark.parametrize("final", [True, False])
+def test_relabelled_data_know_where_episodes_terminated(tmp_path, final):
+    """Observation k of episode e is 100 e + k; the first and the third episode terminate."""
+    path, model = write_counted(tmp_path / "data.h5", final=final), make_ends(2, 1)
+    model.save(tmp_path / "model")
+    relabel(path, tmp_path / "model", tmp_path / "new.h5")
+    steps = read_steps(tmp_path / "new.h5", "rewards")
+    ends = np.cumsum(LENGTHS) - 1
+    expected = steps.observations[:, 0] + 0.5
+    if not final:  # the last observation is taken for the next one
+        expected[ends] -= 0.5
+    expected[ends[[0, 2]]] += 1000
+    np.testing.assert_allclose(steps.rewards, expected)
+    data = to_d4rl(tmp_path / "new.h5")
+    names = ("observations", "actions", "next_observations", "terminals")
+    np.testing.assert_allclose(data["rewards"], model.predict(*(data[name] for name in names)))
+
+
 @pytest.fixture(scope="module")
 def decomposed(tmp_path_factory):
     """What `decompose` leaves, by way of a model made by hand."""
@@ -164,7 +182,9 @@ def test_torchrl_samples_relabelled_data(decomposed):
     assert (batch["episode"] == batch["episode"][:, :1]).all()
     np.testing.assert_array_equal(batch["observation"][:, 1:], batch["next", "observation"][:, :-1])
     model = RewardModel.load(decomposed)
-    expected = model.predict(*(batch[k].flatten(0, 1) for k in ("observation", "action")))
+    keys = ("observation", "action", ("next", "observation"), ("next", "terminated"))
+    steps = [batch[key].flatten(0, 1) for key in keys]
+    expected = model.predict(*steps[:3], steps[3][:, 0])
     np.testing.assert_allclose(batch["next", "reward"].flatten(), expected, rtol=1e-4, atol=1e-4)
 
 
@@ -174,7 +194,9 @@ def test_the_transform_relabels_what_a_buffer_gives(decomposed):
     buffer.append_transform(LearnedRewardTransform(decomposed))
     buffer.extend(data)
     batch = buffer.sample()
-    expected = RewardModel.load(decomposed).predict(batch["observation"], batch["action"])
+    ended = batch["next", "terminated"][:, 0]
+    steps = (batch["observation"], batch["action"], batch["next", "observation"], ended)
+    expected = RewardModel.load(decomposed).predict(*steps)
     np.testing.assert_allclose(batch["next", "reward"][:, 0], expected, rtol=1e-4, atol=1e-4)
     assert set(batch["next", "true_reward"].unique().tolist()) <= {
         *data["next", "reward"].unique().tolist()
@@ -209,6 +231,32 @@ def test_the_transform_pays_in_an_environment():
     )
     cost = angle**2 + 0.1 * speed**2 + 0.001 * rollout["action"][:, 0] ** 2
     torch.testing.assert_close(rollout["next", "true_reward"][:, 0], -cost, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("terminates", [True, False])
+def test_the_transform_reads_terminated_and_never_done(terminates):
+    plain = GymEnv(counting.ID, terminates=terminates)
+    env = TransformedEnv(plain, LearnedRewardTransform(make_ends(1, 1)))
+    rollout = env.rollout(3)
+    assert rollout["next", "done"][-1]
+    expected = rollout["observation"][:, 0] + 0.5
+    expected[-1] += 1000 * terminates
+    torch.testing.assert_close(rollout["next", "reward"][:, 0], expected, rtol=0, atol=1e-3)
+    again = LearnedRewardTransform(make_ends(1, 1))(rollout.clone())
+    torch.testing.assert_close(again["next", "reward"][:, 0], expected, rtol=0, atol=1e-3)
+    with pytest.raises(KeyError, match="terminated: not there"):
+        LearnedRewardTransform(make_ends(1, 1))(rollout.exclude(("next", "terminated")))
+
+
+def test_sb3_tells_a_termination_from_a_truncation():
+    kinds = [lambda: counting.Counting(terminates=True), counting.Counting]
+    venv = LearnedRewardVecEnv(DummyVecEnv(kinds), make_ends(1, 1))
+    observations = venv.reset().copy()
+    for step in range(1, 10):
+        following, rewards, dones, _ = venv.step(np.zeros((2, 1), np.float32))
+        assert dones.tolist() == [step % 3 == 0] * 2
+        np.testing.assert_allclose(rewards, observations[:, 0] + 0.5 + dones * [1000, 0])
+        observations = following.copy()
 
 
 def test_sb3_pairs_are_those_of_the_step():

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import FlattenObservation
-from reward_models import make_sized
+from reward_models import make_ends, make_sized
 
 from grd_offline import (
     CompactObservation,
@@ -67,6 +67,33 @@ def test_pairs_are_those_of_the_step():
         for _, action, reward, true, *_ in roll(env, 3, seed):
             assert reward == pytest.approx(1 + 10 * action[0])
             assert true == 5
+
+
+@pytest.mark.parametrize("terminates", [True, False])
+def test_the_end_of_an_episode_is_paid_where_it_terminated(terminates):
+    """A step leads from k to k + 1; a truncated one is no termination."""
+    env = LearnedReward(gymnasium.make(counting.ID, terminates=terminates), make_ends(1, 1))
+    for seed in (0, 1):
+        rows = roll(env, 3, seed)
+        assert [row[4:] for row in rows[1:]] == [(False, False), (terminates, not terminates)]
+        for observation, _, reward, _, terminated, _ in rows:
+            assert reward == pytest.approx(observation[0] + 0.5 + 1000 * terminated)
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_each_environment_of_a_vector_is_paid_for_its_own_end(mode):
+    kinds = [lambda: counting.Counting(terminates=True), counting.Counting]
+    envs = VectorLearnedReward(SyncVectorEnv(kinds, autoreset_mode=mode), make_ends(1, 1))
+    observations, _ = envs.reset(seed=0)
+    ends = np.zeros(2)
+    for _ in range(9):
+        following, paid, terminations, truncations, infos = envs.step(np.zeros((2, 1), np.float32))
+        expected = observations[:, 0] + 0.5 + 1000 * terminations
+        np.testing.assert_allclose(paid, np.where(infos["_true_reward"], expected, 0))
+        ends += [terminations[0], truncations[1]]
+        assert not terminations[1]
+        observations = following.copy()
+    assert (ends >= 2).all()
 
 
 class Scaling(counting.Counting):

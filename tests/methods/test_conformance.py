@@ -47,7 +47,8 @@ def fitted(name, data):
 
 def steps(episodes):
     episode = episodes[0]
-    return episode.observations[:-1], episode.actions, episode.observations[1:]
+    following = episode.observations[1:]
+    return episode.observations[:-1], episode.actions, following, episode.terminations
 
 
 def test_the_class_is_what_the_registry_says(name):
@@ -153,11 +154,11 @@ def test_the_next_state_is_taken_where_the_registry_says_so(name, data):
 
 
 def test_the_wrong_number_of_dimensions_is_refused(fitted, data):
-    observations, actions, following = steps(data[0])
+    observations, actions, following, terminations = steps(data[0])
     with pytest.raises(ValueError, match="observations: expected"):
-        fitted.predict(observations[:, :-1], actions, following[:, :-1])
+        fitted.predict(observations[:, :-1], actions, following[:, :-1], terminations)
     with pytest.raises(ValueError, match="actions: expected"):
-        fitted.predict(observations, actions[:-1], following)
+        fitted.predict(observations, actions[:-1], following, terminations)
 
 
 def test_a_function_survives_being_taken_apart(fitted, data):

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import worlds
 from forked import run
-from places import ROOT
 
 from grd_offline import (
     DataError,
     DecomposeSettings,
     DynamicsModel,
     RewardModel,
+    collect,
     decompose_file,
     read,
 )
@@ -89,6 +89,15 @@ def test_the_relabelled_data_keep_everything_else(folder):
             expected = model.predict(old.observations[""][:-1], old.actions[""])
             np.testing.assert_allclose(new.rewards, expected, rtol=1e-9)
             assert (new.extras["reward_std"] > 0).all()
+
+
+def test_the_verdict_comes_first_and_bands_say_what_they_assume(folder):
+    metrics = json.loads((folder / "data-grd" / "metrics.json").read_text())
+    output = " ".join((folder / "output").read_text().split())
+    assert output.startswith(metrics["verdict"]["text"])
+    assert "proves nothing about single steps" in output
+    assert "up to the size of the effects" in metrics["bands"]
+    assert metrics["verdict"]["text"] in (folder / "data-grd/reward_model/README.md").read_text()
 
 
 def test_effects_are_curves_with_bands_and_shares(folder, world):
@@ -205,7 +214,7 @@ def test_odd_data_are_handled_and_said(world, tmp_path):
             record.rewards[:] = 0
         write_dataset(tmp_path / "zero.h5", recording.header, records * 10)
     result = decompose_file(tmp_path / "zero.h5", tmp_path / "zero", CLOSED)
-    assert "Every step earns the same" in result.findings[0].text
+    assert "All returns are equal" in result.findings[0].text
     assert not np.any(result.masks["state_to_reward"])
 
 
@@ -339,10 +348,11 @@ def test_a_decomposition_s_folder_stands_for_its_data(folder):
 
 
 def test_what_explains_little_of_other_returns_is_said_first(tmp_path):
-    sample = ROOT / "datasets" / "sample.h5"
-    done = decompose_file(sample, tmp_path / "out", CLOSED)
+    sizes = {**worlds.SMALL, "states": 6, "min_length": 30, "length": 40}
+    collect("grd/Factored-v0", tmp_path / "few.h5", episodes=20, policy="random", env_args=sizes)
+    done = decompose_file(tmp_path / "few.h5", tmp_path / "out", CLOSED)
     assert done.metrics["held_out_return_r2"] < 0
-    assert done.findings[0].level == "careful"
-    assert done.findings[0].text == (
-        "The rewards explain nothing of how returns of episodes held out differ."
-    )
+    assert done.findings[0].level == "unreliable"
+    assert "explain nothing of how returns of episodes held out differ" in done.findings[0].text
+    assert done.metrics["verdict"]["text"].startswith("Do not rely on these rewards: they explain")
+    assert done.metrics["verdict"]["text"] in (tmp_path / "out/reward_model/README.md").read_text()

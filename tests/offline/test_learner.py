@@ -73,6 +73,21 @@ def test_returns_span_the_longest_episode():
     assert find_units(np.zeros(5), episodes) == (0.0, 1.0)
 
 
+@pytest.mark.parametrize("lengths", [(3, 3), (2, 3)])
+def test_a_large_mean_hides_nothing_where_only_the_clock_ends_episodes(lengths):
+    rewards = np.random.default_rng(0).normal(size=sum(lengths))
+    episodes = EpisodeSet.from_episodes([make_episode(length) for length in lengths])
+    units = [find_units(rewards + shift, episodes) for shift in (0.0, 1e6)]
+    plain, moved = (
+        (rewards + constant - shift) * scale
+        for (shift, scale), constant in zip(units, (0.0, 1e6), strict=True)
+    )
+    assert np.corrcoef(plain, moved)[0, 1] == pytest.approx(1)
+    assert 0.1 < moved.std() / plain.std() < 10
+    constant = find_units(np.full(sum(lengths), 0.1), episodes)
+    assert constant.scale < 1e3  # rounding is not brought to unit scale
+
+
 def test_returns_that_differ_by_rounding_are_alike():
     """Then rewards count by their sizes, and sources keep their proportion to each other."""
     episodes = EpisodeSet.from_episodes([make_episode(2), make_episode(3, terminated=True)])

@@ -91,7 +91,7 @@ def test_a_folder_without_returns_held_out_says_so(tmp_path):
 def test_the_headline_says_how_sure_and_how_much(page):
     text = find_text(page)
     assert "The rewards found explain 98.8 % of how returns differ" in text
-    assert "One finding calls for care" in text
+    assert "Use these rewards with care: not all is known." in text
     assert "2 of 4 inputs drive the reward" in text
     assert "2 of 3 state dimensions a policy needs" in text
 
@@ -99,14 +99,32 @@ def test_the_headline_says_how_sure_and_how_much(page):
 def test_findings_settings_versions_and_the_command_are_there(page):
     text = find_text(page)
     for part in (
-        "Fine All is known.",
         "Careful Not all is known.",
+        "Note Something is known.",
+        "These bands rest on assumptions.",
         "grd-offline decompose data.h5",
     ):
         assert part in text
     assert "python 3.11" in text
-    assert "height 0.5 hidden" in text
-    assert "speed 2 would show" in text
+    assert "h(next state) - h(state) 0.5 25 %" in text
+    assert "looks at the state 0.1 5 %" in text
+
+
+def test_numbers_are_large_only_below_a_good_verdict(tmp_path):
+    for level in ("fine", "careful", "unreliable"):
+        verdict = {"level": level, "text": f"So it is {level}."}
+        page = report_decomposition(write_decomposition(tmp_path / level, verdict=verdict))
+        assert (f"<p class='verdict {level}'>So it is {level}.</p>") in page
+        assert page.index("class='verdict") < page.index("<dl class='facts")
+        assert ("<dl class='facts'>" in page) == (level == "fine")
+        assert ("should not be relied on" in page) == (level == "unreliable")
+        assert ("drives 90" in page) == (level != "unreliable")
+
+
+def test_a_folder_without_a_verdict_is_used_with_care(tmp_path):
+    page = report_decomposition(write_decomposition(tmp_path / "grd", verdict=None))
+    assert "Use these rewards with care: an earlier version made them" in page
+    assert "class='facts small'" in page
 
 
 def test_episodes_are_exact_where_they_are_short(folder, page):
@@ -131,6 +149,18 @@ def test_episodes_are_exact_where_they_are_short(folder, page):
 
 def read(folder):
     return read_tracks(read_decomposition(folder))
+
+
+def test_terminations_and_midpoints_are_shown_along_an_episode(tmp_path):
+    names = ("terminated", "speed (midpoint)", "speed'", "speed")
+    effects = [make_effect([name], share) for share, name in zip((4, 3, 2, 1), names, strict=True)]
+    tracks = read(write_decomposition(tmp_path / "grd", effects=effects))
+    assert tuple(tracks.inputs) == names
+    ended, middle, following, speed = tracks.chosen[0].inputs
+    assert not ended.any()  # truncated, which is no termination
+    assert ended.shape == speed.shape
+    np.testing.assert_array_equal(following[:-1], speed[1:])
+    np.testing.assert_allclose(middle, (speed + following) / 2, atol=1e-6)
 
 
 def test_landmarks_are_the_best_the_median_and_the_worst(folder, page):
@@ -210,7 +240,7 @@ def test_drawings_say_what_is_seen(page):
     assert all(len(label) > 20 for _, label in labels)
     said = dict(labels)
     assert "driven by speed and push; the compact state has 2 dimensions" in said["graph"]
-    assert "the least, push, to 30\N{NO-BREAK SPACE}%" in said["pinned"]
+    assert "the least of push, 30\N{NO-BREAK SPACE}%" in said["pinned"]
 
 
 @pytest.mark.parametrize("name", ["metrics", "masks", "effects"])

@@ -12,7 +12,9 @@ import torch
 from grd_offline.rewards.effects import EffectModel
 
 
-def make_model(rng: np.random.Generator, next_state: bool = False) -> EffectModel:
+def make_model(
+    rng: np.random.Generator, next_state: bool = False, columns: tuple[int, ...] | None = None
+) -> EffectModel:
     effects = ((0,), (1,), (0, 1), (1, 2), (0, 1, 2))
     sizes = (5, 4, 4, 5, 3)
     weights = sum(size ** len(effect) for size, effect in zip(sizes, effects, strict=True))
@@ -21,7 +23,7 @@ def make_model(rng: np.random.Generator, next_state: bool = False) -> EffectMode
     return EffectModel(
         observation_names=("s0", "s1", "s2"),
         action_names=("a0",),
-        columns=np.array([0, 3, 6 if next_state else 2]),
+        columns=np.array(columns or [0, 3, 7 if next_state else 2]),
         low=np.array([-1.0, -2.0, 100.0]),
         high=np.array([1.0, 2.0, 104.0]),
         tables=tables,
@@ -113,6 +115,95 @@ def test_next_observations_are_used_and_asked_for() -> None:
         model.predict(observations, actions[:5], following)
 
 
+def test_midpoints_and_terminations_are_columns_of_their_own() -> None:
+    """Against a model of the first two observations and the action, which is given their values."""
+    rng = np.random.default_rng(1)
+    observations, actions, following = make_steps(rng, 60)
+    terminations = rng.random(60) < 0.3
+    # 3 observations, 1 action: terminated is 4, next observations begin at 5, midpoints at 8.
+    model = make_model(np.random.default_rng(2), columns=(8, 4, 10))
+    assert (model.needs_next, model.at_midpoint, model.needs_termination) == (True, True, True)
+    plain = make_model(np.random.default_rng(2), columns=(0, 3, 2))
+    assert (plain.needs_next, plain.at_midpoint, plain.needs_termination) == (False,) * 3
+    given = (observations + following) / 2, terminations[:, None].astype(np.float64)
+    steps = (observations, actions, following, terminations)
+    np.testing.assert_allclose(model.predict(*steps), plain.predict(*given), rtol=1e-12)
+    np.testing.assert_allclose(model.predict_std(*steps), plain.predict_std(*given), rtol=1e-6)
+    for found, expected in zip(model.predict_both(*steps), plain.predict_both(*given), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+    where = {"weights": rng.random(60), "starts": np.array([0, 10, 40])}
+    for found, expected in zip(
+        model.predict_sums(*steps, **where), plain.predict_sums(*given, None, **where), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+    tensors = [torch.tensor(part) for part in steps]
+    module = model.torch(torch.float64)
+    np.testing.assert_allclose(module(*tensors), plain.predict(*given), rtol=1e-10)
+    curves = zip(model.explain().effects, plain.explain().effects, strict=True)
+    assert all(np.array_equal(one.mean, other.mean) for one, other in curves)
+
+
+@pytest.mark.parametrize(
+    ("columns", "names"),
+    [
+        ((8, 4, 10), ("s0", "terminated", "s2")),
+        ((0, 8, 9), ("s0", "s0 (midpoint)", "s1")),
+        ((3, 7, 10), ("a0", "s2'", "s2 (midpoint)")),
+        ((4, 5, 8), ("terminated", "s0'", "s0 (midpoint)")),
+    ],
+)
+def test_names_of_inputs(columns: tuple[int, ...], names: tuple[str, ...]) -> None:
+    assert make_model(np.random.default_rng(0), columns=columns).input_names == names
+
+
+def test_only_what_a_column_needs_is_asked_for() -> None:
+    rng = np.random.default_rng(1)
+    observations, actions, following = make_steps(rng, 9)
+    terminations = np.zeros(9, np.bool_)
+    ends = make_model(rng, columns=(0, 3, 4))
+    assert (ends.needs_next, ends.needs_termination) == (False, True)
+    assert ends.predict(observations, actions, terminations=terminations).shape == (9,)
+    with pytest.raises(ValueError, match="terminations: expected them, this reward depends"):
+        ends.predict(observations, actions, following)
+    with pytest.raises(ValueError, match=r"terminations: expected \(9,\), got \(9, 1\)"):
+        ends.predict(observations, actions, None, terminations[:, None])
+    middle = make_model(rng, columns=(8, 3, 10))
+    assert (middle.needs_next, middle.needs_termination) == (True, False)
+    assert middle.predict(observations, actions, following).shape == (9,)
+    with pytest.raises(ValueError, match="next_observations: expected them, this reward depends"):
+        middle.predict(observations, actions, None, terminations)
+
+
+@pytest.mark.parametrize("columns", [(8, 4, 10), (0, 8, 9), (3, 7, 10), (0, 5, 8), (2, 3, 6)])
+def test_steps_are_drawn_within_the_tables(columns: tuple[int, ...]) -> None:
+    model = make_model(np.random.default_rng(0), columns=columns)
+    rows = model.draw_inputs(np.random.default_rng(1), 300)
+    assert rows.shape == (300, 8)
+    inputs = model.select_inputs(rows[:, :3], rows[:, 3:4], rows[:, 4:7], rows[:, 7])
+    known = np.array(columns) != 4
+    if columns == (0, 5, 8):  # both ends are inputs, and the midpoint is what they make it
+        known[2] = False
+    assert (inputs[:, known] >= model.low[known] - 1e-12).all()
+    assert (inputs[:, known] <= model.high[known] + 1e-12).all()
+    assert set(rows[:, 7]) == ({0.0, 1.0} if 4 in columns else {0.0})
+
+
+@pytest.mark.parametrize("next_state", [False, True])
+def test_files_of_the_first_version_are_read(next_state: bool) -> None:
+    """They had no terminations and no midpoints: next observations came after actions."""
+    rng = np.random.default_rng(3)
+    model = make_model(rng, next_state)
+    config, tensors = model.config(), model.tensors()
+    assert config["format_version"] == 2
+    config["format_version"] = 1
+    del config["hidden_variance"]
+    tensors["columns"] = np.array([0, 3, 6 if next_state else 2])
+    again = EffectModel.from_parts(json.loads(json.dumps(config)), tensors)
+    steps = make_steps(rng, 10)
+    np.testing.assert_array_equal(again.predict(*steps), model.predict(*steps))
+    assert again.config()["format_version"] == 2
+
+
 @pytest.mark.parametrize("next_state", [False, True])
 def test_torch_equals_numpy_and_has_gradients(next_state: bool) -> None:
     rng = np.random.default_rng(2)
@@ -161,7 +252,7 @@ def test_tampered_parts_are_refused() -> None:
         "weights": tensors["weights"][:-1],
         "low": tensors["low"].astype(np.float32),
         "tables": np.where(tensors["tables"] > 0.9, np.nan, tensors["tables"]),
-        "columns": tensors["columns"] + 9,
+        "columns": tensors["columns"] + 10,
         "high": tensors["low"],
     }
     for name, value in wrong_tensors.items():

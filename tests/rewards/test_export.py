@@ -19,7 +19,6 @@ from grd_offline.cli.program import cli
 from grd_offline.rewards.export import draw_steps, export_model
 
 kinds = pytest.mark.parametrize("kind", reward_models.FUNCTIONS)
-NAMES = ("observations", "actions", "next_observations")
 
 
 def test_exported_files_give_the_models_numbers(tmp_path):
@@ -40,7 +39,7 @@ def test_exported_files_give_the_models_numbers(tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     for kind in reward_models.FUNCTIONS:
-        names = NAMES if kind.endswith("next") else NAMES[:2]
+        names = reward_models.find_needed(kind)
         for run in (
             load_onnx(tmp_path / f"{kind}.onnx", names),
             load_program(tmp_path / f"{kind}.torch-export"),
@@ -48,7 +47,7 @@ def test_exported_files_give_the_models_numbers(tmp_path):
             for count in (1, 2, 700):
                 steps = make_steps(count)
                 expected = make_model(kind).predict(*steps)
-                rewards = run({name: steps[NAMES.index(name)] for name in names})
+                rewards = run(dict(zip(names, steps, strict=False)))
                 assert rewards.dtype == np.float32
                 assert rewards.shape == (count,)
                 assert np.abs(rewards - expected).max() <= 2e-5 * max(expected.std(), 1)
@@ -74,12 +73,15 @@ def load_program(path):
 def test_checks_are_made_within_the_range_of_the_data(kind):
     model = make_model(kind)
     steps = draw_steps(model, np.random.default_rng(0), 2000)
-    assert [rows.shape[1] for rows in steps.values()] == [5, 2, 5][: len(steps)]
-    rows = np.concatenate(list(steps.values()), 1)
+    assert tuple(steps) == reward_models.find_needed(kind)
+    assert [rows.shape[1:] for rows in steps.values()] == [(5,), (2,), (5,), ()][: len(steps)]
+    rows = np.concatenate(list(steps.values())[:3], 1)
     if kind.startswith("effects"):
-        used = rows[:, model.function.columns]
-        assert (used >= model.function.low).all()
-        assert (used <= model.function.high).all()
+        used = model.function.select_inputs(**steps)
+        assert (used >= model.function.low - 1e-6).all()
+        assert (used <= model.function.high + 1e-6).all()
+    if kind == "effects-midpoint":
+        assert 0.4 < steps["terminations"].mean() < 0.6
     if kind == "quadratic":
         np.testing.assert_allclose(rows.mean(0), model.function.mean, atol=0.2)
     if kind == "network-next":

@@ -30,7 +30,9 @@ def test_saved_and_loaded_is_the_same(kind, tmp_path):
     for mask in ("state_mask", "action_mask", "compact_mask"):
         np.testing.assert_array_equal(getattr(again, mask), getattr(model, mask))
     assert again.about == model.about
-    assert again.needs_next_observations == kind.endswith("next")
+    needed = reward_models.find_needed(kind)
+    assert again.needs_next_observations == ("next_observations" in needed)
+    assert again.needs_termination == ("terminations" in needed)
 
 
 def test_a_model_that_is_replaced_while_it_is_read_is_read_again(tmp_path, monkeypatch):
@@ -71,12 +73,12 @@ def test_the_module_gives_the_same_numbers(kind):
     np.testing.assert_allclose(model.torch().float()(*tensors), expected, atol=2e-4)
     wide = model.torch()(*(tensor.double() for tensor in tensors))
     np.testing.assert_allclose(wide, expected, atol=2e-5, rtol=1e-5)
-    folded = model.torch()(*(tensor.reshape(5, 10, -1) for tensor in tensors))
+    folded = model.torch()(*(tensor.reshape(5, 10, *tensor.shape[1:]) for tensor in tensors))
     np.testing.assert_array_equal(folded.flatten(), rewards)
     assert model.torch()(*(tensor[:0] for tensor in tensors)).shape == (0,)
     one = model.torch()(*(tensor[0] for tensor in tensors))
     torch.testing.assert_close(one, rewards[0])
-    used = tensors if kind.endswith("next") else tensors[:2]
+    used = tensors[: len(reward_models.find_needed(kind))]
     torch.testing.assert_close(torch.func.vmap(model.torch())(*used), rewards)
     assert repr(model).startswith("RewardModel(")
     assert len(repr(model)) < 60
@@ -84,7 +86,7 @@ def test_the_module_gives_the_same_numbers(kind):
 
 def test_a_quadratic_is_what_it_says():
     function = reward_models.make_quadratic()
-    observations, actions, _ = make_steps(3)
+    observations, actions, *_ = make_steps(3)
     z = (np.hstack([observations, actions]) - function.mean) / function.std
     expected = [0.3 + function.linear @ row + row @ function.products @ row for row in z]
     np.testing.assert_allclose(make_model("quadratic").predict(observations, actions), expected)
@@ -94,9 +96,9 @@ def test_a_quadratic_is_what_it_says():
 def test_gradients_agree_with_finite_differences(kind):
     """Away from the corners of the tables, at which a slope is not defined."""
     module = make_model(kind).torch().double()
-    steps = [torch.tensor(part, dtype=torch.float64).requires_grad_() for part in make_steps(4)]
-    if not kind.endswith("next"):
-        steps = steps[:2]
+    parts = make_steps(4)[: len(reward_models.find_needed(kind))]
+    steps = [torch.tensor(part, dtype=torch.float64).requires_grad_() for part in parts[:3]]
+    steps += [torch.tensor(part) for part in parts[3:]]
     assert torch.autograd.gradcheck(module, steps)
     observations = steps[0]
     (gradient,) = torch.autograd.grad(module(*steps).sum(), observations)
@@ -116,6 +118,7 @@ def test_modules_compile():
         "import numpy as np, torch\nimport reward_models as made\n"
         "steps = [torch.tensor(part) for part in made.make_steps()]\n"
         "for kind in made.FUNCTIONS:\n"
+        "    torch.compiler.reset()\n"  # forgets the kinds before: there is a limit to how many
         "    module = made.make_model(kind).torch()\n"
         "    compiled = torch.compile(module, fullgraph=True, backend='eager')\n"
         "    np.testing.assert_allclose(compiled(*steps), module(*steps), atol=1e-6)\n"
@@ -140,51 +143,93 @@ def test_the_module_is_a_copy(kind):
 @kinds
 def test_wrong_shapes_are_refused_with_both_counts(kind):
     model = make_model(kind)
-    observations, actions, following = make_steps()
+    observations, actions, following, terminations = make_steps()
     for call in (model.predict, model.uncertainty, model.predict_both):
         with pytest.raises(
             ValueError, match=r"observations: expected shape \(N, 5\), got \(50, 2\)"
         ):
-            call(actions, actions, following)
+            call(actions, actions, following, terminations)
         with pytest.raises(ValueError, match=r"observations: expected shape \(N, 5\), got \(5,\)"):
-            call(observations[0], actions[0], following[0])
+            call(observations[0], actions[0], following[0], terminations[0])
         with pytest.raises(ValueError, match=r"actions: expected shape \(50, 2\), got \(49, 2\)"):
-            call(observations, actions[1:], following)
+            call(observations, actions[1:], following, terminations)
         with pytest.raises(ValueError, match=r"next_.*: expected shape \(50, 5\), got \(49, 5\)"):
-            call(observations, actions, following[1:])
-    with pytest.raises(ValueError, match=r"done: expected shape \(50,\), got \(50, 1\)"):
-        model.predict(observations, actions, following, np.zeros((50, 1)))
+            call(observations, actions, following[1:], terminations)
+        with pytest.raises(
+            ValueError, match=r"terminations: expected shape \(50,\), got \(50, 1\)"
+        ):
+            call(observations, actions, following, terminations[:, None])
     with pytest.raises(DataError, match="observations: nan at step 3, dimension 1"):
         model.predict(
             np.where(np.indices((50, 5))[0] * 5 + np.indices((50, 5))[1] == 16, np.nan, 0),
             actions,
             following,
+            terminations,
         )
     large = np.full((50, 5), 1e300)  # infinite in float32
     if kind.startswith("effects"):
-        assert np.isfinite(model.predict(large, actions, following)).all()
+        assert np.isfinite(model.predict(large, actions, following, terminations)).all()
     else:
         with pytest.raises(ValueError, match=r"observations: 1e\+300, too large for float32"):
-            model.predict(large, actions, following)
+            model.predict(large, actions, following, terminations)
     module, tensors = model.torch(), [torch.tensor(part) for part in make_steps()]
     both = torch.cat(tensors[:2], -1)
     # As many columns as expected, but not the right ones.
     with pytest.raises(ValueError, match=r"observations: expected shape \(50, 5\), got \(50, 6\)"):
-        module(both[:, :6], both[:, 6:], tensors[2])
+        module(both[:, :6], both[:, 6:], *tensors[2:])
     with pytest.raises(ValueError, match=r"actions: expected shape \(50, 2\), got \(1, 2\)"):
-        module(tensors[0], tensors[1][:1], tensors[2])
-    if kind.endswith("next"):
-        for call, steps in ((model.predict, make_steps()), (module, tensors)):
-            with pytest.raises(ValueError, match="next_observations: expected them"):
-                call(*steps[:2])
+        module(tensors[0], tensors[1][:1], *tensors[2:])
+    with pytest.raises(ValueError, match=r"terminations: expected shape \(50,\), got \(49,\)"):
+        module(*tensors[:3], tensors[3][1:])
+
+
+@kinds
+def test_a_missing_argument_is_told(kind):
+    model, steps = make_model(kind), make_steps()
+    function = model.function
+    sums = {"weights": np.ones(50), "starts": np.array([0, 20])}
+    calls = [
+        *((call, steps) for call in (model.predict, model.uncertainty, model.predict_both)),
+        (function.predict, steps),
+        (lambda *given: function.predict_sums(*given, **sums), steps),
+        (model.torch(), [torch.tensor(part) for part in steps]),
+    ]
+    for name in reward_models.ARGUMENTS[2:]:
+        missing = reward_models.ARGUMENTS.index(name)
+        for call, given in calls:
+            less = [None if i == missing else part for i, part in enumerate(given)]
+            if name in reward_models.find_needed(kind):
+                with pytest.raises(ValueError, match=f"{name}: expected them, this reward depends"):
+                    call(*less)
+            else:
+                call(*less)
+
+
+def test_terminations_are_0_or_1():
+    model, steps = make_model("effects-midpoint"), make_steps()
+    expected = model.predict(*steps)
+    numbers = [*steps[:3], steps[3].astype(np.float32)]
+    np.testing.assert_array_equal(model.predict(*numbers), expected)
+    with pytest.raises(ValueError, match=r"terminations: expected 0 or 1, got 0\.5 at step 7"):
+        model.predict(*steps[:3], np.where(np.arange(50) == 7, 0.5, 0))
+
+
+def test_large_observations_have_a_midpoint():
+    """A sum of both would be infinite."""
+    model, (_, actions, _, terminations) = make_model("effects-midpoint"), make_steps()
+    large = np.full((50, 5), 1.7e308)
+    expected = model.predict(np.full((50, 5), 9.0), actions, np.full((50, 5), 9.0), terminations)
+    rewards, std = model.predict_both(large, actions, large, terminations)
+    np.testing.assert_array_equal(rewards, expected)
+    assert np.isfinite(std).all()
 
 
 def test_it_is_a_reward_function_of_imitation():
     """reward(state, action, next_state, done) -> (batch,), by position or by name."""
-    model, (states, actions, following) = make_model("effects-next"), make_steps()
+    model, (states, actions, following, done) = make_model("effects-midpoint"), make_steps()
     assert list(inspect.signature(model).parameters) == ["state", "action", "next_state", "done"]
-    expected = model.predict(states, actions, following)
-    done = np.zeros(50, np.bool_)
+    expected = model.predict(states, actions, following, terminations=done)
+    assert (expected != model.predict(states, actions, following, ~done)).all()
     np.testing.assert_array_equal(model(states, actions, following, done), expected)
     np.testing.assert_array_equal(model.predict(states, actions, following, done), expected)
 
@@ -196,21 +241,33 @@ def test_what_is_not_known_of_the_spread_is_not_made_up(tmp_path):
     assert "nan: not known of this model" in (tmp_path / "model" / "README.md").read_text()
 
 
+FUNCTION_OF = {
+    2: "R(s, a): state and action",
+    3: "R(s, a, s'): state, action and next state",
+    4: "R(s, a, s'), at the midpoint (s + s')/2 of each transition, and whether the episode "
+    "terminated at this step",
+}
+
+
 @kinds
 def test_the_card_tells_and_names_cannot_break_it(kind, tmp_path, monkeypatch):
     make_model(kind).save(tmp_path / "model")
     card = (tmp_path / "model" / "README.md").read_text()
     assert "<b>" not in card
-    assert "| the reward depends on | s0, s3, a0 |" in card
+    needed = reward_models.find_needed(kind)
+    more = ", terminated" if "terminations" in needed else ""
+    assert f"| the reward depends on | s0, s3, a0{more} |" in card
+    assert f"| the reward is a function of | {FUNCTION_OF[len(needed)]} |" in card
     assert "| the compact state | s0, s2, s3 |" in card
     assert f"| fit | {kind} |" in card
     assert "| R² on the returns of episodes held out | 0.9877 |" in card
+    assert ("up to the size of the effects" in card) == make_model(kind).function.knows_std
     code = card.split("```python\n")[1].split("```")[0].replace("this folder", "model")
     monkeypatch.chdir(tmp_path)
-    observations, actions, following = make_steps(3)
-    names = {"observations": observations, "actions": actions, "next_observations": following}
+    steps = make_steps(3)
+    names = dict(zip(needed, steps, strict=False))
     exec(code, names)
-    expected = make_model(kind).predict(observations, actions, following)
+    expected = make_model(kind).predict(*steps)
     np.testing.assert_array_equal(names["rewards"], expected)
     assert names["spread"].shape == (3,)
 
@@ -263,11 +320,11 @@ for name in {blocked}:
     sys.modules[name] = None
 import numpy as np
 from grd_offline import RewardModel
-observations, actions = np.zeros((3, 5)), np.zeros((3, 2))
+steps = np.zeros((3, 5)), np.zeros((3, 2)), np.zeros((3, 5)), np.zeros(3, bool)
 for kind in {kinds}:
     model = RewardModel.load(kind)
-    assert model.predict(observations, actions, observations).shape == (3,)
-    assert model.uncertainty(observations, actions, observations).shape == (3,)
+    assert model.predict(*steps).shape == (3,)
+    assert model.uncertainty(*steps).shape == (3,)
     model.save("again")
     if "torch" not in {blocked}:
         model.torch()

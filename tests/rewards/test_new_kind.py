@@ -23,7 +23,7 @@ class Progress(RewardFunction):
     def __init__(self, weights, actions):
         self.weights, self.states, self.actions = np.asarray(weights), len(weights), actions
 
-    def predict(self, observations, actions, next_observations=None):
+    def predict(self, observations, actions, next_observations=None, terminations=None):
         return (next_observations - observations) @ self.weights
 
     def torch(self):
@@ -48,7 +48,7 @@ class Module(torch.nn.Module):
         super().__init__()
         self.register_buffer("weights", weights)
 
-    def forward(self, observations, actions, next_observations=None):
+    def forward(self, observations, actions, next_observations=None, terminations=None):
         return (next_observations - observations) @ self.weights
 
 
@@ -71,7 +71,7 @@ def test_it_is_saved_and_loaded(model, tmp_path):
     model.save(tmp_path / "model")
     again = RewardModel.load(tmp_path / "model")
     assert isinstance(again.function, Progress)
-    observations, _, next_observations = steps = make_steps()
+    observations, _, next_observations, _ = steps = make_steps()
     expected = ((next_observations - observations) * np.linspace(-1, 1, STATES)).sum(1)
     np.testing.assert_allclose(again.predict(*steps), expected, atol=1e-6)
     rewards, std = again.predict_both(*steps)
@@ -85,7 +85,7 @@ def test_it_is_saved_and_loaded(model, tmp_path):
 def test_it_is_exported(model, tmp_path):
     done = export_model(model, tmp_path / "reward.pt2", "torch-export")
     assert done.inputs == {"observations": STATES, "actions": ACTIONS, "next_observations": STATES}
-    steps = [torch.from_numpy(part) for part in make_steps(7)]
+    steps = [torch.from_numpy(part) for part in make_steps(7)[:3]]
     names = ("observations", "actions", "next_observations")
     rewards = torch.export.load(done.path).module()(**dict(zip(names, steps, strict=True)))
     np.testing.assert_allclose(rewards, model.predict(*make_steps(7)), atol=1e-5)

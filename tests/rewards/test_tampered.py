@@ -188,6 +188,7 @@ def test_a_large_extra_tensor_is_refused_unread(saved):
 SIZES = {
     "effects": {"sizes": [10**9] * 5},
     "effects-next": {"sizes": [HUGE] * 5},
+    "effects-midpoint": {"sizes": [2**20] * 5},
     "network": {"hidden": [10**9, 10**9]},
     "network-pair": {"features": 10**9},
     "network-next": {"members": HUGE},
@@ -200,6 +201,16 @@ SIZES = {
 def test_sizes_out_of_reach_are_refused_before_memory_is_taken(kind, saved):
     tamper_function(saved, **SIZES[kind])
     refuse(saved, "expected")
+
+
+@pytest.mark.parametrize("kind", ["effects"])
+@pytest.mark.parametrize("column", [-1, 12, 17, 2**63 - 1, -(2**63)])
+def test_columns_that_the_first_version_did_not_have_are_refused(column, saved):
+    first = {**config_of(saved)["function"], "format_version": 1}
+    del first["hidden_variance"]
+    tamper_config(saved, function=first)
+    tamper_tensors(saved, lambda tensors: tensors["columns"].__setitem__(0, column))
+    refuse(saved, "columns: expected 0 to 11")
 
 
 @pytest.mark.parametrize("kind", ["network", "network-pair"])
@@ -223,7 +234,7 @@ def test_sizes_within_limits_but_not_in_the_file_are_refused(kind, saved):
         ({"constant": HUGE}, "constant: expected a finite number"),
         ({"inflation": -1.0}, "inflation: expected a finite, non-negative number"),
         ({"noise_variance": float("nan")}, "noise_variance: expected a finite number"),
-        ({"format_version": 2}, "format_version: expected 1, got 2"),
+        ({"format_version": 3}, "format_version: expected 1 or 2, got 3"),
         ({"observation_names": [*"abc"]}, "function: 3 state and 2 action|columns: expected"),
     ],
 )
@@ -246,8 +257,8 @@ def set_range(low, high):
         (set_range(1, 1), "high: expected more than low"),
         (set_range(-1e308, 1e308), "low, high: expected a range"),
         (set_range(0, 3e-308), "low, high: expected a range"),
-        (lambda t: t["columns"].__setitem__(0, -1), "columns: expected 0 to 11"),
-        (lambda t: t["columns"].__setitem__(0, 12), "columns: expected 0 to 11"),
+        (lambda t: t["columns"].__setitem__(0, -1), "columns: expected 0 to 17"),
+        (lambda t: t["columns"].__setitem__(0, 18), "columns: expected 0 to 17"),
         (lambda t: t.update(tables=np.zeros((3, 2, 5000))), "expected at most 4096 features"),
         (lambda t: t.update(tables=t["tables"][:, :1]), "at least 2 grid points"),
     ],

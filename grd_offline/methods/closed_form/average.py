@@ -25,7 +25,6 @@ Array = NDArray[np.float64]
 _INPUT = 0.25
 _MAIN = 0.5
 _PAIRS = 0.2
-_BESIDE = 0.05  # of a potential
 _WIDTH = 1.5  # octaves: spread of variances about their level
 _VARIANCES = 2.0 ** np.arange(-14, 3)
 _LEVELS = np.arange(-12, 1.01, 0.5)
@@ -63,18 +62,17 @@ def average_models(
     column: Callable[[int], int],
     columns: int,
     *,
-    unit: float,
     sweeps: int,
     rng: np.random.Generator,
     progress: Callable[[float], None] = lambda share: None,
 ) -> ModelAverage:
     """Sample sets of effects with their variances; average after the first quarter.
 
-    `blocks` holds (row, column) of each candidate; `columns` of them could be inputs; variances are
-    looked for about `unit`. A sweep draws the noise, then each effect given all others.
+    `blocks` holds (row, column) of each candidate; `columns` of them could be inputs. A sweep draws
+    the noise, then each effect given all others.
     """
     effects = list(blocks)
-    parts = [compress(np.asarray(blocks[effect], np.float64)) * unit**0.5 for effect in effects]
+    parts = [compress(np.asarray(blocks[effect], np.float64)) for effect in effects]
     prior = _Prior([{column(i) for i in effect} for effect in effects], columns)
     state = np.full(len(effects), -1)
     level = len(_LEVELS) // 2
@@ -95,7 +93,7 @@ def average_models(
     draws = len(noises)
     often = np.flatnonzero(counts >= _RARE * draws)
     return ModelAverage(
-        {effects[k]: float(totals[k]) * unit / draws for k in often},
+        {effects[k]: float(totals[k]) / draws for k in often},
         float(np.mean(noises)),
         {one: count / draws for one, count in inclusion.items()},
         draws,
@@ -124,7 +122,7 @@ class _Prior:
     """Log probability of a set of effects."""
 
     def __init__(self, inputs: Sequence[set[int]], columns: int) -> None:
-        self.inputs = [frozenset(one) - {-1} for one in inputs]
+        self.inputs = [frozenset(one) for one in inputs]
         self.columns = columns
         self.orders = np.array([len(one) for one in self.inputs])
 
@@ -134,13 +132,13 @@ class _Prior:
 
     def measure(self, included: NDArray[np.bool_]) -> float:
         active = len(self.union(included))
-        beside, mains = (int((self.orders[included] == order).sum()) for order in (0, 1))
-        joint = int(included.sum()) - beside - mains
+        mains = int((self.orders[included] == 1).sum())
+        joint = int(included.sum()) - mains
         share = min(0.5, _PAIRS / max(active - 1, 1))
         value = active * np.log(_INPUT) + (self.columns - active) * np.log(1 - _INPUT)
         value += mains * np.log(_MAIN) + (active - mains) * np.log(1 - _MAIN)
         value += joint * np.log(share) + (active * (active - 1) / 2 - joint) * np.log(1 - share)
-        return float(value + beside * np.log(_BESIDE / (1 - _BESIDE)))
+        return float(value)
 
 
 def _draw(log_weights: Array, rng: np.random.Generator) -> int:

@@ -11,6 +11,7 @@ from grd_offline.episodes import EpisodeSet
 from grd_offline.errors import DataError
 from grd_offline.methods.closed_form.inputs import (
     Effect,
+    Equations,
     Segment,
     build_basis,
     difference_features,
@@ -20,14 +21,19 @@ from grd_offline.methods.closed_form.inputs import (
     sample_steps,
     smooth_kernel,
     sum_features,
+    take_states,
 )
+from grd_offline.methods.closed_form.moments import BOTH, END, MIDPOINT
 from grd_offline.methods.closed_form.search import EffectBank
+from grd_offline.rewards.effect_inputs import StepColumns, name_inputs
 
 Array = NDArray[np.float64]
 
 _LARGE = 30_000_000  # entries beyond which candidate columns are kept in float32
 _PROBE = 4096
-_SCALES = (1e-2, 1e3)
+_TRANSITIONS = 1024
+_ALIKE_ENDS = 0.05
+_RESOLUTIONS = {True: 1e-6, False: 1e-13}  # of amounts in float32, and in float64
 
 
 class ColumnSource:
@@ -40,51 +46,107 @@ class ColumnSource:
         self,
         episodes: EpisodeSet,
         *,
-        next_state: bool,
+        state_at: str,
         discount: float,
         sample: int,
         sizes: tuple[int, int],
         rng: np.random.Generator,
     ) -> None:
-        if next_state and not all(episode.has_final_observation for episode in episodes):
-            raise DataError("next_state: not every episode holds its last observation")
-        self.episodes, self.next_state, self.discount = episodes, next_state, discount
-        steps = sample_steps(episodes, next_state, sample, rng)
+        self.episodes, self.state_at, self.discount = episodes, state_at, discount
+        steps = sample_steps(episodes, state_at, sample, rng)
         smooth = build_basis(steps, sizes[0], smooth_kernel)
         self.inputs = len(smooth.columns)
         self.basis = smooth.join(build_basis(steps, sizes[1], rough_kernel))
         self.probe = steps[rng.permutation(len(steps))[:_PROBE]]
+        self.transitions = sample_steps(episodes, BOTH, _TRANSITIONS, rng)
         self.equations, self.sums = read_equations(self.segments(), self.basis.columns)
         if not len(self.equations.target):
             raise DataError("no reward was delivered in any episode")
+        self._plain = self.equations
+        self.weights = np.ones(len(self.equations.target))
         self._scale_target()
         self.twins = self.find_twins()
 
     def _scale_target(self) -> None:
-        """Targets without the constant, at unit variance; scale 0 where they do not vary.
+        """Targets without the constant, in the unit that gives them unit variance.
 
-        All else is in a unit of amounts in which variances are of the size that is searched: 1, or
-        where amounts are far from it a power of ten.
+        `varies` is False where their spread may be nothing but the rounding of the amounts.
         """
         target, mean = self.equations.remove_constant(self.equations.target[:, None])
-        scale = float(np.sqrt((target**2).mean())) if target.size else 0.0
-        # A spread that float32 amounts cannot hold is rounding.
-        if scale <= 1e-6 * float(np.abs(self.equations.target).max()):
-            scale = 0.0
-        self.target: Array = np.asarray(target[:, 0] / (scale or 1.0), np.float64)
-        is_usual = scale == 0.0 or _SCALES[0] <= scale <= _SCALES[1]
-        self.unit = 1.0 if is_usual else float(10.0 ** np.round(np.log10(scale)))
-        self.mean, self.scale = float(mean[0]) / self.unit, scale / self.unit
+        size = float(np.sqrt((target**2).mean())) if target.size else 0.0
+        largest = float(np.abs(self.equations.target).max())
+        self.varies = size > self._find_resolution() * largest
+        self.unit = size if self.varies else 1.0
+        self.target: Array = np.asarray(target[:, 0] / self.unit, np.float64)
+        self.mean = float(mean[0]) / self.unit
+
+    def _find_resolution(self) -> float:
+        """The spread of amounts that may be rounding, as a share of the largest amount."""
+        amounts = self._plain.target / self._plain.scale
+        is_single = bool((amounts == amounts.astype(np.float32)).all())
+        return _RESOLUTIONS[is_single]
+
+    def reweight(self, weights: Array) -> None:
+        """Let each amount count so much: its noise variance is 1 / weight times the usual."""
+        root, plain = np.sqrt(weights), self._plain
+        self.weights = weights
+        self.equations = Equations(plain.target * root, plain.constant * root, plain.scale * root)
+        self._scale_target()
+
+    def take(self, transitions: Array, state_at: str) -> Array:
+        """(step, column) the inputs of transitions with their states taken at some moment."""
+        if state_at == BOTH:
+            return transitions
+        states = self.episodes.state_size
+        now, later = transitions[:, :states], transitions[:, -states:]
+        return np.concatenate(
+            [take_states(now, later, state_at), transitions[:, states:-states]], 1
+        )
+
+    @property
+    def terminated(self) -> int | None:
+        """The input that says whether the episode terminated at this step, where that varies."""
+        width = self.episodes.state_size + self.episodes.action_size
+        places = np.flatnonzero(self.basis.columns[: self.inputs] == width)
+        return int(places[0]) if len(places) else None
+
+    def find_joint(self, inputs: Sequence[int]) -> list[int]:
+        """Those of some inputs that may act together with others.
+
+        Terminating may not where nearly all episodes end so: what it would then do together with
+        the last state cannot be told from what every last step is worth.
+        """
+        ended = np.array([episode.terminations[-1] for episode in self.episodes])
+        alike = min(ended.mean(), 1 - ended.mean()) < _ALIKE_ENDS
+        return [i for i in inputs if not alike or i != self.terminated]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """(input,) the name of each input, whatever the moment at which states are taken."""
+        names = self.episodes.observation_names, self.episodes.action_names
+        return name_inputs([int(column) for column in self.basis.columns[: self.inputs]], *names)
+
+    def translate(self, effect: Effect, source: ColumnSource) -> Effect | None:
+        """An effect of another source as one of this; None where this lacks an input of it."""
+        places = {int(column): i for i, column in enumerate(self.basis.columns[: self.inputs])}
+        found = [places.get(int(source.basis.columns[i])) for i in effect]
+        return None if None in found else tuple(i for i in found if i is not None)
+
+    @property
+    def model_columns(self) -> NDArray[np.int64]:
+        """(input,) the column of each input as a reward model counts them, smooth and rough."""
+        step = StepColumns(self.episodes.state_size, self.episodes.action_size)
+        shift = {MIDPOINT: step.first_midpoint, END: step.first_next}.get(self.state_at, 0)
+        columns = self.basis.columns
+        return np.asarray(np.where(columns < step.states, columns + shift, columns))
 
     def segments(self) -> Iterator[Segment]:
-        return iterate_segments(self.episodes, self.next_state, self.discount)
+        return iterate_segments(self.episodes, self.state_at, self.discount)
 
     def column(self, index: int) -> int:
-        """Of an input; for a part of the next state that of the state; -1 for a potential."""
-        if index >= 2 * self.inputs:
-            return -1
+        """Of an input; for a part of the next state that of the state."""
         column = int(self.basis.columns[index])
-        width = self.episodes.state_size + self.episodes.action_size
+        width = self.episodes.state_size + self.episodes.action_size + 1
         return column - width if column >= width else column
 
     def find_twins(self) -> dict[int, int]:
@@ -94,7 +156,7 @@ class ColumnSource:
         tell them apart. As one effect with one variance they share evenly what data leave open:
         the mean of both is the trapezoid rule, right where the reward is an average over the step.
         """
-        width = self.episodes.state_size + self.episodes.action_size
+        width = self.episodes.state_size + self.episodes.action_size + 1
         place = {(int(c), i >= self.inputs): i for i, c in enumerate(self.basis.columns)}
         pairs = ((i, place.get((column + width, rough))) for (column, rough), i in place.items())
         return {i: twin for i, twin in pairs if twin is not None}
@@ -128,7 +190,7 @@ class ColumnSource:
         for order, every in sums.items():
             members = [k for k, effect in enumerate(effects) if len(effect) == order]
             for place, k in enumerate(members):
-                factor = self.equations.scale * (scales[k] / (self.scale or 1.0))
+                factor = self.equations.scale * scales[k]
                 block = every[:, place] * factor[:, None].astype(kind)
                 free, average = self.equations.remove_constant(block)
                 every[1:, place], every[0, place] = free, average
@@ -138,26 +200,22 @@ class ColumnSource:
                 bank.sizes[effects[k]] = size
         return bank
 
-    def build_potentials(self, inputs: Sequence[int], size: int) -> EffectBank:
-        """Columns of h_i(last state) - h_i(first state): what cancels within an episode.
+    def build_potentials(self, size: int) -> EffectBank:
+        """Columns of h_i(last state) - h_i(first state) for every state input i.
 
-        Input 2 * self.inputs + i is the potential of input i. Returns may hold such a part, and no
-        function of (s, a) may take it for its own: it is fitted beside the effects, and left out of
-        the reward.
+        This is what a term h(s') - h(s) of the reward adds to a return.
         """
         bank = EffectBank({}, self.target)
-        states = [i for i in inputs if self.basis.columns[i] < self.episodes.state_size]
+        states = [i for i in range(self.inputs) if self.basis.columns[i] < self.episodes.state_size]
         if not states:
             return bank
         rows = len(self.equations.target)
         every = difference_features(self.segments(), rows, self.basis, states, size)
         scales = self.measure_scales([(i,) for i in states], size)
         for place, i in enumerate(states):
-            factor = self.equations.scale * (scales[place] / (self.scale or 1.0))
-            block = every[:, place] * factor[:, None]
-            key = (2 * self.inputs + i,)
-            bank.columns[key], bank.averages[key] = self.equations.remove_constant(block)
-            bank.scales[key], bank.sizes[key] = float(scales[place]), size
+            block = every[:, place] * (self.equations.scale * scales[place])[:, None]
+            bank.columns[i,], bank.averages[i,] = self.equations.remove_constant(block)
+            bank.scales[i,], bank.sizes[i,] = float(scales[place]), size
         return bank
 
     def measure_scales(self, effects: Sequence[Effect], size: int) -> Array:

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from grd_offline.episodes import EpisodeSet
-from grd_offline.methods.closed_form.fit import ClosedFormFit, fit_closed_form
+from grd_offline.methods.closed_form.fit import fit_closed_form
 from grd_offline.methods.closed_form.identifiability import examine
+from grd_offline.methods.closed_form.last_fit import ClosedFormFit
 from grd_offline.methods.closed_form.settings import ClosedFormSettings
 from grd_offline.methods.contract import Decomposer, Finding, Progress
 
@@ -41,4 +42,4 @@ class ClosedForm(Decomposer, settings=ClosedFormSettings):
     def examine(self, episodes: EpisodeSet) -> tuple[list[Finding], dict[str, Any]]:
         """How strongly the episodes pin each effect down, and what could hide from them."""
         self._check_fitted()
-        return examine(self.fit_, episodes)
+        return examine(self.fit_, episodes, self.discount)

@@ -66,16 +66,15 @@ class Posterior:
         explained = ((scaled @ self.inner) * scaled).sum(1)
         return np.asarray((1 - explained / self.noise) / self.noise)
 
-    def weight_covariance(self) -> Array:
-        """(column, column) D - D Z^T C^-1 Z D."""
-        spread = np.repeat(self.variances, self.sizes)
+    def apply_covariance(self, vectors: Array) -> Array:
+        """The posterior covariance of the weights, D - D Z^T C^-1 Z D, times some vectors."""
+        spread = np.repeat(self.variances, self.sizes)[:, None]
         if self.primal:
+            # Without the difference, which would lose all digits where the noise is small.
             root = np.sqrt(spread)
-            return np.asarray(root[:, None] * self.inner * root)
-        seen = self.columns.T @ self.apply_inverse(self.columns)
-        covariance = -spread[:, None] * seen * spread
-        covariance[np.diag_indices_from(covariance)] += spread
-        return np.asarray(covariance)
+            return np.asarray(root * (self.inner @ (root * vectors)))
+        seen = self.apply_inverse(self.columns @ (spread * vectors))
+        return np.asarray(spread * (vectors - self.columns.T @ seen))
 
     def effective_parameters(self) -> Array:
         """(block,) gamma_p = v_p tr Z_p^T C^-1 Z_p: how many of its weights the data determine."""

@@ -1,174 +1,319 @@
-"""What the data can and cannot tell, in words a person understands.
+"""What the data can and cannot tell, in words that a person understands.
 
-Returns fix rewards only up to what cancels over an episode. These findings say how strongly the
-episodes constrain each effect, which inputs are hard to tell apart, whether a telescoping term
-h(s') - h(s) could hide below the noise, and whether more episodes would help.
+Returns fix rewards only up to what cancels over an episode. These findings say how well returns
+determine what was found, what may be in the rewards without showing in returns, and at which moment
+of a step the reward looks at the state.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.episodes import EpisodeSet
-from grd_offline.methods.closed_form.fit import ClosedFormFit
-from grd_offline.methods.contract import Finding
+from grd_offline.episodes import Episode, EpisodeSet
+from grd_offline.methods.closed_form.last_fit import ClosedFormFit
+from grd_offline.methods.closed_form.moment_findings import find_moment
+from grd_offline.methods.closed_form.share_words import (
+    MUCH_HIDDEN,
+    TOO_MUCH_HIDDEN,
+    bound_correlation,
+    list_names,
+    show_share,
+)
+from grd_offline.methods.contract import CAREFUL, FINE, UNRELIABLE, Finding
+from grd_offline.methods.verdict import settle_findings
+from grd_offline.rewards.contract import EffectCurve
 
 Array = NDArray[np.float64]
-_WEAK = 0.5
-_ALIKE = 0.95
-_HIDDEN_SHARE = 0.1
-"""A telescoping term of this share of the reward's spread is what might go unseen."""
+FEWEST_RETURNS = 10
+"""With fewer returns an effect cannot be told from chance."""
+_WEAK = 0.75
+"""Known share of an effect below which its shape is open: its band is over half as wide as it."""
+_NEGLIGIBLE = 0.01
+"""An effect with a smaller share of the reward's variance is not worth a warning."""
+_WELL_KNOWN = 0.9
+_ALIKE, _NEARLY_EQUAL = 0.95, 0.99
+_COMFORTABLE = 2
+"""Returns for each number: with so many, errors are at most twice those of endless data."""
+_OUTLIER = 0.2
+"""A return that counts less than this is more than four usual errors away from any reward."""
+_FAR_OFF = 0.5
+"""It is named where its error is also larger than this share of the spread of the other returns."""
+_MANY_OUTLIERS = 0.02
+_NAMED = 5
+_SAME_LENGTH = 0.05
+_PROBED_STEPS = 20_000
 
 
-def examine(fit: ClosedFormFit, episodes: EpisodeSet) -> tuple[list[Finding], dict[str, Any]]:
+def examine(
+    fit: ClosedFormFit, episodes: EpisodeSet, discount: float = 1.0
+) -> tuple[list[Finding], dict[str, Any]]:
     """Findings in words, and the numbers behind them."""
-    hidden, numbers = _find_hidden(fit, episodes)
-    findings = [*_find_weak(fit), *_find_alike(fit), *_find_more(fit, episodes), *hidden]
-    if not fit.model.effects:
-        findings = [_tell_nothing(episodes)]
-    return findings, {
-        "equations": _count_equations(episodes),
+    spread, curves = measure_spread(fit, episodes), fit.model.explain().effects
+    outliers = _list_outliers(fit, episodes, discount)
+    findings = [*_find_few(episodes), *_find_outliers(outliers, episodes), *_find_ends(episodes)]
+    if fit.model.effects:
+        findings += [*_find_weak(curves), *_find_alike(fit, curves), *_find_more(fit, episodes)]
+        findings += [*find_moment(fit, spread), *_find_hidden(fit, spread)]
+    else:
+        findings += _explain_nothing(fit, episodes, discount)
+    return settle_findings(findings), {
+        "equations": _count_returns(episodes),
         "effective_parameters": fit.effective_parameters,
-        "pinned_down": _combine_pinned(fit),
+        "pinned_down": _measure_known(curves),
         "return_noise_share": 1 - fit.left_out_r2,
-        "telescoping": numbers,
+        "state_at": fit.state_at,
+        "moments": {name: float(value) for name, value in fit.moments.items()},
+        "reward_spread": spread,
+        "hidden": {name: float(np.sqrt(part)) for name, part in fit.hidden.items()},
+        "outliers": outliers,
     }
 
 
-def _tell_nothing(episodes: EpisodeSet) -> Finding:
-    sums = np.array([float(episode.rewards.sum()) for episode in episodes])
-    lengths = np.array([len(episode) for episode in episodes], np.float64)
-    rest = sums - lengths * sums.sum() / lengths.sum()
-    if np.abs(rest).max() <= 1e-6 * max(float(np.abs(sums).max()), 1e-300):
-        text = "Every step earns the same: returns follow from the length of an episode alone."
-        return Finding("fine", text)
-    text = (
-        "Nothing was found to drive the return: no input explains it better than chance, so the "
-        "reward is the same at every step."
-    )
-    return Finding("careful", text)
-
-
-def _combine_pinned(fit: ClosedFormFit) -> dict[str, float]:
-    """By names. An input may have a smooth and a rough effect: the larger counts more."""
-    names = fit.model.input_names
-    total: dict[str, float] = {}
-    weight: dict[str, float] = {}
-    shares = np.abs(fit.model.shares) + 1e-9
-    for effect, pinned, share in zip(fit.model.effects, fit.pinned, shares, strict=True):
-        name = " x ".join(names[i] for i in effect)
-        total[name] = total.get(name, 0.0) + float(pinned * share)
-        weight[name] = weight.get(name, 0.0) + float(share)
-    return {name: total[name] / weight[name] for name in total}
-
-
-def _find_weak(fit: ClosedFormFit) -> list[Finding]:
-    every = _combine_pinned(fit)
-    weak = [name for name, pinned in every.items() if pinned < _WEAK]
-    if not weak:
-        return [Finding("fine", "The episodes pin down every effect that was found.")]
-    return [
-        Finding(
-            "careful",
-            f"The episodes leave much of the shape of {len(weak)} of {len(every)} effects "
-            f"open ({', '.join(weak[:4])}{' and others' if len(weak) > 4 else ''}): read their "
-            "bands, not only their curves.",
+def measure_spread(fit: ClosedFormFit, episodes: EpisodeSet) -> float:
+    """Standard deviation of the step rewards that were found, over some of the episodes."""
+    wanted = max(1, round(_PROBED_STEPS / max(episodes.total_steps / len(episodes), 1)))
+    chosen = np.unique(np.linspace(0, len(episodes) - 1, wanted).round().astype(np.int64))
+    rewards = [
+        fit.model.predict(
+            episode.observations[: len(episode)],
+            episode.actions,
+            episode.next_observations,
+            episode.terminations,
         )
+        for episode in (episodes[int(index)] for index in chosen)
     ]
+    return float(np.concatenate(rewards).std())
 
 
-def _find_alike(fit: ClosedFormFit) -> list[Finding]:
-    model, correlation = fit.model, np.abs(fit.sum_correlation)
-    next_names = tuple(f"{name}'" for name in model.observation_names)
-    every = model.observation_names + model.action_names + next_names
-    names = [every[column] for column in fit.correlated_columns]
+def _find_few(episodes: EpisodeSet) -> list[Finding]:
+    returns = _count_returns(episodes)
+    if returns >= FEWEST_RETURNS:
+        return []
+    if returns == 1:
+        text = (
+            "There is one return. It fixes the mean reward of its steps and says nothing about "
+            "how they differ."
+        )
+        return [Finding(UNRELIABLE, text, "there is only one return")]
+    text = (
+        f"There are {returns} returns. With fewer than {FEWEST_RETURNS}, an effect cannot be told "
+        "from chance."
+    )
+    return [Finding(UNRELIABLE, text, f"there are only {returns} returns")]
+
+
+def _explain_nothing(fit: ClosedFormFit, episodes: EpisodeSet, discount: float) -> list[Finding]:
+    """Why the reward is the same at every step."""
+    if _count_returns(episodes) < FEWEST_RETURNS:
+        return []
+    amounts, lengths, step = _read_amounts(episodes, discount)
+    rest = amounts - lengths * amounts.sum() / lengths.sum()
+    if np.abs(rest).max() <= step:
+        if np.ptp(lengths) == 0:
+            text = (
+                "All returns are equal, and so are all lengths. Such returns cannot tell which "
+                "steps earn them, so every step is given the same."
+            )
+            return [Finding(CAREFUL, text, "all returns are equal")]
+        text = (
+            "Every step earns the same: returns follow from the length of an episode alone. "
+            f"Differences between returns of less than {step:.1g} would not show."
+        )
+        return [Finding(FINE, text)]
+    if fit.is_rounding:
+        text = (
+            f"Returns are as large as {np.abs(amounts).max():.2g}, and differ by no more than the "
+            "rounding of their numbers. Subtract a constant from every reward before the returns "
+            "are summed, or store returns in float64."
+        )
+        return [Finding(UNRELIABLE, text, "the differences of returns are lost in rounding")]
+    text = (
+        "Nothing was found to drive the return: no input explains it better than chance. So every "
+        "step is given the same reward."
+    )
+    return [Finding(UNRELIABLE, text, "no input explains the returns")]
+
+
+def _read_amounts(episodes: EpisodeSet, discount: float) -> tuple[Array, Array, float]:
+    """All delivered amounts, the (discounted) steps of each, and the step of their rounding."""
+    parts = [part for part in (episode.segments() for episode in episodes) if len(part[0])]
+    amounts = np.concatenate([part[2] for part in parts]).astype(np.float64)
+    lengths = np.concatenate(
+        [
+            np.add.reduceat(discount ** np.arange(stops[-1], dtype=np.float64), starts)
+            for starts, stops, _ in parts
+        ]
+    )
+    largest = np.abs(amounts).max()
+    is_single = bool((amounts == amounts.astype(np.float32)).all())
+    kind = np.float32 if is_single else np.float64
+    return amounts, lengths, float(np.spacing(kind(largest)))
+
+
+def _measure_known(curves: Sequence[EffectCurve]) -> dict[str, float]:
+    """By names of inputs, the known share of each effect: 1 is a curve without a band.
+
+    Variance of the curve over that variance plus the usual variance of its band.
+    """
+    known = {}
+    for curve in curves:
+        size, open_part = float(np.var(curve.mean)), float(np.median(curve.std)) ** 2
+        known[" x ".join(curve.inputs)] = size / max(size + open_part, 1e-300)
+    return known
+
+
+def _find_weak(curves: Sequence[EffectCurve]) -> list[Finding]:
+    known = _measure_known(curves)
+    shares = {" x ".join(curve.inputs): abs(curve.share) for curve in curves}
+    weak = [name for name in known if known[name] < _WEAK and shares[name] > _NEGLIGIBLE]
+    if not weak:
+        text = "If the reward is a sum of the effects found, returns determine all that matter."
+        return [Finding(FINE, text)]
+    text = (
+        f"The returns do not determine the shape of {len(weak)} of {len(known)} effects "
+        f"({list_names(weak)}). Look at the bands of these curves."
+    )
+    return [Finding(CAREFUL, text, f"the shape of {list_names(weak)} is not determined")]
+
+
+def _find_alike(fit: ClosedFormFit, curves: Sequence[EffectCurve]) -> list[Finding]:
+    correlation, names = np.abs(fit.sum_correlation), fit.correlated_names
+    known = _measure_known(curves).values()
+    loose = {
+        name
+        for curve, share in zip(curves, known, strict=True)
+        for name in curve.inputs
+        if share < _WELL_KNOWN
+    }
     pairs = [
-        (names[i], names[j], correlation[i, j])
+        f"{names[i]} and {names[j]}"
         for i in range(len(names))
         for j in range(i)
-        if correlation[i, j] > _ALIKE
+        if correlation[i, j] > _NEARLY_EQUAL
+        or (correlation[i, j] > _ALIKE and _is_any_of(loose, names[i], names[j]))
     ]
-    return [
-        Finding(
-            "careful",
-            f"{a} and {b} rise and fall together from episode to episode (correlation {r:.2f}): "
-            "credit between them is a matter of fine differences.",
-        )
-        for a, b, r in pairs[:5]
-    ]
+    if not pairs:
+        return []
+    more = f", and {len(pairs) - 3} more pairs of inputs" if len(pairs) > 3 else ""
+    text = (
+        f"{', '.join(pairs[:3])}{more} rise and fall together from episode to episode. Returns can "
+        "hardly tell which of them is rewarded."
+    )
+    return [Finding(CAREFUL, text, f"{pairs[0]} can hardly be told apart")]
+
+
+def _is_any_of(effects: set[str], *names: str) -> bool:
+    """Whether one of these inputs is among the effects, at whatever moment of the step."""
+    plain = {name.removesuffix(" (midpoint)").removesuffix("'") for name in effects}
+    return any(name in plain or name in effects for name in names)
 
 
 def _find_more(fit: ClosedFormFit, episodes: EpisodeSet) -> list[Finding]:
-    rows, used = _count_equations(episodes), fit.effective_parameters
-    if rows >= 3 * used:
-        return [
-            Finding(
-                "fine",
-                f"{rows:,} returns determine about {used:.0f} numbers: more episodes would sharpen "
-                "the reward only slowly.",
-            )
-        ]
-    return [
-        Finding(
-            "careful",
-            f"{rows:,} returns have to determine about {used:.0f} numbers: about "
-            f"{round(3 * used):,} returns would be comfortable. A reward delivered more often "
-            "helps as much as more episodes.",
-        )
-    ]
-
-
-def _find_hidden(
-    fit: ClosedFormFit, episodes: EpisodeSet
-) -> tuple[list[Finding], dict[str, float]]:
-    """Compare what a term h(s') - h(s) would do to returns with their noise."""
-    firsts, lasts, steps, lengths = [], [], [], []
-    for episode in episodes[: min(len(episodes), 500)]:
-        observations = episode.observations.astype(np.float64)
-        if len(observations) < 2:
-            continue
-        firsts.append(observations[0])
-        lasts.append(observations[-1])
-        steps.append((np.diff(observations, axis=0) ** 2).mean(axis=0))
-        lengths.append(len(episode))
-    if not lengths:
-        return [], {}
-    moved = np.std(np.array(lasts) - np.array(firsts), axis=0)
-    per_step = np.sqrt(np.mean(steps, axis=0))
-    reward = _reward_spread(fit)
-    noise = float(np.sqrt(fit.noise * np.mean(lengths)))
-    size = _HIDDEN_SHARE * reward
-    change = size * moved / np.where(per_step > 0, per_step, np.inf)
-    hidden = [
-        name
-        for name, c, p in zip(episodes.observation_names, change, per_step, strict=True)
-        if p > 0 and c < noise
-    ]
-    numbers = {name: float(c) for name, c in zip(episodes.observation_names, change, strict=True)}
-    if not hidden:
-        text = (
-            "A term that cancels between steps, h(next state) - h(state), would show in the "
-            "returns if it were a tenth of the reward's spread."
-        )
-        return [Finding("fine", text)], {"return_noise": noise, **numbers}
-    shown = ", ".join(hidden[:4]) + (f" and {len(hidden) - 4} more" if len(hidden) > 4 else "")
+    rows, used = _count_returns(episodes), fit.effective_parameters
+    numbers = f"{used:.0f} number{'s' if round(used) != 1 else ''}"
+    if rows >= _COMFORTABLE * used:
+        text = f"{rows:,} returns determine about {numbers}, which is enough."
+        return [Finding(FINE, text)]
+    wanted = round(_COMFORTABLE * used)
     text = (
-        f"A term h(next state) - h(state) of a tenth of the reward's spread could hide in {shown}: "
-        "it would change returns by less than their noise. Such a term moves reward between "
-        "neighbouring steps and changes no return and no best policy."
+        f"{rows:,} returns have to determine about {numbers}. About {wanted:,} returns would be "
+        "enough. Returns of shorter pieces help as much as more episodes."
     )
-    return [Finding("careful", text)], {"return_noise": noise, **numbers}
+    return [Finding(CAREFUL, text, f"{rows:,} returns are few for {numbers}")]
 
 
-def _reward_spread(fit: ClosedFormFit) -> float:
-    spread = 0.0
-    for curve in fit.model.explain().effects:
-        spread += float(np.var(curve.mean))
-    return float(np.sqrt(spread))
+def _find_outliers(outliers: Sequence[int], episodes: EpisodeSet) -> list[Finding]:
+    if not outliers:
+        return []
+    shown = ", ".join(str(index) for index in outliers[:_NAMED])
+    more = f" and {len(outliers) - _NAMED} more" if len(outliers) > _NAMED else ""
+    one, total = len(outliers) == 1, _count_returns(episodes)
+    count = f"{len(outliers)} of {total:,} returns {'is' if one else 'are'}"
+    text = (
+        f"{count} far from what any reward explains, and count{'s' if one else ''} less. "
+        f"Look at {'episode' if one else 'episodes'} {shown}{more} (the first is 0)."
+    )
+    if len(outliers) <= _MANY_OUTLIERS * total:
+        return [Finding(FINE, text)]
+    return [Finding(CAREFUL, text, f"{count} far from what any reward explains")]
 
 
-def _count_equations(episodes: EpisodeSet) -> int:
+def _list_outliers(fit: ClosedFormFit, episodes: EpisodeSet, discount: float) -> list[int]:
+    """Of each return that hardly counts and is off by much, the index of its episode."""
+    is_far = fit.weights < _OUTLIER
+    counts = [int(episode.delivered.sum()) for episode in episodes]
+    if not is_far.any() or is_far.all() or len(is_far) != sum(counts):
+        return []
+    owners = np.repeat(np.arange(len(counts)), counts)
+    amounts = _read_amounts(episodes, discount)[0]
+    found = {int(i): _predict_amounts(fit, episodes[int(i)], discount) for i in owners[is_far]}
+    predicted = np.concatenate([found.get(i, np.zeros(n)) for i, n in enumerate(counts)])
+    is_off = np.abs(amounts - predicted) > _FAR_OFF * amounts[~is_far].std()
+    return [int(index) for index in owners[is_far & is_off]]
+
+
+def _predict_amounts(fit: ClosedFormFit, episode: Episode, discount: float) -> Array:
+    starts, stops, _ = episode.segments()
+    paid = slice(0, int(stops[-1]))
+    return fit.model.predict_sums(
+        episode.observations[paid],
+        episode.actions[paid],
+        episode.next_observations[paid],
+        episode.terminations[paid],
+        weights=discount ** np.arange(paid.stop, dtype=np.float64),
+        starts=starts,
+    )[0]
+
+
+def _find_ends(episodes: EpisodeSet) -> list[Finding]:
+    """A reward for terminating shows only where some episodes do not, or lengths differ."""
+    lengths = np.array([len(episode) for episode in episodes], np.float64)
+    is_terminated = all(bool(episode.terminations[-1]) for episode in episodes)
+    if not is_terminated or lengths.std() > _SAME_LENGTH * lengths.mean() or lengths.max() < 2:
+        return []
+    text = (
+        f"All episodes terminate after about the same number of steps ({lengths.mean():.0f}). So "
+        "returns cannot tell a reward for terminating from a reward that every step earns."
+    )
+    return [Finding(CAREFUL, text, "a reward for terminating would not show")]
+
+
+def _find_hidden(fit: ClosedFormFit, spread: float) -> list[Finding]:
+    """What may be in the reward and does not show in returns, beside the choice of the moment."""
+    parts = {name: part for name, part in fit.hidden.items() if name != "moment"}
+    if not parts:
+        return []
+    share = float(np.sqrt(sum(parts.values()))) / max(spread, 1e-300)
+    if share < MUCH_HIDDEN:
+        text = (
+            "Little can hide from the returns. Terms that cancel between steps, and effects of "
+            f"other inputs, come to {show_share(share)} of the spread of the rewards, if they are "
+            "no larger than the effects that were found."
+        )
+        return [Finding(FINE, text)]
+    said = " and ".join(
+        _HIDDEN_WORDS.get(name, name)
+        for name, part in sorted(parts.items(), key=lambda item: -item[1])
+        if part > 0.2 * sum(parts.values())
+    )
+    text = (
+        f"Returns do not exclude {said}. This may come to {show_share(share)} of the spread of the "
+        f"rewards, and the correlation with the true rewards may be as low as "
+        f"about {bound_correlation(share):.2f}. The bands include it."
+    )
+    level = UNRELIABLE if share > TOO_MUCH_HIDDEN else CAREFUL
+    return [Finding(level, text, "much of the reward may not show in returns")]
+
+
+_HIDDEN_WORDS = {
+    "potentials": "terms that cancel between steps, h(next state) - h(state)",
+    "effects left out": "effects of inputs that were left out",
+}
+
+
+def _count_returns(episodes: EpisodeSet) -> int:
     return sum(int(episode.delivered.sum()) for episode in episodes)

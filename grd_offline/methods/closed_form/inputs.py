@@ -1,6 +1,6 @@
 """From episodes to equations: one-dimensional features per input, summed over each segment.
 
-An input is a column of [observations, actions(, next observations)]. Its features are the leading
+An input is a column of [states, actions, terminated(, next states)]. Its features are the leading
 eigenfunctions of the centred kernel x x' + Matern-5/2(|x - x'| / 2) on quantiles of its
 standardised values, each times the root of its eigenvalue, so that their inner product is the
 kernel. They are tabulated on an even grid, as `EffectModel` evaluates them.
@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.interpolation import locate_on_grid
+from grd_offline.methods.closed_form.moments import BEFORE, BOTH, END, MIDPOINT
 
 Array = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -31,12 +32,21 @@ _FEW = 16
 _DUPLICATE = 1e-9
 
 
-def join_inputs(episode: Episode, next_state: bool) -> Array:
-    """(step, column) observations, actions and, if asked for, next observations."""
-    steps = len(episode)
-    parts = [episode.observations[:steps], episode.actions]
-    if next_state:
-        parts.append(episode.observations[1:])
+def take_states(now: Array, later: Array, state_at: str) -> Array:
+    """(step, state) the state of each transition at some moment of it, see `moments`."""
+    if state_at == BEFORE:
+        return np.concatenate([now[:1], now[:-1]])
+    return {MIDPOINT: (now + later) / 2, END: later}.get(state_at, now)
+
+
+def join_inputs(episode: Episode, state_at: str) -> Array:
+    """(step, column) states, actions, whether it terminated and, for "both", next states."""
+    now = episode.observations[: len(episode)].astype(np.float64)
+    later = episode.next_observations.astype(np.float64)
+    states = take_states(now, later, state_at)
+    parts: list[NDArray[Any]] = [states, episode.actions, episode.terminations[:, None]]
+    if state_at == BOTH:
+        parts.append(later)
     return np.concatenate(parts, 1, dtype=np.float64)
 
 
@@ -54,10 +64,10 @@ class Segment(NamedTuple):
     """(state,) the state it ends in; the last one known where the final one is not."""
 
 
-def iterate_segments(episodes: EpisodeSet, next_state: bool, discount: float) -> Iterator[Segment]:
+def iterate_segments(episodes: EpisodeSet, state_at: str, discount: float) -> Iterator[Segment]:
     """All deliveries of all episodes."""
     for episode in episodes:
-        inputs = join_inputs(episode, next_state)
+        inputs = join_inputs(episode, state_at)
         states = episode.observations
         weights = discount ** np.arange(len(episode), dtype=np.float64)
         for start, stop, amount in zip(*episode.segments(), strict=True):
@@ -67,19 +77,19 @@ def iterate_segments(episodes: EpisodeSet, next_state: bool, discount: float) ->
 
 
 def sample_steps(
-    episodes: EpisodeSet, next_state: bool, limit: int, rng: np.random.Generator
+    episodes: EpisodeSet, state_at: str, limit: int, rng: np.random.Generator
 ) -> Array:
     """(step, column) at most `limit` steps, spread evenly at random over the episodes."""
     total = episodes.total_steps
     kept = []
     for episode in episodes:
-        inputs = join_inputs(episode, next_state)
+        inputs = join_inputs(episode, state_at)
         if total > limit:
             inputs = inputs[rng.random(len(inputs)) < limit / total]
         kept.append(inputs)
     sample = np.concatenate(kept)
     if not len(sample):
-        sample = join_inputs(episodes[0], next_state)
+        sample = join_inputs(episodes[0], state_at)
     return sample
 
 
@@ -236,14 +246,28 @@ class Equations:
         is (H Z)_1 / |h|.
         """
         length = float(np.linalg.norm(self.constant))
-        mirror = self.constant / length
-        mirror = mirror + np.where(np.arange(len(mirror)) == 0, np.copysign(1.0, mirror[0]), 0.0)
-        mirror = mirror / np.linalg.norm(mirror)
         sign = -np.copysign(1.0, self.constant[0])
-        mirror = mirror.astype(columns.dtype)
+        mirror = self.find_mirror().astype(columns.dtype)
         along = mirror @ columns
         first = columns[0] - 2 * mirror[0] * along
         return columns[1:] - np.outer(2 * mirror[1:], along), sign * first / length
+
+    def find_mirror(self) -> Array:
+        """(row,) the unit vector m of the reflection H = I - 2 m m^T."""
+        mirror = self.constant / np.linalg.norm(self.constant)
+        mirror = mirror + np.where(np.arange(len(mirror)) == 0, np.copysign(1.0, mirror[0]), 0.0)
+        return np.asarray(mirror / np.linalg.norm(mirror))
+
+    def restore_rows(self, vector: Array, diagonal: Array, along: Array) -> tuple[Array, Array]:
+        """Of K = H^T [0 0; 0 C^-1] H: K y and the diagonal, for all rows.
+
+        Given C^-1 (H y) without the first row, the diagonal of C^-1, and C^-1 m without the first.
+        """
+        mirror = self.find_mirror()
+        full, inner = np.append(0.0, vector), np.append(0.0, diagonal)
+        seen, power = np.append(0.0, along), float(mirror[1:] @ along)
+        full = full - 2 * mirror * float(mirror @ full)
+        return full, inner - 4 * mirror * seen + 4 * mirror**2 * power
 
 
 def read_equations(segments: Iterator[Segment], columns: IntArray) -> tuple[Equations, Array]:
@@ -330,4 +354,19 @@ def _sum_triples(weighted: Array, features: Array, where: IntArray) -> Array:
     return sums
 
 
-_SUMMERS = {1: _sum_mains, 2: _sum_pairs, 3: _sum_triples}
+def _sum_quadruples(weighted: Array, features: Array, where: IntArray) -> Array:
+    """Effects of four inputs that share their first two from one matrix product."""
+    steps, _, size = features.shape
+    sums = np.empty((len(where), size**4))
+    pairs, group = np.unique(where[:, :2], axis=0, return_inverse=True)
+    for k, (a, b) in enumerate(pairs):
+        members = np.flatnonzero(group.ravel() == k)
+        joint = (weighted[:, a, :, None] * features[:, b, None, :]).reshape(steps, -1)
+        left, right = features[:, where[members, 2]], features[:, where[members, 3]]
+        others = (left[:, :, :, None] * right[:, :, None, :]).reshape(steps, -1)
+        block = (joint.T @ others).reshape(size * size, len(members), size * size)
+        sums[members] = block.transpose(1, 0, 2).reshape(len(members), -1)
+    return sums
+
+
+_SUMMERS = {1: _sum_mains, 2: _sum_pairs, 3: _sum_triples, 4: _sum_quadruples}

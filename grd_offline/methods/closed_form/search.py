@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from grd_offline.methods.closed_form.inputs import Effect
 
 Array = NDArray[np.float64]
 
+_FREE_MAINS, _FREE_PAIRS = 30, 300  # effects to choose from without a price
 _CHUNK = 8_000_000  # entries of candidate columns looked at in one go
 
 
@@ -44,6 +45,16 @@ class SearchRules:
     """Smallest noise, as a share of the target's variance."""
     iterations: int
     """Of the fixed point, per fit."""
+    inputs: int = 1
+    """How many inputs there are to choose from."""
+
+    def price(self, effect: Effect) -> float:
+        """What an effect has to gain or carry beyond that, the more of its kind there are.
+
+        The best of many effects that are not there gains the logarithm of their number by chance.
+        """
+        kinds = {1: self.inputs / _FREE_MAINS, 2: self.inputs**2 / 2 / _FREE_PAIRS}
+        return max(0.0, math.log(kinds.get(len(effect), 1.0)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +166,7 @@ def search_forward(
             break
         gains, variances = bank.scan(chosen, left)
         present = set(chosen.inputs)
-        gains -= [rules.new_input * len(set(effect) - present) for effect in left]
+        gains -= [rules.new_input * len(set(e) - present) + rules.price(e) for e in left]
         order = np.argsort(-gains, kind="stable")[: rules.add_most]
         least = max(rules.add_gain, rules.gain_share * (chosen.fit.evidence - bank.null_evidence))
         order = order[gains[order] > max(least, rules.add_share * gains[order[0]])]
@@ -178,7 +189,9 @@ def drop_idle(bank: EffectBank, chosen: Selection, rules: SearchRules) -> Select
     while chosen.effects:
         losses = measure_losses(chosen.fit)
         gained = chosen.fit.evidence - bank.null_evidence
-        idle = np.flatnonzero(losses < max(rules.drop_loss, 0.5 * rules.gain_share * gained))
+        prices = np.array([rules.price(effect) for effect in chosen.effects])
+        least = max(rules.drop_loss, 0.5 * rules.gain_share * gained)
+        idle = np.flatnonzero(losses < least + prices)
         if not len(idle):
             break
         # Effects that stand in for each other look idle one at a time: never all at once.
@@ -192,13 +205,10 @@ def drop_idle(bank: EffectBank, chosen: Selection, rules: SearchRules) -> Select
 def measure_inputs(
     bank: EffectBank, chosen: Selection, rules: SearchRules, column: Callable[[int], int]
 ) -> dict[int, tuple[float, Selection]]:
-    """By column: evidence lost when its inputs are removed and the rest refitted, and that fit.
-
-    Inputs with column -1 are no inputs of the reward and are not tried.
-    """
+    """By column: evidence lost when its inputs are removed and the rest refitted, and that fit."""
     losses = {}
     guesses, noise = chosen.start()
-    for removed in sorted({column(i) for i in chosen.inputs} - {-1}):
+    for removed in sorted({column(i) for i in chosen.inputs}):
         rest: list[Effect] = []
         for effect in chosen.effects:
             left = tuple(i for i in effect if column(i) != removed)
@@ -224,8 +234,3 @@ def search_backward(
             return chosen, {i: loss for i, (loss, _) in losses.items()}
         guesses, noise = losses[least][1].start()
         chosen = drop_idle(bank, bank.fit(losses[least][1].effects, guesses, noise, rules), rules)
-
-
-def list_candidates(inputs: Sequence[int], order: int) -> list[Effect]:
-    """Every effect of up to `order` of these inputs."""
-    return [effect for k in range(1, order + 1) for effect in combinations(sorted(inputs), k)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from grd_offline.methods.closed_form.moments import AUTO, CHOICES
 from grd_offline.methods.closed_form.search import SearchRules
 
 
@@ -12,11 +13,13 @@ class ClosedFormSettings:
     """How the closed form searches and what it may spend; the defaults serve every task tried."""
 
     next_state: bool = False
-    """Offer the next observation as further inputs."""
+    """Offer states and next states as separate inputs."""
+    state_at: str = AUTO
+    """The moment of a transition at which the reward looks at the state: see `moments`."""
     discount: float = 1.0
     """Weight of step t within a delivered amount: discount^t, t from the episode's start."""
-    order: int = 3
-    """Largest number of inputs in one effect, 1 to 3."""
+    order: int = 4
+    """Largest number of inputs in one effect, 1 to 4."""
     basis: int = 8
     """Features per input while searching."""
     final_basis: int = 14
@@ -25,13 +28,15 @@ class ClosedFormSettings:
     """Features per input with corners and jumps, offered in the last fit."""
     triple_basis: int = 5
     """Features per input in effects of three."""
-    sample: int = 200_000
+    quadruple_basis: int = 3
+    """Features per input in effects of four."""
+    sample: int = 50_000
     """Steps kept to find ranges, quantiles and scales."""
     memory: int = 400_000_000
     """Bytes that columns of candidate pairs may take; a smaller basis is searched beyond it."""
     search_floor: float = 1e-3
     """Smallest noise variance while effects are chosen, as a share of the returns' variance."""
-    noise_floor: float = 1e-4
+    noise_floor: float = 1e-6
     """The same in the last fit."""
     add_gain: float = 1.0
     """Log evidence an effect has to gain to be added."""
@@ -41,14 +46,12 @@ class ClosedFormSettings:
     """Log evidence an effect has to carry to stay."""
     gain_share: float = 0.003
     """Both are at least this share of the evidence gained so far."""
-    potentials: bool = True
-    """Fit what telescopes (a potential of the state) beside the reward, and leave it out."""
     input_loss: float = 4.0
     """Log evidence an input has to carry to stay, at least."""
     input_share: float = 0.015
     """The same as a share of all evidence gained, where that is more (but not beyond 20)."""
-    triple_gain: float = 20.0
-    """Evidence an effect of three inputs has to gain."""
+    joint_gain: float = 20.0
+    """Evidence an effect of three or four inputs has to gain."""
     few: int = 150
     """With fewer amounts, effects are averaged over models instead of chosen."""
     decided: float = 0.95
@@ -59,15 +62,30 @@ class ClosedFormSettings:
     """Columns of the factor that stands for the posterior covariance."""
 
     def __post_init__(self) -> None:
-        if self.order not in (1, 2, 3):
-            raise ValueError(f"order: expected 1, 2 or 3, got {self.order!r}")
+        if self.state_at not in CHOICES:
+            expected = ", ".join(CHOICES)
+            raise ValueError(f"state_at: expected one of {expected}, got {self.state_at!r}")
+        if self.order not in (1, 2, 3, 4):
+            raise ValueError(f"order: expected 1, 2, 3 or 4, got {self.order!r}")
         if not 0 < self.discount <= 1:
             raise ValueError(f"discount: expected more than 0, at most 1, got {self.discount!r}")
-        for name in ("basis", "final_basis", "triple_basis", "sample", "memory", "rank"):
+        for name in (
+            "basis",
+            "final_basis",
+            "triple_basis",
+            "quadruple_basis",
+            "sample",
+            "memory",
+            "rank",
+        ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)!r}")
         if self.sweeps < 4:
             raise ValueError(f"sweeps: expected at least 4, got {self.sweeps!r}")
+
+    def basis_of(self, order: int) -> int:
+        """Features per input of an effect of so many inputs, in the last fit."""
+        return {3: self.triple_basis, 4: self.quadruple_basis}.get(order, self.final_basis)
 
     def rules(self) -> SearchRules:
         """The thresholds of the search."""

@@ -48,22 +48,16 @@ def factor_posterior(fit: Posterior, steps: Array, others: Array, rank: int) -> 
     With A the features of some steps, A S A^T = U diag(l) U^T; F = S A^T U l^-1/2 for the largest
     l is exact on these steps up to the l left out. What it misses is measured on `others`.
     """
-    spread = np.repeat(fit.variances, fit.sizes)
-    if not spread.size:
+    if not fit.sizes:
         return np.zeros((0, 0)), 0.0
-
-    def apply(vectors: Array) -> Array:
-        seen = fit.apply_inverse(fit.columns @ (spread[:, None] * vectors))
-        return np.asarray(spread[:, None] * (vectors - fit.columns.T @ seen))
-
     steps = steps[:_STEPS]
-    spanned = apply(steps.T)
+    spanned = fit.apply_covariance(steps.T)
     values, vectors = np.linalg.eigh(steps @ spanned)
     order = np.argsort(values)[::-1][:rank]
     order = order[values[order] > 1e-10 * max(values.max(), 1e-300)]
     factor = spanned @ vectors[:, order] / np.sqrt(values[order])
     others = others[:_STEPS] if len(others) else steps
-    exact = (others * apply(others.T).T).sum(1)
+    exact = (others * fit.apply_covariance(others.T).T).sum(1)
     missed = exact - ((others @ factor) ** 2).sum(1)
     return np.asarray(factor), float(max(missed.mean(), 0.0))
 

@@ -1,0 +1,136 @@
+"""What may be in the reward and cannot be seen in returns, as a variance per step.
+
+Three parts, which widen the intervals of steps:
+
+- *Effects left out*: main effects of inputs that are not in the model.
+- *Potentials* h(s') - h(s), which cancel over an episode but for its ends.
+- *The moment*: the reward may look at the state elsewhere in the transition, see `moments`. The
+  difference g(s') - g(s) times the spread of the moment is left open.
+
+A priori one of the inputs left out has an effect, and one of the states a potential. The logarithm
+of its variance is evenly distributed up to the average variance of the effects that were found, so
+that what is hidden is no larger than what is seen; returns decide how much of that is possible.
+None of it is paid: a potential that the returns ask for counts with its whole size, since it is
+missing in the rewards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grd_offline.methods.closed_form.columns import ColumnSource
+from grd_offline.methods.closed_form.evidence import (
+    SMALLEST_VARIANCE,
+    EvidenceProblem,
+    Posterior,
+)
+from grd_offline.methods.closed_form.inputs import Effect
+from grd_offline.methods.closed_form.moments import BOTH, END, START, spread_about
+from grd_offline.methods.closed_form.search import EffectBank, Selection
+from grd_offline.rewards.effects import multiply_features
+
+Array = NDArray[np.float64]
+_SIZE = 6
+_SHARES = np.geomspace(1e-4, 1, 49)
+_MOST = 500.0  # log evidence beyond which a block is there for sure
+
+
+def measure_hidden(
+    data: ColumnSource, last: Selection, bank: EffectBank, evidence: Mapping[str, float]
+) -> dict[str, float]:
+    """Variance per step of each part, in the units of the data."""
+    if not last.effects:
+        return {}
+    steps = data.take(data.transitions, data.state_at)
+    known = compute_features(data, bank, last.effects, steps)
+    largest = float(np.mean(last.fit.variances))
+    hidden = {"moment": _measure_moment(data, last, bank, evidence)}
+    used = {data.column(i) for i in last.inputs}
+    others = [(i,) for i in range(data.inputs) if data.column(i) not in used]
+    extra = data.build_bank(others, _SIZE)
+    features = compute_features(data, extra, list(extra.columns), steps)
+    hidden["effects left out"] = _measure_group(last.fit, known, extra, features, largest)
+    if data.state_at != BOTH:
+        extra = data.build_potentials(_SIZE)
+        features = _compute_differences(data, extra)
+        hidden["potentials"] = _measure_group(last.fit, known, extra, features, largest)
+    return {name: part * data.unit**2 for name, part in hidden.items()}
+
+
+def compute_features(
+    data: ColumnSource, bank: EffectBank, effects: Sequence[Effect], inputs: Array
+) -> Array:
+    """(step, weight) centred features of some blocks, as the weights of a fit belong to them."""
+    blocks = [np.zeros((len(inputs), 0))]
+    for effect in effects:
+        size, scale = bank.sizes[effect], bank.scales[effect]
+        parts = [
+            multiply_features(np.moveaxis(data.basis.evaluate(inputs, part, size), 1, 0))
+            for part in data.expand_effect(effect)
+        ]
+        blocks.append(np.hstack(parts) * scale - bank.averages[effect])
+    return np.concatenate(blocks, 1)
+
+
+def _compute_differences(data: ColumnSource, bank: EffectBank) -> Array:
+    """(step, weight) the same of potentials: features of s' less those of s."""
+    now, later = (data.take(data.transitions, moment) for moment in (START, END))
+    blocks = [np.zeros((len(now), 0))]
+    for effect in bank.columns:
+        change = data.basis.evaluate(later, effect, _SIZE) - data.basis.evaluate(now, effect, _SIZE)
+        blocks.append(change[:, 0] * bank.scales[effect] - bank.averages[effect])
+    return np.concatenate(blocks, 1)
+
+
+def _measure_group(
+    fit: Posterior, known: Array, extra: EffectBank, features: Array, largest: float
+) -> float:
+    """By how much the mean squared error per step grows where these blocks may be there too."""
+    if not extra.columns:
+        return 0.0
+    blocks = [np.asarray(block, np.float64) for block in extra.columns.values()]
+    columns = np.concatenate(blocks, 1)
+    extra_variances = np.maximum(_average_variances(fit, blocks, largest), SMALLEST_VARIANCE)
+    variances = np.concatenate([fit.variances, extra_variances])
+    sizes = [*fit.sizes, *(block.shape[1] for block in blocks)]
+    every = np.concatenate([known, features], 1)
+    problem = EvidenceProblem(np.concatenate([fit.columns, columns], 1), sizes, fit.target)
+    grown = problem.solve(variances, fit.noise)
+    wider = _step_variances(grown, every) - _step_variances(fit, known)
+    missed = every @ grown.weights - known @ fit.weights
+    return float(max((wider + missed**2).mean(), 0.0))
+
+
+def _average_variances(fit: Posterior, blocks: Sequence[Array], largest: float) -> Array:
+    """(block,) posterior mean of the variance of each, if it is there; see `measure_gains`."""
+    means = np.zeros(len(blocks))
+    grid = largest * _SHARES[:, None]
+    for k, block in enumerate(blocks):
+        values, vectors = np.linalg.eigh(block.T @ fit.apply_inverse(block))
+        pull = (vectors.T @ (block.T @ fit.residual)) ** 2
+        grown = 1 + grid * np.maximum(values, 0)
+        gains = 0.5 * (grid * pull / grown - np.log(grown)).sum(1)
+        there = np.exp(np.minimum(gains, _MOST)) / (len(blocks) * len(grid))
+        means[k] = there @ grid[:, 0] / (1 - 1 / (len(blocks) + 1) + there.sum())
+    return means
+
+
+def _step_variances(fit: Posterior, features: Array) -> Array:
+    """(step,) posterior variance of the reward."""
+    return np.asarray((features * fit.apply_covariance(features.T).T).sum(1))
+
+
+def _measure_moment(
+    data: ColumnSource, last: Selection, bank: EffectBank, evidence: Mapping[str, float]
+) -> float:
+    if not evidence:
+        return 0.0
+    start, end = (
+        compute_features(data, bank, last.effects, data.take(data.transitions, moment))
+        @ last.fit.weights
+        for moment in (START, END)
+    )
+    return spread_about(data.state_at, evidence) * float(((end - start) ** 2).mean())

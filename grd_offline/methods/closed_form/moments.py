@@ -1,0 +1,53 @@
+"""Where in a transition the reward looks at the state: at its start, halfway, or at its end.
+
+A reward of a transition (s, a, s') is modelled as a reward g(x, a) at one state x of it: s, s', or
+the midpoint (s + s') / 2. Over an episode the sums of g(s, a) and g(s', a) differ at the first and
+the last state alone. So returns tell the moments apart where states jump from step to step, and
+hardly where they move a little.
+
+Prior. Where the reward is an average over the time of a step, as speed in MuJoCo is, the midpoint
+is right up to second order in the length of the step, and the two ends are wrong by equal amounts
+in opposite directions. It is also the mean of the three, so that it errs least where nothing is
+known. So the midpoint has prior probability 1/2 and the ends 1/4 each; and since the choice decides
+all step rewards, another moment is taken only where it leads by `ADVANTAGE`.
+
+The moment before the transition is no candidate, because no function of (s, a, s') knows it. It is
+only compared, so that a reward that comes a step late is not taken for a certain one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+START, MIDPOINT, END, BOTH, AUTO = "start", "midpoint", "end", "both", "auto"
+BEFORE = "before"
+CHOICES = (AUTO, START, MIDPOINT, END)
+POSITIONS = {BEFORE: -1.0, START: 0.0, MIDPOINT: 0.5, END: 1.0}
+"""Time within the transition, whose length is 1."""
+NEAR = 20.0
+"""Moments whose evidence is so near to the best are searched anew before one is chosen."""
+ADVANTAGE = {MIDPOINT: 4.0, START: 2.0, END: 0.0}
+"""Log evidence that each moment is given beforehand: the midpoint first, then R(s, a)."""
+_PRIOR = {BEFORE: 0.05, START: 0.25, MIDPOINT: 0.5, END: 0.25}
+
+
+def prefer(evidence: Mapping[str, float]) -> str:
+    """The moment that a reward is taken at, given the evidence of each."""
+    known = [moment for moment in evidence if moment in ADVANTAGE]
+    return max(known, key=lambda moment: evidence[moment] + ADVANTAGE[moment])
+
+
+def weigh(evidence: Mapping[str, float]) -> dict[str, float]:
+    """Posterior probability of each moment."""
+    logs = {moment: evidence[moment] + math.log(_PRIOR[moment]) for moment in evidence}
+    most = max(logs.values())
+    shares = {moment: math.exp(log - most) for moment, log in logs.items()}
+    total = sum(shares.values())
+    return {moment: share / total for moment, share in shares.items()}
+
+
+def spread_about(chosen: str, evidence: Mapping[str, float]) -> float:
+    """Mean squared distance in time of the true moment from the chosen one."""
+    gaps = {moment: POSITIONS[moment] - POSITIONS[chosen] for moment in evidence}
+    return sum(share * gaps[moment] ** 2 for moment, share in weigh(evidence).items())

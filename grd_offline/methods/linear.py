@@ -1,0 +1,106 @@
+"""`--fit linear`: a reward that is linear in every input, solved for exactly.
+
+Ridge regression of returns on the sums of the inputs over each episode. The one variance that all
+inputs share is found by its evidence. It is the plainest explanation of returns, and a fit that
+cannot beat it on returns that were held out has learned little.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from grd_offline.episodes import EpisodeSet
+from grd_offline.methods.closed_form.columns import ColumnSource
+from grd_offline.methods.closed_form.evidence import EvidenceProblem, Posterior
+from grd_offline.methods.closed_form.moments import AUTO, CHOICES, MIDPOINT
+from grd_offline.methods.contract import Decomposer, Progress
+from grd_offline.rewards.contract import Array
+from grd_offline.rewards.effects import EffectModel
+
+_SAMPLE = 20_000
+_FLOOR = 1e-6
+_ITERATIONS = 100
+
+
+@dataclass(frozen=True)
+class LinearSettings:
+    """Settings of the linear fit."""
+
+    discount: float = 1.0
+    """Weight of step t within a delivered amount: discount^t, t from the episode's start."""
+    state_at: str = AUTO
+    """The moment of a transition at which states are taken; auto is the midpoint."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.discount <= 1:
+            raise ValueError(f"discount: expected more than 0, at most 1, got {self.discount!r}")
+        if self.state_at not in CHOICES:
+            expected = ", ".join(CHOICES)
+            raise ValueError(f"state_at: expected one of {expected}, got {self.state_at!r}")
+
+
+class Linear(Decomposer, settings=LinearSettings):
+    """The reward as a weighted sum of states, actions and whether the episode terminated."""
+
+    state_at: str
+
+    def _fit(
+        self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress | None
+    ) -> None:
+        if progress is not None:
+            progress("linear", 0.0)
+        data = ColumnSource(
+            episodes,
+            state_at=MIDPOINT if self.state_at == AUTO else self.state_at,
+            discount=self.discount,
+            sample=_SAMPLE,
+            sizes=(1, 1),
+            rng=rng,
+        )
+        count = data.inputs if data.varies and len(data.target) > 1 else 0
+        columns = data.basis.columns[:count]
+        values = data.probe[:, columns]
+        spread = values.std(0) + 1e-300
+        free, average = data.equations.remove_constant(data.sums[:, :count] / spread)
+        sums, averages = np.asarray(free, np.float64), np.asarray(average, np.float64)
+        problem = EvidenceProblem(sums, [count] if count else [], data.target)
+        first = np.full(1 if count else 0, 1 / max(count, 1))
+        fit = problem.maximise(first, 0.5, floor=_FLOOR, iterations=_ITERATIONS)
+        self.function_ = _make_model(data, fit, count, spread, averages)
+
+
+def _make_model(
+    data: ColumnSource, fit: Posterior, count: int, spread: Array, averages: Array
+) -> EffectModel:
+    """Lines over the range of each input, as a sum of effects."""
+    low, high = data.basis.low[:count], data.basis.high[:count]
+    covariance = fit.apply_covariance(np.eye(count))
+    values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
+    factor = vectors * np.sqrt(np.maximum(values, 0.0))
+    inputs = data.probe[:, data.basis.columns[:count]]
+    parts = (inputs / spread - averages) * fit.weights
+    total = parts.sum(1)
+    variance = float(total.var()) or 1.0
+    shares = ((parts - parts.mean(0)) * (total - total.mean())[:, None]).mean(0) / variance
+    length = float(data.equations.constant @ data.equations.constant)
+    return EffectModel(
+        observation_names=data.episodes.observation_names,
+        action_names=data.episodes.action_names,
+        columns=data.model_columns[:count],
+        low=low,
+        high=high,
+        tables=np.stack([low / spread, high / spread], 1)[:, :, None],
+        effects=tuple((i,) for i in range(count)),
+        sizes=(1,) * count,
+        constant=data.mean * data.unit,
+        weights=fit.weights * data.unit,
+        centres=averages,
+        factor=factor * data.unit,
+        residual_variance=0.0,
+        constant_variance=fit.noise * data.unit**2 / length,
+        noise_variance=fit.noise * data.unit**2,
+        inflation=1.0,
+        shares=shares,
+    )

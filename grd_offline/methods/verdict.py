@@ -1,0 +1,158 @@
+"""Whether rewards can be used: one line, which the terminal and the report put first.
+
+The findings of a method say what returns leave open. To these come findings on returns held out,
+and on the true rewards where they are known. The worst finding decides the verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from grd_offline.episodes import EpisodeSet
+from grd_offline.methods.contract import CAREFUL, FINE, NOTE, UNRELIABLE, Decomposer, Finding
+
+LITTLE, MUCH = 0.5, 0.9
+"""R² of returns held out: below the first most is not explained, from the second on enough is."""
+FEWEST_HELD_OUT = 10
+"""Fewer returns held out cannot test rewards."""
+_FAILING = 0.5
+"""If 90 % intervals hold less than this, what was fitted is not what made the returns."""
+_BAD_CORRELATION, _GOOD_CORRELATION = 0.8, 0.9
+_NARROW = 0.8
+_ORDER = (UNRELIABLE, CAREFUL, FINE, NOTE)
+_MOST_REASONS = 3
+
+
+class Verdict(NamedTuple):
+    """How far rewards can be trusted."""
+
+    level: str
+    """The worst level of all findings."""
+    text: str
+    """One sentence."""
+
+
+def gather_findings(
+    decomposer: Decomposer,
+    episodes: EpisodeSet,
+    held_out: Mapping[str, Any] | None,
+    truth: Mapping[str, float] | None = None,
+) -> tuple[list[Finding], dict[str, Any]]:
+    """All findings on a fit, the worst first, and the numbers behind those of its method.
+
+    `held_out` is what the chosen candidate describes, and `truth` compares with true rewards.
+    """
+    own, numbers = decomposer.examine(episodes)
+    findings = [*check_truth(truth), *check_examined(own), *own]
+    # Where no effect was found, the method says so already.
+    if not own or decomposer.function_.explain().effects:
+        findings += check_held_out(held_out)
+    return settle_findings(findings), numbers
+
+
+def reach_verdict(findings: Sequence[Finding]) -> Verdict:
+    """What all findings together come to."""
+    for level, start in (
+        (UNRELIABLE, "Do not rely on these rewards"),
+        (CAREFUL, "Use these rewards with care"),
+    ):
+        reasons = [finding.short or finding.text for finding in findings if finding.level == level]
+        if reasons:
+            more = len(reasons) - _MOST_REASONS
+            shown = [*reasons[:_MOST_REASONS], *([f"{more} more"] if more > 0 else [])]
+            return Verdict(level, f"{start}: {'; '.join(shown)}.")
+    return Verdict(FINE, "These rewards can be used: no finding calls for care.")
+
+
+def settle_findings(findings: Sequence[Finding]) -> list[Finding]:
+    """The worst first. Nothing is called fine beside a finding that calls for care."""
+    good = FINE if all(finding.level == FINE for finding in findings) else NOTE
+    levels = {FINE: good}
+    settled = [one._replace(level=levels.get(one.level, one.level)) for one in findings]
+    return sorted(settled, key=lambda finding: _ORDER.index(finding.level))
+
+
+def check_examined(findings: Sequence[Finding]) -> list[Finding]:
+    """A finding where the method says nothing about what returns leave open."""
+    if findings:
+        return []
+    text = (
+        "This fit cannot say what returns leave open, because only the closed form can. A fit may "
+        "explain all returns and still be wrong at single steps."
+    )
+    return [Finding(CAREFUL, text, "this fit cannot say what returns leave open")]
+
+
+def check_held_out(held_out: Mapping[str, Any] | None) -> list[Finding]:
+    """Findings on returns that the fit had not seen; `held_out` is what a candidate describes."""
+    if held_out is None:
+        text = "No returns were held out, so it is not known how well the rewards predict."
+        return [Finding(CAREFUL, text, "no returns were held out")]
+    count = int(held_out["held_out_returns"])
+    if count < FEWEST_HELD_OUT:
+        text = (
+            f"Returns held out: {count}. Fewer than {FEWEST_HELD_OUT} cannot test how well the "
+            "rewards predict."
+        )
+        few = [Finding(CAREFUL, text, f"only {count} returns were held out")] if count else []
+        return few + (_check_explained(held_out) if count > 1 else [])
+    return [*_check_explained(held_out), *_check_intervals(held_out, count)]
+
+
+def _check_explained(held_out: Mapping[str, Any]) -> list[Finding]:
+    r2 = float(held_out["held_out_return_r2"])
+    if r2 < LITTLE:
+        told, rest = (
+            ("nothing", "The differences") if r2 <= 0 else (f"only {_percent(r2)}", "The rest")
+        )
+        short = f"they explain {told} of how returns held out differ"
+        verbs = "are noise, or depend" if r2 <= 0 else "is noise, or depends"
+        text = (
+            f"The rewards explain {told} of how returns of episodes held out differ. {rest} "
+            f"{verbs} on something that was not found."
+        )
+        return [Finding(UNRELIABLE, text, short)]
+    if r2 < MUCH:
+        text = (
+            f"The rewards explain {_percent(r2)} of how returns of episodes held out differ. The "
+            "other differences are noise, or depend on something that was not found."
+        )
+        return [Finding(CAREFUL, text, f"they explain {_percent(r2)} of how returns differ")]
+    text = f"The rewards explain {_percent(r2)} of how returns of episodes held out differ."
+    return [Finding(FINE, text)]
+
+
+def _check_intervals(held_out: Mapping[str, Any], count: int) -> list[Finding]:
+    """Whether fewer returns lie inside 90 % intervals than chance explains."""
+    inside = float(held_out["held_out_return_coverage_90"])
+    if inside >= 0.9 - 2 * float(np.sqrt(0.9 * 0.1 / count)):
+        return []
+    text = (
+        f"The bands are too narrow: 90 % intervals hold {_percent(inside)} of {count} returns held "
+        "out. Something that moves returns is not in the rewards."
+    )
+    level = UNRELIABLE if inside < _FAILING else CAREFUL
+    return [Finding(level, text, f"90 % intervals hold {_percent(inside)} of returns held out")]
+
+
+def check_truth(truth: Mapping[str, float] | None) -> list[Finding]:
+    """Findings on the true rewards of the steps, where they are known."""
+    if truth is None:
+        return []
+    correlation, inside = float(truth["pearson"]), float(truth["coverage_90"])
+    short = f"correlation with the true rewards is {correlation:.2f}"
+    level = UNRELIABLE if correlation < _BAD_CORRELATION else CAREFUL
+    level = FINE if correlation >= _GOOD_CORRELATION else level
+    found = [Finding(level, f"The {short}.", f"the {short}")]
+    if inside < _NARROW:
+        narrow = f"90 % bands hold {_percent(inside)} of the true rewards"
+        found.append(Finding(CAREFUL, f"The {narrow}, so they are too narrow.", narrow))
+    return found
+
+
+def _percent(share: float) -> str:
+    text = f"{100 * share:.2f}".rstrip("0").rstrip(".") if share >= 0.995 else f"{100 * share:.0f}"
+    return f"{text} %"
