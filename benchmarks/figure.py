@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from worlds import make_episodes
+from factored_worlds import make_episodes
 
 from grd_offline.methods import make_decomposer
 from grd_offline.synthetic import FactoredWorld, WorldSettings

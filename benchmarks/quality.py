@@ -31,7 +31,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 import numpy as np
-from worlds import HELD_OUT, WORLDS, make_episodes
+from factored_worlds import HELD_OUT, WORLDS, make_episodes
 
 from grd_offline.episodes import EpisodeSet
 from grd_offline.evaluate import NORMAL_90, affine_error, compare_masks, pearson, r_squared

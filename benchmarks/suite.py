@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from factored_worlds import HELD_OUT, WORLDS, make_episodes
 from families import FAMILIES, make_family
 from numpy.typing import NDArray
-from worlds import HELD_OUT, WORLDS, make_episodes
 
 from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.evaluate import compare_masks, compute_coverage, pearson

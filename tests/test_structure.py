@@ -227,4 +227,4 @@ def test_the_wheel_runs_from_outside_the_repository(wheel, tmp_path):
         text=True,
         check=True,
     )
-    assert "grd/Factored-v0" in done.stdout
+    assert "Hopper-v5" in done.stdout

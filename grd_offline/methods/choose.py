@@ -72,9 +72,13 @@ class Candidate:
 
     def describe(self) -> dict[str, Any]:
         """For `metrics.json`."""
+        voting = self.find_voters()
         return {
             "fit": self.fit,
             "held_out_return_r2": r_squared(self.predicted, self.true),
+            "held_out_return_r2_without_outliers": r_squared(
+                self.predicted[voting], self.true[voting]
+            ),
             "held_out_return_coverage_90": compute_coverage(self.predicted, self.std, self.true),
             "held_out_returns": len(self.true),
         }

@@ -103,7 +103,7 @@ def check_held_out(held_out: Mapping[str, Any] | None) -> list[Finding]:
 
 
 def _check_explained(held_out: Mapping[str, Any]) -> list[Finding]:
-    r2 = float(held_out["held_out_return_r2"])
+    r2 = float(held_out["held_out_return_r2_without_outliers"])
     if r2 < LITTLE:
         told, rest = (
             ("nothing", "The differences") if r2 <= 0 else (f"only {_percent(r2)}", "The rest")

@@ -17,8 +17,8 @@ from grd_offline.formats import Header, Leaf, Record, write_dataset
 HERE = str(HELPERS)
 
 
-def run(folder, *arguments):
-    return forked.run(*arguments, cwd=folder, environment={"PYTHONPATH": HERE})
+def run(folder, *arguments, **environment):
+    return forked.run(*arguments, cwd=folder, environment={"PYTHONPATH": HERE, **environment})
 
 
 def run_anew(folder, *arguments, environment=None, shell='"$@"'):
@@ -153,16 +153,16 @@ def write_returns(path, *returns):
 )
 def test_rewards_of_any_size_are_shown_and_not_computed_with(returns, shown, reason, tmp_path):
     write_returns(tmp_path / "data.h5", *returns)
-    done = run(tmp_path, "inspect", "data.h5", environment={"COLUMNS": "300"})
+    done = run(tmp_path, "inspect", "data.h5", COLUMNS="300")
     assert done.returncode == 0, done.stderr
-    text = done.stdout.decode()
+    text = done.stdout
     assert shown in text
     assert "warning: no method can compute with these rewards: episode" in text
     assert reason in text
     numbers = json.loads(run(tmp_path, "inspect", "data.h5", "--json").stdout)["returns"]
     assert numbers["max"] == max(returns)
     done = run(tmp_path, "decompose", "data.h5", "--method", "uniform")
-    done.stderr = done.stderr.splitlines()[-1]  # after the stage that it was in
+    done = done._replace(stderr=done.stderr.splitlines()[-1])  # after the stage that it was in
     check(done, reason)
     check(done, "data.h5: episode")
     assert [path.name for path in tmp_path.iterdir()] == ["data.h5"]

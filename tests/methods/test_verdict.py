@@ -20,7 +20,7 @@ BAD = Finding(UNRELIABLE, "All is lost here.", "all is lost")
 
 def describe(r2: float, inside: float = 0.9, count: int = 40) -> dict[str, float]:
     return {
-        "held_out_return_r2": r2,
+        "held_out_return_r2_without_outliers": r2,
         "held_out_return_coverage_90": inside,
         "held_out_returns": count,
     }

@@ -224,11 +224,11 @@ def test_sizes_within_limits_but_not_in_the_file_are_refused(kind, saved):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"effects": [[0], [1], [2], [0, 1], [0, 1, 3]]}, "is not 1 to 3 increasing inputs"),
-        ({"effects": [[0], [1], [2], [0, 1], [2, 1, 0]]}, "is not 1 to 3 increasing inputs"),
+        ({"effects": [[0], [1], [2], [0, 1], [0, 1, 3]]}, "is not 1 to 4 increasing inputs"),
+        ({"effects": [[0], [1], [2], [0, 1], [2, 1, 0]]}, "is not 1 to 4 increasing inputs"),
         ({"effects": [[0], [1], [0], [0, 1], [0, 1, 2]]}, "effects: expected each of them once"),
         ({"effects": [[0], [1], [2], [0, 1], [-1, 0, HUGE]]}, "increasing inputs"),
-        ({"effects": [[0] * 50] * 5}, "effects: expected lists of 1 to 3 whole numbers"),
+        ({"effects": [[0] * 50] * 5}, "effects: expected lists of 1 to 4 whole numbers"),
         ({"sizes": [4, 4, 3, 3]}, "sizes: expected 5, got 4"),
         ({"sizes": [True] * 5}, "sizes: expected a list of whole numbers"),
         ({"constant": HUGE}, "constant: expected a finite number"),

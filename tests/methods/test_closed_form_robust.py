@@ -1,0 +1,193 @@
+"""The closed form where returns are corrupted, rewards jump, episodes end early, or states jump."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from grd_offline.episodes import Episode, EpisodeSet
+from grd_offline.methods import make_decomposer
+from grd_offline.methods.closed_form.fit import fit_closed_form
+from grd_offline.methods.closed_form.moments import prefer, spread_about, weigh
+from grd_offline.methods.closed_form.outliers import measure_weights
+from grd_offline.methods.closed_form.settings import ClosedFormSettings
+from grd_offline.rewards.mixture import average_effects
+
+QUICK = {"basis": 5, "final_basis": 8, "rough_basis": 1, "order": 2}
+
+
+def roll(reward, *, episodes=120, steps=30, ends=False, seed=0, change=None):
+    """Episodes of two jumping states and an action, and their true rewards."""
+    rng = np.random.default_rng(seed)
+    made, truth = [], []
+    for index in range(episodes):
+        states, actions = [rng.normal(0, 1, 2)], []
+        terminated = False
+        while len(actions) < steps and not terminated:
+            actions.append(rng.uniform(-1, 1, 1))
+            states.append(0.6 * states[-1] + 0.6 * rng.normal(0, 1, 2) + 0.3 * actions[-1])
+            terminated = ends and bool(states[-1][0] > 1.5)
+        observed, acted = np.array(states), np.array(actions)
+        last = np.arange(len(acted)) == len(acted) - 1
+        true = reward(observed[:-1], acted, observed[1:], last & terminated)
+        amount = true.sum() if change is None else change(index, true.sum())
+        truth.append(true)
+        ended = last & terminated
+        made.append(Episode(observed, acted, last * amount, ended, last & ~ended, last))
+    return EpisodeSet.from_episodes(made), truth
+
+
+def correlate(found, episodes, truth):
+    rewards = [
+        found.model.predict(e.observations[:-1], e.actions, e.next_observations, e.terminations)
+        for e in episodes
+    ]
+    return float(np.corrcoef(np.concatenate(rewards), np.concatenate(truth))[0, 1])
+
+
+def fit(episodes, **settings):
+    chosen = ClosedFormSettings(**{**QUICK, **settings})
+    return fit_closed_form(episodes, chosen, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    ("moment", "reward"),
+    [
+        ("start", lambda s, a, n, d: np.sin(s[:, 0]) - a[:, 0] ** 2),
+        ("end", lambda s, a, n, d: np.sin(n[:, 0]) - a[:, 0] ** 2),
+        ("midpoint", lambda s, a, n, d: np.sin((s + n)[:, 0] / 2) - a[:, 0] ** 2),
+    ],
+)
+def test_evidence_finds_the_moment_where_states_jump(moment, reward):
+    episodes, truth = roll(reward, episodes=160)
+    found = fit(episodes)
+    assert found.state_at == moment
+    assert found.model.needs_next == (moment != "start")
+    assert correlate(found, episodes, truth) > 0.99
+
+
+def test_a_moment_that_is_asked_for_is_kept():
+    episodes, _ = roll(lambda s, a, n, d: np.sin(n[:, 0]), episodes=60)
+    found = fit(episodes, state_at="start")
+    assert found.state_at == "start"
+    assert not found.moments
+    assert not found.model.needs_next
+
+
+def test_the_midpoint_is_taken_where_evidence_cannot_tell():
+    assert prefer({"midpoint": 0.0, "start": 1.5, "end": 3.5}) == "midpoint"
+    assert prefer({"midpoint": 0.0, "start": 5.0, "end": 1.0}) == "start"
+    assert prefer({"midpoint": 0.0, "start": 5.0, "end": 9.0}) == "end"
+    assert weigh({"midpoint": 0.0, "start": 0.0, "end": 0.0})["midpoint"] == pytest.approx(0.5)
+    assert spread_about("midpoint", {"midpoint": 0.0, "start": 0.0, "end": 0.0}) == pytest.approx(
+        0.125
+    )
+    assert spread_about("start", {"midpoint": -99.0, "start": 0.0, "end": -99.0}) < 1e-20
+
+
+def test_a_reward_of_the_state_before_is_noticed_and_widens_the_bands():
+    def late(s, a, n, d):
+        return np.sin(np.concatenate([s[:1], s[:-1]])[:, 0]) + 0 * a[:, 0]
+
+    episodes, truth = roll(late, episodes=160)
+    found = fit(episodes)
+    assert found.moments["before"] > found.moments[found.state_at] + 5
+    spread = np.concatenate(truth).std()
+    assert found.hidden["moment"] > 0.1 * spread**2
+
+
+@pytest.mark.parametrize("bonus", [8.0, -8.0])
+def test_what_terminating_pays_is_found(bonus):
+    episodes, truth = roll(
+        lambda s, a, n, d: 0.5 * s[:, 1] - a[:, 0] ** 2 + bonus * d, ends=True, episodes=150
+    )
+    found = fit(episodes)
+    assert found.model.needs_termination
+    assert correlate(found, episodes, truth) > 0.99
+    steps = np.zeros((1, 2)), np.zeros((1, 1)), np.zeros((1, 2))
+    paid = [float(found.model.predict(*steps, np.array([d]))[0]) for d in (True, False)]
+    assert paid[0] - paid[1] == pytest.approx(bonus, rel=0.1)
+
+
+def test_a_time_limit_is_no_termination():
+    episodes, _ = roll(lambda s, a, n, d: s[:, 0] + 0 * a[:, 0], episodes=60)
+    assert not fit(episodes).model.needs_termination
+
+
+def test_corrupted_returns_count_less():
+    noise = np.random.default_rng(5)
+
+    def reward(s, a, n, d):
+        return np.sin(s[:, 0]) + a[:, 0] + 0.2 * noise.normal(size=len(a))
+
+    def corrupt(index, amount):
+        return amount + (200.0 if index % 60 == 7 else 0.0)
+
+    episodes, truth = roll(reward, episodes=180, change=corrupt)
+    found = fit(episodes)
+    assert set(np.flatnonzero(found.weights < 0.1)) == {7, 67, 127}
+    assert correlate(found, episodes, truth) > 0.97
+
+
+def test_weights_are_left_alone_where_errors_are_of_a_size():
+    rng = np.random.default_rng(0)
+    assert measure_weights(rng.normal(size=200)) is None
+    assert measure_weights(np.append(rng.normal(size=20), 100.0)) is None  # too few to tell
+    weights = measure_weights(np.append(rng.normal(size=200), 100.0))
+    assert weights is not None
+    assert weights[-1] < 0.01 < 0.5 < np.median(weights)
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_a_threshold_that_is_rarely_passed_is_found(both):
+    def rare(s, a, n, d):
+        return 5.0 * ((s[:, 0] > 1.2) & ((s[:, 1] > 0.8) | (not both))) + 0 * a[:, 0]
+
+    episodes, truth = roll(rare, episodes=200)
+    found = fit(episodes, state_at="start", rough_basis=20)
+    assert correlate(found, episodes, truth) > 0.97
+    assert found.state_to_reward.tolist() == [1, int(both)]
+
+
+def test_a_product_of_four_inputs_is_found():
+    rng = np.random.default_rng(0)
+    made = []
+    for _ in range(400):
+        states, actions = rng.normal(size=(21, 3)), rng.uniform(-1, 1, (20, 1))
+        rewards = states[:-1].prod(1) * actions[:, 0]
+        last = np.arange(20) == 19
+        never = np.zeros(20, bool)
+        made.append(Episode(states, actions, last * rewards.sum(), never, last, last))
+    episodes = EpisodeSet.from_episodes(made)
+    found = fit(episodes, state_at="start", order=4)
+    assert max(map(len, found.model.effects)) == 4
+    states, actions = rng.normal(size=(500, 3)), rng.uniform(-1, 1, (500, 1))
+    expected = states.prod(1) * actions[:, 0]
+    assert np.corrcoef(found.model.predict(states, actions), expected)[0, 1] > 0.95
+
+
+def test_shifts_and_scales_change_nothing():
+    def make(scale, shift):
+        return roll(lambda s, a, n, d: scale * (np.sin(s[:, 0]) + a[:, 0]) + shift, episodes=60)[0]
+
+    plain = fit(make(1.0, 0.0), state_at="start")
+    steps = np.random.default_rng(1).normal(size=(50, 2)), np.zeros((50, 1))
+    expected = plain.model.predict(*steps)
+    for scale, shift in ((1e9, 0.0), (1e-9, 0.0), (1.0, 1e6)):
+        rewards = (fit(make(scale, shift), state_at="start").model.predict(*steps) - shift) / scale
+        np.testing.assert_allclose(rewards, expected, atol=1e-6 * max(1.0, abs(expected).max()))
+
+
+def test_the_linear_fit_and_its_average_with_the_closed_form():
+    episodes, truth = roll(lambda s, a, n, d: 2 * s[:, 0] - a[:, 0], episodes=80)
+    linear = make_decomposer("grd", "linear", state_at="start").fit(episodes)
+    rewards = np.concatenate([linear.predict_episode(episode) for episode in episodes])
+    assert np.corrcoef(rewards, np.concatenate(truth))[0, 1] > 0.999
+    closed = make_decomposer("grd", "closed-form", state_at="start", **QUICK).fit(episodes)
+    both = average_effects(closed.function_, linear.function_, 0.36)
+    steps = episodes[0].observations[:-1], episodes[0].actions
+    middle = (closed.function_.predict(*steps) + linear.function_.predict(*steps)) / 2
+    np.testing.assert_allclose(both.predict(*steps), middle, atol=1e-9)
+    assert (both.predict_std(*steps) >= 0.3).all()
+    again = type(both).from_parts(both.config(), both.tensors())
+    np.testing.assert_array_equal(again.predict(*steps), both.predict(*steps))
