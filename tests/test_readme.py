@@ -181,16 +181,6 @@ QUOTES = (
         FORMS,
         ["| hard, 50, a delivery every 20 steps", "| hard, 50, 6 graphs"],
     ),
-    (
-        "HalfCheetah rises from .7309 to .9557. On Hopper it fell, from .9431 to .9346",
-        FORMS,
-        [
-            "| HalfCheetah, 500 |",
-            "| HalfCheetah, next state |",
-            "| Hopper, 1,500 |",
-            "| Hopper, next state |",
-        ],
-    ),
     ("F1 of the actions was .8750", QUALITY, ["noisy 200 grd:closed-form 16"]),
     (".56 to .57 of the state edges", "research/dynamics.md", ["| share of edges kept |"]),
     (".9998 on returns and .7309 per step", QUALITY, ["halfcheetah 500 grd:closed-form"]),

@@ -197,9 +197,10 @@ class _Contest:
 
     def _challenge(self, fit: str, closed: Candidate) -> Candidate | None:
         """Train a network for a quarter of its time, and to the end where that gives hope."""
-        whole = self.make(fit).get_params()["updates"]
+        whole = self.make(fit).get_params()
+        quarter = {name: whole[name] // 4 for name in whole if name.endswith("updates")}
         start = time.perf_counter()
-        early = self.try_fit(fit, f"challenger {fit}, first quarter: ", updates=whole // 4)
+        early = self.try_fit(fit, f"challenger {fit}, first quarter: ", **quarter)
         seconds = time.perf_counter() - start
         self.candidates.pop()
         if early.errors.mean() > HOPELESS * closed.errors.mean():

@@ -1,12 +1,21 @@
 """Which fit `auto` takes, and the net within the closed form's mask that challenges it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.evaluate import pearson
 from grd_offline.methods import make_decomposer
-from grd_offline.methods.choose import Candidate, _compare
+from grd_offline.methods.choose import (
+    CHALLENGERS,
+    Candidate,
+    _are_level,
+    _compare,
+    _Contest,
+    choose,
+)
 
 
 def make_candidate(fit, errors):
@@ -27,6 +36,46 @@ def test_the_challenger_with_the_smallest_errors_wins():
         assert winner is first
         assert reason.startswith("masked-net wins")
         assert "pair-net's is 0.60" in reason
+
+
+def test_corrupted_returns_have_no_vote():
+    noise = np.random.default_rng(0).uniform(0.9, 1.1, 50)
+    errors = np.append(noise, 1e6)
+    closed, linear = (
+        make_candidate("closed-form", errors),
+        make_candidate("linear", np.append(2 * noise, 1.0)),
+    )
+    assert closed.find_voters().sum() == 50
+    winner, reason = _compare(closed, [linear])
+    assert winner is closed
+    assert "linear's is 2.00" in reason
+    assert not _are_level(closed, linear)
+    assert _are_level(closed, make_candidate("linear", np.append(1.05 * noise, 1.0)))
+
+
+def test_a_challenger_without_hope_stops_after_a_quarter(monkeypatch):
+    """Returns of noise: networks are tried with a quarter of their updates, and no further."""
+    rng = np.random.default_rng(0)
+    episodes, _ = make_waves(260, rng)
+    tried = []
+
+    def try_fit(self, fit, told, **more):
+        if fit in CHALLENGERS:
+            tried.append((fit, more))
+        errors = np.full(52, {"closed-form": 1.0, "linear": 3.0, "uniform": 3.0}.get(fit, 2.0))
+        found = make_candidate(fit, errors)
+        found = replace(found, true=np.arange(52.0), predicted=0.8 * np.arange(52.0))
+        self.candidates.append(found)
+        return found
+
+    monkeypatch.setattr(_Contest, "try_fit", try_fit)
+    monkeypatch.setattr(_Contest, "finish", lambda self, fit, reason: (fit, reason))
+    settings = {"discount": 1.0, "next_state": False, "state_at": "auto", "device": "cpu"}
+    fit, _ = choose(episodes, "grd", "auto", settings, rng, lambda stage, share: None)
+    assert fit == "closed-form"
+    assert [name for name, _ in tried] == ["masked-net", "pair-net"]
+    assert tried[0][1] == {"updates": 750}
+    assert set(tried[1][1]) == {"mask_updates", "reward_updates", "dynamics_updates"}
 
 
 @pytest.mark.parametrize("spread", [0.0, 5.0])
