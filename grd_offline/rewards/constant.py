@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from grd_offline.episodes import Matrix, check_steps
+from grd_offline.episodes import check_steps
 from grd_offline.rewards.config import ConfigReader, check_tensors
-from grd_offline.rewards.contract import Array, RewardFunction
+from grd_offline.rewards.contract import Array, RewardFunction, StepPart, read_parts
 
 if TYPE_CHECKING:
     import torch
@@ -27,16 +27,10 @@ class ConstantFunction(RewardFunction):
         self.value = float(value)
         self.states, self.actions = states, actions
 
-    def predict(
-        self,
-        observations: Matrix,
-        actions: Matrix,
-        next_observations: Matrix | None = None,
-        terminations: ArrayLike | None = None,
-    ) -> Array:
+    def predict(self, *steps: StepPart) -> Array:
         """(N,) the constant."""
-        steps = check_steps(self.states, self.actions, observations, actions, next_observations)
-        return np.full(len(steps[0]), self.value)
+        checked = check_steps(self.states, self.actions, *read_parts(steps)[:3])
+        return np.full(len(checked[0]), self.value)
 
     def torch(self) -> torch.nn.Module:
         """A module that returns the constant for every step."""

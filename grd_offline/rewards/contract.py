@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from grd_offline.episodes import Matrix
-
 if TYPE_CHECKING:
     import torch
 
 Array = NDArray[np.float64]
+StepPart = ArrayLike | None
+"""Steps are given as observations (N, state), actions (N, action), next observations (N, state) and
+terminations (N,), in this order. The last two may be None or left out where a reward does not
+depend on them."""
 
 
 class EffectCurve(NamedTuple):
@@ -75,52 +77,26 @@ class RewardFunction(Protocol):
     """Whether the reward depends on whether the episode terminated at this step."""
 
     @abstractmethod
-    def predict(
-        self,
-        observations: Matrix,
-        actions: Matrix,
-        next_observations: Matrix | None = None,
-        terminations: ArrayLike | None = None,
-    ) -> Array:
+    def predict(self, *steps: StepPart) -> Array:
         """(N,) the reward of each step."""
         ...
 
-    def predict_both(
-        self,
-        observations: Matrix,
-        actions: Matrix,
-        next_observations: Matrix | None = None,
-        terminations: ArrayLike | None = None,
-    ) -> tuple[Array, Array | None]:
+    def predict_both(self, *steps: StepPart) -> tuple[Array, Array | None]:
         """`predict` and `predict_std` of the same steps."""
-        steps = (observations, actions, next_observations, terminations)
         return self.predict(*steps), self.predict_std(*steps)
 
-    def predict_std(
-        self,
-        observations: Matrix,
-        actions: Matrix,
-        next_observations: Matrix | None = None,
-        terminations: ArrayLike | None = None,
-    ) -> Array | None:
+    def predict_std(self, *steps: StepPart) -> Array | None:
         """(N,) standard deviation of the true reward about the prediction; None if not known."""
         return None
 
     def predict_sums(
-        self,
-        observations: ArrayLike,
-        actions: ArrayLike,
-        next_observations: ArrayLike | None,
-        terminations: ArrayLike | None = None,
-        *,
-        weights: Array,
-        starts: NDArray[np.int64],
+        self, *steps: StepPart, weights: Array, starts: NDArray[np.int64]
     ) -> tuple[Array, Array | None]:
         """(segment,) weighted sums of rewards, and their standard deviation; None if not known.
 
         A segment goes from its start to the next segment's start, the last one to the last step.
         """
-        rewards = self.predict(observations, actions, next_observations, terminations)
+        rewards = self.predict(*steps)
         return np.add.reduceat(rewards * weights, starts), None
 
     def explain(self) -> Explanation:
@@ -183,6 +159,15 @@ class RewardFunction(Protocol):
                 f"function: {self.states} state and {self.actions} action dimensions, but "
                 f"{len(observation_names)} and {len(action_names)} names"
             )
+
+
+def read_parts(steps: Sequence[StepPart]) -> tuple[ArrayLike, ArrayLike, StepPart, StepPart]:
+    """Observations, actions, next observations and terminations; the last two None if not given."""
+    observations, actions, *others = steps
+    next_observations, terminations = [*others, None, None][:2]
+    if observations is None or actions is None or len(others) > 2:
+        raise ValueError("expected observations, actions, next observations and terminations")
+    return observations, actions, next_observations, terminations
 
 
 def check_given(name: str, values: object, needed: bool) -> None:

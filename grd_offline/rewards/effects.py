@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from grd_offline.episodes import Matrix
 from grd_offline.interpolation import interpolate, locate_on_grid
 from grd_offline.rewards.config import check_tensors
 from grd_offline.rewards.contract import (
@@ -30,7 +29,9 @@ from grd_offline.rewards.contract import (
     EffectCurve,
     Explanation,
     RewardFunction,
+    StepPart,
     check_given,
+    read_parts,
 )
 from grd_offline.rewards.effect_inputs import (
     StepColumns,
@@ -168,64 +169,37 @@ class EffectModel(RewardFunction):
         """The name of each input; those of the next observation end in a prime."""
         return name_inputs(self.columns.tolist(), self.observation_names, self.action_names)
 
-    def predict(
-        self,
-        observations: Matrix,
-        actions: Matrix,
-        next_observations: Matrix | None = None,
-        terminations: ArrayLike | None = None,
-    ) -> Array:
+    def predict(self, *steps: StepPart) -> Array:
         """(step,) the expected reward of each step."""
-        inputs = self.select_inputs(observations, actions, next_observations, terminations)
+        inputs = self.select_inputs(*steps)
         (rewards,) = self._map_blocks(inputs, self._predict_block)
         return rewards
 
-    def predict_std(
-        self,
-        observations: ArrayLike,
-        actions: ArrayLike,
-        next_observations: ArrayLike | None = None,
-        terminations: ArrayLike | None = None,
-        *,
-        noise: bool = True,
-    ) -> Array:
+    def predict_std(self, *steps: StepPart, noise: bool = True) -> Array:
         """(step,) standard deviation of the reward; with `noise` False, of its mean only.
 
         inflation * sqrt(|F^T (phi - centre)|^2 + residual + constant's + hidden (+ noise) variance)
         """
-        inputs = self.select_inputs(observations, actions, next_observations, terminations)
+        inputs = self.select_inputs(*steps)
         (variances,) = self._map_blocks(inputs, self._spread.compute_variances)
         return self._std(variances, noise)
 
-    def predict_both(
-        self,
-        observations: Matrix,
-        actions: Matrix,
-        next_observations: Matrix | None = None,
-        terminations: ArrayLike | None = None,
-    ) -> tuple[Array, Array]:
+    def predict_both(self, *steps: StepPart) -> tuple[Array, Array]:
         """`predict` and `predict_std` of the same steps, which are looked up only once."""
-        inputs = self.select_inputs(observations, actions, next_observations, terminations)
+        inputs = self.select_inputs(*steps)
         rewards, variances = self._map_blocks(
             inputs, self._predict_block, self._spread.compute_variances
         )
         return rewards, self._std(variances, True)
 
     def predict_sums(
-        self,
-        observations: ArrayLike,
-        actions: ArrayLike,
-        next_observations: ArrayLike | None,
-        terminations: ArrayLike | None = None,
-        *,
-        weights: Array,
-        starts: NDArray[np.int64],
+        self, *steps: StepPart, weights: Array, starts: NDArray[np.int64]
     ) -> tuple[Array, Array]:
         """(segment,) mean and standard deviation of weighted sums of rewards.
 
         Weights of effects are uncertain together over the steps, noise is independent.
         """
-        inputs = self.select_inputs(observations, actions, next_observations, terminations)
+        inputs = self.select_inputs(*steps)
         features = self.expand(inputs) - self.centres
         means, variances = np.empty((2, len(starts)))
         for row, (start, stop) in enumerate(pairwise([*starts, len(weights)])):
@@ -350,18 +324,12 @@ class EffectModel(RewardFunction):
             yield effect, slice(start, stop)
             start = stop
 
-    def select_inputs(
-        self,
-        observations: Matrix,
-        actions: Matrix,
-        next_observations: Matrix | None = None,
-        terminations: ArrayLike | None = None,
-    ) -> Array:
+    def select_inputs(self, *steps: StepPart) -> Array:
         """(step, input) the columns that are used, checked; each lies in memory in one piece."""
-        check_given("next_observations", next_observations, self.needs_next)
-        check_given("terminations", terminations, self.needs_termination)
-        steps = (observations, actions, next_observations, terminations)
-        return select_columns(self.columns.tolist(), self._layout, *steps)
+        parts = read_parts(steps)
+        check_given("next_observations", parts[2], self.needs_next)
+        check_given("terminations", parts[3], self.needs_termination)
+        return select_columns(self.columns.tolist(), self._layout, *parts)
 
     def _place(self, inputs: Array) -> tuple[NDArray[np.int64], Array]:
         """The grid cell of each value (input, step), and the part of the cell, 0 to 1."""

@@ -111,17 +111,12 @@ class EffectModule(nn.Module):
             wide = torch.float64 if name in ("low", "high") else kind
             self.register_buffer(name, torch.from_numpy(array).to(wide))
 
-    def forward(
-        self,
-        observations: Tensor,
-        actions: Tensor,
-        next_observations: Tensor | None = None,
-        terminations: Tensor | None = None,
-    ) -> Tensor:
+    def forward(self, observations: Tensor, actions: Tensor, *others: Tensor | None) -> Tensor:
         """The reward of each step."""
         if not self.effects:
             return _repeat(self.offset, observations)
-        given = (observations, actions, next_observations, terminations)
+        later, ended = (*others, None, None)[:2]
+        given = observations, actions, later, ended
         parts = [self._find_part(part, *given).to(self.low.dtype) for part in self.parts]
         inputs = torch.cat(parts, -1)[..., self.columns]
         features = self.interpolate(inputs)  # (..., input, feature)
@@ -187,13 +182,7 @@ class QuadraticModule(nn.Module):
         for name, value in tensors.items():
             self.register_buffer(name, torch.tensor(value, dtype=torch.float32))
 
-    def forward(
-        self,
-        observations: Tensor,
-        actions: Tensor,
-        next_observations: Tensor | None = None,
-        terminations: Tensor | None = None,
-    ) -> Tensor:
+    def forward(self, observations: Tensor, actions: Tensor, *others: Tensor | None) -> Tensor:
         """The reward of each step."""
         inputs = torch.cat([observations, actions], -1).to(self.mean.dtype)
         scaled = (inputs - self.mean) / self.std
@@ -209,13 +198,7 @@ class ConstantModule(nn.Module):
         super().__init__()
         self.register_buffer("value", torch.tensor(value))
 
-    def forward(
-        self,
-        observations: Tensor,
-        actions: Tensor,
-        next_observations: Tensor | None = None,
-        terminations: Tensor | None = None,
-    ) -> Tensor:
+    def forward(self, observations: Tensor, actions: Tensor, *others: Tensor | None) -> Tensor:
         """The reward of each step."""
         return _repeat(self.value, observations)
 

@@ -9,13 +9,13 @@ from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from grd_offline.episodes import Matrix, check_steps
+from grd_offline.episodes import check_steps
 from grd_offline.members.nn import PairRewardNet, RewardNet
 from grd_offline.rewards.config import ConfigReader, check_tensors
-from grd_offline.rewards.contract import Array, RewardFunction, check_given
+from grd_offline.rewards.contract import Array, RewardFunction, StepPart, check_given, read_parts
 
 # Predictions are made in blocks of one size, and the last block is filled up with zeros: the last
 # bit of a matrix product depends on its number of rows. Larger blocks are little faster, and make
@@ -56,18 +56,12 @@ class NetworkReward(nn.Module):
         self.register_buffer("columns", torch.tensor(list(columns)), persistent=False)
         self.needs_next = needs_next
 
-    def forward(
-        self,
-        observations: Tensor,
-        actions: Tensor,
-        next_observations: Tensor | None = None,
-        terminations: Tensor | None = None,
-    ) -> Tensor:
+    def forward(self, observations: Tensor, actions: Tensor, *others: Tensor | None) -> Tensor:
         """(..., state), (..., action) [, (..., state)] -> (...,); terminations are not used."""
         columns = [observations, actions]
         if self.needs_next:
-            check_given("next_observations", next_observations, True)
-            columns.append(cast(Tensor, next_observations) - observations)
+            check_given("next_observations", others[0] if others else None, True)
+            columns.append(cast(Tensor, others[0]) - observations)
         inputs = torch.cat(columns, -1)[..., self.columns].to(self.mean.dtype)
         rows = ((inputs - self.mean) / self.std).reshape(-1, len(self.columns))
         members = rows.expand(len(self.mask), *rows.shape)
@@ -90,19 +84,13 @@ class NetworkFunction(RewardFunction):
         self.module = module.cpu().eval().requires_grad_(False)
         self.states, self.actions, self.needs_next = states, actions, module.needs_next
 
-    def predict(
-        self,
-        observations: Matrix,
-        actions: Matrix,
-        next_observations: Matrix | None = None,
-        terminations: ArrayLike | None = None,
-    ) -> Array:
+    def predict(self, *steps: StepPart) -> Array:
         """(N,) the reward of each step."""
-        steps = check_steps(self.states, self.actions, observations, actions, next_observations)
-        check_given("next_observations", next_observations, self.needs_next)
-        rewards = np.empty(len(steps[0]), np.float64)
+        checked = check_steps(self.states, self.actions, *read_parts(steps)[:3])
+        check_given("next_observations", checked[2], self.needs_next)
+        rewards = np.empty(len(checked[0]), np.float64)
         for start in range(0, len(rewards), _BLOCK):
-            block = [part if part is None else _cut_block(part, start) for part in steps]
+            block = [part if part is None else _cut_block(part, start) for part in checked]
             with torch.no_grad():
                 values = self.module(*block).numpy()
             rewards[start : start + _BLOCK] = values[: len(rewards) - start]

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from grd_offline.episodes import Matrix, check_steps
+from grd_offline.episodes import check_steps
 from grd_offline.rewards.config import ConfigReader, check_tensors
-from grd_offline.rewards.contract import Array, RewardFunction
+from grd_offline.rewards.contract import Array, RewardFunction, StepPart, read_parts
 
 if TYPE_CHECKING:
     import torch
@@ -42,15 +42,9 @@ class QuadraticFunction(RewardFunction):
         self.products = np.asarray(products, np.float64)
         self.states, self.actions = states, len(self.mean) - states
 
-    def predict(
-        self,
-        observations: Matrix,
-        actions: Matrix,
-        next_observations: Matrix | None = None,
-        terminations: ArrayLike | None = None,
-    ) -> Array:
+    def predict(self, *steps: StepPart) -> Array:
         """(N,) the reward of each step."""
-        first, second, _ = check_steps(self.states, self.actions, observations, actions, None)
+        first, second, _ = check_steps(self.states, self.actions, *read_parts(steps)[:2], None)
         scaled = (np.hstack([first, second]) - self.mean) / self.std
         return np.asarray(((scaled @ self.products + self.linear) * scaled).sum(1) + self.constant)
 

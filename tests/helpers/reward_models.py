@@ -15,6 +15,8 @@ STATE_NAMES = tuple(f"s{i}" for i in range(STATES))
 ACTION_NAMES = tuple(f"a{i}" for i in range(ACTIONS))
 ARGUMENTS = ("observations", "actions", "next_observations", "terminations")
 
+EXACT = {"residual_variance": 0.0, "constant_variance": 0.0, "inflation": 1.0}
+
 
 def make_effects(columns=(0, 3, 5)):
     """Mains of every input, a pair of the first two, a triple of all."""
@@ -62,10 +64,8 @@ def make_no_effects():
         weights=np.zeros(0),
         centres=np.zeros(0),
         factor=np.zeros((0, 0)),
-        residual_variance=0.0,
-        constant_variance=0.0,
+        **EXACT,
         noise_variance=0.0,
-        inflation=1.0,
         shares=np.zeros(0),
     )
 
@@ -176,10 +176,8 @@ def make_ends(states, actions):
         weights=np.ones(2),
         centres=np.zeros(2),
         factor=np.zeros((2, 1)),
-        residual_variance=0.0,
-        constant_variance=0.0,
+        **EXACT,
         noise_variance=1.0,
-        inflation=1.0,
         shares=np.full(2, 0.5),
     )
     return RewardModel(

@@ -162,7 +162,7 @@ def test_only_what_a_column_needs_is_asked_for() -> None:
     terminations = np.zeros(9, np.bool_)
     ends = make_model(rng, columns=(0, 3, 4))
     assert (ends.needs_next, ends.needs_termination) == (False, True)
-    assert ends.predict(observations, actions, terminations=terminations).shape == (9,)
+    assert ends.predict(observations, actions, None, terminations).shape == (9,)
     with pytest.raises(ValueError, match="terminations: expected them, this reward depends"):
         ends.predict(observations, actions, following)
     with pytest.raises(ValueError, match=r"terminations: expected \(9,\), got \(9, 1\)"):

@@ -77,7 +77,7 @@ def test_checks_are_made_within_the_range_of_the_data(kind):
     assert [rows.shape[1:] for rows in steps.values()] == [(5,), (2,), (5,), ()][: len(steps)]
     rows = np.concatenate(list(steps.values())[:3], 1)
     if kind.startswith("effects"):
-        used = model.function.select_inputs(**steps)
+        used = model.function.select_inputs(*steps.values())
         assert (used >= model.function.low - 1e-6).all()
         assert (used <= model.function.high + 1e-6).all()
     if kind == "effects-midpoint":

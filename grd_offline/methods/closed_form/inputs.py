@@ -340,33 +340,21 @@ def _sum_pairs(weighted: Array, features: Array, where: IntArray) -> Array:
     return np.asarray(blocks.reshape(len(where), size * size))
 
 
-def _sum_triples(weighted: Array, features: Array, where: IntArray) -> Array:
-    """Triples that share their first two inputs from one matrix product."""
+def _sum_joint(weighted: Array, features: Array, where: IntArray) -> Array:
+    """Effects of three or four inputs that share their first two from one matrix product."""
     steps, _, size = features.shape
-    sums = np.empty((len(where), size**3))
+    sums = np.empty((len(where), size ** where.shape[1]))
     pairs, group = np.unique(where[:, :2], axis=0, return_inverse=True)
     for k, (a, b) in enumerate(pairs):
         members = np.flatnonzero(group.ravel() == k)
         joint = (weighted[:, a, :, None] * features[:, b, None, :]).reshape(steps, -1)
-        last = features[:, where[members, 2]].reshape(steps, -1)
-        block = (joint.T @ last).reshape(size * size, len(members), size)
+        others = features[:, where[members, 2]]
+        for place in range(3, where.shape[1]):
+            last = features[:, where[members, place]]
+            others = (others[..., None] * last[:, :, None, :]).reshape(steps, len(members), -1)
+        block = (joint.T @ others.reshape(steps, -1)).reshape(size * size, len(members), -1)
         sums[members] = block.transpose(1, 0, 2).reshape(len(members), -1)
     return sums
 
 
-def _sum_quadruples(weighted: Array, features: Array, where: IntArray) -> Array:
-    """Effects of four inputs that share their first two from one matrix product."""
-    steps, _, size = features.shape
-    sums = np.empty((len(where), size**4))
-    pairs, group = np.unique(where[:, :2], axis=0, return_inverse=True)
-    for k, (a, b) in enumerate(pairs):
-        members = np.flatnonzero(group.ravel() == k)
-        joint = (weighted[:, a, :, None] * features[:, b, None, :]).reshape(steps, -1)
-        left, right = features[:, where[members, 2]], features[:, where[members, 3]]
-        others = (left[:, :, :, None] * right[:, :, None, :]).reshape(steps, -1)
-        block = (joint.T @ others).reshape(size * size, len(members), size * size)
-        sums[members] = block.transpose(1, 0, 2).reshape(len(members), -1)
-    return sums
-
-
-_SUMMERS = {1: _sum_mains, 2: _sum_pairs, 3: _sum_triples, 4: _sum_quadruples}
+_SUMMERS = {1: _sum_mains, 2: _sum_pairs, 3: _sum_joint, 4: _sum_joint}
