@@ -225,10 +225,12 @@ def _find_float(dtype: np.dtype[Any]) -> np.dtype[Any]:
 def find_resolution(amounts: NDArray[Any]) -> float:
     """The share of their size below which differences between amounts are rounding.
 
-    Amounts that float32 holds exactly come from a float32 source, whose rounding is coarser.
+    Amounts that float32 holds, up to the last bit of float64, come from a float32 source, whose
+    rounding is coarser.
     """
     with np.errstate(over="ignore", under="ignore"):
-        is_single = bool((amounts.astype(np.float32) == amounts).all())
+        single = amounts.astype(np.float32)
+        is_single = bool(np.isclose(single, amounts, rtol=1e-15, atol=0).all())
     return 1e-6 if is_single else DOUBLE_RESOLUTION
 
 

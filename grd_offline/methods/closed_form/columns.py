@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.episodes import EpisodeSet
+from grd_offline.episodes import EpisodeSet, find_resolution
 from grd_offline.errors import DataError
 from grd_offline.methods.closed_form.inputs import (
     Effect,
@@ -33,7 +33,6 @@ _LARGE = 30_000_000  # entries beyond which candidate columns are kept in float3
 _PROBE = 4096
 _TRANSITIONS = 1024
 _ALIKE_ENDS = 0.05
-_RESOLUTIONS = {True: 1e-6, False: 1e-13}  # of amounts in float32, and in float64
 
 
 class ColumnSource:
@@ -75,16 +74,10 @@ class ColumnSource:
         target, mean = self.equations.remove_constant(self.equations.target[:, None])
         size = float(np.sqrt((target**2).mean())) if target.size else 0.0
         largest = float(np.abs(self.equations.target).max())
-        self.varies = size > self._find_resolution() * largest
+        self.varies = size > find_resolution(self._plain.target / self._plain.scale) * largest
         self.unit = size if self.varies else 1.0
         self.target: Array = np.asarray(target[:, 0] / self.unit, np.float64)
         self.mean = float(mean[0]) / self.unit
-
-    def _find_resolution(self) -> float:
-        """The spread of amounts that may be rounding, as a share of the largest amount."""
-        amounts = self._plain.target / self._plain.scale
-        is_single = bool((amounts == amounts.astype(np.float32)).all())
-        return _RESOLUTIONS[is_single]
 
     def reweight(self, weights: Array) -> None:
         """Let each amount count so much: its noise variance is 1 / weight times the usual."""
