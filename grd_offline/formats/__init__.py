@@ -25,6 +25,7 @@ from grd_offline.files.decomposition import find_relabelled
 from grd_offline.files.plain import MISFITS, folder_errors
 from grd_offline.formats.budget import Budget
 from grd_offline.formats.guard import SafeGroup, Source, open_handle
+from grd_offline.formats.kept import KeptEpisodes
 from grd_offline.formats.layouts import (
     Layout,
     NewFile,
@@ -117,7 +118,7 @@ def read(
     max_episode_steps: int | None = None,
     max_bytes: int | None = None,
 ) -> EpisodeSet:
-    """The episodes of a dataset, streamed from its file as they are used.
+    """The episodes of a dataset, read from its file when they are first used; see `kept`.
 
     `delay` says when rewards are delivered ("end", "step", or every K steps) where the file does
     not say and guessing from the zeros would be wrong.
@@ -142,7 +143,7 @@ def as_episodes(
     observation_names, action_names = _names(header)
     return EpisodeSet(
         lengths=recording.lengths,
-        load=load,
+        load=KeptEpisodes(load),
         observation_names=observation_names,
         action_names=action_names,
         discrete_actions=any(leaf.categories for leaf in header.action_leaves),
