@@ -1,7 +1,7 @@
-"""How many threads numpy uses.
+"""How many threads numpy and scipy use.
 
 The matrices here are small. Threads that share one save about 10 % of a decomposition on an idle
-computer, and wait for each other on a busy one (`benchmarks/busy.py`). So numpy works in one
+computer, and wait for each other on a busy one (`benchmarks/busy.py`). So both work in one
 thread, whatever the environment variables say. Networks are torch's matter: its threads are left
 alone.
 """
@@ -20,8 +20,10 @@ def is_numpys(library: str) -> bool:
 
 @contextmanager
 def one_numpy_thread() -> Iterator[None]:
-    """Let numpy's matrix library use one thread, until the end; also a decorator."""
-    import numpy as np  # noqa: F401 (loads the library whose threads are meant)
+    """Let numpy's and scipy's matrix libraries use one thread, until the end; also a decorator."""
+    # Both load a matrix library, whose threads are meant here.
+    import numpy as np  # noqa: F401
+    import scipy.linalg  # noqa: F401
     from threadpoolctl import ThreadpoolController
 
     found = ThreadpoolController()

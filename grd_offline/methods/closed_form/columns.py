@@ -65,6 +65,8 @@ class ColumnSource:
         self.weights = np.ones(len(self.equations.target))
         self._scale_target()
         self.twins = self.find_twins()
+        self._kept: dict[tuple[Effect, int], NDArray[np.floating]] = {}
+        self._room = _LARGE
 
     def _scale_target(self) -> None:
         """Targets without the constant, in the unit that gives them unit variance.
@@ -174,24 +176,36 @@ class ColumnSource:
         return bank
 
     def _build(self, effects: Sequence[Effect], size: int) -> EffectBank:
-        entries = len(self.target) * sum(size ** len(effect) for effect in effects)
-        kind = np.float32 if entries > _LARGE else np.float64
-        rows = len(self.equations.target)
-        sums = sum_features(self.segments(), rows, self.basis, effects, size, kind)
+        sums, is_kept = self._sum(effects, size)
         scales = self.measure_scales(effects, size)
         bank = EffectBank({}, self.target)
-        for order, every in sums.items():
-            members = [k for k, effect in enumerate(effects) if len(effect) == order]
-            for place, k in enumerate(members):
-                factor = self.equations.scale * scales[k]
-                block = every[:, place] * factor[:, None].astype(kind)
-                free, average = self.equations.remove_constant(block)
-                every[1:, place], every[0, place] = free, average
-                bank.columns[effects[k]] = every[1:, place]
-                bank.averages[effects[k]] = every[0, place]
-                bank.scales[effects[k]] = float(scales[k])
-                bank.sizes[effects[k]] = size
+        for effect, scale in zip(effects, scales.tolist(), strict=True):
+            block = sums[effect].copy() if is_kept else sums[effect]
+            block *= (self.equations.scale * scale)[:, None].astype(block.dtype)
+            block[1:], block[0] = self.equations.remove_constant(block)
+            bank.columns[effect], bank.averages[effect] = block[1:], block[0]
+            bank.scales[effect], bank.sizes[effect] = scale, size
         return bank
+
+    def _sum(
+        self, effects: Sequence[Effect], size: int
+    ) -> tuple[dict[Effect, NDArray[np.floating]], bool]:
+        """Sums over segments of each effect's features, and whether they are kept.
+
+        They depend on no weights of the amounts, so that a search with new weights finds them here.
+        """
+        wanted = [effect for effect in effects if (effect, size) not in self._kept]
+        rows = len(self.equations.target)
+        entries = rows * sum(size ** len(effect) for effect in wanted)
+        kind = np.float32 if entries > _LARGE else np.float64
+        segments = self.segments() if wanted else iter(())
+        found = sum_features(segments, rows, self.basis, wanted, size, kind)
+        if entries > self._room:
+            found.update({e: self._kept[e, size].copy() for e in effects if e not in found})
+            return found, False
+        self._room -= entries
+        self._kept.update({(effect, size): block for effect, block in found.items()})
+        return {effect: self._kept[effect, size] for effect in effects}, True
 
     def build_potentials(self, size: int) -> EffectBank:
         """Columns of h_i(last state) - h_i(first state) for every state input i.

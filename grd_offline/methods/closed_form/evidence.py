@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.lapack import dpotrf, dpotri
 
 Array = NDArray[np.float64]
 
@@ -90,6 +91,22 @@ class Posterior:
         return _sum_blocks(diagonal, self.sizes)
 
 
+def invert(matrix: Array) -> tuple[Array, float]:
+    """The inverse of a positive definite matrix, and the logarithm of its determinant.
+
+    From one Cholesky factor, in half the time of numpy's inverse.
+    """
+    if not len(matrix):
+        return matrix, 0.0
+    factor, failed = dpotrf(matrix, lower=1, clean=0)
+    if failed:
+        raise np.linalg.LinAlgError("matrix is not positive definite")
+    lower, _ = dpotri(factor, lower=1, overwrite_c=0)
+    inverse = np.tril(lower)
+    inverse += np.tril(lower, -1).T
+    return inverse, 2 * float(np.log(np.diag(factor)).sum())
+
+
 def _sum_blocks(values: Array, sizes: Sequence[int]) -> Array:
     if not sizes:
         return np.zeros(0)
@@ -155,8 +172,7 @@ class EvidenceProblem:
         root = np.sqrt(spread)
         system = root[:, None] * self.gram * root / noise
         system[np.diag_indices_from(system)] += 1
-        log_determinant = 2 * np.log(np.diag(np.linalg.cholesky(system))).sum() if width else 0.0
-        inner: Array = np.asarray(np.linalg.inv(system), np.float64)
+        inner, log_determinant = invert(system)
         weights = root * (inner @ (root * self.moment)) / noise
         quadratic = (self.power - float(self.moment @ weights)) / noise
         evidence = -0.5 * (rows * np.log(2 * np.pi * noise) + log_determinant + quadratic)
@@ -178,8 +194,7 @@ class EvidenceProblem:
         else:
             covariance = (self.columns * spread) @ self.columns.T
         covariance[np.diag_indices_from(covariance)] += noise
-        log_determinant = 2 * np.log(np.diag(np.linalg.cholesky(covariance))).sum()
-        inner: Array = np.asarray(np.linalg.inv(covariance), np.float64)
+        inner, log_determinant = invert(covariance)
         residual = inner @ self.target
         evidence = -0.5 * (
             rows * np.log(2 * np.pi) + log_determinant + float(self.target @ residual)

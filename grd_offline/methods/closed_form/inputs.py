@@ -10,7 +10,7 @@ Episodes are read one at a time: once for a sample of steps, once per table of s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -107,15 +107,7 @@ class InputBasis:
 
     def evaluate(self, inputs: Array, chosen: Sequence[int], size: int) -> Array:
         """(step, chosen input, feature) the first `size` features."""
-        points = self.tables.shape[1]
-        features = np.empty((len(inputs), len(chosen), size))
-        for k, i in enumerate(chosen):
-            values, table = inputs[:, self.columns[i]], self.tables[i, :, :size]
-            cell, part = locate_on_grid(values, self.low[i], self.high[i], points)
-            share = part[:, None]
-            # This differs from `interpolate` in the last bit, which fits depend on.
-            features[:, k] = table[cell] * (1 - share) + table[cell + 1] * share
-        return features
+        return Features(self, chosen, size).evaluate(inputs)
 
     def join(self, other: InputBasis) -> InputBasis:
         """These inputs followed by another basis's, of as many grid points."""
@@ -130,6 +122,43 @@ class InputBasis:
             np.concatenate([self.high, other.high]),
             np.concatenate(tables),
         )
+
+
+class Features:
+    """The first features of some inputs, laid out so that many steps are looked up quickly."""
+
+    def __init__(self, basis: InputBasis, chosen: Sequence[int], size: int) -> None:
+        where = np.array(chosen, np.int64)
+        tables = basis.tables[where, :, :size]
+        self.columns = basis.columns[where]
+        self.low, self.high = basis.low[where], basis.high[where]
+        self.tables, self.points = tables, tables.shape[1]
+        self.first = np.arange(len(where)) * self.points
+        self.values = tables.reshape(-1, size)
+        self.slopes = np.diff(tables, axis=1, append=tables[:, -1:]).reshape(-1, size)
+
+    def evaluate(self, inputs: Array) -> Array:
+        """(step, chosen input, feature)"""
+        cell, part = self._locate(inputs)
+        features = np.take(self.slopes, cell, axis=0)
+        features *= part[:, :, None]
+        features += np.take(self.values, cell, axis=0)
+        return features
+
+    def sum(self, inputs: Array, weights: Array) -> Array:
+        """(chosen input, feature) sums over steps: of shares per grid point, then of features."""
+        cell, part = self._locate(inputs)
+        entries = len(self.values)
+        upper = (part * weights[:, None]).ravel()
+        lower = np.broadcast_to(weights[:, None], part.shape).ravel() - upper
+        shares = np.bincount(cell.ravel(), lower, entries)
+        shares += np.bincount(cell.ravel() + 1, upper, entries)
+        return np.asarray((shares.reshape(-1, 1, self.points) @ self.tables)[:, 0])
+
+    def _locate(self, inputs: Array) -> tuple[IntArray, Array]:
+        values = inputs[:, self.columns]
+        cell, part = locate_on_grid(values, self.low, self.high, self.points)
+        return cell + self.first, part
 
 
 def build_basis(sample: Array, size: int, kernel: Kernel) -> InputBasis:
@@ -290,24 +319,27 @@ def sum_features(
     effects: Sequence[Effect],
     size: int,
     kind: type[np.floating],
-) -> Mapping[int, NDArray[np.floating]]:
-    """By order, (row, effect of that order, size^order): products of features summed per segment.
-
-    Effects keep their order within each array.
-    """
+) -> dict[Effect, NDArray[np.floating]]:
+    """By effect, (row, size^order): products of features summed per segment."""
     chosen = sorted({i for effect in effects for i in effect})
     position = {i: k for k, i in enumerate(chosen)}
-    places = {
-        order: np.array([[position[i] for i in e] for e in effects if len(e) == order], np.int64)
+    groups = {
+        order: [effect for effect in effects if len(effect) == order]
         for order in sorted({len(effect) for effect in effects})
     }
-    sums = {k: np.zeros((rows, len(where), size**k), kind) for k, where in places.items()}
+    places = {k: np.array([[position[i] for i in e] for e in g]) for k, g in groups.items()}
+    sums = {k: np.zeros((rows, len(g), size**k), kind) for k, g in groups.items()}
+    lookup = Features(basis, chosen, size)
     for row, segment in enumerate(segments):
-        features = basis.evaluate(segment.inputs, chosen, size)
+        if 1 in groups:
+            sums[1][row] = lookup.sum(segment.inputs, segment.weights)[places[1][:, 0]]
+        if set(groups) == {1}:
+            continue
+        features = lookup.evaluate(segment.inputs)
         weighted = features * segment.weights[:, None, None]
-        for order, where in places.items():
-            sums[order][row] = _SUMMERS[order](weighted, features, where)
-    return sums
+        for order in groups.keys() - {1}:
+            sums[order][row] = _SUMMERS[order](weighted, features, places[order])
+    return {e: sums[order][:, k] for order, g in groups.items() for k, e in enumerate(g)}
 
 
 def difference_features(
@@ -318,18 +350,15 @@ def difference_features(
     What a potential h adds to a return, sum_t gamma^t (gamma h(s') - h(s)), is all of this form.
     """
     differences = np.zeros((rows, len(states), size))
+    lookup = Features(basis, states, size)
     for row, segment in enumerate(segments):
         ends = np.stack([segment.before, segment.after])
-        features = basis.evaluate(ends, states, size)
+        features = lookup.evaluate(ends)
         ratio = segment.weights[1] / segment.weights[0] if len(segment.weights) > 1 else 1.0
         differences[row] = (
             features[1] * (segment.weights[-1] * ratio) - features[0] * segment.weights[0]
         )
     return differences
-
-
-def _sum_mains(weighted: Array, features: Array, where: IntArray) -> Array:
-    return np.asarray(weighted.sum(0)[where[:, 0]])
 
 
 def _sum_pairs(weighted: Array, features: Array, where: IntArray) -> Array:
@@ -357,4 +386,4 @@ def _sum_joint(weighted: Array, features: Array, where: IntArray) -> Array:
     return sums
 
 
-_SUMMERS = {1: _sum_mains, 2: _sum_pairs, 3: _sum_joint, 4: _sum_joint}
+_SUMMERS = {2: _sum_pairs, 3: _sum_joint, 4: _sum_joint}
