@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -165,6 +166,7 @@ class _Regression:
         size = np.abs(targets).max(axis=0)
         self.target_scale = np.where(varies, targets.std(axis=0), np.where(size > 0, size, 1.0))
         self.varies = varies
+        self._mains: _Mains | None = None
 
     def fit(self, state: int, parents: IntArray) -> tuple[IntArray, Array]:
         """Terms (term, 2) and their weights for one next state."""
@@ -174,18 +176,27 @@ class _Regression:
         target = (self.transitions.targets[:, state] - self.target_center[state]) / (
             self.target_scale[state]
         )
-        terms = self._main_terms(parents)
-        design = self._design(terms)
-        target = target[: design.shape[1]]
-        weights = solve_ridge(design, target)
+        if self._mains is None or not np.array_equal(self._mains.parents, parents):
+            self._mains = self._prepare(parents)
+        mains = self._mains
+        target = target[: mains.ridge.rows]
+        weights = mains.ridge.solve(target)
         rows = slice(0, _PAIR_ROWS)
-        residual = target[rows] - weights @ design[:, rows]
-        pairs = self._pair_terms(parents, residual, self.settings.max_columns - len(terms))
-        if len(pairs):
-            terms = np.concatenate([terms, pairs])
-            design = self._design(terms)
-            weights = solve_ridge(design, target[: design.shape[1]])
-        return terms, weights
+        residual = target[rows] - weights @ mains.ridge.design[:, rows]
+        pairs = self._pair_terms(mains, residual, self.settings.max_columns - len(mains.terms))
+        if not len(pairs):
+            return mains.terms, weights
+        terms = np.concatenate([mains.terms, pairs])
+        ridge = Ridge(self._design(terms))
+        return terms, ridge.solve(target[: ridge.rows])
+
+    def _prepare(self, parents: IntArray) -> _Mains:
+        terms = self._main_terms(parents)
+        rows = slice(0, _PAIR_ROWS)
+        curves = [self._evaluate(int(c))[: self.pair_count, rows] for c in parents]
+        empty = np.zeros((0, self.pair_count, 0), np.float32)
+        features = np.stack(curves).astype(np.float32) if curves else empty
+        return _Mains(parents, terms, Ridge(self._design(terms)), features)
 
     def _main_terms(self, parents: IntArray) -> IntArray:
         """The constant, and for each parent its value and its curves."""
@@ -198,16 +209,12 @@ class _Regression:
             regressors += [1 + inputs + int(parent) * self.count + k for k in range(1, curves)]
         return np.stack([regressors, np.zeros(len(regressors), np.int64)], axis=1)
 
-    def _pair_terms(self, parents: IntArray, residual: Array, room: int) -> IntArray:
+    def _pair_terms(self, mains: _Mains, residual: Array, room: int) -> IntArray:
         """Products of two parents' features, the pairs of which the residual asks for."""
-        none = np.zeros((0, 2), np.int64)
+        none, parents = np.zeros((0, 2), np.int64), mains.parents
         if len(parents) < 2 or self.pair_count < 1 or not self.settings.max_pairs:
             return none
-        rows = slice(0, _PAIR_ROWS)
-        features = np.stack(
-            [self._evaluate(int(c))[: self.pair_count, rows] for c in parents]
-        ).astype(np.float32)
-        scores = score_pairs(features, sum_squares(features), residual)
+        scores = score_pairs(mains.features, mains.squares, residual)
         score = scores.score
         order = np.argsort(score, axis=None)[::-1][: self.settings.max_pairs]
         found = []
@@ -255,29 +262,51 @@ class _Regression:
         return self._curves[column]
 
 
-def solve_ridge(design: Array, target: Array) -> Array:
-    """Weights of a regression on rows of `design`, the first of which, a constant, goes free.
+class Ridge:
+    """A regression on rows of `design`, the first of which, a constant, goes free."""
 
-    One prior variance for all weights and the noise are found by maximising the evidence
-    (MacKay's fixed point), in the eigenbasis of the Gram matrix.
-    """
-    mean = design[1:].mean(axis=1)
-    level = float(target.mean())
-    gram = design[1:] @ design[1:].T - len(target) * np.outer(mean, mean)
-    values, vectors = np.linalg.eigh(gram)
-    values = np.maximum(values, 0.0)
-    projected = vectors.T @ (design[1:] @ (target - level))
-    total = float(((target - level) ** 2).sum())
-    ridge = 1e-6 * len(target)
-    for _ in range(20):
-        shrunk = projected / (values + ridge)
-        degrees = float((values / (values + ridge)).sum())
-        error = max(total - float((shrunk * (2 * projected - values * shrunk)).sum()), 0.0)
-        noise = error / max(len(target) - degrees, 1.0) + 1e-12
-        size = float((shrunk**2).sum())
-        ridge = float(np.clip(noise * degrees / (size + 1e-12), 1e-9 * len(target), 1e3))
-    weights = vectors @ (projected / (values + ridge))
-    return np.concatenate([[level - weights @ mean], weights])
+    def __init__(self, design: Array) -> None:
+        self.design, self.rows = design, design.shape[1]
+        self.mean = design[1:].mean(axis=1)
+        gram = design[1:] @ design[1:].T - self.rows * np.outer(self.mean, self.mean)
+        values, self.vectors = np.linalg.eigh(gram)
+        self.values = np.maximum(values, 0.0)
+
+    def solve(self, target: Array) -> Array:
+        """Weights for one target.
+
+        One prior variance for all weights and the noise are found by maximising the evidence
+        (MacKay's fixed point), in the eigenbasis of the Gram matrix.
+        """
+        values, level = self.values, float(target.mean())
+        projected = self.vectors.T @ (self.design[1:] @ (target - level))
+        total = float(((target - level) ** 2).sum())
+        ridge = 1e-6 * len(target)
+        for _ in range(20):
+            shrunk = projected / (values + ridge)
+            degrees = float((values / (values + ridge)).sum())
+            error = max(total - float((shrunk * (2 * projected - values * shrunk)).sum()), 0.0)
+            noise = error / max(len(target) - degrees, 1.0) + 1e-12
+            size = float((shrunk**2).sum())
+            ridge = float(np.clip(noise * degrees / (size + 1e-12), 1e-9 * len(target), 1e3))
+        weights = self.vectors @ (projected / (values + ridge))
+        return np.concatenate([[level - weights @ self.mean], weights])
+
+
+@dataclass(eq=False)
+class _Mains:
+    """What all next states with the same parents share."""
+
+    parents: IntArray
+    terms: IntArray
+    ridge: Ridge
+    features: NDArray[np.float32]
+    """(parent, feature, row) what their products are made of."""
+
+    @cached_property
+    def squares(self) -> NDArray[np.float32]:
+        """Of these features, for `score_pairs`."""
+        return sum_squares(self.features)
 
 
 def _with_residuals(
