@@ -151,10 +151,10 @@ def test_sums_per_segment_and_the_constant() -> None:
     by_hand = np.einsum(
         "t,ta,tb,tc->abc", last.weights, features[:, 0], features[:, 1], features[:, 3]
     )
-    np.testing.assert_allclose(sums[3][-1, 0], by_hand.ravel())
+    np.testing.assert_allclose(sums[0, 1, 3][-1], by_hand.ravel())
     by_hand = np.einsum("t,ta,tb->ab", last.weights, features[:, 1], features[:, 3])
-    np.testing.assert_allclose(sums[2][-1, 1], by_hand.ravel())
-    np.testing.assert_allclose(sums[1][-1, 1], last.weights @ features[:, 2])
+    np.testing.assert_allclose(sums[1, 3][-1], by_hand.ravel())
+    np.testing.assert_allclose(sums[2,][-1], last.weights @ features[:, 2])
     constant = rng.uniform(1, 3, 12)
     free, average = Equations(constant, constant, constant).remove_constant(
         np.stack([constant, 5 * constant], 1)

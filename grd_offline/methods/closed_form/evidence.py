@@ -98,13 +98,15 @@ def invert(matrix: Array) -> tuple[Array, float]:
     """
     if not len(matrix):
         return matrix, 0.0
-    factor, failed = dpotrf(matrix, lower=1, clean=0)
+    # A symmetric matrix is its own transpose, which is how LAPACK stores matrices.
+    factor, failed = dpotrf(matrix.T, lower=1)
     if failed:
         raise np.linalg.LinAlgError("matrix is not positive definite")
-    lower, _ = dpotri(factor, lower=1, overwrite_c=0)
-    inverse = np.tril(lower)
-    inverse += np.tril(lower, -1).T
-    return inverse, 2 * float(np.log(np.diag(factor)).sum())
+    log_determinant = 2 * float(np.log(np.diag(factor)).sum())
+    lower, _ = dpotri(factor, lower=1, overwrite_c=1)
+    inverse = lower + lower.T
+    inverse[np.diag_indices_from(inverse)] /= 2
+    return inverse, log_determinant
 
 
 def _sum_blocks(values: Array, sizes: Sequence[int]) -> Array:
@@ -233,17 +235,21 @@ def measure_gains(fit: Posterior, blocks: NDArray[np.floating]) -> tuple[Array, 
 def measure_losses(fit: Posterior) -> Array:
     """(block,) evidence lost if that block alone were removed, all else held.
 
-    With S and u as in `measure_gains`: (v u^T (I - v S)^-1 u + log |I - v S|) / 2.
+    With S and u as in `measure_gains`: (v u^T (I - v S)^-1 u + log |I - v S|) / 2. In a primal fit
+    I - v S is the block of `inner`.
     """
     losses = np.zeros(len(fit.sizes))
     ends = np.cumsum(fit.sizes)
-    seen = fit.apply_inverse(fit.columns)
+    seen = None if fit.primal else fit.apply_inverse(fit.columns)
     pull = fit.columns.T @ fit.residual
     for p, (end, width) in enumerate(zip(ends, fit.sizes, strict=True)):
         part = slice(end - width, end)
-        curvature = fit.columns[:, part].T @ seen[:, part]
-        values, vectors = np.linalg.eigh(curvature)
-        left = np.clip(1 - fit.variances[p] * values, 1e-12, 1.0)
+        if seen is None:
+            left, vectors = np.linalg.eigh(fit.inner[part, part])
+        else:
+            values, vectors = np.linalg.eigh(fit.columns[:, part].T @ seen[:, part])
+            left = 1 - fit.variances[p] * values
+        left = np.clip(left, 1e-12, 1.0)
         rotated = (vectors.T @ pull[part]) ** 2
         losses[p] = 0.5 * float((fit.variances[p] * rotated / left + np.log(left)).sum())
     return losses
