@@ -16,7 +16,7 @@ the length of an episode alone.
   than `LITTLE` (else there is little to learn), and there are at least `FEWEST_TO_CHALLENGE`
   returns to train on. A quarter of the training decides whether a
   challenger goes on: if its errors are then more than `HOPELESS` times those of the closed form, it
-  stops there.
+  stops there. Its time is measured in a short trial and told first.
 
 The winner is fitted again to all episodes.
 """
@@ -52,6 +52,7 @@ AVERAGE = "closed-form and linear, averaged"
 MOST_LISTED = 1000
 _MOST_COMPARED = 200
 _FAR = 10.0  # times the usual error
+_TRIALS = (0.01, 0.03)  # of a network's updates, to time it
 FEWEST = 10
 """With fewer episodes none are held out: there is nothing to decide by."""
 
@@ -158,17 +159,16 @@ class _Contest:
 
     def try_fit(self, fit: str, told: str, **more: Any) -> Candidate:
         """Fit to the training part, and predict the returns of the other."""
-        found = _try(
-            self.make(fit, **more),
-            fit,
-            self.training,
-            self.held_out,
-            self.settings,
-            self.rng,
-            _prefix(self.progress, told),
-        )
+        found = self._try(fit, _prefix(self.progress, told), **more)
         self.candidates.append(found)
         return found
+
+    def _try(self, fit: str, progress: Progress, **more: Any) -> Candidate:
+        decomposer = self.make(fit, **more)
+        if self.candidates:
+            decomposer.start_from(self.candidates[0].decomposer)
+        decomposer.fit(self.training, rng=self.rng, progress=progress)
+        return _judge(decomposer, fit, self.held_out, self.settings)
 
     def run(self) -> Choice:
         """The rule of `auto`."""
@@ -198,14 +198,26 @@ class _Contest:
     def _challenge(self, fit: str, closed: Candidate) -> Candidate | None:
         """Train a network for a quarter of its time, and to the end where that gives hope."""
         whole = self.make(fit).get_params()
-        quarter = {name: whole[name] // 4 for name in whole if name.endswith("updates")}
-        start = time.perf_counter()
-        early = self.try_fit(fit, f"challenger {fit}, first quarter: ", **quarter)
-        seconds = time.perf_counter() - start
-        self.candidates.pop()
+        updates = {name: whole[name] for name in whole if name.endswith("updates")}
+        seconds = self._estimate_seconds(fit, updates)
+        quarter = {name: count // 4 for name, count in updates.items()}
+        told = (
+            f"challenger {fit}, about {seconds / 4:.0f} s and, if it has a chance, {seconds:.0f}: "
+        )
+        early = self._try(fit, _prefix(self.progress, told), **quarter)
         if early.errors.mean() > HOPELESS * closed.errors.mean():
             return None
-        return self.try_fit(fit, f"challenger {fit}, about {4 * seconds:.0f} s: ")
+        return self.try_fit(fit, told)
+
+    def _estimate_seconds(self, fit: str, updates: dict[str, int]) -> float:
+        """How long a network will take, from two short trials."""
+        seconds = []
+        for share in _TRIALS:
+            start = time.perf_counter()
+            few = {name: max(1, round(share * count)) for name, count in updates.items()}
+            self._try(fit, _prefix(self.progress, f"challenger {fit}, timed: "), **few)
+            seconds.append(time.perf_counter() - start)
+        return seconds[0] + max(0.0, seconds[1] - seconds[0]) / (_TRIALS[1] - _TRIALS[0])
 
     def finish(self, fit: str, reason: str) -> Choice:
         """Fit the winner to all episodes."""
@@ -262,19 +274,6 @@ def split(episodes: EpisodeSet, rng: np.random.Generator) -> tuple[EpisodeSet, E
     order = rng.permutation(len(episodes))
     count = max(1, round(HELD_OUT * len(episodes)))
     return episodes[np.sort(order[count:])], episodes[np.sort(order[:count])]
-
-
-def _try(
-    decomposer: Decomposer,
-    name: str,
-    training: EpisodeSet,
-    held_out: EpisodeSet,
-    settings: dict[str, Any],
-    rng: np.random.Generator,
-    progress: Progress,
-) -> Candidate:
-    decomposer.fit(training, rng=rng, progress=progress)
-    return _judge(decomposer, name, held_out, settings)
 
 
 def _judge(

@@ -122,6 +122,10 @@ class Decomposer:
         self._fit(as_set(episodes), chosen, progress)
         return self
 
+    def start_from(self, other: Decomposer) -> Self:
+        """Let the next `fit` use what another method learned from the same episodes, if it can."""
+        return self
+
     def _fit(
         self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress | None
     ) -> None:

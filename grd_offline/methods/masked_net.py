@@ -9,6 +9,7 @@ them: a closed form that does not fit explains its own returns too well to leave
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import torch
@@ -56,14 +57,23 @@ class MaskedNet(Decomposer, settings=MaskedNetSettings):
     """
 
     closed_: ClosedForm
+    _given: ClosedForm | None = None
+
+    def start_from(self, other: Decomposer) -> Self:
+        """Take over a closed form of the same episodes."""
+        if isinstance(other, ClosedForm):
+            self._given = other
+        return self
 
     def _fit(
         self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress | None
     ) -> None:
         """Find the inputs in closed form, then train the nets."""
         settings = self.settings
-        closed = ClosedForm(discount=settings.discount)
-        closed.fit(episodes, rng=rng, progress=progress)
+        closed, self._given = self._given, None
+        if closed is None:
+            closed = ClosedForm(discount=settings.discount)
+            closed.fit(episodes, rng=rng, progress=progress)
         self.closed_, self.masks_, self.scores_ = closed, closed.masks_, closed.scores_
         problem = Problem.from_episodes(
             episodes, discount=settings.discount, device=settings.device

@@ -54,28 +54,35 @@ def test_corrupted_returns_have_no_vote():
 
 
 def test_a_challenger_without_hope_stops_after_a_quarter(monkeypatch):
-    """Returns of noise: networks are tried with a quarter of their updates, and no further."""
+    """Returns of noise: networks are timed, tried with a quarter of their updates, and no further.
+
+    How long they take is said before the quarter begins.
+    """
     rng = np.random.default_rng(0)
     episodes, _ = make_waves(260, rng)
     tried = []
 
-    def try_fit(self, fit, told, **more):
+    def attempt(self, fit, progress, **more):
         if fit in CHALLENGERS:
             tried.append((fit, more))
+            progress("net", 0.0)
         errors = np.full(52, {"closed-form": 1.0, "linear": 3.0, "uniform": 3.0}.get(fit, 2.0))
         found = make_candidate(fit, errors)
-        found = replace(found, true=np.arange(52.0), predicted=0.8 * np.arange(52.0))
-        self.candidates.append(found)
-        return found
+        return replace(found, true=np.arange(52.0), predicted=0.8 * np.arange(52.0))
 
-    monkeypatch.setattr(_Contest, "try_fit", try_fit)
+    stages = []
+    monkeypatch.setattr(_Contest, "_try", attempt)
     monkeypatch.setattr(_Contest, "finish", lambda self, fit, reason: (fit, reason))
     settings = {"discount": 1.0, "next_state": False, "state_at": "auto", "device": "cpu"}
-    fit, _ = choose(episodes, "grd", "auto", settings, rng, lambda stage, share: None)
+    fit, _ = choose(
+        episodes, "grd", "auto", settings, rng, lambda stage, share: stages.append(stage)
+    )
     assert fit == "closed-form"
-    assert [name for name, _ in tried] == ["masked-net", "pair-net"]
-    assert tried[0][1] == {"updates": 750}
-    assert set(tried[1][1]) == {"mask_updates", "reward_updates", "dynamics_updates"}
+    assert [name for name, _ in tried] == ["masked-net"] * 3 + ["pair-net"] * 3
+    assert [more for _, more in tried[:3]] == [{"updates": 30}, {"updates": 90}, {"updates": 750}]
+    assert set(tried[5][1]) == {"mask_updates", "reward_updates", "dynamics_updates"}
+    assert stages[0] == "challenger masked-net, timed: net"
+    assert stages[2].startswith("challenger masked-net, about 0 s")
 
 
 @pytest.mark.parametrize("spread", [0.0, 5.0])
