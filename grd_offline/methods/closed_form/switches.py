@@ -40,9 +40,22 @@ _LEAST_GAIN = 5.0
 def add_switches(
     data: ColumnSource, chosen: Selection, bank: EffectBank, rules: SearchRules
 ) -> Selection:
-    """Put switches in the place of effects of the same inputs, while they gain evidence."""
+    """Put switches in the place of effects of the same inputs, while they gain evidence.
+
+    A reward of switches alone competes too: where a smooth model stands in for them, some of its
+    effects are false, and stay in the way.
+    """
+    inputs = _list_inputs(data, chosen)
+    grown = _grow(data, chosen, bank, rules, inputs)
+    alone = _grow(data, bank.fit([], {}, 1.0, rules), bank, rules, inputs)
+    return max(grown, alone, key=lambda one: one.fit.evidence)
+
+
+def _grow(
+    data: ColumnSource, chosen: Selection, bank: EffectBank, rules: SearchRules, inputs: Effect
+) -> Selection:
     for _ in range(_MOST_SWITCHES):
-        candidates, tried = _find_candidates(data, chosen, bank, rules)
+        candidates, tried = _find_candidates(data, chosen, bank, rules, inputs)
         fitted = []
         for base, cuts in candidates:
             effect = tuple(_add_input(data, *cut) for cut in cuts)
@@ -57,16 +70,40 @@ def add_switches(
     return chosen
 
 
+def _list_inputs(data: ColumnSource, chosen: Selection) -> Effect:
+    """The inputs that may have a threshold: those of the model, but for terminating."""
+    columns = sorted({data.column(i) for i in chosen.inputs})
+    places = {data.column(i): i for i in range(data.inputs) if i != data.terminated}
+    return tuple(places[column] for column in columns if column in places)[:_MOST_INPUTS]
+
+
+def is_switch(data: ColumnSource, effect: Effect) -> bool:
+    """Whether an effect is a switch: its inputs come after the smooth and the rough ones."""
+    return min(effect) >= 2 * data.inputs
+
+
+def translate_switch(data: ColumnSource, effect: Effect, source: ColumnSource) -> Effect:
+    """The switch of another source as one of this, with the same thresholds."""
+    first, basis = len(data.basis.columns), source.basis
+    places = list(effect)
+    data.basis = data.basis.join(
+        InputBasis(
+            basis.columns[places],
+            basis.low[places],
+            basis.high[places],
+            basis.tables[places, :, :1],
+        )
+    )
+    return tuple(range(first, first + len(places)))
+
+
 def _find_candidates(
-    data: ColumnSource, chosen: Selection, bank: EffectBank, rules: SearchRules
+    data: ColumnSource, chosen: Selection, bank: EffectBank, rules: SearchRules, inputs: Effect
 ) -> tuple[list[tuple[Selection, list[Cut]]], int]:
     """The most promising switches, each with the model in which it stands for other effects.
 
     Also how many thresholds were tried. Gains are measured with the noise held, so they only rank.
     """
-    columns = sorted({data.column(i) for i in chosen.inputs})
-    places = {data.column(i): i for i in range(data.inputs) if i != data.terminated}
-    inputs = [places[column] for column in columns if column in places][:_MOST_INPUTS]
     cuts = {
         i: np.unique(np.quantile(data.probe[:, data.basis.columns[i]], _QUANTILES)) for i in inputs
     }
