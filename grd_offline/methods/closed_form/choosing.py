@@ -80,12 +80,17 @@ class EffectChooser:
         first, start = found, self.data.weights
         sharp = self._sharpen(found)
         before = self._find_errors(sharp)
+        weighed = sharp
         for _ in range(_ROUNDS):
-            if not self._weigh(sharp):
+            if not self._weigh(weighed):
                 break
             found = self._search_all()
-            sharp = self._sharpen(found)
-        if found is not first and not is_better(self._find_errors(sharp), before):
+            weighed = found.selection
+        if found is first:
+            return first
+        if sharp is not first.selection:
+            weighed = self._sharpen(found)
+        if not is_better(self._find_errors(weighed), before):
             self.data.reweight(start)
             return first
         return found
@@ -96,16 +101,18 @@ class EffectChooser:
         return self._search_all()
 
     def _sharpen(self, found: Chosen) -> Selection:
-        """The effects found, with switches where returns are far from what they explain.
+        """The effects found, or switches where these explain returns that are far from them.
 
         A return is far from any reward only if no threshold predicts it when it is left out.
         """
-        if measure_weights(self._find_errors(found.selection)) is None:
+        plain = self._find_errors(found.selection)
+        if measure_weights(plain) is None:
             return found.selection
         self.progress("switches", 0.0)
         bank = EffectBank({}, self.data.target)
         bank.join(found.bank)
-        return add_switches(self.data, found.selection, bank, self.rules)
+        sharp = add_switches(self.data, found.selection, bank, self.rules)
+        return sharp if is_better(self._find_errors(sharp), plain) else found.selection
 
     def _weigh(self, selection: Selection) -> bool:
         """Weigh the returns by their errors, the effects held; whether any weight has changed."""

@@ -36,7 +36,6 @@ from grd_offline.methods.closed_form.settings import ClosedFormSettings
 from grd_offline.methods.closed_form.switches import translate_switch
 
 Progress = Callable[[str, float], None]
-_FAR_OFF = 0.2  # weight of a return that is more than four usual errors away from any reward
 
 
 def fit_closed_form(
@@ -74,7 +73,7 @@ class _MomentSearch:
         for moment in moments:
             self._measure(moment, MIDPOINT)
         best = prefer(self.evidence)
-        if best != MIDPOINT or (len(moments) > 1 and self._has_outliers()):
+        if best != MIDPOINT:
             best = self._search_ends(best)
         if best == START:
             self._measure(BEFORE, START)
@@ -104,8 +103,7 @@ class _MomentSearch:
             self.chosen[MIDPOINT] = self.choosers[MIDPOINT].choose_again(weights)
             for moment in {MIDPOINT, START, END} - set(near):
                 self._measure(moment, MIDPOINT)
-        candidates = near if best != MIDPOINT else [MIDPOINT, *near]
-        return prefer({moment: self.evidence[moment] for moment in candidates})
+        return prefer({moment: self.evidence[moment] for moment in near})
 
     def _compare_switches(self, best: str, last: LastFit) -> LastFit:
         """Compare the moments again where the reward has thresholds.
@@ -131,9 +129,6 @@ class _MomentSearch:
         if better not in self.chosen:
             self._choose(better)
         return LastFit(self.choosers[better], self.chosen[better], self.rng)
-
-    def _has_outliers(self) -> bool:
-        return bool((self.choosers[MIDPOINT].data.weights < _FAR_OFF).any())
 
     def _chooser(self, moment: str) -> EffectChooser:
         if moment not in self.choosers:
