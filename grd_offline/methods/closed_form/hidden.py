@@ -38,7 +38,6 @@ Array = NDArray[np.float64]
 _SIZE = 6
 _SHARES = np.geomspace(1e-4, 1e3, 85)  # of the average variance
 _DENSITY = np.minimum(1.0, _SHARES**-3) / (_SHARES <= 1 + 1e-9).sum()
-_MOST = 500.0  # log evidence beyond which a block is there for sure
 
 
 def measure_hidden(
@@ -108,17 +107,19 @@ def _measure_group(
 
 
 def _average_variances(fit: Posterior, blocks: Sequence[Array], largest: float) -> Array:
-    """(block,) posterior mean of the variance of each, if it is there; see `measure_gains`."""
-    means = np.zeros(len(blocks))
+    """(block,) posterior mean of the variance of each, if one of them is there.
+
+    Blocks that explain the same returns share the probability; see `measure_gains`.
+    """
     grid = largest * _SHARES[:, None]
+    gains = np.zeros((len(blocks), len(grid)))
     for k, block in enumerate(blocks):
         values, vectors = np.linalg.eigh(block.T @ fit.apply_inverse(block))
         pull = (vectors.T @ (block.T @ fit.residual)) ** 2
         grown = 1 + grid * np.maximum(values, 0)
-        gains = 0.5 * (grid * pull / grown - np.log(grown)).sum(1)
-        there = np.exp(np.minimum(gains, _MOST)) * _DENSITY / len(blocks)
-        means[k] = there @ grid[:, 0] / (1 - 1 / (len(blocks) + 1) + there.sum())
-    return means
+        gains[k] = 0.5 * (grid * pull / grown - np.log(grown)).sum(1)
+    there = np.exp(gains - gains.max()) * _DENSITY
+    return np.asarray(there @ grid[:, 0] / there.sum())
 
 
 def _step_variances(fit: Posterior, features: Array) -> Array:
