@@ -7,10 +7,12 @@ import pytest
 
 from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.methods import make_decomposer
+from grd_offline.methods.closed_form.choosing import EffectChooser
 from grd_offline.methods.closed_form.fit import fit_closed_form
 from grd_offline.methods.closed_form.moments import prefer, spread_about, weigh
 from grd_offline.methods.closed_form.outliers import measure_weights
 from grd_offline.methods.closed_form.settings import ClosedFormSettings
+from grd_offline.methods.closed_form.switches import add_switches, is_switch, translate_switch
 from grd_offline.rewards.mixture import average_effects
 
 QUICK = {"basis": 5, "final_basis": 8, "rough_basis": 1, "order": 2}
@@ -147,6 +149,45 @@ def test_a_threshold_that_is_rarely_passed_is_found(both):
     found = fit(episodes, state_at="start", rough_basis=20)
     assert correlate(found, episodes, truth) > 0.97
     assert found.state_to_reward.tolist() == [1, int(both)]
+
+
+def test_rare_events_are_no_outliers_and_tell_the_moment():
+    """Few returns are far from the rest: a threshold predicts them, so all count alike."""
+    noise = np.random.default_rng(6)
+
+    def rare(s, a, n, d):
+        return 8.0 * ((s[:, 0] > 1.3) & (s[:, 1] > 1.2)) + 0.1 * noise.normal(size=len(a))
+
+    episodes, truth = roll(rare, episodes=120)
+    found = fit(episodes)
+    assert (found.weights == 1).all()
+    assert found.state_at == "start"
+    assert weigh(found.moments)["start"] > 0.99
+    assert correlate(found, episodes, truth) > 0.95
+
+
+def test_switches_alone_compete_with_effects_that_stand_in_for_them():
+    episodes, _ = roll(lambda s, a, n, d: 4.0 * (s[:, 0] > 1.0), episodes=120)
+    rules = ClosedFormSettings(**QUICK).rules()
+    chooser = EffectChooser(
+        episodes, "start", ClosedFormSettings(**QUICK), np.random.default_rng(0), lambda *_: None
+    )
+    bank = chooser.data.build_bank([(0,), (1,), (0, 1)], 5)
+    smooth = bank.fit(list(bank.columns), {}, 1.0, rules)
+    sharp = add_switches(chooser.data, smooth, bank, rules)
+    assert len(sharp.effects) == 1
+    assert is_switch(chooser.data, sharp.effects[0])
+    assert not any(is_switch(chooser.data, effect) for effect in smooth.effects)
+    other = EffectChooser(
+        episodes, "end", ClosedFormSettings(**QUICK), np.random.default_rng(0), lambda *_: None
+    )
+    moved = translate_switch(other.data, sharp.effects[0], chooser.data)
+    assert is_switch(other.data, moved)
+    values = np.linspace(-2, 2, 41)[:, None].repeat(4, 1)
+    for one, effect in ((chooser, sharp.effects[0]), (other, moved)):
+        values_at = one.data.basis.evaluate(values, effect, 1)[:, 0, 0]
+        assert values_at[0] == 0.0
+        assert values_at[-1] == 1.0
 
 
 def test_a_product_of_four_inputs_is_found():
