@@ -9,6 +9,7 @@ from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.methods import make_decomposer
 from grd_offline.methods.closed_form.choosing import EffectChooser
 from grd_offline.methods.closed_form.fit import fit_closed_form
+from grd_offline.methods.closed_form.inputs import find_still, take_states
 from grd_offline.methods.closed_form.moments import prefer, spread_about, weigh
 from grd_offline.methods.closed_form.outliers import measure_weights
 from grd_offline.methods.closed_form.settings import ClosedFormSettings
@@ -85,6 +86,28 @@ def test_the_midpoint_is_taken_where_evidence_cannot_tell():
         0.125
     )
     assert spread_about("start", {"midpoint": -99.0, "start": 0.0, "end": -99.0}) < 1e-20
+
+
+def test_an_event_is_taken_at_the_end_of_its_step_where_the_rest_is_halfway():
+    """A force that is 0 in most steps has no path between two of its values."""
+    rng = np.random.default_rng(0)
+    made, truth = [], []
+    for _ in range(120):
+        place = 0.3 * np.cumsum(rng.normal(size=31)) + rng.normal()
+        force = rng.exponential(size=31) * (rng.random(31) < 0.15)
+        states, actions = np.column_stack([place, force]), rng.uniform(-1, 1, (30, 1))
+        last = np.arange(30) == 29
+        truth.append((place[1:] + place[:-1]) / 2 - force[1:] ** 2)
+        rewards = last * truth[-1].sum()
+        made.append(Episode(states, actions, rewards, last & False, last, last))
+    episodes = EpisodeSet.from_episodes(made)
+    assert find_still(episodes).tolist() == [False, True]
+    found = fit(episodes, state_at="midpoint")
+    assert set(found.model.input_names) == {"s0 (midpoint)", "s1'"}
+    assert correlate(found, episodes, truth) > 0.99
+    halfway = take_states(np.zeros((1, 2)), np.ones((1, 2)), "midpoint", find_still(episodes))
+    assert halfway.tolist() == [[0.5, 1.0]]
+    assert take_states(np.zeros((1, 2)), np.ones((1, 2)), "start").tolist() == [[0.0, 0.0]]
 
 
 def test_a_reward_of_the_state_before_is_noticed_and_widens_the_bands():

@@ -14,7 +14,13 @@ from grd_offline.episodes import EpisodeSet
 from grd_offline.methods.closed_form.columns import ColumnSource
 from grd_offline.methods.closed_form.evidence import Posterior
 from grd_offline.methods.closed_form.inputs import Effect
-from grd_offline.methods.closed_form.outliers import find_errors, is_better, measure_weights
+from grd_offline.methods.closed_form.outliers import (
+    FAR_WEIGHT,
+    FEWEST_EVENTS,
+    find_errors,
+    is_better,
+    measure_weights,
+)
 from grd_offline.methods.closed_form.search import (
     EffectBank,
     Selection,
@@ -106,7 +112,8 @@ class EffectChooser:
         A return is far from any reward only if no threshold predicts it when it is left out.
         """
         plain = self._find_errors(found.selection)
-        if measure_weights(plain) is None:
+        weights = measure_weights(plain)
+        if weights is None or (weights < FAR_WEIGHT).sum() < FEWEST_EVENTS:
             return found.selection
         self.progress("switches", 0.0)
         bank = EffectBank({}, self.data.target)

@@ -32,6 +32,7 @@ from grd_offline.methods.closed_form.moments import (
     START,
     prefer,
 )
+from grd_offline.methods.closed_form.outliers import FAR_WEIGHT, FEWEST_EVENTS
 from grd_offline.methods.closed_form.settings import ClosedFormSettings
 from grd_offline.methods.closed_form.switches import translate_switch
 
@@ -138,8 +139,10 @@ class _MomentSearch:
         return self.choosers[moment]
 
     def _choose(self, moment: str) -> Chosen:
-        chooser = self._chooser(moment)
-        chooser.data.reweight(np.ones_like(chooser.data.weights))
+        chooser, weights = self._chooser(moment), self._chooser(MIDPOINT).data.weights
+        if moment != MIDPOINT:
+            is_event = (weights < FAR_WEIGHT).sum() >= FEWEST_EVENTS
+            chooser.data.reweight(np.ones_like(weights) if is_event else weights)
         self.chosen[moment] = chooser.choose()
         return self.chosen[moment]
 
