@@ -32,7 +32,7 @@ from grd_offline.methods.closed_form.moments import (
     START,
     prefer,
 )
-from grd_offline.methods.closed_form.outliers import FAR_WEIGHT, FEWEST_EVENTS
+from grd_offline.methods.closed_form.outliers import FAR_WEIGHT, FEWEST, FEWEST_EVENTS
 from grd_offline.methods.closed_form.settings import ClosedFormSettings
 from grd_offline.methods.closed_form.switches import translate_switch
 
@@ -74,12 +74,12 @@ class _MomentSearch:
         for moment in moments:
             self._measure(moment, MIDPOINT)
         best = prefer(self.evidence)
-        if best != MIDPOINT:
+        if best != MIDPOINT or (len(moments) > 1 and not first.selection.effects):
             best = self._search_ends(best)
         if best == START:
             self._measure(BEFORE, START)
         last = LastFit(self.choosers[best], self.chosen[best], self.rng)
-        if len(moments) == 1:
+        if len(moments) == 1 or not last.found[0].effects:
             return last.run({})
         if last.switches:
             last = self._compare_switches(best, last)
@@ -104,7 +104,8 @@ class _MomentSearch:
             self.chosen[MIDPOINT] = self.choosers[MIDPOINT].choose_again(weights)
             for moment in {MIDPOINT, START, END} - set(near):
                 self._measure(moment, MIDPOINT)
-        return prefer({moment: self.evidence[moment] for moment in near})
+        candidates = near if best != MIDPOINT else [MIDPOINT, *near]
+        return prefer({moment: self.evidence[moment] for moment in candidates})
 
     def _compare_switches(self, best: str, last: LastFit) -> LastFit:
         """Compare the moments again where the reward has thresholds.
@@ -158,6 +159,11 @@ class _MomentSearch:
         self.evidence[moment] = chooser.measure(known, selection)
 
     def _has_states(self, chosen: Chosen) -> bool:
-        """Whether any state is in the model: without one, all moments are alike."""
+        """Whether any state is in the model: without one, all moments are alike.
+
+        Where nothing was found, another moment may still find something.
+        """
         data = self.choosers[MIDPOINT].data
+        if not chosen.selection.effects:
+            return data.varies and len(data.target) >= FEWEST
         return any(data.column(i) < self.episodes.state_size for i in chosen.selection.inputs)

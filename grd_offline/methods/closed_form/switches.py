@@ -100,6 +100,8 @@ def _grow(
 
 def _list_inputs(data: ColumnSource, chosen: Selection) -> Effect:
     """The inputs that may have a threshold: those of the model, or any where it has none."""
+    if not data.varies:
+        return ()
     places = {data.column(i): i for i in range(data.inputs) if i != data.terminated}
     columns = sorted({data.column(i) for i in chosen.inputs}) or sorted(places)
     return tuple(places[column] for column in columns if column in places)[:_MOST_INPUTS]
