@@ -293,3 +293,16 @@ def test_a_reward_for_terminating_cannot_be_seen_if_all_terminate_alike(fit) -> 
     assert "All episodes terminate after about the same number of steps (20)" in said[CAREFUL]
     for other in (varied, limited):
         assert "terminate" not in " ".join(sort(examine(fit, other)[0]).values())
+
+
+@pytest.mark.parametrize("noise", [0.0, 4.0])
+def test_what_all_episodes_do_once_may_hide_a_reward_for_terminating(noise) -> None:
+    rng = np.random.default_rng(7)
+    made = []
+    for _ in range(100):
+        steps = int(rng.integers(10, 40))
+        states, actions = rng.normal(size=(steps + 1, 2)), rng.uniform(-1, 1, (steps, 1))
+        amount = 2 * states[:-1, 0].sum() + noise * rng.normal()
+        made.append(make_episode(states, actions, amount, terminated=True))
+    said = look(EpisodeSet.from_episodes(made), state_at="start", order=1)
+    assert ("All episodes terminate" in said[CAREFUL]) == bool(noise)
