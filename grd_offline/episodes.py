@@ -234,6 +234,38 @@ def find_resolution(amounts: NDArray[Any]) -> float:
     return 1e-6 if is_single else DOUBLE_RESOLUTION
 
 
+ROOM = 2**30
+"""Bytes of the episodes of one dataset that are kept in memory."""
+
+
+class KeptEpisodes:
+    """Loads episodes, and keeps those that were loaded first, as long as there is room for them.
+
+    A fit goes over its episodes many times, and reading and checking them takes far longer than
+    anything that it does with them.
+    """
+
+    def __init__(self, load: Callable[[int], Episode], room: int = ROOM) -> None:
+        self._load, self._left = load, room
+        self._kept: dict[int, Episode] = {}
+
+    def __call__(self, index: int) -> Episode:
+        kept = self._kept.get(index)
+        if kept is not None:
+            return kept
+        episode = self._load(index)
+        size = _count_bytes(episode)
+        if size <= self._left:
+            self._kept[index] = episode
+            self._left -= size
+        return episode
+
+
+def _count_bytes(episode: Episode) -> int:
+    steps = episode.rewards.nbytes + episode.terminations.nbytes + episode.truncations.nbytes
+    return steps + episode.delivered.nbytes + episode.observations.nbytes + episode.actions.nbytes
+
+
 @dataclass(frozen=True, eq=False)
 class EpisodeSet(Sequence[Episode]):
     """Episodes of one dataset, loaded one at a time: a set larger than memory streams.
@@ -324,7 +356,8 @@ class EpisodeSet(Sequence[Episode]):
     def delivered_at_end(self, discount: float = 1.0) -> EpisodeSet:
         """The same episodes with nothing but their return, delivered at the last step."""
         load = self.load
-        return replace(self, load=lambda i: load(i).delivered_at_end(discount))
+        kept = KeptEpisodes(lambda i: load(i).delivered_at_end(discount))
+        return replace(self, load=kept)
 
 
 def _names(given: Sequence[str] | None, prefix: str, count: int) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from grd_offline.episodes import (
     BoolArray,
     Episode,
     EpisodeSet,
+    KeptEpisodes,
     as_flags,
     check_finite,
     check_rewards,
@@ -25,7 +26,6 @@ from grd_offline.files.decomposition import find_relabelled
 from grd_offline.files.plain import MISFITS, folder_errors
 from grd_offline.formats.budget import Budget
 from grd_offline.formats.guard import SafeGroup, Source, open_handle
-from grd_offline.formats.kept import KeptEpisodes
 from grd_offline.formats.layouts import (
     Layout,
     NewFile,
@@ -118,7 +118,7 @@ def read(
     max_episode_steps: int | None = None,
     max_bytes: int | None = None,
 ) -> EpisodeSet:
-    """The episodes of a dataset, read from its file when they are first used; see `kept`.
+    """The episodes of a dataset, read from its file when they are first used.
 
     `delay` says when rewards are delivered ("end", "step", or every K steps) where the file does
     not say and guessing from the zeros would be wrong.

@@ -75,6 +75,23 @@ def test_a_finding_that_calls_for_care_leaves_nothing_fine(data, fit) -> None:
     assert not said[FINE]
 
 
+def test_an_input_that_is_the_same_in_every_episode_is_named() -> None:
+    """Hours of whole days: what an hour is worth cancels. In windows of a day it does not."""
+    rng = np.random.default_rng(1)
+
+    def make(first: int, steps: int) -> Episode:
+        hours = (first + np.arange(steps)) % 24.0
+        states = np.stack([hours, np.full(steps, rng.normal())], 1)
+        amount = (np.sin(hours / 4) + states[:, 1]).sum()
+        return make_episode(states, np.zeros((steps, 1)), amount)
+
+    days = EpisodeSet.from_episodes([make(0, 24) for _ in range(60)])
+    parts = EpisodeSet.from_episodes([make(int(rng.integers(24)), 8) for _ in range(60)])
+    words = "The values of s0 are nearly the same in every episode"
+    assert words in look(days, order=1)[CAREFUL]
+    assert words not in look(parts, order=1)[CAREFUL]
+
+
 def test_few_returns_for_many_numbers_are_said(data, fit) -> None:
     said = sort(examine(replace(fit, effective_parameters=80), data)[0])
     assert "120 returns have to determine about 80 numbers" in said[CAREFUL]

@@ -19,6 +19,7 @@ from grd_offline.methods.closed_form.outliers import (
     FEWEST_EVENTS,
     find_errors,
     is_better,
+    is_hopeful,
     measure_weights,
 )
 from grd_offline.methods.closed_form.search import (
@@ -94,6 +95,8 @@ class EffectChooser:
                 break
             found = self._search_all()
             weighed = found.selection
+            if not is_hopeful(self._find_errors(weighed), before):
+                break
         if found is first:
             return first
         if sharp is not first.selection:

@@ -36,6 +36,8 @@ from grd_offline.rewards.effects import multiply_features
 
 Array = NDArray[np.float64]
 _SIZE = 6
+_EVEN = 0.2
+_STILL = 0.5
 _SHARES = np.geomspace(1e-4, 1e3, 85)  # of the average variance
 _DENSITY = np.minimum(1.0, _SHARES**-3) / (_SHARES <= 1 + 1e-9).sum()
 
@@ -60,6 +62,23 @@ def measure_hidden(
         features = _compute_differences(data, extra)
         hidden["potentials"] = _measure_group(last.fit, known, extra, features, largest)
     return {name: part * data.unit**2 for name, part in hidden.items()}
+
+
+def find_even(data: ColumnSource) -> tuple[str, ...]:
+    """Names of inputs that differ between steps and take nearly the same values in every episode.
+
+    Were steps drawn one by one, sums of an input's features would have mean square 1. Where every
+    episode has the same hours, say, they hardly differ, and no return shows what an hour is worth.
+    """
+    inputs = [i for i in range(data.inputs) if i != data.terminated]
+    bank = data.build_bank([(i,) for i in inputs], _SIZE)
+    found = []
+    for effect, columns in bank.columns.items():
+        _, counts = np.unique(data.probe[:, data.basis.columns[effect[0]]], return_counts=True)
+        moves = counts.max() < _STILL * len(data.probe)
+        if moves and float((columns**2).sum()) < _EVEN * max(len(data.target), 1):
+            found.append(data.names[effect[0]])
+    return tuple(found)
 
 
 def compute_features(

@@ -58,6 +58,7 @@ def examine(
         *_find_few(episodes),
         *_find_outliers(outliers, episodes),
         *_find_ends(fit, episodes),
+        *_find_even(fit),
     ]
     if fit.model.effects:
         findings += [*_find_weak(curves), *_find_alike(fit, curves), *_find_more(fit, episodes)]
@@ -108,6 +109,18 @@ def _find_few(episodes: EpisodeSet) -> list[Finding]:
         "from chance."
     )
     return [Finding(UNRELIABLE, text, f"there are only {returns} returns")]
+
+
+def _find_even(fit: ClosedFormFit) -> list[Finding]:
+    if not fit.even_inputs:
+        return []
+    names = ", ".join(fit.even_inputs[:_NAMED])
+    text = (
+        f"The values of {names} are nearly the same in every episode. So returns hardly show what "
+        "they are worth, alone or together with inputs that stay the same during an episode. "
+        "Episodes that are other parts of the same data would show it."
+    )
+    return [Finding(CAREFUL, text, f"returns hardly show what {names} is worth")]
 
 
 def _explain_nothing(fit: ClosedFormFit, episodes: EpisodeSet, discount: float) -> list[Finding]:

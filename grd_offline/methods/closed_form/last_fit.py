@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from grd_offline.methods.closed_form.average import ModelAverage, average_models
 from grd_offline.methods.closed_form.choosing import Chosen, EffectChooser, explain_left_out
 from grd_offline.methods.closed_form.evidence import measure_losses
-from grd_offline.methods.closed_form.hidden import compute_features, measure_hidden
+from grd_offline.methods.closed_form.hidden import compute_features, find_even, measure_hidden
 from grd_offline.methods.closed_form.inputs import Effect
 from grd_offline.methods.closed_form.search import (
     EffectBank,
@@ -75,6 +75,8 @@ class ClosedFormFit:
     """(row,) how much each amount counts: less than 1 where it is far from any reward."""
     is_rounding: bool
     """Whether amounts differ by no more than rounding does."""
+    even_inputs: tuple[str, ...] = ()
+    """Inputs that take nearly the same values in every episode; see `hidden.find_even`."""
 
 
 class LastFit:
@@ -269,6 +271,7 @@ class LastFit:
             hidden=hidden,
             weights=data.weights,
             is_rounding=not data.varies,
+            even_inputs=find_even(data),
         )
 
     def _measure_pinned(self, last: Selection, bank: EffectBank) -> Array:

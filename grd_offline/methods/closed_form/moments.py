@@ -9,7 +9,7 @@ Prior. Where the reward is an average over the time of a step, as speed in MuJoC
 is right up to second order in the length of the step, and the two ends are wrong by equal amounts
 in opposite directions. It is also the mean of the three, so that it errs least where nothing is
 known. So the midpoint has prior probability 1/2 and the ends 1/4 each; and since the choice decides
-all step rewards, another moment is taken only where it leads by `ADVANTAGE`.
+all step rewards, strong evidence (a factor of 50) is asked for before it is left: see `ADVANTAGE`.
 
 An input that stands still in most steps and jumps in the others, such as a contact force or a flag,
 is an event and no point on a path: halfway between two of its values is a value that it never has.
@@ -31,7 +31,7 @@ POSITIONS = {BEFORE: -1.0, START: 0.0, MIDPOINT: 0.5, END: 1.0}
 """Time within the transition, whose length is 1."""
 NEAR = 20.0
 """Moments whose evidence is so near to the best are searched anew before one is chosen."""
-ADVANTAGE = {MIDPOINT: 4.0, START: 2.0, END: 0.0}
+ADVANTAGE = {MIDPOINT: 6.0, START: 2.0, END: 0.0}
 """Log evidence that each moment is given beforehand: the midpoint first, then R(s, a)."""
 _PRIOR = {BEFORE: 0.05, START: 0.25, MIDPOINT: 0.5, END: 0.25}
 

@@ -26,6 +26,7 @@ _FAR = 6.0
 _TO_SD = 1.4826
 _LEAST = 1e-3
 _BETTER = 0.8
+_HOPEFUL = 0.9
 
 
 def find_errors(fit: Posterior, equations: Equations) -> Array:
@@ -45,6 +46,11 @@ def measure_weights(errors: Array) -> Array | None:
     if usual <= _LEAST * spread or not (np.abs(errors) > _FAR * usual).any():
         return None
     return np.asarray((FREEDOM + 1) / (FREEDOM + (errors / usual) ** 2))
+
+
+def is_hopeful(errors: Array, before: Array) -> bool:
+    """Whether a further round may pay: most returns are explained better than before."""
+    return bool(np.median(np.abs(errors)) < _HOPEFUL * np.median(np.abs(before)))
 
 
 def is_better(errors: Array, before: Array) -> bool:

@@ -161,7 +161,7 @@ def _leave_out(
         if bank.sizes[effect] == 1 or not {data.column(i) for i in effect} <= mine
     ]
     guesses, noise = chosen.start()
-    return bank.fit(kept, guesses, noise, rules, iterations=12)
+    return bank.fit(kept, guesses, noise, rules, iterations=2)
 
 
 def _refine(cuts: Array, place: int) -> Array:

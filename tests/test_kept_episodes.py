@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from grd_offline.episodes import Episode
-from grd_offline.formats.kept import KeptEpisodes
+from grd_offline.episodes import Episode, KeptEpisodes
 
 
 def _make_episode(index: int) -> Episode:
