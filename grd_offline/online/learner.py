@@ -5,7 +5,7 @@ agents are trained on the rewards that the sources compute. On CUDA the update i
 a graph and replayed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from grd_offline.agents.algorithms import find_algorithm
 from grd_offline.agents.batch import Batch, Steps
 from grd_offline.graph import compact_closure, compact_one_hop
 from grd_offline.members.draws import Uniform
+from grd_offline.online.closed_form import ClosedForm
 from grd_offline.online.generative import Generative
 from grd_offline.online.quadratic import Quadratic
 from grd_offline.online.replay import FinishedEpisode, Replay, TrueRewards
@@ -29,7 +30,7 @@ from grd_offline.runs.learner import RunLearner
 STREAM = 0
 SOURCES = {
     "none": Delayed, "oracle": Oracle, "ircr": Ircr, "quadratic": Quadratic, "rrd": Rrd,
-    "paper": Generative, "joint-net": Generative,
+    "closed-form": ClosedForm, "paper": Generative, "joint-net": Generative,
 }  # fmt: skip
 """The source of rewards of each kind of member."""
 
@@ -48,6 +49,7 @@ class Learner(RunLearner):
         step_limit: int,
         device: torch.device,
         capture: bool = True,
+        names: tuple[Sequence[str], Sequence[str]] | None = None,
     ) -> None:
         super().__init__(device, capture=capture)
         self.settings, self.members = settings, list(members)
@@ -59,6 +61,8 @@ class Learner(RunLearner):
         self._seeds = [member.seed for member in members]
         self.agent = self._make_agent(states, actions)
         self.sources = self._make_sources()
+        for source in self.sources:
+            source.names = names
         self.mask = torch.ones((count, states), device=device)
         self._absent = np.zeros((count, states), np.int64)
         self._noise_size = self.agent.noise_size * actions
@@ -137,9 +141,8 @@ class Learner(RunLearner):
                     wanted[source.members.start + place] = find(to_reward[place], to_state[place])
         return wanted
 
-    def find_size(self) -> int:
-        """Episodes that have become longer need other graphs."""
-        return self.replay.longest
+    def find_size(self) -> Hashable:
+        return tuple(source.find_size() for source in self.sources)
 
     def _update(self, with_actor: bool) -> None:
         """Lines 16 to 30 of the paper's Algorithm 1, for all members at once.
@@ -194,6 +197,11 @@ class Learner(RunLearner):
         mask = self.mask.numpy(force=True)
         return self.agent.export_actors(np.zeros(mask.shape[1]), np.where(mask > 0, 1.0, np.inf))
 
+    def close(self) -> None:
+        """End what goes on beside the updates."""
+        for source in self.sources:
+            source.close()
+
     def count_skipped(self) -> NDArray[np.int64]:
         """(member,) updates that were left out because they were not finite.
 
@@ -204,12 +212,13 @@ class Learner(RunLearner):
         return worst.numpy(force=True).astype(np.int64)
 
     def state(self) -> dict[str, Any]:
-        return {**super().state(), "sources": [source.state() for source in self.sources]}
+        return {**super().state(), "sources": [source.changes() for source in self.sources]}
 
     def save_state(self) -> dict[str, Any]:
         """Everything that a resumed run needs."""
         return {
-            **self.state(),
+            **super().state(),
+            "sources": [source.state() for source in self.sources],
             "updates": self.updates,
             "absent": self._absent,
             "mask": self.mask,

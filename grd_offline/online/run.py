@@ -80,6 +80,7 @@ class OnlineRun(Run):
                 high=self.fleet.high,
                 step_limit=self.fleet.step_limit,
                 device=torch.device(device),
+                names=self.fleet.dimension_names,
             )
         except BaseException:
             self.fleet.close()
@@ -97,6 +98,10 @@ class OnlineRun(Run):
         """A round that was finished for a checkpoint, before its turn."""
         self._updates_left = 0
         """Number of updates that the last round still needs: a stop does not wait for them."""
+
+    def close(self) -> None:
+        super().close()
+        self.learner.close()
 
     @property
     def step(self) -> int:

@@ -90,16 +90,18 @@ class OnlineFolder(RunFolder):
         """Restore the last checkpoint. Returns why the run may not go on exactly."""
         self._hold()
         extra, warnings = load_checkpoint(run, self.path)
+        is_old = run_files.has_old_names(run_files.read_about(self.path))
         with folder_errors(self.path, "the checkpoint does not fit"):
-            self.best = {rename_member(str(n)): float(value) for n, value in extra["best"].items()}
+            self.best = {str(name): float(value) for name, value in extra["best"].items()}
+            if is_old:
+                self.best = {rename_member(name): value for name, value in self.best.items()}
             self.seconds_before = float(extra["seconds"])
             counts = {name: int(extra.get("rows", {}).get(name, 0)) for name in self.tables}
         self.logged = run.step // LOG_EVERY
         for name, columns in self.tables.items():
-            rows = [
-                rename_row(row)
-                for row in run_files.read_rows(self.path / name, run_files.LOG_BYTES)
-            ]
+            rows = run_files.read_rows(self.path / name, run_files.LOG_BYTES)
+            if is_old:
+                rows = [rename_row(row) for row in rows]
             # What came after the checkpoint comes again.
             kept = [row for row in rows if int(row["step"]) <= run.step]
             missing = counts[name] - len(kept)
@@ -111,7 +113,7 @@ class OnlineFolder(RunFolder):
             run_files.start_table(self.path / name, columns, kept)
             self._rows[name] = len(kept)
         with storage_errors(self.path):
-            for member in run.members:
+            for member in run.members if is_old else ():
                 former = find_member_folder(self.path, member.name)
                 if former.name != member.name:
                     former.rename(former.with_name(member.name))

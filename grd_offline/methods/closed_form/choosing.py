@@ -69,19 +69,20 @@ class EffectChooser:
             discount=settings.discount,
             sample=settings.sample,
             sizes=(max(settings.basis, settings.final_basis), settings.rough_basis),
+            reach=settings.reach,
             rng=rng,
         )
         self.rules = replace(settings.rules(), inputs=max(self.data.inputs, 1))
 
     def choose(self) -> Chosen:
         """Search for effects; again where some returns turn out to be far from any reward."""
-        found = self._search_all()
+        found = self.search()
         first, start = found, self.data.weights
         before = self._find_errors(found.selection)
         for _ in range(_ROUNDS):
             if not self._weigh(found.selection):
                 break
-            found = self._search_all()
+            found = self.search()
         if found is not first and not is_better(self._find_errors(found.selection), before):
             self.data.reweight(start)
             return first
@@ -126,7 +127,8 @@ class EffectChooser:
         errors = find_errors(selection.fit, self.data.equations)
         return np.asarray(errors * self.data.unit / np.sqrt(self.data.weights))
 
-    def _search_all(self) -> Chosen:
+    def search(self) -> Chosen:
+        """Search for effects, every amount counting as it does now."""
         inputs = list(range(self.data.inputs))
         if not self.data.varies or len(self.data.target) < 2:
             inputs = []
@@ -155,7 +157,6 @@ class EffectChooser:
         """Forward from the main effects, over all effects of up to two inputs."""
         self.progress("sums", 0.0)
         mains = [(i,) for i in inputs]
-        pairs = list(combinations(self.data.find_joint(inputs), 2))
         # Main effects are cheap: what a short basis leaves of them would pass for interactions.
         room = len(self.data.target) // (2 * max(len(inputs), 1))
         main_size = max(size, min(self.settings.final_basis, room))
@@ -165,6 +166,8 @@ class EffectChooser:
         chosen = drop_idle(bank, chosen, self.rules)
         report = partial(self.progress, "pairs")
         if self.settings.order > 1:
+            pool = inputs if len(inputs) <= self.settings.most_paired else chosen.inputs
+            pairs = list(combinations(self.data.find_joint(pool), 2))
             bank.join(self.data.build_bank(pairs, size))
         chosen = search_forward(bank, list(bank.columns), chosen, self.rules, report)
         return chosen, bank

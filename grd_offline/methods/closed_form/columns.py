@@ -50,12 +50,13 @@ class ColumnSource:
         sample: int,
         sizes: tuple[int, int],
         rng: np.random.Generator,
+        reach: float = 0.0,
     ) -> None:
         self.episodes, self.state_at, self.discount = episodes, state_at, discount
         steps = sample_steps(episodes, state_at, sample, rng)
-        smooth = build_basis(steps, sizes[0], smooth_kernel)
+        smooth = build_basis(steps, sizes[0], smooth_kernel, reach)
         self.inputs = len(smooth.columns)
-        self.basis = smooth.join(build_basis(steps, sizes[1], rough_kernel))
+        self.basis = smooth.join(build_basis(steps, sizes[1], rough_kernel, reach))
         self.probe = steps[rng.permutation(len(steps))[:_PROBE]]
         self.transitions = sample_steps(episodes, BOTH, _TRANSITIONS, rng)
         self.equations, self.sums = read_equations(self.segments(), self.basis.columns)

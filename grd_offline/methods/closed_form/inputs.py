@@ -161,8 +161,11 @@ class Features:
         return cell + self.first, part
 
 
-def build_basis(sample: Array, size: int, kernel: Kernel) -> InputBasis:
-    """Features of every column of `sample` that varies and repeats no earlier one."""
+def build_basis(sample: Array, size: int, kernel: Kernel, reach: float = 0.0) -> InputBasis:
+    """Features of every column of `sample` that varies and repeats no earlier one.
+
+    The grid of each goes beyond its range by `reach` times the range, at each end.
+    """
     columns: list[int] = []
     ranges: list[tuple[float, float]] = []
     tables: list[Array] = []
@@ -175,8 +178,9 @@ def build_basis(sample: Array, size: int, kernel: Kernel) -> InputBasis:
             continue
         seen.append(standard)
         columns.append(column)
-        ranges.append((low, high))
-        tables.append(_tabulate(standard, size, kernel))
+        beyond = reach * (high - low)
+        ranges.append((low - beyond, high + beyond))
+        tables.append(_tabulate(standard, size, kernel, reach))
     grid = np.stack(tables) if tables else np.zeros((0, GRID, size))
     ends = np.array(ranges, np.float64).reshape(-1, 2)
     return InputBasis(np.array(columns, np.int64), ends[:, 0], ends[:, 1], grid)
@@ -225,10 +229,12 @@ def rough_kernel(left: Array, right: Array) -> Array:
     return np.exp(-np.abs(left[:, None] - right) / 2)
 
 
-def _tabulate(standard: Array, size: int, kernel: Kernel) -> Array:
+def _tabulate(standard: Array, size: int, kernel: Kernel, reach: float) -> Array:
     """(grid, size) leading eigenfunctions of the centred kernel, over an even grid."""
     nodes, shares = _choose_nodes(standard)
-    grid = np.linspace(standard.min(), standard.max(), GRID)
+    first, last = standard.min(), standard.max()
+    beyond = reach * (last - first)
+    grid = np.linspace(first - beyond, last + beyond, GRID)
     inner, outer = kernel(nodes, nodes), kernel(grid, nodes)
     outer = outer - (outer @ shares)[:, None] - inner @ shares + shares @ inner @ shares
     inner = inner - (inner @ shares)[:, None] - inner @ shares + shares @ inner @ shares

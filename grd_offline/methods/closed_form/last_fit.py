@@ -90,6 +90,7 @@ class LastFit:
         self.progress("final", 0.0)
         finish = self._average if self.chosen.is_undecided else self._refine
         last, bank, scores, climb = finish()
+        self.selection, self.bank = last, bank
         self.progress("uncertainty", 0.0)
         hidden = measure_hidden(self.data, last, bank, evidence)
         model = self._add_uncertainty(self._make_model(last, bank), last, bank, climb)
@@ -111,7 +112,7 @@ class LastFit:
 
     def _add_switches(self, last: Selection, bank: EffectBank) -> Selection:
         """Offer thresholds where amounts are not explained to the last."""
-        if explain_left_out(last.fit) >= _SHARP:
+        if not self.settings.switches or explain_left_out(last.fit) >= _SHARP:
             return last
         self.progress("switches", 0.0)
         return add_switches(self.data, last, bank, self.rules)
