@@ -86,13 +86,11 @@ class ClosedForm(Source):
             EffectRewards(size, self.states, self.actions, replay.device) for _ in range(count)
         ]
         self._background = Background(beside=not is_cpu, most=self.size)
-        self.solve_seconds = 0.0
-        """Seconds of the host for sums and solves."""
+        self._solve_seconds = 0.0
 
-    @property
-    def search_seconds(self) -> float:
-        """Seconds of the host for searches: work on a CPU, else waiting for other processes."""
-        return self._background.seconds
+    def count_seconds(self) -> dict[str, float]:
+        """On an accelerator, searches count as far as they were waited for."""
+        return {"solving": self._solve_seconds, "searches": self._background.seconds}
 
     def find_size(self) -> Hashable:
         return tuple(rewards.sizes for rewards in self._rewards)
@@ -105,7 +103,7 @@ class ClosedForm(Source):
             one.waiting.append(sum_episode(one.structure, episode))
         if one.job is not None:
             one.since.append(episode)
-        self.solve_seconds += time.perf_counter() - began
+        self._solve_seconds += time.perf_counter() - began
 
     def refresh(self) -> None:
         """Take over searches that are due, begin new ones, and solve where episodes are new."""
@@ -177,7 +175,7 @@ class ClosedForm(Source):
             problem = self._members[member].problem
             assert problem is not None
             rewards.put_weights(place, problem.weights, problem.constant)
-        self.solve_seconds += time.perf_counter() - began
+        self._solve_seconds += time.perf_counter() - began
 
     def find_masks(self) -> Masks:
         shapes = ((self.states,), (self.actions,), (self.states,) * 2, (self.actions, self.states))

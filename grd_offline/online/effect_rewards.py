@@ -114,7 +114,7 @@ class EffectRewards:
             target[member].zero_()
             if name in new:
                 part = np.asarray(new[name], np.int64 if target.dtype == torch.int64 else None)
-                sent = torch.from_numpy(np.ascontiguousarray(part)).to(target.dtype)
+                sent = torch.tensor(part).to(target.dtype)
                 where = (member, *(slice(0, count) for count in sent.shape))
                 target[where] = sent.to(self.device)
         self._places[member] = torch.from_numpy(self._find_places(structure)).to(self.device)

@@ -36,8 +36,6 @@ class Source:
     loss_names: tuple[str, ...] = ()
     names: tuple[Sequence[str], Sequence[str]] | None = None
     """Names of the dimensions of observations and of actions, where they are known."""
-    solve_seconds = search_seconds = 0.0
-    """Seconds of the host, in which it solved for rewards and searched for their form."""
 
     def __init__(
         self, where: slice, replay: Replay, members: Sequence[Member], settings: OnlineSettings
@@ -81,6 +79,10 @@ class Source:
     def export(self, member: int) -> RewardFunction | None:
         """The member's reward as a function in the environment's units, if it is one."""
         return None
+
+    def count_seconds(self) -> dict[str, float]:
+        """Seconds of the host for work on the reward, by the name of the work."""
+        return {}
 
     def find_size(self) -> Hashable:
         """Something that changes when updates have to be recorded anew."""
