@@ -1,7 +1,7 @@
 """The effects of a member's reward, found among an even sample of its episodes.
 
 This is the search of `decompose`, made to cost little: effects of one or two inputs, small bases,
-no thresholds, one round. It runs at moments that grow geometrically. Between two of them the
+no thresholds, no averages over models. It runs at moments that grow geometrically. Between two of them the
 effects and their tables stay, and `effect_sums` solves for their weights.
 """
 
@@ -28,8 +28,8 @@ from grd_offline.threads import one_numpy_thread
 Array = NDArray[np.float64]
 
 SETTINGS = ClosedFormSettings(
-    order=2, final_basis=10, rough_basis=12, sample=10_000, sweeps=16, rank=48,
-    most_paired=40, switches=False, reach=0.5,
+    order=2, final_basis=10, rough_basis=12, sample=10_000, rank=48, most_paired=40,
+    few=0, decided=-np.inf, switches=False, reach=0.5,
 )  # fmt: skip
 """Of every search. Grids go beyond the data, because the policy will."""
 LEFT_OUT = 1e-5
@@ -54,8 +54,6 @@ class Structure:
     """Variance of the noise per step."""
     floor: float
     """Smallest noise."""
-    is_free: bool
-    """Whether variances move with new episodes; not where they are averages over models."""
     sums: Array
     """(2 + column, 2 + column) sums over episodes of the products of the constant, the return and
     the columns, each divided by the root of the episode's length."""
@@ -81,7 +79,7 @@ class Structure:
 
 
 _FIELDS = (
-    "kept", "effect", "variances", "noise", "floor", "is_free", "sums", "rows", "state_at",
+    "kept", "effect", "variances", "noise", "floor", "sums", "rows", "state_at",
 )  # fmt: skip
 
 
@@ -166,7 +164,6 @@ def _make_structure(last: LastFit, fit: ClosedFormFit, edges: Array) -> Structur
         variances=selection.fit.variances * (scales * data.unit) ** 2,
         noise=selection.fit.noise * data.unit**2,
         floor=SETTINGS.noise_floor * data.unit**2,
-        is_free=not last.chosen.is_undecided,
         sums=sums[np.ix_(places, places)],
         rows=len(data.target) + 1,
         state_at=data.state_at,

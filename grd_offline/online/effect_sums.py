@@ -48,8 +48,6 @@ class Problem(NamedTuple):
     """(column, effect) 1 where a column is one of the effect's."""
     first_variances: Tensor
     """(effect,) the variances that the search found."""
-    is_free: Tensor
-    """() 1 where variances and noise move, 0 where they stay."""
     floor: Tensor  # ()
     variances: Tensor  # (effect,)
     noise: Tensor  # ()
@@ -75,7 +73,6 @@ def make_problem(structure: Structure, device: torch.device) -> Problem:
         "rows": structure.rows,
         "belongs": belongs,
         "first_variances": variances,
-        "is_free": structure.is_free,
         "floor": structure.floor,
         "variances": variances,
         "noise": structure.noise,
@@ -106,10 +103,8 @@ def sum_episode(structure: Structure, episode: FinishedEpisode) -> Array:
     for size in set(model.sizes):
         mine = [e for e, own in zip(model.effects, model.sizes, strict=True) if own == size]
         sums = sum_features(iter([segment]), 1, basis, mine, size, np.float64)
-        for order, values in sums.items():
-            alike = [effect for effect in mine if len(effect) == order]
-            for effect, value in zip(alike, values[0], strict=True):
-                products[slices[effect]] = value
+        for effect, value in sums.items():
+            products[slices[effect]] = value[0]
     row = np.concatenate([[float(length), episode.episode_return], products[structure.kept]])
     return np.asarray(row / np.sqrt(length))
 
@@ -189,7 +184,4 @@ def _move(
     moved = torch.maximum(moved, given.first_variances / RANGE)
     left = torch.maximum(given.rows - 1 - known.sum(1), 0.1 * given.rows)
     noise = torch.maximum(gap / left, given.floor)
-    is_free = given.is_free > 0
-    return torch.where(is_free.unsqueeze(1), moved, variances), torch.where(
-        is_free, noise, given.noise
-    )
+    return moved, noise
