@@ -1,14 +1,14 @@
 """The effects of a member's reward, found among an even sample of its episodes.
 
 This is the search of `decompose`, made to cost little: effects of one or two inputs, small bases,
-no thresholds, no averages over models. It runs at moments that grow geometrically. Between two of them the
-effects and their tables stay, and `effect_sums` solves for their weights.
+no thresholds, no averages over models. It runs at moments that grow geometrically. Between two of
+them the effects and their tables stay, and `effect_sums` solves for their weights.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ Array = NDArray[np.float64]
 
 SETTINGS = ClosedFormSettings(
     order=2, final_basis=10, rough_basis=12, sample=10_000, rank=48, most_paired=40,
-    few=0, decided=-np.inf, switches=False, reach=0.5,
+    switches=False, reach=0.5,
 )  # fmt: skip
 """Of every search. Grids go beyond the data, because the policy will."""
 LEFT_OUT = 1e-5
@@ -101,7 +101,8 @@ def find_structure(
         [_make_episode(one) for one in found], observation_names=observed, action_names=acted
     )
     chooser, chosen, evidence = _choose(episodes, rng, first)
-    last = LastFit(chooser, chosen, rng)
+    # Where other models are about as likely, an average over them is no better online, and slow.
+    last = LastFit(chooser, replace(chosen, is_undecided=False), rng)
     fit = last.run(evidence)
     return _make_structure(last, fit, find_edges(found, rng))
 
