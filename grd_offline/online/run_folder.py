@@ -37,13 +37,15 @@ from grd_offline.runs.folder import LOG_EVERY, RunFolder
 from grd_offline.runs.run import Evaluation, Run
 
 CHECKPOINT_SECONDS = 600.0
+PARTS = ("collecting", "updating", "evaluating", "solving", "searches")
+"""What the process of a run does or waits for; seconds of all members together."""
 LOG_COLUMNS = (
     "step", "seconds", "member", "group", "seed", "updates", "training_return", "correlation",
     "critic_loss", "actor_loss", "temperature", "reward_loss", "dynamics_loss", "sparsity_loss",
-    "skipped",
+    "skipped", *(f"{name}_seconds" for name in PARTS),
 )  # fmt: skip
 BOARD = {
-    run_files.LOG_FILE: LOG_COLUMNS[6:],
+    run_files.LOG_FILE: LOG_COLUMNS[6 : -len(PARTS)],
     run_files.EVALUATIONS_FILE: ("mean_return", "correlation", "edges_on", "compact_states"),
 }
 """Columns that TensorBoard shows."""
@@ -198,6 +200,7 @@ class OnlineFolder(RunFolder):
         )
         losses, correlations = agent.losses.numpy(force=True), run.correlate()
         others = {n: v.numpy(force=True) for n, v in agent.find_log_values().items()}
+        seconds = {f"{name}_seconds": value for name, value in run.count_seconds().items()}
         rows = []
         for index, last in enumerate(run.last_episodes):
             source, place = run.learner.find_source(index)
@@ -209,6 +212,7 @@ class OnlineFolder(RunFolder):
                 "actor_loss": float(losses[1, index]) if updates else "",
                 **{name: float(values[index]) for name, values in others.items()},
                 "skipped": int(skipped[index]),
+                **seconds,
             }
             if source.losses is not None and updates:
                 values = source.losses[:, place].numpy(force=True)

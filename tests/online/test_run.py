@@ -34,7 +34,8 @@ GOOD = -12.0
 def test_every_method_and_fit_learns_to_act_from_returns():
     settings = make_settings(
         methods=tuple(m for m in METHODS if m != "grd-no-compact"), steps=900, eval_every=900,
-        fits=("closed-form", "quadratic", "joint-net", "paper"), hidden=(16, 16), warmup=300, batch=32,
+        fits=("closed-form", "quadratic", "joint-net", "paper"), hidden=(16, 16), warmup=300,
+        batch=32,
     )  # fmt: skip
     run, evaluations = train(settings)
     final = evaluations[-1].returns.mean(1)
