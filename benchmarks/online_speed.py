@@ -3,7 +3,7 @@
     pip install stable-baselines3==2.9.2
     python benchmarks/online_speed.py cpu                 # against Stable-Baselines3's SAC
     python benchmarks/online_speed.py cuda                # captured against eager, one against many
-    python benchmarks/online_speed.py run --env HalfCheetah --device cuda --members 5 --steps 1000000
+    python benchmarks/online_speed.py run --env HalfCheetah --device cuda --steps 1000000
 
 `run` runs the plain command of the README, with no variables set, and reads its files: updates of
 all members per second by tenths of the run, and the share of each part. Further options go to the

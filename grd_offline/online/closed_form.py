@@ -39,7 +39,7 @@ from grd_offline.online.sources import Source
 from grd_offline.rewards.effects import EffectModel
 
 Array = NDArray[np.float64]
-GROWTH, MOST_BETWEEN = 0.3, 1000
+GROWTH, MOST_BETWEEN = 0.4, 1000
 """Share of new episodes that asks for a search, and the largest number between two."""
 PAUSE, DELAY = 2000, 1000
 """Steps between two searches, and until a search takes effect."""
