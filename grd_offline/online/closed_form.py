@@ -87,6 +87,7 @@ class ClosedForm(Source):
         ]
         self._background = Background(beside=not is_cpu, most=self.size)
         self._solve_seconds = 0.0
+        self._masks: Masks | None = None
 
     def count_seconds(self) -> dict[str, float]:
         """On an accelerator, searches count as far as they were waited for."""
@@ -148,6 +149,7 @@ class ClosedForm(Source):
 
     def _put(self, member: int) -> None:
         """Show the device a member's effects and weights."""
+        self._masks = None
         rewards, place = self._find_rewards(member)
         owners = self._members if len(self._rewards) == 1 else [self._members[member]]
         is_new = rewards.make_room([owner.structure for owner in owners])
@@ -178,6 +180,12 @@ class ClosedForm(Source):
         self._solve_seconds += time.perf_counter() - began
 
     def find_masks(self) -> Masks:
+        """The same object until a search changes a mask."""
+        if self._masks is None:
+            self._masks = self._stack_masks()
+        return self._masks
+
+    def _stack_masks(self) -> Masks:
         shapes = ((self.states,), (self.actions,), (self.states,) * 2, (self.actions, self.states))
         unknown = [np.ones(shape) for shape in shapes]
         parts = [one.structure.masks if one.structure else unknown for one in self._members]

