@@ -204,6 +204,7 @@ def _judge_default(problem: Problem, start: float) -> tuple[list[Array], dict[st
         "step_coverage": compute_coverage(
             np.concatenate(rewards), std, np.concatenate(problem.true)
         ),
+        "band": 1.645 * float(std.mean()) / float(np.concatenate(problem.true).std() or 1.0),
         "fit": choice.fit,
         "reason": choice.reason,
         "verdict": reach_verdict(findings)._asdict(),

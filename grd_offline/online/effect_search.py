@@ -147,7 +147,7 @@ def _choose(
 
 def _make_structure(last: LastFit, fit: ClosedFormFit, edges: Array) -> Structure:
     """What the last fit found, with the sums of its episodes in the units of the data."""
-    data, selection, bank, model = last.data, last.selection, last.bank, fit.model
+    data, (selection, bank, *_), model = last.data, last.found, fit.model
     widths = np.array(selection.fit.sizes, np.int64)
     scales = np.array([bank.scales[effect] for effect in selection.effects])
     effect = np.repeat(np.arange(len(widths)), widths)
@@ -183,7 +183,7 @@ def _sum_rows(last: LastFit) -> Array:
     A reflection of the rows leaves their sums of products as they are. It turned the constant into
     a row of its own, in which a column is its average times the constant's length.
     """
-    data, bank, selection = last.data, last.bank, last.selection
+    data, (selection, bank, *_) = last.data, last.found
     widths = np.array(selection.fit.sizes, np.int64)
     scales = np.repeat([bank.scales[effect] for effect in selection.effects], widths)
     blocks = [np.asarray(bank.columns[e], np.float64) for e in selection.effects]

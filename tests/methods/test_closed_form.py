@@ -22,6 +22,7 @@ from grd_offline.methods.closed_form.inputs import (
     sum_features,
 )
 from grd_offline.methods.closed_form.settings import ClosedFormSettings
+from grd_offline.methods.closed_form.uncertainty import measure_pinned
 from grd_offline.synthetic import FactoredWorld, WorldSettings
 
 SMALL = ClosedFormSettings(order=2, basis=6, final_basis=8, rough_basis=1)
@@ -121,6 +122,22 @@ def test_primal_equals_dual() -> None:
     ]
     assert climbed[0] == pytest.approx(climbed[1], abs=1e-6)
     assert climbed[0] >= left.evidence
+
+
+def test_known_shares_keep_their_digits_at_little_noise() -> None:
+    rng = np.random.default_rng(2)
+    columns, y = rng.normal(size=(40, 6)), rng.normal(size=40)
+    steps = [rng.normal(size=(30, 3)), rng.normal(size=(30, 3))]
+    for noise in (0.3, 1e-6, 1e-14):
+        posterior = EvidenceProblem(columns, (3, 3), y).solve(np.array([0.5, 2.0]), noise)
+        precision = np.diag(1 / np.repeat([0.5, 2.0], 3)) + columns.T @ columns / noise
+        covariance = np.linalg.inv(precision)
+        for k, features in enumerate(steps):
+            centred, part = features - features.mean(0), slice(3 * k, 3 * k + 3)
+            left = ((centred @ covariance[part, part]) * centred).sum()
+            left /= (0.5, 2.0)[k] * (centred**2).sum()
+            (known,) = measure_pinned(posterior, [k], [features])
+            assert 1 - known == pytest.approx(left, rel=1e-6, abs=1e-15)
 
 
 def test_features_reproduce_the_kernel() -> None:

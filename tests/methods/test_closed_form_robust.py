@@ -7,10 +7,13 @@ import pytest
 
 from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.methods import make_decomposer
+from grd_offline.methods.closed_form.choosing import EffectChooser
 from grd_offline.methods.closed_form.fit import fit_closed_form
+from grd_offline.methods.closed_form.inputs import find_still, take_states
 from grd_offline.methods.closed_form.moments import prefer, spread_about, weigh
 from grd_offline.methods.closed_form.outliers import measure_weights
 from grd_offline.methods.closed_form.settings import ClosedFormSettings
+from grd_offline.methods.closed_form.switches import add_switches, is_switch, translate_switch
 from grd_offline.rewards.mixture import average_effects
 
 QUICK = {"basis": 5, "final_basis": 8, "rough_basis": 1, "order": 2}
@@ -85,6 +88,29 @@ def test_the_midpoint_is_taken_where_evidence_cannot_tell():
     assert spread_about("start", {"midpoint": -99.0, "start": 0.0, "end": -99.0}) < 1e-20
 
 
+def test_an_event_is_taken_at_the_end_of_its_step_where_the_rest_is_halfway():
+    """A force that is 0 in most steps has no path between two of its values."""
+    rng = np.random.default_rng(0)
+    made, truth = [], []
+    for _ in range(120):
+        place = 0.3 * np.cumsum(rng.normal(size=31)) + rng.normal()
+        force = rng.uniform(0.5, 2, 31) * (rng.random(31) < 0.15)
+        states, actions = np.column_stack([place, force]), rng.uniform(-1, 1, (30, 1))
+        last = np.arange(30) == 29
+        truth.append((place[1:] + place[:-1]) / 2 - force[1:] ** 2)
+        rewards = last * truth[-1].sum()
+        made.append(Episode(states, actions, rewards, last & False, last, last))
+    episodes = EpisodeSet.from_episodes(made)
+    assert find_still(episodes).tolist() == [False, True]
+    found = fit(episodes, state_at="midpoint")
+    assert set(found.model.input_names) == {"s0", "s1'"}
+    assert found.model.at_midpoint
+    assert correlate(found, episodes, truth) > 0.99
+    halfway = take_states(np.zeros((1, 2)), np.ones((1, 2)), "midpoint", find_still(episodes))
+    assert halfway.tolist() == [[0.5, 1.0]]
+    assert take_states(np.zeros((1, 2)), np.ones((1, 2)), "start").tolist() == [[0.0, 0.0]]
+
+
 def test_a_reward_of_the_state_before_is_noticed_and_widens_the_bands():
     def late(s, a, n, d):
         return np.sin(np.concatenate([s[:1], s[:-1]])[:, 0]) + 0 * a[:, 0]
@@ -147,6 +173,45 @@ def test_a_threshold_that_is_rarely_passed_is_found(both):
     found = fit(episodes, state_at="start", rough_basis=20)
     assert correlate(found, episodes, truth) > 0.97
     assert found.state_to_reward.tolist() == [1, int(both)]
+
+
+def test_rare_events_are_no_outliers_and_tell_the_moment():
+    """Few returns are far from the rest: a threshold predicts them, so all count alike."""
+    noise = np.random.default_rng(6)
+
+    def rare(s, a, n, d):
+        return 8.0 * ((s[:, 0] > 1.3) & (s[:, 1] > 1.2)) + 0.1 * noise.normal(size=len(a))
+
+    episodes, truth = roll(rare, episodes=160)
+    found = fit(episodes)
+    assert (found.weights == 1).all()
+    assert found.state_at == "start"
+    assert weigh(found.moments)["start"] > 0.99
+    assert correlate(found, episodes, truth) > 0.95
+
+
+def test_switches_alone_compete_with_effects_that_stand_in_for_them():
+    episodes, _ = roll(lambda s, a, n, d: 4.0 * (s[:, 0] > 1.0), episodes=120)
+    rules = ClosedFormSettings(**QUICK).rules()
+    chooser = EffectChooser(
+        episodes, "start", ClosedFormSettings(**QUICK), np.random.default_rng(0), lambda *_: None
+    )
+    bank = chooser.data.build_bank([(0,), (1,), (0, 1)], 5)
+    smooth = bank.fit(list(bank.columns), {}, 1.0, rules)
+    sharp = add_switches(chooser.data, smooth, bank, rules)
+    assert len(sharp.effects) == 1
+    assert is_switch(chooser.data, sharp.effects[0])
+    assert not any(is_switch(chooser.data, effect) for effect in smooth.effects)
+    other = EffectChooser(
+        episodes, "end", ClosedFormSettings(**QUICK), np.random.default_rng(0), lambda *_: None
+    )
+    moved = translate_switch(other.data, sharp.effects[0], chooser.data)
+    assert is_switch(other.data, moved)
+    values = np.linspace(-2, 2, 41)[:, None].repeat(4, 1)
+    for one, effect in ((chooser, sharp.effects[0]), (other, moved)):
+        values_at = one.data.basis.evaluate(values, effect, 1)[:, 0, 0]
+        assert values_at[0] == 0.0
+        assert values_at[-1] == 1.0
 
 
 def test_a_product_of_four_inputs_is_found():

@@ -128,6 +128,29 @@ def test_a_potential_in_the_reward_is_never_fine() -> None:
     assert "terms that cancel between steps" in said[CAREFUL] + said[UNRELIABLE]
 
 
+@pytest.mark.parametrize("size", [0.0, 4.0])
+def test_a_large_potential_of_a_slow_state_is_noticed_and_within_the_bands(size) -> None:
+    """It is far larger than the effects found, but moves little from step to step."""
+    rng = np.random.default_rng(4)
+    made, truth = [], []
+    for _ in range(150):
+        slow = np.cumsum(0.25 * rng.normal(size=31)) + rng.normal()
+        states = np.column_stack([rng.normal(size=31), slow])
+        actions = rng.uniform(-1, 1, (30, 1))
+        truth.append(np.sin(states[:-1, 0]) + 0.1 * rng.normal(size=30) + size * np.diff(slow))
+        made.append(make_episode(states, actions, truth[-1].sum()))
+    episodes = EpisodeSet.from_episodes(made)
+    found = fit_to(episodes, state_at="start", order=1)
+    said = sort(examine(found, episodes)[0])
+    assert bool(said[CAREFUL] + said[UNRELIABLE]) == bool(size)
+    mean, std = found.model.predict_both(
+        np.concatenate([episode.observations[:-1] for episode in episodes]),
+        np.concatenate([episode.actions for episode in episodes]),
+    )
+    gap = mean - np.concatenate(truth)
+    assert 0.8 < (np.abs(gap) < 1.645 * std).mean() < 0.99
+
+
 def make_alike(noise: float) -> EpisodeSet:
     rng = np.random.default_rng(0)
     made = []
@@ -270,3 +293,16 @@ def test_a_reward_for_terminating_cannot_be_seen_if_all_terminate_alike(fit) -> 
     assert "All episodes terminate after about the same number of steps (20)" in said[CAREFUL]
     for other in (varied, limited):
         assert "terminate" not in " ".join(sort(examine(fit, other)[0]).values())
+
+
+@pytest.mark.parametrize("noise", [0.0, 4.0])
+def test_what_all_episodes_do_once_may_hide_a_reward_for_terminating(noise) -> None:
+    rng = np.random.default_rng(7)
+    made = []
+    for _ in range(100):
+        steps = int(rng.integers(10, 40))
+        states, actions = rng.normal(size=(steps + 1, 2)), rng.uniform(-1, 1, (steps, 1))
+        amount = 2 * states[:-1, 0].sum() + noise * rng.normal()
+        made.append(make_episode(states, actions, amount, terminated=True))
+    said = look(EpisodeSet.from_episodes(made), state_at="start", order=1)
+    assert ("All episodes terminate" in said[CAREFUL]) == bool(noise)

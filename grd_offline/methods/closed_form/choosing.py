@@ -14,7 +14,13 @@ from grd_offline.episodes import EpisodeSet
 from grd_offline.methods.closed_form.columns import ColumnSource
 from grd_offline.methods.closed_form.evidence import Posterior
 from grd_offline.methods.closed_form.inputs import Effect
-from grd_offline.methods.closed_form.outliers import find_errors, is_better, measure_weights
+from grd_offline.methods.closed_form.outliers import (
+    FAR_WEIGHT,
+    FEWEST_EVENTS,
+    find_errors,
+    is_better,
+    measure_weights,
+)
 from grd_offline.methods.closed_form.search import (
     EffectBank,
     Selection,
@@ -23,6 +29,7 @@ from grd_offline.methods.closed_form.search import (
     search_forward,
 )
 from grd_offline.methods.closed_form.settings import ClosedFormSettings
+from grd_offline.methods.closed_form.switches import add_switches, is_switch
 
 Array = NDArray[np.float64]
 Progress = Callable[[str, float], None]
@@ -78,15 +85,42 @@ class EffectChooser:
         """Search for effects; again where some returns turn out to be far from any reward."""
         found = self.search()
         first, start = found, self.data.weights
-        before = self._find_errors(found.selection)
+        sharp = self._sharpen(found)
+        before = self._find_errors(sharp)
+        weighed = sharp
         for _ in range(_ROUNDS):
-            if not self._weigh(found.selection):
+            if not self._weigh(weighed):
                 break
             found = self.search()
-        if found is not first and not is_better(self._find_errors(found.selection), before):
+            weighed = found.selection
+        if found is first:
+            return first
+        if sharp is not first.selection:
+            weighed = self._sharpen(found)
+        if not is_better(self._find_errors(weighed), before):
             self.data.reweight(start)
             return first
         return found
+
+    def choose_again(self, weights: Array) -> Chosen:
+        """Search for effects with each return counting so much."""
+        self.data.reweight(weights)
+        return self.search()
+
+    def _sharpen(self, found: Chosen) -> Selection:
+        """The effects found, or switches where these explain returns that are far from them.
+
+        A return is far from any reward only if no threshold predicts it when it is left out.
+        """
+        plain = self._find_errors(found.selection)
+        weights = measure_weights(plain)
+        if weights is None or (weights < FAR_WEIGHT).sum() < FEWEST_EVENTS:
+            return found.selection
+        self.progress("switches", 0.0)
+        bank = EffectBank({}, self.data.target)
+        bank.join(found.bank)
+        sharp = add_switches(self.data, found.selection, bank, self.rules)
+        return sharp if is_better(self._find_errors(sharp), plain) else found.selection
 
     def _weigh(self, selection: Selection) -> bool:
         """Weigh the returns by their errors, the effects held; whether any weight has changed."""
@@ -97,9 +131,12 @@ class EffectChooser:
                 break
             self.data.reweight(weights)
             guesses, noise = selection.start()
+            small = [e for e in selection.effects if len(e) < 3]
+            switches = [e for e in small if is_switch(self.data, e)]
             bank = self.data.build_bank(
-                [e for e in selection.effects if len(e) < 3], self.settings.basis
+                [e for e in small if e not in switches], self.settings.basis
             )
+            bank.join(self.data.build_bank(switches, 1))
             selection = bank.fit(list(bank.columns), guesses, noise, self.rules)
         return bool(np.abs(self.data.weights - start).max() >= _SETTLED)
 
@@ -109,6 +146,17 @@ class EffectChooser:
         rules = replace(self.rules, noise_floor=self.settings.noise_floor)
         guesses, noise = start.start()
         return bank.fit(list(bank.columns), guesses, noise, rules).fit.evidence
+
+    def measure_switches(
+        self, effects: Sequence[Effect], switches: Sequence[Effect], start: Selection
+    ) -> float:
+        """The same with these switches, and with others where they gain evidence."""
+        bank = self.build_final(effects)
+        bank.join(self.data.build_bank(switches, 1))
+        rules = replace(self.rules, noise_floor=self.settings.noise_floor)
+        guesses, noise = start.start()
+        fitted = drop_idle(bank, bank.fit(list(bank.columns), guesses, noise, rules), rules)
+        return add_switches(self.data, fitted, bank, rules).fit.evidence
 
     def build_final(self, effects: Sequence[Effect]) -> EffectBank:
         """Columns of these effects with the larger basis; terminating is always among them."""

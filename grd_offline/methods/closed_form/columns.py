@@ -15,6 +15,7 @@ from grd_offline.methods.closed_form.inputs import (
     Segment,
     build_basis,
     difference_features,
+    find_still,
     iterate_segments,
     read_equations,
     rough_kernel,
@@ -53,7 +54,8 @@ class ColumnSource:
         reach: float = 0.0,
     ) -> None:
         self.episodes, self.state_at, self.discount = episodes, state_at, discount
-        steps = sample_steps(episodes, state_at, sample, rng)
+        self.still = find_still(episodes)
+        steps = sample_steps(episodes, state_at, sample, rng, self.still)
         smooth = build_basis(steps, sizes[0], smooth_kernel, reach)
         self.inputs = len(smooth.columns)
         self.basis = smooth.join(build_basis(steps, sizes[1], rough_kernel, reach))
@@ -96,7 +98,7 @@ class ColumnSource:
         states = self.episodes.state_size
         now, later = transitions[:, :states], transitions[:, -states:]
         return np.concatenate(
-            [take_states(now, later, state_at), transitions[:, states:-states]], 1
+            [take_states(now, later, state_at, self.still), transitions[:, states:-states]], 1
         )
 
     @property
@@ -132,12 +134,16 @@ class ColumnSource:
     def model_columns(self) -> NDArray[np.int64]:
         """(input,) the column of each input as a reward model counts them, smooth and rough."""
         step = StepColumns(self.episodes.state_size, self.episodes.action_size)
-        shift = {MIDPOINT: step.first_midpoint, END: step.first_next}.get(self.state_at, 0)
-        columns = self.basis.columns
-        return np.asarray(np.where(columns < step.states, columns + shift, columns))
+        shifts = np.zeros(step.width, np.int64)
+        shifts[: step.states] = {MIDPOINT: step.first_midpoint, END: step.first_next}.get(
+            self.state_at, 0
+        )
+        if self.state_at == MIDPOINT:
+            shifts[: step.states][self.still] = step.first_next
+        return np.asarray(self.basis.columns + shifts[self.basis.columns])
 
     def segments(self) -> Iterator[Segment]:
-        return iterate_segments(self.episodes, self.state_at, self.discount)
+        return iterate_segments(self.episodes, self.state_at, self.discount, self.still)
 
     def column(self, index: int) -> int:
         """Of an input; for a part of the next state that of the state."""

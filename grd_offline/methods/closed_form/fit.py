@@ -32,7 +32,9 @@ from grd_offline.methods.closed_form.moments import (
     START,
     prefer,
 )
+from grd_offline.methods.closed_form.outliers import FAR_WEIGHT, FEWEST, FEWEST_EVENTS
 from grd_offline.methods.closed_form.settings import ClosedFormSettings
+from grd_offline.methods.closed_form.switches import translate_switch
 
 Progress = Callable[[str, float], None]
 
@@ -72,32 +74,77 @@ class _MomentSearch:
         for moment in moments:
             self._measure(moment, MIDPOINT)
         best = prefer(self.evidence)
-        if best != MIDPOINT:
+        if best != MIDPOINT or (len(moments) > 1 and not first.selection.effects):
             best = self._search_ends(best)
         if best == START:
             self._measure(BEFORE, START)
-        evidence = self.evidence if len(self.evidence) > 1 else {}
-        return LastFit(self.choosers[best], self.chosen[best], self.rng).run(evidence)
+        last = LastFit(self.choosers[best], self.chosen[best], self.rng)
+        if len(moments) == 1 or not last.found[0].effects:
+            return last.run({})
+        if last.switches:
+            last = self._compare_switches(best, last)
+        return last.run(self.evidence)
 
     def _search_ends(self, best: str) -> str:
-        """Search at the ends of the transitions, where states jump and the midpoint is wrong."""
+        """Search at the ends of the transitions, where states jump and the midpoint is wrong.
+
+        A return that is explained at any of the moments counts in full at all of them: else one
+        that the midpoint cannot explain would be no argument for the ends.
+        """
         near = [m for m in (START, END) if self.evidence[m] > self.evidence[best] - NEAR]
         for moment in near:
             self._choose(moment)
+        searched = {MIDPOINT, *near}
+        weights = np.max([self.choosers[moment].data.weights for moment in searched], 0)
+        for moment in near:
+            if (self.choosers[moment].data.weights != weights).any():
+                self.chosen[moment] = self.choosers[moment].choose_again(weights)
             self._measure(moment, moment)
-        return prefer({moment: self.evidence[moment] for moment in near})
+        if (self.choosers[MIDPOINT].data.weights != weights).any():
+            self.chosen[MIDPOINT] = self.choosers[MIDPOINT].choose_again(weights)
+            for moment in {MIDPOINT, START, END} - set(near):
+                self._measure(moment, MIDPOINT)
+        candidates = near if best != MIDPOINT else [MIDPOINT, *near]
+        return prefer({moment: self.evidence[moment] for moment in candidates})
+
+    def _compare_switches(self, best: str, last: LastFit) -> LastFit:
+        """Compare the moments again where the reward has thresholds.
+
+        Smooth effects say little about the moment of a jump. Each moment is given the thresholds
+        that were found at the best one, and may find others of its own.
+        """
+        switches, source = list(last.switches), last.data
+        effects = [e for e in last.found[0].effects if e not in switches and max(e) < source.inputs]
+        for moment in self.evidence:
+            chooser = self._chooser(moment)
+            if (chooser.data.weights != source.weights).any():
+                chooser.data.reweight(source.weights)
+            known = [chooser.data.translate(effect, source) for effect in effects]
+            self.evidence[moment] = chooser.measure_switches(
+                [effect for effect in known if effect is not None],
+                [translate_switch(chooser.data, effect, source) for effect in switches],
+                last.found[0],
+            )
+        better = prefer(self.evidence)
+        if better == best:
+            return last
+        if better not in self.chosen:
+            self._choose(better)
+        return LastFit(self.choosers[better], self.chosen[better], self.rng)
 
     def _chooser(self, moment: str) -> EffectChooser:
         if moment not in self.choosers:
             self.choosers[moment] = EffectChooser(
                 self.episodes, moment, self.settings, self.rng, self.progress
             )
-            if moment != MIDPOINT:
-                self.choosers[moment].data.reweight(self.choosers[MIDPOINT].data.weights)
         return self.choosers[moment]
 
     def _choose(self, moment: str) -> Chosen:
-        self.chosen[moment] = self._chooser(moment).choose()
+        chooser, weights = self._chooser(moment), self._chooser(MIDPOINT).data.weights
+        if moment != MIDPOINT:
+            is_event = (weights < FAR_WEIGHT).sum() >= FEWEST_EVENTS
+            chooser.data.reweight(np.ones_like(weights) if is_event else weights)
+        self.chosen[moment] = chooser.choose()
         return self.chosen[moment]
 
     def _measure(self, moment: str, of: str) -> None:
@@ -105,11 +152,18 @@ class _MomentSearch:
         self.progress("moments", 0.0)
         selection, source = self.chosen[of].selection, self.choosers[of].data
         chooser = self._chooser(moment)
+        if (chooser.data.weights != source.weights).any():
+            chooser.data.reweight(source.weights)
         effects = [chooser.data.translate(effect, source) for effect in selection.effects]
         known = [effect for effect in effects if effect is not None]
         self.evidence[moment] = chooser.measure(known, selection)
 
     def _has_states(self, chosen: Chosen) -> bool:
-        """Whether any state is in the model: without one, all moments are alike."""
+        """Whether any state is in the model: without one, all moments are alike.
+
+        Where nothing was found, another moment may still find something.
+        """
         data = self.choosers[MIDPOINT].data
+        if not chosen.selection.effects:
+            return data.varies and len(data.target) >= FEWEST
         return any(data.column(i) < self.episodes.state_size for i in chosen.selection.inputs)

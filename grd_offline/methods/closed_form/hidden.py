@@ -9,7 +9,9 @@ Three parts, which widen the intervals of steps:
 
 A priori one of the inputs left out has an effect, and one of the states a potential. The logarithm
 of its variance is evenly distributed up to the average variance of the effects that were found, so
-that what is hidden is no larger than what is seen; returns decide how much of that is possible.
+that what is hidden is hardly larger than what is seen. Beyond that its density falls with the third
+power, which clear evidence overrules: a state that moves slowly may have a large potential. Returns
+decide how much of all this is possible.
 None of it is paid: a potential that the returns ask for counts with its whole size, since it is
 missing in the rewards.
 """
@@ -34,8 +36,8 @@ from grd_offline.rewards.effects import multiply_features
 
 Array = NDArray[np.float64]
 _SIZE = 6
-_SHARES = np.geomspace(1e-4, 1, 49)
-_MOST = 500.0  # log evidence beyond which a block is there for sure
+_SHARES = np.geomspace(1e-4, 1e3, 85)  # of the average variance
+_DENSITY = np.minimum(1.0, _SHARES**-3) / (_SHARES <= 1 + 1e-9).sum()
 
 
 def measure_hidden(
@@ -105,17 +107,19 @@ def _measure_group(
 
 
 def _average_variances(fit: Posterior, blocks: Sequence[Array], largest: float) -> Array:
-    """(block,) posterior mean of the variance of each, if it is there; see `measure_gains`."""
-    means = np.zeros(len(blocks))
+    """(block,) posterior mean of the variance of each, if one of them is there.
+
+    Blocks that explain the same returns share the probability; see `measure_gains`.
+    """
     grid = largest * _SHARES[:, None]
+    gains = np.zeros((len(blocks), len(grid)))
     for k, block in enumerate(blocks):
         values, vectors = np.linalg.eigh(block.T @ fit.apply_inverse(block))
         pull = (vectors.T @ (block.T @ fit.residual)) ** 2
         grown = 1 + grid * np.maximum(values, 0)
-        gains = 0.5 * (grid * pull / grown - np.log(grown)).sum(1)
-        there = np.exp(np.minimum(gains, _MOST)) / (len(blocks) * len(grid))
-        means[k] = there @ grid[:, 0] / (1 - 1 / (len(blocks) + 1) + there.sum())
-    return means
+        gains[k] = 0.5 * (grid * pull / grown - np.log(grown)).sum(1)
+    there = np.exp(gains - gains.max()) * _DENSITY
+    return np.asarray(there @ grid[:, 0] / there.sum())
 
 
 def _step_variances(fit: Posterior, features: Array) -> Array:

@@ -54,7 +54,11 @@ def examine(
     """Findings in words, and the numbers behind them."""
     spread, curves = measure_spread(fit, episodes), fit.model.explain().effects
     outliers = _list_outliers(fit, episodes, discount)
-    findings = [*_find_few(episodes), *_find_outliers(outliers, episodes), *_find_ends(episodes)]
+    findings = [
+        *_find_few(episodes),
+        *_find_outliers(outliers, episodes),
+        *_find_ends(fit, episodes),
+    ]
     if fit.model.effects:
         findings += [*_find_weak(curves), *_find_alike(fit, curves), *_find_more(fit, episodes)]
         findings += [*find_moment(fit, spread), *_find_hidden(fit, spread)]
@@ -269,12 +273,20 @@ def _predict_amounts(fit: ClosedFormFit, episode: Episode, discount: float) -> A
     )[0]
 
 
-def _find_ends(episodes: EpisodeSet) -> list[Finding]:
+def _find_ends(fit: ClosedFormFit, episodes: EpisodeSet) -> list[Finding]:
     """A reward for terminating shows only where some episodes do not, or lengths differ."""
     lengths = np.array([len(episode) for episode in episodes], np.float64)
     is_terminated = all(bool(episode.terminations[-1]) for episode in episodes)
-    if not is_terminated or lengths.std() > _SAME_LENGTH * lengths.mean() or lengths.max() < 2:
+    if not is_terminated or lengths.max() < 2:
         return []
+    if lengths.std() > _SAME_LENGTH * lengths.mean():
+        is_open = fit.left_out_r2 < _NEARLY_EQUAL and not fit.model.needs_termination
+        text = (
+            "All episodes terminate, and the rewards that were found do not depend on it. Returns "
+            "can hardly tell a reward for terminating from what every episode earns once."
+        )
+        short = "a reward for terminating may be hidden"
+        return [Finding(CAREFUL, text, short)] if is_open and fit.model.effects else []
     text = (
         f"All episodes terminate after about the same number of steps ({lengths.mean():.0f}). So "
         "returns cannot tell a reward for terminating from a reward that every step earns."

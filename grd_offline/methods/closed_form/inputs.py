@@ -32,18 +32,34 @@ _FEW = 16
 _DUPLICATE = 1e-9
 
 
-def take_states(now: Array, later: Array, state_at: str) -> Array:
+Still = NDArray[np.bool_] | None
+"""(state,) those that stand still in most steps, see `moments`; None: no state does."""
+
+
+def find_still(episodes: EpisodeSet) -> NDArray[np.bool_]:
+    """(state,) those that are exactly the same before and after most of the steps."""
+    counts = [
+        (episode.observations[: len(episode)] == episode.next_observations).sum(0)
+        for episode in episodes
+    ]
+    return np.asarray(np.sum(counts, 0) > episodes.total_steps / 2)
+
+
+def take_states(now: Array, later: Array, state_at: str, still: Still = None) -> Array:
     """(step, state) the state of each transition at some moment of it, see `moments`."""
     if state_at == BEFORE:
         return np.concatenate([now[:1], now[:-1]])
-    return {MIDPOINT: (now + later) / 2, END: later}.get(state_at, now)
+    if state_at == MIDPOINT:
+        halfway = (now + later) / 2
+        return halfway if still is None else np.where(still, later, halfway)
+    return later if state_at == END else now
 
 
-def join_inputs(episode: Episode, state_at: str) -> Array:
+def join_inputs(episode: Episode, state_at: str, still: Still = None) -> Array:
     """(step, column) states, actions, whether it terminated and, for "both", next states."""
     now = episode.observations[: len(episode)].astype(np.float64)
     later = episode.next_observations.astype(np.float64)
-    states = take_states(now, later, state_at)
+    states = take_states(now, later, state_at, still)
     parts: list[NDArray[Any]] = [states, episode.actions, episode.terminations[:, None]]
     if state_at == BOTH:
         parts.append(later)
@@ -64,10 +80,12 @@ class Segment(NamedTuple):
     """(state,) the state it ends in; the last one known where the final one is not."""
 
 
-def iterate_segments(episodes: EpisodeSet, state_at: str, discount: float) -> Iterator[Segment]:
+def iterate_segments(
+    episodes: EpisodeSet, state_at: str, discount: float, still: Still = None
+) -> Iterator[Segment]:
     """All deliveries of all episodes."""
     for episode in episodes:
-        inputs = join_inputs(episode, state_at)
+        inputs = join_inputs(episode, state_at, still)
         states = episode.observations
         weights = discount ** np.arange(len(episode), dtype=np.float64)
         for start, stop, amount in zip(*episode.segments(), strict=True):
@@ -77,19 +95,23 @@ def iterate_segments(episodes: EpisodeSet, state_at: str, discount: float) -> It
 
 
 def sample_steps(
-    episodes: EpisodeSet, state_at: str, limit: int, rng: np.random.Generator
+    episodes: EpisodeSet,
+    state_at: str,
+    limit: int,
+    rng: np.random.Generator,
+    still: Still = None,
 ) -> Array:
     """(step, column) at most `limit` steps, spread evenly at random over the episodes."""
     total = episodes.total_steps
     kept = []
     for episode in episodes:
-        inputs = join_inputs(episode, state_at)
+        inputs = join_inputs(episode, state_at, still)
         if total > limit:
             inputs = inputs[rng.random(len(inputs)) < limit / total]
         kept.append(inputs)
     sample = np.concatenate(kept)
     if not len(sample):
-        sample = join_inputs(episodes[0], state_at)
+        sample = join_inputs(episodes[0], state_at, still)
     return sample
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from grd_offline.methods.closed_form.search import (
     search_backward,
     search_forward,
 )
-from grd_offline.methods.closed_form.switches import add_switches
+from grd_offline.methods.closed_form.switches import add_switches, is_switch
 from grd_offline.methods.closed_form.uncertainty import (
     correlate_columns,
     factor_posterior,
@@ -85,12 +85,20 @@ class LastFit:
         self.data, self.settings, self.progress = chooser.data, chooser.settings, chooser.progress
         self.rules = replace(chooser.rules, noise_floor=self.settings.noise_floor)
 
+    @cached_property
+    def found(self) -> tuple[Selection, EffectBank, dict[int, float], int]:
+        """The effects of the reward, their columns, the score of each input, steps to climb."""
+        self.progress("final", 0.0)
+        return self._average() if self.chosen.is_undecided else self._refine()
+
+    @property
+    def switches(self) -> list[Effect]:
+        """The thresholds of the reward."""
+        return [effect for effect in self.found[0].effects if is_switch(self.data, effect)]
+
     def run(self, evidence: Mapping[str, float]) -> ClosedFormFit:
         """The last fit, given the evidence of the moments that were compared."""
-        self.progress("final", 0.0)
-        finish = self._average if self.chosen.is_undecided else self._refine
-        last, bank, scores, climb = finish()
-        self.selection, self.bank = last, bank
+        last, bank, scores, climb = self.found
         self.progress("uncertainty", 0.0)
         hidden = measure_hidden(self.data, last, bank, evidence)
         model = self._add_uncertainty(self._make_model(last, bank), last, bank, climb)

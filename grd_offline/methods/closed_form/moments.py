@@ -11,6 +11,10 @@ in opposite directions. It is also the mean of the three, so that it errs least 
 known. So the midpoint has prior probability 1/2 and the ends 1/4 each; and since the choice decides
 all step rewards, another moment is taken only where it leads by `ADVANTAGE`.
 
+An input that stands still in most steps and jumps in the others, such as a contact force or a flag,
+is an event and no point on a path: halfway between two of its values is a value that it never has.
+At the midpoint such an input is taken at the end of the step, where the event has happened.
+
 The moment before the transition is no candidate, because no function of (s, a, s') knows it. It is
 only compared, so that a reward that comes a step late is not taken for a certain one.
 """

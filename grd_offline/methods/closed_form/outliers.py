@@ -18,6 +18,10 @@ Array = NDArray[np.float64]
 FREEDOM = 4.0
 FEWEST = 30
 """With fewer returns nothing can be said about the tails of their errors."""
+FEWEST_EVENTS = 3
+"""What happened to fewer returns than this cannot be predicted from the others."""
+FAR_WEIGHT = 0.1
+"""The weight of a return that is about six usual errors away from any reward."""
 _FAR = 6.0
 _TO_SD = 1.4826
 _LEAST = 1e-3

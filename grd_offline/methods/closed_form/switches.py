@@ -9,13 +9,14 @@ best of many thresholds gains the logarithm of their number by chance, so that i
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.methods.closed_form.columns import ColumnSource
-from grd_offline.methods.closed_form.evidence import measure_gains
+from grd_offline.methods.closed_form.evidence import Posterior, measure_gains
 from grd_offline.methods.closed_form.inputs import GRID, Effect, InputBasis
 from grd_offline.methods.closed_form.search import (
     EffectBank,
@@ -27,6 +28,7 @@ from grd_offline.methods.closed_form.search import (
 Array = NDArray[np.float64]
 Cut = tuple[int, float]
 """An input and a threshold."""
+Columns = tuple[Array, NDArray[np.bool_]]
 
 _TAIL = (0.0, 0.002, 0.005, 0.01, 0.02, 0.04)
 _QUANTILES = np.array([*_TAIL, *np.arange(0.08, 0.93, 0.06), *(1 - q for q in reversed(_TAIL))])
@@ -35,14 +37,53 @@ _MOST_INPUTS = 8
 _MOST_SWITCHES = 4
 _MOST_TRIED = 4
 _LEAST_GAIN = 5.0
+_LARGEST = 30_000_000  # entries of columns that are kept
 
 
 def add_switches(
     data: ColumnSource, chosen: Selection, bank: EffectBank, rules: SearchRules
 ) -> Selection:
-    """Put switches in the place of effects of the same inputs, while they gain evidence."""
+    """Put switches in the place of effects of the same inputs, while they gain evidence.
+
+    A reward of switches alone competes too: where a smooth model stands in for them, some of its
+    effects are false, and stay in the way.
+    """
+    thresholds = _Thresholds(data, _list_inputs(data, chosen))
+    grown = _grow(thresholds, chosen, bank, rules)
+    alone = _grow(thresholds, bank.fit([], {}, 1.0, rules), bank, rules)
+    return max(grown, alone, key=lambda one: one.fit.evidence)
+
+
+class _Thresholds:
+    """Columns of all switches at first thresholds, summed once for all models they are tried in."""
+
+    def __init__(self, data: ColumnSource, inputs: Effect) -> None:
+        self.data = data
+        self.cuts = {
+            i: np.unique(np.quantile(data.probe[:, data.basis.columns[i]], _QUANTILES))
+            for i in inputs
+        }
+        self.groups: list[Effect] = [(i,) for i in inputs] + list(combinations(inputs, 2))
+        self._sums: dict[Effect, Columns] = {}
+        self._room = _LARGEST
+
+    def scan(self, fit: Posterior, group: Effect) -> Array:
+        """(threshold of each input) the evidence that each switch of these inputs would gain."""
+        sums = self._sums.get(group)
+        if sums is None:
+            sums = _sum_switches(self.data, group, self.cuts)
+            if sums[0].size <= self._room:
+                self._sums[group] = sums
+                self._room -= sums[0].size
+        return _gain(fit, sums, [len(self.cuts[i]) for i in group])
+
+
+def _grow(
+    thresholds: _Thresholds, chosen: Selection, bank: EffectBank, rules: SearchRules
+) -> Selection:
+    data = thresholds.data
     for _ in range(_MOST_SWITCHES):
-        candidates, tried = _find_candidates(data, chosen, bank, rules)
+        candidates, tried = _find_candidates(thresholds, chosen, bank, rules)
         fitted = []
         for base, cuts in candidates:
             effect = tuple(_add_input(data, *cut) for cut in cuts)
@@ -57,28 +98,52 @@ def add_switches(
     return chosen
 
 
+def _list_inputs(data: ColumnSource, chosen: Selection) -> Effect:
+    """The inputs that may have a threshold: those of the model, or any where it has none."""
+    if not data.varies:
+        return ()
+    places = {data.column(i): i for i in range(data.inputs) if i != data.terminated}
+    columns = sorted({data.column(i) for i in chosen.inputs}) or sorted(places)
+    return tuple(places[column] for column in columns if column in places)[:_MOST_INPUTS]
+
+
+def is_switch(data: ColumnSource, effect: Effect) -> bool:
+    """Whether an effect is a switch: its inputs come after the smooth and the rough ones."""
+    return min(effect) >= 2 * data.inputs
+
+
+def translate_switch(data: ColumnSource, effect: Effect, source: ColumnSource) -> Effect:
+    """The switch of another source as one of this, with the same thresholds."""
+    first, basis = len(data.basis.columns), source.basis
+    places = list(effect)
+    data.basis = data.basis.join(
+        InputBasis(
+            basis.columns[places],
+            basis.low[places],
+            basis.high[places],
+            basis.tables[places, :, :1],
+        )
+    )
+    return tuple(range(first, first + len(places)))
+
+
 def _find_candidates(
-    data: ColumnSource, chosen: Selection, bank: EffectBank, rules: SearchRules
+    thresholds: _Thresholds, chosen: Selection, bank: EffectBank, rules: SearchRules
 ) -> tuple[list[tuple[Selection, list[Cut]]], int]:
     """The most promising switches, each with the model in which it stands for other effects.
 
     Also how many thresholds were tried. Gains are measured with the noise held, so they only rank.
     """
-    columns = sorted({data.column(i) for i in chosen.inputs})
-    places = {data.column(i): i for i in range(data.inputs) if i != data.terminated}
-    inputs = [places[column] for column in columns if column in places][:_MOST_INPUTS]
-    cuts = {
-        i: np.unique(np.quantile(data.probe[:, data.basis.columns[i]], _QUANTILES)) for i in inputs
-    }
-    groups: list[Effect] = [(i,) for i in inputs] + list(combinations(inputs, 2))
+    data, cuts, groups = thresholds.data, thresholds.cuts, thresholds.groups
     bases = {group: _leave_out(data, chosen, group, bank, rules) for group in groups}
-    gains = {group: _scan(data, bases[group], group, cuts) for group in groups}
+    gains = {group: thresholds.scan(bases[group].fit, group) for group in groups}
     worth = {group: bases[group].fit.evidence + float(gains[group].max()) for group in groups}
     found = []
     for group in sorted(groups, key=worth.__getitem__, reverse=True)[:_MOST_TRIED]:
         where = np.unravel_index(int(gains[group].argmax()), gains[group].shape)
         finer = {i: _refine(cuts[i], int(k)) for i, k in zip(group, where, strict=True)}
-        again = _scan(data, bases[group], group, finer)
+        sums = _sum_switches(data, group, finer)
+        again = _gain(bases[group].fit, sums, [len(finer[i]) for i in group])
         where = np.unravel_index(int(again.argmax()), again.shape)
         sharp = [(i, float(finer[i][k])) for i, k in zip(group, where, strict=True)]
         found.append((bases[group], sharp))
@@ -105,18 +170,21 @@ def _refine(cuts: Array, place: int) -> Array:
     return np.linspace(low, high, 2 * _BETWEEN + 1)
 
 
-def _scan(data: ColumnSource, chosen: Selection, group: Effect, cuts: dict[int, Array]) -> Array:
-    """(threshold of each input) the evidence that each switch would gain."""
-    shape = tuple(len(cuts[i]) for i in group)
-    sums = np.zeros((len(data.equations.target), math.prod(shape)))
+def _sum_switches(data: ColumnSource, group: Effect, cuts: dict[int, Array]) -> Columns:
+    """(row, switch) columns of unit size, free of the constant, and whether each one varies."""
+    sums = np.zeros((len(data.equations.target), math.prod(len(cuts[i]) for i in group)))
     for row, segment in enumerate(data.segments()):
         above = [segment.inputs[:, data.basis.columns[i], None] > cuts[i] for i in group]
         weighted = above[0] * segment.weights[:, None]
         sums[row] = weighted.sum(0) if len(above) == 1 else (weighted.T @ above[1]).ravel()
     free, _ = data.equations.remove_constant(sums * data.equations.scale[:, None])
     size = np.sqrt(np.maximum((free**2).mean(0), 1e-300))
-    gains, _ = measure_gains(chosen.fit, (free / size)[:, :, None])
-    return np.where(size > 1e-9, gains, 0.0).reshape(shape)
+    return np.asarray(free / size, np.float64), size > 1e-9
+
+
+def _gain(fit: Posterior, columns: Columns, shape: Sequence[int]) -> Array:
+    gains, _ = measure_gains(fit, columns[0][:, :, None])
+    return np.where(columns[1], gains, 0.0).reshape(shape)
 
 
 def _add_input(data: ColumnSource, index: int, cut: float) -> int:

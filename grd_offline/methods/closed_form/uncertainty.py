@@ -19,16 +19,19 @@ _FEW_ROWS = 2.0  # where there are too few rows to measure it
 def measure_pinned(fit: Posterior, blocks: Sequence[int], steps: Sequence[Array]) -> Array:
     """Of some blocks: 1 - posterior / prior variance of the effect, averaged over `steps`.
 
-    Prior v |phi|^2, posterior v |phi|^2 - v^2 phi^T Z^T C^-1 Z phi, of centred features phi.
+    Prior v |phi|^2, posterior phi^T S phi with the posterior covariance S, of centred features phi.
     """
-    seen = fit.apply_inverse(fit.columns)
     ends = np.cumsum(fit.sizes)
     pinned = np.zeros(len(blocks))
     for place, (k, features) in enumerate(zip(blocks, steps, strict=True)):
         part = slice(ends[k] - fit.sizes[k], ends[k])
         centred = features - features.mean(0)
-        known = fit.variances[k] * fit.columns[:, part].T @ seen[:, part]
-        pinned[place] = ((centred @ known) * centred).sum() / max((centred**2).sum(), 1e-300)
+        vectors = np.zeros((len(fit.weights), fit.sizes[k]))
+        vectors[part] = np.eye(fit.sizes[k])
+        covariance = fit.apply_covariance(vectors)[part]
+        prior = fit.variances[k] * (centred**2).sum()
+        if prior > 0:
+            pinned[place] = 1 - ((centred @ covariance) * centred).sum() / prior
     return np.clip(pinned, 0.0, 1.0)
 
 
