@@ -193,7 +193,10 @@ def measure_run(options: argparse.Namespace) -> list[dict]:
     counts = sorted(marks)
     counts = [count for count in counts if count > options.skip]  # the first compile
     seconds = {count: float(marks[count]["seconds"]) for count in counts}
-    edges = [counts[round(share * (len(counts) - 1))] for share in np.linspace(0, 1, 11)]
+    parts = min(10, len(counts) - 1)  # the log has a row for every 1,000 steps
+    if parts < 2:
+        raise SystemExit("expected a run with at least 3,000 steps after its warm-up")
+    edges = [counts[round(share * (len(counts) - 1))] for share in np.linspace(0, 1, parts + 1)]
     tenths = [
         len(members) * (last - first) / max(seconds[last] - seconds[first], 1e-9)
         for first, last in pairwise(edges)
