@@ -79,7 +79,9 @@ class EffectChooser:
             reach=settings.reach,
             rng=rng,
         )
-        self.rules = replace(settings.rules(), inputs=max(self.data.inputs, 1))
+        ended = self.data.terminated
+        kept = frozenset() if ended is None else frozenset({(ended,)})
+        self.rules = replace(settings.rules(), inputs=max(self.data.inputs, 1), kept=kept)
 
     def choose(self) -> Chosen:
         """Search for effects; again where some returns turn out to be far from any reward."""

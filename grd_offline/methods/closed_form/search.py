@@ -47,6 +47,8 @@ class SearchRules:
     """Of the fixed point, per fit."""
     inputs: int = 1
     """How many inputs there are to choose from."""
+    kept: frozenset[Effect] = frozenset()
+    """Effects that are never dropped, so that others which stand in for them go first."""
 
     def price(self, effect: Effect) -> float:
         """What an effect has to gain or carry beyond that, the more of its kind there are.
@@ -191,7 +193,8 @@ def drop_idle(bank: EffectBank, chosen: Selection, rules: SearchRules) -> Select
         gained = chosen.fit.evidence - bank.null_evidence
         prices = np.array([rules.price(effect) for effect in chosen.effects])
         least = max(rules.drop_loss, 0.5 * rules.gain_share * gained)
-        idle = np.flatnonzero(losses < least + prices)
+        is_free = np.array([effect not in rules.kept for effect in chosen.effects])
+        idle = np.flatnonzero((losses < least + prices) & is_free)
         if not len(idle):
             break
         # Effects that stand in for each other look idle one at a time: never all at once.
@@ -229,7 +232,8 @@ def search_backward(
     """Remove the column that carries least evidence, while that is less than `threshold`."""
     while True:
         losses = measure_inputs(bank, chosen, rules, column)
-        least = min(losses, key=lambda i: losses[i][0], default=None)
+        kept = {column(i) for effect in rules.kept for i in effect}
+        least = min(losses.keys() - kept, key=lambda i: losses[i][0], default=None)
         if least is None or losses[least][0] >= threshold:
             return chosen, {i: loss for i, (loss, _) in losses.items()}
         guesses, noise = losses[least][1].start()
