@@ -39,8 +39,11 @@ from grd_offline.online.sources import Source
 from grd_offline.rewards.effects import EffectModel
 
 Array = NDArray[np.float64]
-GROWTH, MOST_BETWEEN = 0.4, 1000
-"""Share of new episodes that asks for a search, and the largest number between two."""
+GROWTH, EARLY_GROWTH, FEW = 0.4, 0.2, 150
+"""Share of new episodes that asks for a search; the same while there are fewer episodes than that,
+when each says much and a search costs little."""
+MOST_BETWEEN = 1000
+"""Largest number of episodes between two searches."""
 PAUSE, DELAY = 2000, 1000
 """Steps between two searches, and until a search takes effect."""
 SOLVE_EVERY = 50
@@ -133,7 +136,8 @@ class ClosedForm(Source):
         one.due = self.rounds + delay
         one.searches += 1
         count = one.past.count
-        one.next_count = count + min(max(int(np.ceil(GROWTH * count)), 3), MOST_BETWEEN)
+        growth = EARLY_GROWTH if count < FEW else GROWTH
+        one.next_count = count + min(max(int(np.ceil(growth * count)), 3), MOST_BETWEEN)
         one.next_round = self.rounds + -(-PAUSE // self._round_steps)
 
     def _take_search(self, member: int) -> None:

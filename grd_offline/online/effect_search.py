@@ -18,6 +18,7 @@ from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.methods.closed_form.choosing import Chosen, EffectChooser
 from grd_offline.methods.closed_form.last_fit import ClosedFormFit, LastFit
 from grd_offline.methods.closed_form.moments import END, MIDPOINT, START, prefer
+from grd_offline.methods.closed_form.search import SearchRules, Selection
 from grd_offline.methods.closed_form.settings import ClosedFormSettings
 from grd_offline.online.dynamics_masks import find_edges
 from grd_offline.online.past import unpack
@@ -124,17 +125,16 @@ def _choose(
     episodes: EpisodeSet, rng: np.random.Generator, first: str
 ) -> tuple[EffectChooser, Chosen, dict[str, float]]:
     """Effects at the moment of the transitions that has most evidence."""
-    choosers = {first: EffectChooser(episodes, first, SETTINGS, rng, lambda stage, share: None)}
+    choosers = {first: _make_chooser(episodes, first, rng)}
     data = choosers[first].data
-    chosen = choosers[first].search()
+    chosen, is_tied = _search(choosers[first])
     selection, evidence = chosen.selection, {}
     if not any(data.column(i) < episodes.state_size for i in selection.inputs):
         return choosers[first], chosen, {}
     for moment in (MIDPOINT, START, END):
         if moment not in choosers:
-            choosers[moment] = EffectChooser(
-                episodes, moment, SETTINGS, rng, lambda stage, share: None
-            )
+            choosers[moment] = _make_chooser(episodes, moment, rng)
+            choosers[moment].data.tie_actions(is_tied)
         other = choosers[moment]
         effects = [other.data.translate(effect, data) for effect in selection.effects]
         known = [effect for effect in effects if effect is not None]
@@ -143,6 +143,30 @@ def _choose(
     if best != first:
         chosen = choosers[best].search()
     return choosers[best], chosen, evidence
+
+
+def _make_chooser(episodes: EpisodeSet, moment: str, rng: np.random.Generator) -> EffectChooser:
+    return EffectChooser(episodes, moment, SETTINGS, rng, lambda stage, share: None)
+
+
+def _search(chooser: EffectChooser) -> tuple[Chosen, bool]:
+    """Effects, and whether those of all actions share a variance.
+
+    While episodes are few, what each of many actions costs is not certain, but what all cost is.
+    """
+    chosen = chooser.search()
+    if not chosen.is_undecided:
+        return chosen, False
+    chooser.data.tie_actions(True)
+    tied = chooser.search()
+    is_better = _weigh(tied.selection, chooser.rules) > _weigh(chosen.selection, chooser.rules)
+    chooser.data.tie_actions(is_better)
+    return (tied if is_better else chosen), is_better
+
+
+def _weigh(selection: Selection, rules: SearchRules) -> float:
+    """Log evidence, less what each variance has to carry at least."""
+    return selection.fit.evidence - sum(rules.drop_loss + rules.price(e) for e in selection.effects)
 
 
 def _make_structure(last: LastFit, fit: ClosedFormFit, edges: Array) -> Structure:

@@ -185,7 +185,8 @@ class EffectChooser:
         size = self._search_size(len(inputs))
         chosen, bank = self._search(inputs, size)
         if size < self.settings.basis and chosen.inputs:
-            chosen, bank = self._search(chosen.inputs, self.settings.basis)
+            inputs = self.data.expand_inputs(chosen.effects)
+            chosen, bank = self._search(inputs, self.settings.basis)
         null = bank.fit([], {}, 1.0, self.rules).fit.evidence
         for order in (3, 4):
             chosen = self._search_joint(chosen, bank, order)
@@ -216,7 +217,8 @@ class EffectChooser:
         chosen = drop_idle(bank, chosen, self.rules)
         report = partial(self.progress, "pairs")
         if self.settings.order > 1:
-            pool = inputs if len(inputs) <= self.settings.most_paired else chosen.inputs
+            is_small = len(inputs) <= self.settings.most_paired
+            pool = inputs if is_small else self.data.expand_inputs(chosen.effects)
             pairs = list(combinations(self.data.find_joint(pool), 2))
             bank.join(self.data.build_bank(pairs, size))
         chosen = search_forward(bank, list(bank.columns), chosen, self.rules, report)
