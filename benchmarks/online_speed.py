@@ -3,7 +3,11 @@
     pip install stable-baselines3==2.9.2
     python benchmarks/online_speed.py cpu                 # against Stable-Baselines3's SAC
     python benchmarks/online_speed.py cuda                # captured against eager, one against many
-    python benchmarks/online_speed.py run --env HalfCheetah-v5 --device cuda --members 5
+    python benchmarks/online_speed.py run --env HalfCheetah --device cuda --steps 1000000
+
+`run` runs the plain command of the README, with no variables set, and reads its files: updates of
+all members per second by tenths of the run, and the share of each part. Further options go to the
+command.
 
 On the CPU blocks of updates of both sides take turns, and the smallest time of each counts: on a
 shared machine that is what the arithmetic takes. Replays hold random episodes of full length.
@@ -13,12 +17,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
+import tempfile
 import time
 from functools import partial
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import torch
 
+from grd_offline.files.runs import read_rows
 from grd_offline.online.learner import Learner
 from grd_offline.online.replay import separate_truth
 from grd_offline.online.settings import OnlineSettings
@@ -86,6 +95,7 @@ def compare_on_cpu(threads: int, blocks: int) -> list[dict]:
     rows = []
     cases = [
         ("HalfCheetah", "SAC alone", {"methods": ("oracle",)}, 20),
+        ("HalfCheetah", "grd closed-form", {"fits": ("closed-form",), "warmup": 0}, 20),
         ("HalfCheetah", "grd quadratic", {"fits": ("quadratic",)}, 20),
         ("HalfCheetah", "grd joint-net", {"fits": ("joint-net",)}, 5),
         ("HalfCheetah", "grd paper", {"fits": ("paper",)}, 5),
@@ -128,6 +138,7 @@ def compare_on_cuda(updates: int) -> list[dict]:
     rows = []
     cases = [
         ("HalfCheetah", {"fits": ("paper",)}, (1, 5, 20)),
+        ("HalfCheetah", {"fits": ("closed-form",), "warmup": 0}, (1, 5, 20)),
         ("HalfCheetah", {"fits": ("quadratic",)}, (1, 5, 20)),
         ("HalfCheetah", {"fits": ("joint-net",)}, (1, 5)),
         ("HalfCheetah", {"methods": ("oracle",)}, (1, 5)),
@@ -166,42 +177,43 @@ def compare_on_cuda(updates: int) -> list[dict]:
     return rows
 
 
-class Clock:
-    """Hears of a run: time per step, once training has begun."""
-
-    def __init__(self, skip: int) -> None:
-        self.skip, self.marks = skip, []
-
-    def on_round(self, run) -> None:
-        if run.learner.updates > self.skip:
-            self.marks.append((time.perf_counter(), run.learner.updates))
-
-    def on_evaluation_start(self, run) -> None:
-        pass
-
-    def on_evaluation(self, run, evaluation) -> None:
-        pass
-
-
 def measure_run(options: argparse.Namespace) -> list[dict]:
-    """Updates per second with environments stepped and evaluated on the side."""
-    from grd_offline.online.run import OnlineRun
-
-    settings = OnlineSettings(
-        options.env, fits=(options.fit,), seeds=options.members, steps=options.steps
-    )
-    clock = Clock(skip=1000)
-    with OnlineRun(
-        settings, workers=options.workers, device=options.device, observers=[clock]
-    ) as run:
-        run.train()
-    (first, begun), (last, ended) = clock.marks[0], clock.marks[-1]
-    rate = (ended - begun) / (last - first)
-    print(
-        f"{options.env} {options.fit} {options.members} members, environment included: "
-        f"{rate:.0f} updates/s, {rate * options.members:.0f} member-updates/s"
-    )
-    return [{"env": options.env, "fit": options.fit, "members": options.members, "rate": rate}]
+    """The plain command over its whole length: speed by tenths, and the share of each part."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(options.out or place) / "run"
+        command = ["grd-offline", "train-online", "--env", options.env, "--method", options.method]
+        command += ["--fit", options.fit, "--seeds", str(options.members)]
+        command += ["--steps", str(options.steps), "--device", options.device]
+        command += ["--out", str(folder), *options.more]
+        print(" ".join(command), flush=True)
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        members = {row["member"] for row in read_rows(folder / "evaluations.csv")}
+        rows = [row for row in read_rows(folder / "log.csv") if row["updates"] not in ("", "0")]
+    marks = {int(row["updates"]): row for row in rows if row["member"] == rows[0]["member"]}
+    counts = sorted(marks)
+    counts = [count for count in counts if count > options.skip]  # the first compile
+    seconds = {count: float(marks[count]["seconds"]) for count in counts}
+    parts = min(10, len(counts) - 1)  # the log has a row for every 1,000 steps
+    if parts < 2:
+        raise SystemExit("expected a run with at least 3,000 steps after its warm-up")
+    edges = [counts[round(share * (len(counts) - 1))] for share in np.linspace(0, 1, parts + 1)]
+    tenths = [
+        len(members) * (last - first) / max(seconds[last] - seconds[first], 1e-9)
+        for first, last in pairwise(edges)
+    ]
+    first, last = marks[counts[0]], marks[counts[-1]]
+    whole = float(last["seconds"]) - float(first["seconds"])
+    shares = {
+        name: (float(last[name]) - float(first[name])) / whole
+        for name in last
+        if name.endswith("_seconds") and last[name] != "" and first[name] != ""
+    }
+    total = len(members) * (counts[-1] - counts[0]) / whole
+    print(f"{total:.0f} member-updates/s; by tenths: {', '.join(f'{x:.0f}' for x in tenths)}")
+    print(f"last tenth / second tenth: {tenths[-1] / tenths[1]:.2f}")
+    print("; ".join(f"{name.removesuffix('_seconds')} {x:.1%}" for name, x in shares.items()))
+    about = {"env": options.env, "fit": options.fit, "members": len(members)}
+    return [{**about, "rate": total, "tenths": tenths, "shares": shares, "seconds": whole}]
 
 
 def main() -> None:
@@ -211,13 +223,16 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=15)
     parser.add_argument("--updates", type=int, default=2000)
     parser.add_argument("--env", default="HalfCheetah-v5")
-    parser.add_argument("--fit", default="paper")
+    parser.add_argument("--method", default="grd")
+    parser.add_argument("--fit", default="closed-form")
+    parser.add_argument("--skip", type=int, default=1000, help="first updates, not counted")
+    parser.add_argument("--out", help="keep the run in this folder")
     parser.add_argument("--members", type=int, default=5)
     parser.add_argument("--steps", type=int, default=20_000)
-    parser.add_argument("--workers", type=int, default=16)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--json")
-    options = parser.parse_args()
+    options, options_more = parser.parse_known_args()
+    options.more = options_more
     if options.what == "cpu":
         rows = compare_on_cpu(options.threads, options.blocks)
     elif options.what == "cuda":

@@ -13,7 +13,7 @@ from .options import out_option
     Examples:
       grd-offline export hc-grd --to onnx
       grd-offline export hc-grd --to torch-export --out reward.pt2
-      grd-offline export runs/walker/members/grd-quadratic-seed0 --to onnx
+      grd-offline export runs/walker/members/grd-closed-form-seed0 --to onnx
     """
 )
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))

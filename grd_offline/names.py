@@ -13,18 +13,20 @@ from typing import Any
 
 OFFLINE = {"neural": "pair-net"}
 """Fits of `decompose` and `judge`: the old name, and the new one."""
-ONLINE = {"closed-form": "quadratic", "neural": "joint-net"}
-"""Fits of `train-online`: the old name, and the new one."""
+RENAMED_ONLINE = {"neural": "joint-net"}
+"""Fits of `train-online` on the command line: the old name, and the new one."""
+ONLINE = {"closed-form": "quadratic", **RENAMED_ONLINE}
+"""The same in runs of version 1, whose closed form was the quadratic."""
 
 
 def rename_member(name: str) -> str:
-    """The name of a member, or of a group of members, of a run of `train-online`."""
+    """The name of a member, or of a group of members, of a run of version 1."""
     match = re.match(r"(grd(?:-no-compact)?-)(closed-form|neural)(?=-|$)", name)
     return name if match is None else f"{match[1]}{ONLINE[match[2]]}{name[match.end() :]}"
 
 
 def rename_run(about: Mapping[str, Any]) -> dict[str, Any]:
-    """The contents of the `settings.json` of a run of `train-online`."""
+    """The contents of the `settings.json` of a run of version 1."""
     renamed = dict(about)
     settings = about.get("settings")
     if isinstance(settings, Mapping) and isinstance(settings.get("fits"), list):
@@ -36,7 +38,7 @@ def rename_run(about: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def rename_row(row: Mapping[str, str]) -> dict[str, str]:
-    """A row of a table of a run of `train-online`."""
+    """A row of a table of a run of version 1."""
     return {n: rename_member(v) if n in ("member", "group") else v for n, v in row.items()}
 
 
@@ -60,9 +62,14 @@ def rename_result(contents: Any) -> Any:
     return _rename_about(parts, OFFLINE)
 
 
-def rename_model(about: Mapping[str, Any]) -> dict[str, Any]:
-    """What a saved reward model says about itself: of a member of a run, or of a decomposition."""
-    return dict(_rename_about(about, ONLINE if "member" in about else OFFLINE))
+def rename_model(about: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """What a saved reward model says about itself: of a member of a run, or of a decomposition.
+
+    A sum of effects, its `kind` tells, is of the closed form that has this name now.
+    """
+    if "member" not in about:
+        return dict(_rename_about(about, OFFLINE))
+    return dict(about if kind == "effects" else _rename_about(about, ONLINE))
 
 
 def _rename_about(about: Any, names: Mapping[str, str]) -> Any:

@@ -43,9 +43,11 @@ def test_results_and_models():
         "alternatives": [{"fit": "closed-form"}, {"fit": "pair-net"}],
         "settings": {"fit": "pair-net", "chosen_fit": "pair-net"},
     }
-    assert rename_model({"fit": "neural", "method": "grd"})["fit"] == "pair-net"
+    assert rename_model({"fit": "neural", "method": "grd"}, "network")["fit"] == "pair-net"
     about = {"fit": "closed-form", "member": "grd-closed-form-seed0"}
-    assert rename_model(about) == {"fit": "quadratic", "member": "grd-quadratic-seed0"}
+    renamed = {"fit": "quadratic", "member": "grd-quadratic-seed0"}
+    assert rename_model(about, "quadratic") == renamed
+    assert rename_model(about, "effects") == about
 
 
 @pytest.mark.parametrize(
@@ -57,8 +59,8 @@ def test_results_and_models():
             "--fit neural is now called pair-net",
         ),
         (
-            ["train-online", "--env", "Hopper", "--fit", "paper,closed-form", "--steps", "0"],
-            "--fit closed-form is now called quadratic",
+            ["train-online", "--env", "Hopper", "--fit", "paper,neural", "--steps", "0"],
+            "--fit neural is now called joint-net",
         ),
     ],
 )
@@ -78,7 +80,8 @@ def test_a_run_of_an_earlier_version_is_read(tmp_path):
     run = write_online_run(tmp_path / "run")
     for file in ("settings.json", "evaluations.csv"):
         text = (run / file).read_text()
-        (run / file).write_text(text.replace("quadratic", "closed-form"))
+        text = text.replace("quadratic", "closed-form").replace('"version": 2', '"version": 1')
+        (run / file).write_text(text)
     (run / "members" / "grd-quadratic-seed0").rename(run / "members" / "grd-closed-form-seed0")
     found = read_run(run)
     assert {row["group"] for row in found.rows} >= {"grd-quadratic"}

@@ -85,6 +85,7 @@ BUILT_IN = (
         fit="closed-form",
         takes_next_state=True,
         has_masks=True,
+        online=True,
     ),
     Method(
         "grd",

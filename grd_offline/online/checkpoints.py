@@ -21,7 +21,9 @@ from grd_offline.online.run import OnlineRun
 
 NAME = "checkpoint.pt"
 FORMAT = "grd-offline checkpoint"
-VERSION = 1
+VERSION = 2
+KNOWN_VERSIONS = (1, 2)
+"""In version 1 some members had other names; see `grd_offline.names`."""
 MOST_PARTS = 10**6
 """Largest number of tensors, numbers and lists in a checkpoint. Real ones have thousands."""
 
@@ -48,7 +50,10 @@ def load_checkpoint(run: OnlineRun, folder: Path) -> tuple[dict[str, Any], list[
     with folder_errors(path, "does not fit this run"):
         contents = _read(path)
         names = [member.name for member in run.members]
-        if [rename_member(name) for name in contents["members"]] != names:
+        kept = contents["members"]
+        if contents["version"] == 1:
+            kept = [rename_member(name) for name in kept]
+        if kept != names:
             found = f"{contents['members']!r:.200}"
             raise DataError(f"expected members {names}, got {found}", file=path)
         try:
@@ -74,8 +79,10 @@ def _read(path: Path) -> dict[str, Any]:
         raise DataError(f"not a checkpoint: {reason}", file=path) from error
     if not isinstance(plain, dict) or plain.get("format") != FORMAT:
         raise DataError("not a checkpoint of grd-offline", file=path)
-    if plain.get("version") != VERSION:
-        raise DataError(f"expected version {VERSION}, got {plain.get('version')!r:.40}", file=path)
+    if plain.get("version") not in KNOWN_VERSIONS:
+        raise DataError(
+            f"expected version 1 or {VERSION}, got {plain.get('version')!r:.40}", file=path
+        )
     return plain
 
 

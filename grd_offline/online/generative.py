@@ -7,7 +7,7 @@ for the dynamics and theirs (D_2); `grd_offline.models.generative` has the model
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -85,6 +85,10 @@ class Generative(Source):
         terms = self._terms_of(steps, counter, rows)
         self.model.step(terms.sum(0))
         self._terms.copy_(terms.detach())
+
+    def find_size(self) -> Hashable:
+        """Episodes that have become much longer need other graphs."""
+        return self.replay.longest
 
     def compile(self, backend: str) -> None:
         self._terms_of = torch.compile(self._compute_terms, dynamic=False, backend=backend)

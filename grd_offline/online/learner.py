@@ -5,7 +5,7 @@ agents are trained on the rewards that the sources compute. On CUDA the update i
 a graph and replayed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,8 @@ from grd_offline.agents.algorithms import find_algorithm
 from grd_offline.agents.batch import Batch, Steps
 from grd_offline.graph import compact_closure, compact_one_hop
 from grd_offline.members.draws import Uniform
+from grd_offline.members.nn import Masks
+from grd_offline.online.closed_form import ClosedForm
 from grd_offline.online.generative import Generative
 from grd_offline.online.quadratic import Quadratic
 from grd_offline.online.replay import FinishedEpisode, Replay, TrueRewards
@@ -29,7 +31,7 @@ from grd_offline.runs.learner import RunLearner
 STREAM = 0
 SOURCES = {
     "none": Delayed, "oracle": Oracle, "ircr": Ircr, "quadratic": Quadratic, "rrd": Rrd,
-    "paper": Generative, "joint-net": Generative,
+    "closed-form": ClosedForm, "paper": Generative, "joint-net": Generative,
 }  # fmt: skip
 """The source of rewards of each kind of member."""
 
@@ -48,6 +50,7 @@ class Learner(RunLearner):
         step_limit: int,
         device: torch.device,
         capture: bool = True,
+        names: tuple[Sequence[str], Sequence[str]] | None = None,
     ) -> None:
         super().__init__(device, capture=capture)
         self.settings, self.members = settings, list(members)
@@ -59,8 +62,12 @@ class Learner(RunLearner):
         self._seeds = [member.seed for member in members]
         self.agent = self._make_agent(states, actions)
         self.sources = self._make_sources()
+        for source in self.sources:
+            source.names = names
         self.mask = torch.ones((count, states), device=device)
         self._absent = np.zeros((count, states), np.int64)
+        self._compact: dict[int, tuple[Masks, NDArray[np.bool_]]] = {}
+        """Of each source, the masks that the compact state was last found from, and that state."""
         self._noise_size = self.agent.noise_size * actions
         numbers = settings.batch * (1 + self._noise_size)
         self._uniform = Uniform(self._seeds, numbers, stream=STREAM, device=device)
@@ -124,22 +131,31 @@ class Learner(RunLearner):
 
     def compute_compact(self) -> NDArray[np.bool_]:
         """(member, state) the compact state as the masks now have it."""
-        find = compact_closure if self.settings.compact == "closure" else compact_one_hop
         wanted = np.ones(self._absent.shape, np.bool_)
-        for source in self.sources:
+        for number, source in enumerate(self.sources):
             masks = source.find_masks()
             if masks is None:
                 continue
-            to_reward = masks.state_to_reward.numpy(force=True)
-            to_state = masks.state_to_state.numpy(force=True)
-            for place, member in enumerate(self.members[source.members]):
-                if member.method == "grd":
-                    wanted[source.members.start + place] = find(to_reward[place], to_state[place])
+            known = self._compact.get(number)
+            if known is None or known[0] is not masks:
+                known = masks, self._find_compact(source, masks)
+                self._compact[number] = known
+            wanted[source.members] = known[1]
         return wanted
 
-    def find_size(self) -> int:
-        """Episodes that have become longer need other graphs."""
-        return self.replay.longest
+    def _find_compact(self, source: Source, masks: Masks) -> NDArray[np.bool_]:
+        """(member, state) the compact state of the members of one source."""
+        find = compact_closure if self.settings.compact == "closure" else compact_one_hop
+        to_reward = masks.state_to_reward.numpy(force=True)
+        to_state = masks.state_to_state.numpy(force=True)
+        wanted = np.ones(to_reward.shape, np.bool_)
+        for place, member in enumerate(self.members[source.members]):
+            if member.method == "grd":
+                wanted[place] = find(to_reward[place], to_state[place])
+        return wanted
+
+    def find_size(self) -> Hashable:
+        return tuple(source.find_size() for source in self.sources)
 
     def _update(self, with_actor: bool) -> None:
         """Lines 16 to 30 of the paper's Algorithm 1, for all members at once.
@@ -194,6 +210,11 @@ class Learner(RunLearner):
         mask = self.mask.numpy(force=True)
         return self.agent.export_actors(np.zeros(mask.shape[1]), np.where(mask > 0, 1.0, np.inf))
 
+    def close(self) -> None:
+        """End what goes on beside the updates."""
+        for source in self.sources:
+            source.close()
+
     def count_skipped(self) -> NDArray[np.int64]:
         """(member,) updates that were left out because they were not finite.
 
@@ -204,12 +225,13 @@ class Learner(RunLearner):
         return worst.numpy(force=True).astype(np.int64)
 
     def state(self) -> dict[str, Any]:
-        return {**super().state(), "sources": [source.state() for source in self.sources]}
+        return {**super().state(), "sources": [source.changes() for source in self.sources]}
 
     def save_state(self) -> dict[str, Any]:
         """Everything that a resumed run needs."""
         return {
-            **self.state(),
+            **super().state(),
+            "sources": [source.state() for source in self.sources],
             "updates": self.updates,
             "absent": self._absent,
             "mask": self.mask,

@@ -7,8 +7,7 @@ x_i x_j: these are all that is kept of an episode. When one ends, the coefficien
 again (a Gaussian prior, a variance for each effect, found by the evidence and carried on from
 solve to solve), and the policy trains on the new reward at once.
 
-The masks of the dynamics come from sums as well: s_i' is regressed on all inputs and their
-squares, and an input stays a cause if leaving it out costs more than BIC allows.
+The masks of the dynamics come from sums as well, see `dynamics_masks`.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from torch import Tensor
 
 from grd_offline.agents.batch import Steps
 from grd_offline.members.nn import Masks
+from grd_offline.online.dynamics_masks import Regression
 from grd_offline.online.replay import FinishedEpisode, Replay
 from grd_offline.online.sources import Source
 from grd_offline.rewards.quadratic import QuadraticFunction
@@ -40,6 +40,8 @@ if it carries such a share of the reward's variance: while episodes are few noth
 ITERATIONS, FURTHER_ITERATIONS, FEW = 8, 3, 50
 """Fixed-point steps per solve while a member has few episodes, and later."""
 NOISE_FLOOR = 1e-4
+MASK_GROWTH = 1.2
+"""Growth of the number of steps after which the masks of the dynamics are found anew."""
 
 
 class Quadratic(Source):
@@ -132,7 +134,9 @@ class Solver:
         self._first, self._second = first, second
         self._moments: deque[Array] = deque(maxlen=WINDOW)
         self._returns: deque[float] = deque(maxlen=WINDOW)
-        self._dynamics = _Regression(states, actions)
+        self._dynamics = Regression(states, actions)
+        self._masks_at = 0.0
+        """Number of steps when the masks of the dynamics were found."""
         # an effect per input (z_i and z_i^2) and one per pair
         single = np.arange(self.inputs)
         pairs = np.where(first == second, first, self.inputs + np.arange(len(first)))
@@ -246,13 +250,16 @@ class Solver:
         return np.asarray(is_large | (surest > SIGMAS))
 
     def _set_masks(self, kept: NDArray[np.bool_]) -> None:
-        to_state = self._dynamics.find_edges()
-        states = self.states
+        """Those of the reward as they are, those of the dynamics when the steps have grown."""
+        states, dynamics = self.states, self.masks[2:]
+        if self._dynamics.count >= MASK_GROWTH * self._masks_at:
+            to_state = self._dynamics.find_edges()
+            dynamics = to_state[:states], to_state[states:]
+            self._masks_at = self._dynamics.count
         self.masks = (
             kept[:states].astype(np.float64),
             kept[states:].astype(np.float64),
-            to_state[:states],
-            to_state[states:],
+            *dynamics,
         )
 
     def state(self) -> dict[str, Any]:
@@ -263,6 +270,7 @@ class Solver:
             "noise": self._noise,
             "solution": tuple(self.solution),
             "masks": self.masks,
+            "masks_at": self._masks_at,
             **{name: getattr(self._dynamics, name) for name in _SUMS},
         }
 
@@ -272,6 +280,7 @@ class Solver:
         self._variances, self._noise = np.array(state["variances"]), float(state["noise"])
         self.solution = Solution(*(np.array(part) for part in state["solution"]))
         self.masks = tuple(np.array(part) for part in state["masks"])
+        self._masks_at = float(state.get("masks_at", 0.0))
         for name in _SUMS:
             setattr(self._dynamics, name, np.array(state[name]))
 
@@ -289,40 +298,3 @@ def _solve_by_columns(gram: Array, cross: Array) -> tuple[Array, Array]:
 
 
 _SUMS = ("gram", "cross", "squares")
-
-
-class _Regression:
-    """s' on (1, x, x^2) of all steps so far, kept as sums."""
-
-    def __init__(self, states: int, actions: int) -> None:
-        self.states, self.inputs = states, states + actions
-        size = 1 + 2 * self.inputs
-        self.gram, self.cross = np.zeros((size, size)), np.zeros((size, states))
-        self.squares = np.zeros(states)
-
-    def add(self, values: Array, next_states: Array) -> None:
-        change = next_states - values[:, : self.states]
-        columns = np.hstack([np.ones((len(values), 1)), values, values**2])
-        self.gram += columns.T @ columns
-        self.cross += columns.T @ change
-        self.squares += (change**2).sum(0)
-
-    def find_edges(self) -> Array:
-        """(input, state) 1 where x_i is a cause of s_j': dropping it costs more than BIC allows.
-
-        Every state is a cause of itself: s' is s and a change.
-        """
-        count = max(self.gram[0, 0], 2.0)
-        scale = np.sqrt(np.maximum(np.diag(self.gram) / count, 1e-12))
-        gram = self.gram / np.outer(scale, scale) / count
-        inverse = np.linalg.pinv(gram + 1e-9 * np.eye(len(gram)), hermitian=True)
-        weights = inverse @ (self.cross / scale[:, None] / count)
-        explained = (weights * (self.cross / scale[:, None] / count)).sum(0)
-        residual = np.maximum(self.squares / count - explained, 1e-9 * self.squares / count + 1e-12)
-        spread = np.maximum(np.diag(inverse), 1e-12)[:, None] * residual / count
-        strength = weights**2 / spread  # (column, state) squared t of each coefficient
-        linear, square = strength[1 : 1 + self.inputs], strength[1 + self.inputs :]
-        # Many coefficients are looked at: BIC's log n, and as much again for the search.
-        edges = np.maximum(linear, square) > 2 * np.log(count)
-        edges[: self.states] |= np.eye(self.states, dtype=bool)
-        return np.asarray(edges, np.float64)

@@ -7,7 +7,9 @@ With `overlap` the workers collect the next round during the updates, with the p
 were before. Only finished episodes enter the replay.
 """
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,6 +82,7 @@ class OnlineRun(Run):
                 high=self.fleet.high,
                 step_limit=self.fleet.step_limit,
                 device=torch.device(device),
+                names=self.fleet.dimension_names,
             )
         except BaseException:
             self.fleet.close()
@@ -95,8 +98,14 @@ class OnlineRun(Run):
         self._is_collecting = False
         self._collected: Round | None = None
         """A round that was finished for a checkpoint, before its turn."""
+        self.seconds = {"collecting": 0.0, "updating": 0.0, "evaluating": 0.0}
+        """Seconds of this process so far, by what it did or waited for."""
         self._updates_left = 0
         """Number of updates that the last round still needs: a stop does not wait for them."""
+
+    def close(self) -> None:
+        super().close()
+        self.learner.close()
 
     @property
     def step(self) -> int:
@@ -124,7 +133,8 @@ class OnlineRun(Run):
             self._collect()
         while self._updates_left and not self.fleet.should_stop():
             count = min(CHUNK, self._updates_left)
-            self.learner.run_updates(count)
+            with self._timing("updating"):
+                self.learner.run_updates(count)
             self._updates_left -= count
         if self._updates_left:
             return False
@@ -159,13 +169,33 @@ class OnlineRun(Run):
         has_data = all(layout.episodes for layout in self.learner.replay.layouts)
         return self.step >= self.settings.warmup and has_data
 
+    @contextmanager
+    def _timing(self, name: str) -> Iterator[None]:
+        begun = time.perf_counter()
+        yield
+        self.seconds[name] += time.perf_counter() - begun
+
+    def count_seconds(self) -> dict[str, float]:
+        """Seconds of this process so far, by what it did or waited for."""
+        parts = [source.count_seconds() for source in self.learner.sources]
+        names = dict.fromkeys(name for part in parts for name in part)
+        work = {name: sum(part.get(name, 0.0) for part in parts) for name in names}
+        return {**self.seconds, **work}
+
+    def _evaluate(self) -> None:
+        with self._timing("evaluating"):
+            super()._evaluate()
+
     def _start_round(self) -> None:
-        weights = self.learner.export_actors() if self._is_learning() else None
-        self.fleet.start_round(self.rounds, weights)
+        with self._timing("updating"):  # waits for a device that is still at it
+            weights = self.learner.export_actors() if self._is_learning() else None
+        with self._timing("collecting"):
+            self.fleet.start_round(self.rounds, weights)
         self._is_collecting = True
 
     def _finish_round(self) -> None:
-        collected = self._collected or self.fleet.finish_round()
+        with self._timing("collecting"):
+            collected = self._collected or self.fleet.finish_round()
         self._is_collecting, self._collected = False, None
         self.rounds += 1
         for member in range(len(self.members)):

@@ -37,13 +37,15 @@ from grd_offline.runs.folder import LOG_EVERY, RunFolder
 from grd_offline.runs.run import Evaluation, Run
 
 CHECKPOINT_SECONDS = 600.0
+PARTS = ("collecting", "updating", "evaluating", "solving", "searches")
+"""What the process of a run does or waits for; seconds of all members together."""
 LOG_COLUMNS = (
     "step", "seconds", "member", "group", "seed", "updates", "training_return", "correlation",
     "critic_loss", "actor_loss", "temperature", "reward_loss", "dynamics_loss", "sparsity_loss",
-    "skipped",
+    "skipped", *(f"{name}_seconds" for name in PARTS),
 )  # fmt: skip
 BOARD = {
-    run_files.LOG_FILE: LOG_COLUMNS[6:],
+    run_files.LOG_FILE: LOG_COLUMNS[6 : -len(PARTS)],
     run_files.EVALUATIONS_FILE: ("mean_return", "correlation", "edges_on", "compact_states"),
 }
 """Columns that TensorBoard shows."""
@@ -90,16 +92,18 @@ class OnlineFolder(RunFolder):
         """Restore the last checkpoint. Returns why the run may not go on exactly."""
         self._hold()
         extra, warnings = load_checkpoint(run, self.path)
+        is_old = run_files.has_old_names(run_files.read_about(self.path))
         with folder_errors(self.path, "the checkpoint does not fit"):
-            self.best = {rename_member(str(n)): float(value) for n, value in extra["best"].items()}
+            self.best = {str(name): float(value) for name, value in extra["best"].items()}
+            if is_old:
+                self.best = {rename_member(name): value for name, value in self.best.items()}
             self.seconds_before = float(extra["seconds"])
             counts = {name: int(extra.get("rows", {}).get(name, 0)) for name in self.tables}
         self.logged = run.step // LOG_EVERY
         for name, columns in self.tables.items():
-            rows = [
-                rename_row(row)
-                for row in run_files.read_rows(self.path / name, run_files.LOG_BYTES)
-            ]
+            rows = run_files.read_rows(self.path / name, run_files.LOG_BYTES)
+            if is_old:
+                rows = [rename_row(row) for row in rows]
             # What came after the checkpoint comes again.
             kept = [row for row in rows if int(row["step"]) <= run.step]
             missing = counts[name] - len(kept)
@@ -111,7 +115,7 @@ class OnlineFolder(RunFolder):
             run_files.start_table(self.path / name, columns, kept)
             self._rows[name] = len(kept)
         with storage_errors(self.path):
-            for member in run.members:
+            for member in run.members if is_old else ():
                 former = find_member_folder(self.path, member.name)
                 if former.name != member.name:
                     former.rename(former.with_name(member.name))
@@ -196,6 +200,7 @@ class OnlineFolder(RunFolder):
         )
         losses, correlations = agent.losses.numpy(force=True), run.correlate()
         others = {n: v.numpy(force=True) for n, v in agent.find_log_values().items()}
+        seconds = {f"{name}_seconds": value for name, value in run.count_seconds().items()}
         rows = []
         for index, last in enumerate(run.last_episodes):
             source, place = run.learner.find_source(index)
@@ -207,6 +212,7 @@ class OnlineFolder(RunFolder):
                 "actor_loss": float(losses[1, index]) if updates else "",
                 **{name: float(values[index]) for name, values in others.items()},
                 "skipped": int(skipped[index]),
+                **seconds,
             }
             if source.losses is not None and updates:
                 values = source.losses[:, place].numpy(force=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from grd_offline.agents.algorithms import list_online
 from grd_offline.errors import DataError
 from grd_offline.methods.registry import list_fits, list_names
-from grd_offline.names import ONLINE
+from grd_offline.names import RENAMED_ONLINE
 from grd_offline.runs.member import RunMember
 from grd_offline.settings import COUNT, RATE, SHARE, Setting, Settings, describe_settings, setting
 
@@ -87,10 +87,10 @@ class OnlineSettings(Settings):
         option="--method",
     )
     fits: tuple[str, ...] = setting(
-        ("quadratic",),
+        ("closed-form",),
         "Model of the reward that grd fits. Each model is trained with every seed.",
         names=FITS,
-        renamed=ONLINE,
+        renamed=RENAMED_ONLINE,
         option="--fit",
     )
     backbone: str = setting("sac", "Algorithm that trains the policy.", names=list_online)

@@ -8,7 +8,7 @@ A source sees observations, actions and returns. The true rewards of steps reach
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,8 @@ class Source:
     losses: Tensor | None = None
     """(term, member) at the last update, for the log."""
     loss_names: tuple[str, ...] = ()
+    names: tuple[Sequence[str], Sequence[str]] | None = None
+    """Names of the dimensions of observations and of actions, where they are known."""
 
     def __init__(
         self, where: slice, replay: Replay, members: Sequence[Member], settings: OnlineSettings
@@ -66,7 +68,9 @@ class Source:
         observations = torch.from_numpy(episode.observations).to(self.replay.device)
         actions = torch.from_numpy(episode.actions).to(self.replay.device)
         nothing = torch.zeros(len(actions), device=self.replay.device)
-        parts = [observations[:-1], actions, observations[1:], nothing, nothing, nothing]
+        ended = nothing.clone()
+        ended[-1] = float(episode.terminated)
+        parts = [observations[:-1], actions, observations[1:], ended, nothing, nothing]
         parts.append(nothing.to(torch.int64))
         steps = Steps(*(part.expand(self.size, *part.shape) for part in parts))
         with torch.no_grad():
@@ -75,6 +79,21 @@ class Source:
     def export(self, member: int) -> RewardFunction | None:
         """The member's reward as a function in the environment's units, if it is one."""
         return None
+
+    def count_seconds(self) -> dict[str, float]:
+        """Seconds of the host for work on the reward, by the name of the work."""
+        return {}
+
+    def find_size(self) -> Hashable:
+        """Something that changes when updates have to be recorded anew."""
+        return 0
+
+    def close(self) -> None:
+        """End what goes on beside the updates."""
+
+    def changes(self) -> dict[str, Any]:
+        """Tensors that an update changes."""
+        return self.state()
 
     def state(self) -> dict[str, Any]:
         """Tensors and plain values that a resumed run needs."""

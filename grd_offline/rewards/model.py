@@ -213,7 +213,7 @@ class RewardModel:
             action_mask=_read_mask(config, "action_mask", len(action_names)),
             compact_mask=_read_mask(config, "compact_mask", len(observation_names)),
             step_std=_read_std(config["step_std"]),
-            about=rename_model(config["about"]),
+            about=rename_model(config["about"], function.kind),
         )
 
     def _config(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What the learners of online and of offline runs share: updates, recorded as graphs on CUDA."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,7 @@ class RunLearner(ABC):
         self.device, self.updates = device, 0
         self.counter = torch.zeros((), dtype=torch.int64, device=device)
         self._capture = capture and device.type == "cuda"
-        self._graphs: dict[tuple[bool, int], Callable[[], None]] = {}
+        self._graphs: dict[tuple[bool, Hashable], Callable[[], None]] = {}
 
     def run_updates(self, count: int) -> None:
         """So many updates of every member."""
@@ -34,11 +34,11 @@ class RunLearner(ABC):
                 self._update(with_actor)
             self.updates += 1
 
-    def find_size(self) -> int:
-        """A number that changes when updates have to be recorded anew."""
+    def find_size(self) -> Hashable:
+        """Something that changes when updates have to be recorded anew."""
         return 0
 
-    def _find_graph(self, with_actor: bool, size: int) -> Callable[[], None]:
+    def _find_graph(self, with_actor: bool, size: Hashable) -> Callable[[], None]:
         key = (with_actor, size)
         if key not in self._graphs:
             if size not in (known for _, known in self._graphs):

@@ -257,11 +257,11 @@ def test_a_run_without_a_terminal(tmp_path):
     # On a busy computer there are lines of progress in between.
     lines = [line for line in done.stderr.splitlines() if " of 300, " not in line]
     assert lines[0].startswith("grd/Factored-v0: 2 members, 300 steps each, warm-up")
-    assert lines[1].startswith("step 200  grd-quadratic (1 seed): return ")
+    assert lines[1].startswith("step 200  grd-closed-form (1 seed): return ")
     assert lines[-1].startswith("step 300  none (1 seed): return ")
     table = done.stdout.splitlines()
     assert " ".join(table[0].split()) == "group seeds final return best return at step corr."
-    assert table[1].startswith("grd-quadratic")
+    assert table[1].startswith("grd-closed-form")
     policy = Path("run/members/none-seed0/policies/best")
     assert f"best policy of none: {policy}" in table
     assert (tmp_path / policy).is_dir()

@@ -101,6 +101,7 @@ print("equal")
     ("setup", "changes"),
     [
         (ONLINE, 'methods=("grd", "rrd"), fits=("quadratic", "joint-net", "paper")'),
+        (ONLINE, 'methods=("grd",), fits=("closed-form",), warmup=0'),
         (ONLINE, 'methods=("oracle",), backbone="td3"'),
         (OFFLINE, 'algorithm="iql"'),
         (OFFLINE, 'algorithm="td3bc"'),

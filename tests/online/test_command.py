@@ -45,14 +45,15 @@ def test_the_command_leaves_what_it_says(tmp_path):
     rows = read_table(folder / "evaluations.csv")
     assert [row["step"] for row in rows if row["member"] == "oracle-seed0"] == ["400", "600"]
     assert all(np.isfinite(float(row["mean_return"])) for row in rows)
-    model = RewardModel.load(folder / "members" / "grd-quadratic-seed0")
-    assert (model.about["method"], model.about["fit"]) == ("grd", "quadratic")
-    assert model.predict(np.zeros((4, 10)), np.zeros((4, 3))).shape == (4,)
+    model = RewardModel.load(folder / "members" / "grd-closed-form-seed0")
+    assert (model.about["method"], model.about["fit"]) == ("grd", "closed-form")
+    zeros = np.zeros((4, 10))
+    assert model.predict(zeros, np.zeros((4, 3)), zeros, np.zeros(4)).shape == (4,)
     masks = json.loads(
-        (folder / "members/grd-quadratic-seed0/masks/step-000000400.json").read_text()
+        (folder / "members/grd-closed-form-seed0/masks/step-000000400.json").read_text()
     )
     assert np.shape(masks["state_to_state"]) == (10, 10)
-    episode = read_table(folder / "members/grd-quadratic-seed0/episodes/step-000000400.csv")
+    episode = read_table(folder / "members/grd-closed-form-seed0/episodes/step-000000400.csv")
     assert len(episode) == 100
     assert (folder / "members/oracle-seed0/policies/best/config.json").is_file()
     board = EventAccumulator(str(folder / "tensorboard")).Reload()
@@ -97,7 +98,7 @@ def test_a_killed_run_goes_on_exactly(tmp_path):
     )
     assert ours == theirs
     for name in ("config.json", "model.safetensors"):
-        place = f"members/grd-quadratic-seed0/policies/best/{name}"
+        place = f"members/grd-closed-form-seed0/policies/best/{name}"
         assert (tmp_path / "killed" / place).read_bytes() == (
             tmp_path / "whole" / place
         ).read_bytes()

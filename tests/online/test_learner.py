@@ -79,7 +79,8 @@ TRACED = """
 from online_learners import make_learner, make_settings
 from traced import compare
 
-settings = make_settings(seeds=1, methods=("grd",), fits=("joint-net", "quadratic"))
+fits = ("joint-net", "quadratic", "closed-form")
+settings = make_settings(seeds=1, methods=("grd",), fits=fits, warmup=0)
 compare(make_learner, settings, 3)
 print("equal")
 """
@@ -294,8 +295,8 @@ def test_values_that_look_alike_have_names_of_their_own():
     settings = OnlineSettings("any", sets={"learning_rate": (1e-3, 1.0000001e-3)})
     groups = [member.group for member in settings.make_members()]
     assert groups == [
-        "grd-quadratic-learning_rate=0.001",
-        "grd-quadratic-learning_rate=0.0010000001",
+        "grd-closed-form-learning_rate=0.001",
+        "grd-closed-form-learning_rate=0.0010000001",
     ]
 
 

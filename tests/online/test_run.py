@@ -34,7 +34,8 @@ GOOD = -12.0
 def test_every_method_and_fit_learns_to_act_from_returns():
     settings = make_settings(
         methods=tuple(m for m in METHODS if m != "grd-no-compact"), steps=900, eval_every=900,
-        fits=("quadratic", "joint-net", "paper"), hidden=(16, 16), warmup=300, batch=32,
+        fits=("closed-form", "quadratic", "joint-net", "paper"), hidden=(16, 16), warmup=300,
+        batch=32,
     )  # fmt: skip
     run, evaluations = train(settings)
     final = evaluations[-1].returns.mean(1)
@@ -175,7 +176,7 @@ def test_train_online_is_a_function(tmp_path):
     )  # fmt: skip
     assert (result.step, result.is_complete, warnings) == (120, True, [])
     rows = [(row["step"], row["member"]) for row in result.evaluations]
-    members = ("grd-quadratic-seed0", "none-seed0")
+    members = ("grd-closed-form-seed0", "none-seed0")
     assert rows == [(step, member) for step in (60, 120) for member in members]
     assert all(np.isfinite(row["mean_return"]) for row in result.evaluations)
     assert set(result.policies) == set(members)

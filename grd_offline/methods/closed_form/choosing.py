@@ -77,6 +77,7 @@ class EffectChooser:
             discount=settings.discount,
             sample=settings.sample,
             sizes=(max(settings.basis, settings.final_basis), settings.rough_basis),
+            reach=settings.reach,
             rng=rng,
         )
         ended = self.data.terminated
@@ -85,7 +86,7 @@ class EffectChooser:
 
     def choose(self) -> Chosen:
         """Search for effects; again where some returns turn out to be far from any reward."""
-        found = self._search_all()
+        found = self.search()
         first, start = found, self.data.weights
         sharp = self._sharpen(found)
         before = self._find_errors(sharp)
@@ -93,7 +94,7 @@ class EffectChooser:
         for _ in range(_ROUNDS):
             if not self._weigh(weighed):
                 break
-            found = self._search_all()
+            found = self.search()
             weighed = found.selection
             if not is_hopeful(self._find_errors(weighed), before):
                 break
@@ -109,7 +110,7 @@ class EffectChooser:
     def choose_again(self, weights: Array) -> Chosen:
         """Search for effects with each return counting so much."""
         self.data.reweight(weights)
-        return self._search_all()
+        return self.search()
 
     def _sharpen(self, found: Chosen) -> Selection:
         """The effects found, or switches where these explain returns that are far from them.
@@ -179,14 +180,16 @@ class EffectChooser:
         errors = find_errors(selection.fit, self.data.equations)
         return np.asarray(errors * self.data.unit / np.sqrt(self.data.weights))
 
-    def _search_all(self) -> Chosen:
+    def search(self) -> Chosen:
+        """Search for effects, every amount counting as it does now."""
         inputs = list(range(self.data.inputs))
         if not self.data.varies or len(self.data.target) < 2:
             inputs = []
         size = self._search_size(len(inputs))
         chosen, bank = self._search(inputs, size)
         if size < self.settings.basis and chosen.inputs:
-            chosen, bank = self._search(chosen.inputs, self.settings.basis)
+            inputs = self.data.expand_inputs(chosen.effects)
+            chosen, bank = self._search(inputs, self.settings.basis)
         null = bank.fit([], {}, 1.0, self.rules).fit.evidence
         for order in (3, 4):
             chosen = self._search_joint(chosen, bank, order)
@@ -208,7 +211,6 @@ class EffectChooser:
         """Forward from the main effects, over all effects of up to two inputs."""
         self.progress("sums", 0.0)
         mains = [(i,) for i in inputs]
-        pairs = list(combinations(self.data.find_joint(inputs), 2))
         # Main effects are cheap: what a short basis leaves of them would pass for interactions.
         room = len(self.data.target) // (2 * max(len(inputs), 1))
         main_size = max(size, min(self.settings.final_basis, room))
@@ -218,6 +220,9 @@ class EffectChooser:
         chosen = drop_idle(bank, chosen, self.rules)
         report = partial(self.progress, "pairs")
         if self.settings.order > 1:
+            is_small = len(inputs) <= self.settings.most_paired
+            pool = inputs if is_small else self.data.expand_inputs(chosen.effects)
+            pairs = list(combinations(self.data.find_joint(pool), 2))
             bank.join(self.data.build_bank(pairs, size))
         chosen = search_forward(bank, list(bank.columns), chosen, self.rules, report)
         return chosen, bank

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,13 +51,14 @@ class ColumnSource:
         sample: int,
         sizes: tuple[int, int],
         rng: np.random.Generator,
+        reach: float = 0.0,
     ) -> None:
         self.episodes, self.state_at, self.discount = episodes, state_at, discount
         self.still = find_still(episodes)
         steps = sample_steps(episodes, state_at, sample, rng, self.still)
-        smooth = build_basis(steps, sizes[0], smooth_kernel)
+        smooth = build_basis(steps, sizes[0], smooth_kernel, reach)
         self.inputs = len(smooth.columns)
-        self.basis = smooth.join(build_basis(steps, sizes[1], rough_kernel))
+        self.basis = smooth.join(build_basis(steps, sizes[1], rough_kernel, reach))
         self.probe = steps[rng.permutation(len(steps))[:_PROBE]]
         self.transitions = sample_steps(episodes, BOTH, _TRANSITIONS, rng)
         self.equations, self.sums = read_equations(self.segments(), self.basis.columns)
@@ -66,7 +67,7 @@ class ColumnSource:
         self._plain = self.equations
         self.weights = np.ones(len(self.equations.target))
         self._scale_target()
-        self.twins = self.find_twins()
+        self._mates = self._find_twins()
         self._kept: dict[tuple[Effect, int], NDArray[np.floating]] = {}
         self._room = _LARGE
 
@@ -150,7 +151,20 @@ class ColumnSource:
         width = self.episodes.state_size + self.episodes.action_size + 1
         return column - width if column >= width else column
 
-    def find_twins(self) -> dict[int, int]:
+    def tie_actions(self, tied: bool) -> None:
+        """Let the main effects of all actions share one variance, or give each its own.
+
+        Together they are one block, which carries the name of the first.
+        """
+        self._mates = self._find_twins()
+        states = self.episodes.state_size
+        for first, stop in ((0, self.inputs), (self.inputs, len(self.basis.columns))):
+            columns = self.basis.columns[first:stop] - states
+            mine = first + np.flatnonzero((columns >= 0) & (columns < self.episodes.action_size))
+            if tied and len(mine) > 1:
+                self._mates[int(mine[0])] = tuple(mine[1:].tolist())
+
+    def _find_twins(self) -> dict[int, tuple[int, ...]]:
         """Of each state input its next value's input, where next states are offered.
 
         Over an episode the sums of f(s) and f(s') differ at its ends only, so returns can hardly
@@ -160,19 +174,23 @@ class ColumnSource:
         width = self.episodes.state_size + self.episodes.action_size + 1
         place = {(int(c), i >= self.inputs): i for i, c in enumerate(self.basis.columns)}
         pairs = ((i, place.get((column + width, rough))) for (column, rough), i in place.items())
-        return {i: twin for i, twin in pairs if twin is not None}
+        return {i: (twin,) for i, twin in pairs if twin is not None}
 
     def expand_effect(self, effect: Effect) -> list[Effect]:
-        """The effects that one block of columns stands for: a state's main effect has two."""
-        twin = self.twins.get(effect[0]) if len(effect) == 1 else None
-        return [effect] if twin is None else [effect, (twin,)]
+        """The effects that one block of columns stands for, those of its input's mates included."""
+        mates = self._mates.get(effect[0], ()) if len(effect) == 1 else ()
+        return [effect, *((mate,) for mate in mates)]
+
+    def expand_inputs(self, effects: Iterable[Effect]) -> list[int]:
+        """The inputs of some effects, and of those that stand in one block with them."""
+        return sorted({i for e in effects for part in self.expand_effect(e) for i in part})
 
     def build_bank(self, effects: Sequence[Effect], size: int) -> EffectBank:
         """Columns of these effects: constant removed, mean squared norm per step 1.
 
-        A state's main effect takes its next value's along; that has none of its own.
+        A main effect takes those of its input's mates along; they have none of their own.
         """
-        followers = set(self.twins.values())
+        followers = {mate for mates in self._mates.values() for mate in mates}
         effects = [e for e in effects if len(e) > 1 or e[0] not in followers]
         whole = {e: self.expand_effect(e) for e in effects}
         bank = self._build([part for parts in whole.values() for part in parts], size)

@@ -183,22 +183,29 @@ class Features:
         return cell + self.first, part
 
 
-def build_basis(sample: Array, size: int, kernel: Kernel) -> InputBasis:
-    """Features of every column of `sample` that varies and repeats no earlier one."""
+def build_basis(sample: Array, size: int, kernel: Kernel, reach: float = 0.0) -> InputBasis:
+    """Features of every column of `sample` that varies and repeats no earlier one.
+
+    The grid of each goes beyond its range by `reach` times the range, at each end.
+    """
     columns: list[int] = []
     ranges: list[tuple[float, float]] = []
     tables: list[Array] = []
-    seen: list[Array] = []
+    seen = np.zeros((sample.shape[1], len(_thin(sample[:, 0]))))
     for column in range(sample.shape[1]):
         values = sample[:, column]
         low, high = _find_range(values)
         standard = _standardise(values, low, high)
-        if standard is None or _repeats(standard, seen):
+        if standard is None:
             continue
-        seen.append(standard)
+        thinned = _thin(standard)
+        if _repeats(thinned, seen[: len(columns)]):
+            continue
+        seen[len(columns)] = thinned
         columns.append(column)
-        ranges.append((low, high))
-        tables.append(_tabulate(standard, size, kernel))
+        beyond = reach * (high - low)
+        ranges.append((low - beyond, high + beyond))
+        tables.append(_tabulate(standard, size, kernel, reach))
     grid = np.stack(tables) if tables else np.zeros((0, GRID, size))
     ends = np.array(ranges, np.float64).reshape(-1, 2)
     return InputBasis(np.array(columns, np.int64), ends[:, 0], ends[:, 1], grid)
@@ -224,15 +231,15 @@ def _standardise(values: Array, low: float, high: float) -> Array | None:
     return np.asarray((clamped - clamped.mean()) / spread)
 
 
-def _repeats(standard: Array, seen: Sequence[Array]) -> bool:
-    """Whether a column equals an earlier one up to scale, sign and offset."""
-    probe = standard[:: max(1, len(standard) // 2000)]
-    for other in seen:
-        mate = other[:: max(1, len(standard) // 2000)]
-        sign = 1.0 if float(probe @ mate) >= 0 else -1.0
-        if float(((probe - sign * mate) ** 2).mean()) < _DUPLICATE:
-            return True
-    return False
+def _thin(standard: Array) -> Array:
+    """Some of a column's values, of unit length together."""
+    some = standard[:: max(1, len(standard) // 2000)]
+    return np.asarray(some / max(float(np.linalg.norm(some)), 1e-300))
+
+
+def _repeats(thinned: Array, seen: Array) -> bool:
+    """Whether a column equals one of (column, value) earlier ones up to scale, sign and offset."""
+    return bool((np.abs(seen @ thinned) > 1 - _DUPLICATE / 2).any())
 
 
 def smooth_kernel(left: Array, right: Array) -> Array:
@@ -247,10 +254,12 @@ def rough_kernel(left: Array, right: Array) -> Array:
     return np.exp(-np.abs(left[:, None] - right) / 2)
 
 
-def _tabulate(standard: Array, size: int, kernel: Kernel) -> Array:
+def _tabulate(standard: Array, size: int, kernel: Kernel, reach: float) -> Array:
     """(grid, size) leading eigenfunctions of the centred kernel, over an even grid."""
     nodes, shares = _choose_nodes(standard)
-    grid = np.linspace(standard.min(), standard.max(), GRID)
+    first, last = standard.min(), standard.max()
+    beyond = reach * (last - first)
+    grid = np.linspace(first - beyond, last + beyond, GRID)
     inner, outer = kernel(nodes, nodes), kernel(grid, nodes)
     outer = outer - (outer @ shares)[:, None] - inner @ shares + shares @ inner @ shares
     inner = inner - (inner @ shares)[:, None] - inner @ shares + shares @ inner @ shares

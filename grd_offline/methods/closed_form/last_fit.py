@@ -122,7 +122,7 @@ class LastFit:
 
     def _add_switches(self, last: Selection, bank: EffectBank) -> Selection:
         """Offer thresholds where amounts are not explained to the last."""
-        if explain_left_out(last.fit) >= _SHARP:
+        if not self.settings.switches or explain_left_out(last.fit) >= _SHARP:
             return last
         self.progress("switches", 0.0)
         return add_switches(self.data, last, bank, self.rules)
@@ -247,8 +247,12 @@ class LastFit:
         score = np.zeros(states + actions + 1)
         for column, loss in scores.items():
             score[column] = max(loss, 1e-12)
+        for one, *mates in map(data.expand_effect, last.effects):
+            for mate in mates:
+                column = data.column(mate[0])
+                score[column] = max(score[column], score[data.column(one[0])])
         state_score, action_score = score[:states], score[states:-1]
-        used = {data.column(i) for i in last.inputs}
+        used = {data.column(i) for i in data.expand_inputs(last.effects)}
         in_model = [i for i in range(data.inputs) if data.column(i) in used]
         power = max(float((data.target**2).sum()), 1e-300)
         return ClosedFormFit(
@@ -277,7 +281,7 @@ class LastFit:
     def _measure_pinned(self, last: Selection, bank: EffectBank) -> Array:
         """`measure_pinned` of each effect of the reward, on sampled steps.
 
-        A state's and its next value's main effect are one block of columns, and share the number.
+        Effects that are one block of columns share the number.
         """
         probe = self.data.probe[:512]
         steps = [compute_features(self.data, bank, [e], probe) for e in last.effects]

@@ -60,6 +60,12 @@ class ClosedFormSettings:
     """Of the sampler that draws the models."""
     rank: int = 128
     """Columns of the factor that stands for the posterior covariance."""
+    most_paired: int = 1_000_000
+    """With more inputs than this, pairs are looked for among the chosen main effects alone."""
+    switches: bool = True
+    """Look for thresholds."""
+    reach: float = 0.0
+    """Part of an input's range by which its grid goes beyond the data, at each end."""
 
     def __post_init__(self) -> None:
         if self.state_at not in CHOICES:
@@ -80,6 +86,8 @@ class ClosedFormSettings:
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)!r}")
+        if not 0 <= self.reach < 10:
+            raise ValueError(f"reach: expected at least 0, less than 10, got {self.reach!r}")
         if self.sweeps < 4:
             raise ValueError(f"sweeps: expected at least 4, got {self.sweeps!r}")
 

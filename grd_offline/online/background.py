@@ -1,0 +1,111 @@
+"""Work of the host beside the updates of an accelerator, in processes of their own.
+
+Threads would share the interpreter with the loop that feeds the device. On a CPU the cores are busy
+with updates anyway, so the work is done at once.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any
+
+from grd_offline.fleet.limits import count_cores
+
+_LOOK_EVERY = 2.0
+
+
+class Background:
+    """Calls functions with picklable arguments, and hands over what they return."""
+
+    def __init__(self, *, beside: bool, most: int) -> None:
+        """In this process, or `beside` it in at most so many processes at a time."""
+        self.seconds = 0.0
+        """Seconds that this process has worked or waited."""
+        self._most = max(1, min(most, count_cores() // 2))
+        self._is_beside = beside
+        self._pool: ProcessPoolExecutor | None = None
+
+    def start(self, function: Callable[..., Any], *arguments: Any) -> Job:
+        """Begin to call a function."""
+        future = None
+        if self._is_beside:
+            try:
+                future = self._find_pool().submit(function, *arguments)
+            except BrokenProcessPool:
+                self._is_beside = False
+        job = Job(self, future, function, arguments)
+        if future is None:
+            job.finish()
+        return job
+
+    def _find_pool(self) -> ProcessPoolExecutor:
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(
+                self._most,
+                mp_context=multiprocessing.get_context("spawn"),
+                initializer=_follow,
+                initargs=(os.getpid(),),
+            )
+        return self._pool
+
+    def close(self) -> None:
+        """Give up what is not finished."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool = None
+
+
+class Job:
+    """One call, which may not be finished yet."""
+
+    def __init__(
+        self,
+        owner: Background,
+        future: Future[Any] | None,
+        function: Callable[..., Any],
+        arguments: tuple[Any, ...],
+    ) -> None:
+        self._owner, self._future = owner, future
+        self._function, self._arguments = function, arguments
+        self._result: Any = None
+        self._is_finished = False
+
+    @classmethod
+    def make_finished(cls, result: Any) -> Job:
+        """A call that has returned already."""
+        job = cls(Background(beside=False, most=1), None, lambda: result, ())
+        job.finish()
+        return job
+
+    def finish(self) -> Any:
+        """What the function returned; waits for it."""
+        if not self._is_finished:
+            began = time.perf_counter()
+            try:
+                self._result = None if self._future is None else self._future.result()
+            except BrokenProcessPool:  # a script without the guard that processes need
+                self._owner._is_beside, self._future = False, None
+            if self._future is None:
+                self._result = self._function(*self._arguments)
+            self._is_finished, self._arguments = True, ()
+            self._owner.seconds += time.perf_counter() - began
+        return self._result
+
+
+def _follow(parent: int) -> None:
+    """End this process when the one that started it is gone."""
+
+    def look() -> None:
+        while os.getppid() == parent:
+            time.sleep(_LOOK_EVERY)
+        os._exit(1)
+
+    with_low_priority = getattr(os, "nice", lambda step: None)
+    with_low_priority(5)
+    threading.Thread(target=look, daemon=True).start()

@@ -1,0 +1,270 @@
+"""`grd` with `--fit closed-form`: the reward as a sum of effects, the estimator of `decompose`.
+
+At moments that grow geometrically the effects are searched for among an even sample of all episodes
+(`effect_search`). A search takes effect a fixed number of steps after its beginning, however long
+it takes, so that runs repeat themselves. Between two searches each finished episode adds a row to
+the sums of the chosen effects, from which their weights are solved for again (`effect_sums`); the
+policy trains on the new reward at once (`effect_rewards`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from grd_offline.agents.batch import Steps
+from grd_offline.members.nn import Masks
+from grd_offline.methods.closed_form.moments import MIDPOINT
+from grd_offline.online.background import Background, Job
+from grd_offline.online.effect_rewards import EffectRewards
+from grd_offline.online.effect_search import Structure, find_structure
+from grd_offline.online.effect_sums import (
+    Problem,
+    add_rows,
+    make_problem,
+    solve_again,
+    sum_episode,
+)
+from grd_offline.online.past import Past, pack, unpack
+from grd_offline.online.replay import FinishedEpisode, Replay
+from grd_offline.online.settings import Member, OnlineSettings
+from grd_offline.online.sources import Source
+from grd_offline.rewards.effects import EffectModel
+
+Array = NDArray[np.float64]
+GROWTH, EARLY_GROWTH, FEW = 0.4, 0.2, 150
+"""Share of new episodes that asks for a search; the same while there are fewer episodes than that,
+when each says much and a search costs little."""
+MOST_BETWEEN = 1000
+"""Largest number of episodes between two searches."""
+PAUSE, DELAY = 2000, 1000
+"""Steps between two searches, and until a search takes effect."""
+SOLVE_EVERY = 50
+"""Weights are solved for again when the episodes have grown by one part in so many."""
+
+
+@dataclass
+class _Member:
+    """What is known of one member's reward."""
+
+    seed: int
+    past: Past = field(default_factory=Past)
+    structure: Structure | None = None
+    problem: Problem | None = None
+    waiting: list[Array] = field(default_factory=list)
+    """Rows that are not in the sums yet."""
+    job: Job | None = None
+    """The search under way."""
+    since: list[FinishedEpisode] = field(default_factory=list)
+    """Episodes that have finished since the search under way began."""
+    due: int = 0
+    """Round in which the search under way takes effect."""
+    searches: int = 0
+    next_count: int = 1
+    next_round: int = 0
+
+
+class ClosedForm(Source):
+    """The sums of effects of some members."""
+
+    def __init__(
+        self, where: slice, replay: Replay, members: Sequence[Member], settings: OnlineSettings
+    ) -> None:
+        super().__init__(where, replay, members, settings)
+        self.states, self.actions = replay.observations.shape[-1], replay.actions.shape[-1]
+        self.rounds = 0
+        self._warmup, self._round_steps = settings.warmup, settings.round_steps
+        self._members = [_Member(member.seed) for member in members]
+        is_cpu = replay.device.type == "cpu"
+        # Sums over the room that another member needs would change the last bit.
+        count, size = (self.size, 1) if is_cpu else (1, self.size)
+        self._rewards = [
+            EffectRewards(size, self.states, self.actions, replay.device) for _ in range(count)
+        ]
+        self._background = Background(beside=not is_cpu, most=self.size)
+        self._solve_seconds = 0.0
+        self._masks: Masks | None = None
+
+    def count_seconds(self) -> dict[str, float]:
+        """On an accelerator, searches count as far as they were waited for."""
+        return {"solving": self._solve_seconds, "searches": self._background.seconds}
+
+    def find_size(self) -> Hashable:
+        return tuple(rewards.sizes for rewards in self._rewards)
+
+    def add(self, member: int, episode: FinishedEpisode) -> None:
+        began = time.perf_counter()
+        one = self._members[member]
+        one.past.add(episode)
+        if one.structure is not None:
+            one.waiting.append(sum_episode(one.structure, episode))
+        if one.job is not None:
+            one.since.append(episode)
+        self._solve_seconds += time.perf_counter() - began
+
+    def refresh(self) -> None:
+        """Take over searches that are due, begin new ones, and solve where episodes are new."""
+        self.rounds += 1
+        if self.rounds * self._round_steps < self._warmup:
+            return
+        for one in self._members:
+            if one.job is None and self._asks_for_search(one):
+                self._start_search(one)
+        ready = [m for m, one in enumerate(self._members) if one.job and one.due <= self.rounds]
+        for member in ready:
+            self._take_search(member)
+        self._solve(ready)
+
+    def _asks_for_search(self, one: _Member) -> bool:
+        is_grown = one.past.count >= one.next_count
+        return is_grown and (one.structure is None or self.rounds >= one.next_round)
+
+    def _start_search(self, one: _Member) -> None:
+        first = MIDPOINT if one.structure is None else one.structure.state_at
+        seed = one.seed, one.searches
+        one.job = self._background.start(
+            find_structure, pack(one.past.episodes), self.names, seed, first
+        )
+        delay = 0 if one.structure is None else -(-DELAY // self._round_steps)
+        one.due = self.rounds + delay
+        one.searches += 1
+        count = one.past.count
+        growth = EARLY_GROWTH if count < FEW else GROWTH
+        one.next_count = count + min(max(int(np.ceil(growth * count)), 3), MOST_BETWEEN)
+        one.next_round = self.rounds + -(-PAUSE // self._round_steps)
+
+    def _take_search(self, member: int) -> None:
+        """Replace a member's effects, and add what has finished since the search began."""
+        one = self._members[member]
+        assert one.job is not None
+        one.structure = one.job.finish()
+        assert one.structure is not None
+        one.problem = make_problem(one.structure, self.replay.device)
+        one.waiting = [sum_episode(one.structure, episode) for episode in one.since]
+        one.job, one.since = None, []
+        self._put(member)
+
+    def _put(self, member: int) -> None:
+        """Show the device a member's effects and weights."""
+        self._masks = None
+        rewards, place = self._find_rewards(member)
+        owners = self._members if len(self._rewards) == 1 else [self._members[member]]
+        is_new = rewards.make_room([owner.structure for owner in owners])
+        for other, owner in enumerate(owners):
+            if owner.structure is not None and owner.problem and (is_new or other == place):
+                rewards.put_structure(other, owner.structure)
+                rewards.put_weights(other, owner.problem.weights, owner.problem.constant)
+
+    def _find_rewards(self, member: int) -> tuple[EffectRewards, int]:
+        return (self._rewards[0], member) if len(self._rewards) == 1 else (self._rewards[member], 0)
+
+    def _solve(self, ready: Sequence[int]) -> None:
+        began = time.perf_counter()
+        chosen = []
+        for member, one in enumerate(self._members):
+            if one.problem is None or not (one.waiting or member in ready):
+                continue
+            if member in ready or len(one.waiting) * SOLVE_EVERY >= one.past.count:
+                add_rows(one.problem, one.waiting)
+                one.waiting = []
+                chosen.append(member)
+        solve_again([self._members[member].problem for member in chosen])  # type: ignore[misc]
+        for member in chosen:
+            rewards, place = self._find_rewards(member)
+            problem = self._members[member].problem
+            assert problem is not None
+            rewards.put_weights(place, problem.weights, problem.constant)
+        self._solve_seconds += time.perf_counter() - began
+
+    def find_masks(self) -> Masks:
+        """The same object until a search changes a mask."""
+        if self._masks is None:
+            self._masks = self._stack_masks()
+        return self._masks
+
+    def _stack_masks(self) -> Masks:
+        shapes = ((self.states,), (self.actions,), (self.states,) * 2, (self.actions, self.states))
+        unknown = [np.ones(shape) for shape in shapes]
+        parts = [one.structure.masks if one.structure else unknown for one in self._members]
+        stacked = [np.stack(edges).astype(np.float32) for edges in zip(*parts, strict=True)]
+        return Masks(*(torch.from_numpy(edges) for edges in stacked))
+
+    def compute_rewards(self, steps: Steps) -> Tensor:
+        if len(self._rewards) == 1:
+            return self._rewards[0].compute(steps)
+        parts = [
+            rewards.compute(Steps(*(part[m : m + 1] for part in steps)))
+            for m, rewards in enumerate(self._rewards)
+        ]
+        return torch.cat(parts)
+
+    def export(self, member: int) -> EffectModel | None:
+        """The model with the weights of now, and with the bands of the last search."""
+        one = self._members[member]
+        if one.structure is None or one.problem is None:
+            return None
+        model, weights = one.structure.model, np.zeros(len(one.structure.model.weights))
+        found = one.problem.weights.numpy(force=True)
+        weights[one.structure.kept] = found[: len(one.structure.kept)]
+        constant = float(one.problem.constant) + float(model.centres @ weights)
+        return replace(model, weights=weights, constant=constant)
+
+    def close(self) -> None:
+        self._background.close()
+
+    def changes(self) -> dict[str, Any]:
+        return {}
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "rounds": self.rounds,
+            "sizes": [list(rewards.sizes) for rewards in self._rewards],
+            "members": [_save(one) for one in self._members],
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.rounds = int(state["rounds"])
+        for rewards, sizes in zip(self._rewards, state["sizes"], strict=False):
+            rewards.resize(int(sizes[0]), int(sizes[1]))
+        for one, kept in zip(self._members, state["members"], strict=True):
+            self._load(one, kept)
+        for member, one in enumerate(self._members):
+            if one.structure is not None:
+                self._put(member)
+
+    def _load(self, one: _Member, kept: dict[str, Any]) -> None:
+        one.past.load_state(kept["past"])
+        for name in _NUMBERS:
+            setattr(one, name, int(kept[name]))
+        one.waiting = [np.array(row) for row in kept["waiting"]]
+        one.since = unpack(kept["since"])
+        if kept["structure"] is not None:
+            one.structure = Structure.from_state(kept["structure"])
+            numbers = {name: torch.as_tensor(value) for name, value in kept["problem"].items()}
+            one.problem = Problem(**{n: v.to(self.replay.device) for n, v in numbers.items()})
+        one.job = None
+        if kept["found"] is not None:
+            one.job = Job.make_finished(Structure.from_state(kept["found"]))
+
+
+_NUMBERS = ("due", "searches", "next_count", "next_round")
+
+
+def _save(one: _Member) -> dict[str, Any]:
+    """A member's state. A search under way is waited for."""
+    return {
+        "past": one.past.state(),
+        **{name: getattr(one, name) for name in _NUMBERS},
+        "waiting": list(one.waiting),
+        "since": pack(one.since),
+        "structure": None if one.structure is None else one.structure.state(),
+        "problem": None if one.problem is None else one.problem._asdict(),
+        "found": None if one.job is None else one.job.finish().state(),
+    }
