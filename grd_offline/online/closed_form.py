@@ -44,8 +44,9 @@ GROWTH, EARLY_GROWTH, FEW = 0.4, 0.2, 150
 when each says much and a search costs little."""
 MOST_BETWEEN = 1000
 """Largest number of episodes between two searches."""
-PAUSE, DELAY = 2000, 1000
-"""Steps between two searches, and until a search takes effect."""
+PAUSE, DELAY, DELAY_SHARE = 2000, 1000, 0.1
+"""Steps between two searches, and until a search takes effect: at least so many, and so large a
+share of all steps, since a search among more episodes takes longer."""
 SOLVE_EVERY = 50
 """Weights are solved for again when the episodes have grown by one part in so many."""
 
@@ -132,8 +133,9 @@ class ClosedForm(Source):
         one.job = self._background.start(
             find_structure, pack(one.past.episodes), self.names, seed, first
         )
-        delay = 0 if one.structure is None else -(-DELAY // self._round_steps)
-        one.due = self.rounds + delay
+        shortest = -(-DELAY // self._round_steps)
+        delay = max(shortest, int(DELAY_SHARE * self.rounds))
+        one.due = self.rounds + (0 if one.structure is None else delay)
         one.searches += 1
         count = one.past.count
         growth = EARLY_GROWTH if count < FEW else GROWTH
