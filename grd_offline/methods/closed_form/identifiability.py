@@ -58,11 +58,10 @@ def examine(
         *_find_few(episodes),
         *_find_outliers(outliers, episodes),
         *_find_ends(fit, episodes),
-        *_find_even(fit),
     ]
     if fit.model.effects:
         findings += [*_find_weak(curves), *_find_alike(fit, curves), *_find_more(fit, episodes)]
-        findings += [*find_moment(fit, spread), *_find_hidden(fit, spread)]
+        findings += [*find_moment(fit, spread), *_find_hidden(fit, spread), *_find_even(fit)]
     else:
         findings += _explain_nothing(fit, episodes, discount)
     return settle_findings(findings), {
