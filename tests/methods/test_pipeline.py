@@ -195,7 +195,7 @@ def test_other_methods_leave_the_same_files(method, folder, world, tmp_path):
 
 
 def test_rewards_at_every_step_are_summed_unless_asked(world, tmp_path):
-    source = worlds.write_world(tmp_path / "dense.h5", world, 15, dense=True)
+    source = worlds.write_world(tmp_path / "dense.h5", world, 8, dense=True)
     summed = decompose_file(source, tmp_path / "summed", CLOSED)
     assert any("summed into one return" in warning for warning in summed.warnings)
     settings = DecomposeSettings(fit="closed-form", step_rewards=True, truth="rewards")
