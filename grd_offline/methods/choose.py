@@ -202,7 +202,8 @@ class _Contest:
         seconds = self._estimate_seconds(fit, updates)
         quarter = {name: count // 4 for name, count in updates.items()}
         told = (
-            f"challenger {fit}, about {seconds / 4:.0f} s and, if it has a chance, {seconds:.0f}: "
+            f"challenger {fit}, about {seconds / 4:.0f} s for a first quarter, "
+            f"{seconds:.0f} s more if that gives hope: "
         )
         early = self._try(fit, _prefix(self.progress, told), **quarter)
         if early.errors.mean() > HOPELESS * closed.errors.mean():

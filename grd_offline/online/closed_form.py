@@ -1,8 +1,8 @@
 """`grd` with `--fit closed-form`: the reward as a sum of effects, the estimator of `decompose`.
 
 At moments that grow geometrically the effects are searched for among an even sample of all episodes
-(`effect_search`). A search takes effect a fixed number of steps after its beginning, however long
-it takes, so that runs repeat themselves. Between two searches each finished episode adds a row to
+(`effect_search`). The step at which a search takes effect is fixed when it begins, however long it
+takes, so that runs repeat themselves. Between two searches each finished episode adds a row to
 the sums of the chosen effects, from which their weights are solved for again (`effect_sums`); the
 policy trains on the new reward at once (`effect_rewards`).
 """
