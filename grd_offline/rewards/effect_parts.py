@@ -12,7 +12,7 @@ import numpy as np
 
 from grd_offline.rewards.config import ConfigReader
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 MAX_ORDER = 4
 FREE = ("columns", "tables", "factor")
 """Arrays whose shapes say how many inputs, grid points, features and columns of F there are."""
@@ -23,8 +23,12 @@ SCALARS = (
     "noise_variance",
     "inflation",
     "hidden_variance",
+    "lasting_share",
+    "shared_variance",
+    "whole_variance",
 )
-_SINCE_2 = ("hidden_variance",)
+_SINCE = {"hidden_variance": 2, "lasting_share": 3, "shared_variance": 3, "whole_variance": 3}
+"""The version in which a number came into the files; others were there from the first on."""
 _MAX_FEATURES = 4096
 _MAX_SPREAD = 2**28
 """Of one input, and of all inputs times the rank of F: far beyond what a fit makes. A prediction
@@ -72,8 +76,8 @@ def find_shapes(
 def read_fields(config: Mapping[str, Any], kind: str) -> dict[str, Any]:
     """The fields of an `EffectModel` that are no arrays; ValueError names the first wrong one."""
     read = ConfigReader(config, kind)
-    version = read.choice("format_version", (1, FORMAT_VERSION))
-    scalars = [name for name in SCALARS if version != "1" or name not in _SINCE_2]
+    version = int(read.choice("format_version", tuple(range(1, FORMAT_VERSION + 1))))
+    scalars = [name for name in SCALARS if version >= _SINCE.get(name, 1)]
     fields: dict[str, Any] = {
         "observation_names": read.names("observation_names"),
         "action_names": read.names("action_names"),

@@ -100,8 +100,16 @@ class EffectModel(RewardFunction):
     shares: Array
     """(effect,) share of each in the reward's variance; see `EffectCurve`."""
     hidden_variance: float = 0.0
-    """Variance per step of what may be there and cancels over an episode: returns do not show it,
-    so it widens the intervals of steps and not those of returns."""
+    """Variance per step of what may be in the reward and not in the effects. It widens the
+    intervals of steps and not those of returns: either returns do not show it, or it is part of
+    their noise, see `lasting_share`."""
+    lasting_share: float = 0.0
+    """Share of the noise of returns that is no noise of single steps, but an error of the reward
+    which lasts over several of them. Its size per step is part of `hidden_variance`."""
+    shared_variance: float = 0.0
+    """Variance of noise that all steps of an episode share."""
+    whole_variance: float = 0.0
+    """Variance of noise of a whole return, which no step has."""
     states: int = field(init=False)
     actions: int = field(init=False)
     needs_next: bool = field(init=False)
@@ -208,7 +216,8 @@ class EffectModel(RewardFunction):
             means[row] = total @ self.weights + self.constant * weight.sum()
             spread = total @ self.factor
             noise = (self.noise_variance + self.residual_variance) * (weight @ weight)
-            variances[row] = spread @ spread + self.constant_variance * weight.sum() ** 2 + noise
+            common = (self.constant_variance + self.shared_variance) * weight.sum() ** 2
+            variances[row] = spread @ spread + common + noise + self.whole_variance
         return means, self.inflation * np.sqrt(variances)
 
     def _map_blocks(self, inputs: Array, *functions: Callable[..., NDArray[Any]]) -> list[Array]:
@@ -223,9 +232,9 @@ class EffectModel(RewardFunction):
 
     def _std(self, variances: Array, noise: bool) -> Array:
         more = self.residual_variance + self.constant_variance + self.hidden_variance
-        return np.asarray(
-            self.inflation * np.sqrt(variances + more + (self.noise_variance if noise else 0.0))
-        )
+        if noise:
+            more += self.noise_variance * (1 - self.lasting_share) + self.shared_variance
+        return np.asarray(self.inflation * np.sqrt(variances + more))
 
     def expand(self, inputs: ArrayLike) -> Array:
         """(step, weight) products of features: reward = constant + (expand - centres) @ weights."""

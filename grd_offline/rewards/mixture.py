@@ -45,6 +45,9 @@ def average_effects(first: EffectModel, second: EffectModel, difference: float) 
         noise_variance=noise,
         inflation=1.0,
         hidden_variance=hidden + difference / 4,
+        lasting_share=min(part.lasting_share for part in parts),
+        shared_variance=max(part.shared_variance * part.inflation**2 for part in parts),
+        whole_variance=max(part.whole_variance * part.inflation**2 for part in parts),
     )
 
 

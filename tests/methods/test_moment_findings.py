@@ -64,8 +64,8 @@ def test_a_reward_without_states_has_no_moment() -> None:
 @pytest.mark.parametrize(("share", "level"), [(0.1, FINE), (0.4, CAREFUL), (0.8, UNRELIABLE)])
 def test_an_undecided_moment_names_the_others_and_what_depends_on_it(fit, share, level) -> None:
     evidence = {START: 10.0, MIDPOINT: 10.0, END: 10.0}
-    hidden = {"moment": (2 * share) ** 2}
-    changed = replace(fit, state_at=MIDPOINT, moments=evidence, hidden=hidden)
+    variance = (2 * share) ** 2
+    changed = replace(fit, state_at=MIDPOINT, moments=evidence, moment_variance=variance)
     (finding,) = find_moment(changed, 2.0)
     assert finding.level == level
     assert "halfway through each step" in finding.text
@@ -77,7 +77,7 @@ def test_an_undecided_moment_names_the_others_and_what_depends_on_it(fit, share,
 
 def test_a_moment_that_is_excluded_is_not_named(fit) -> None:
     evidence = {START: 10.0, MIDPOINT: 10.0, END: -10.0}
-    changed = replace(fit, state_at=MIDPOINT, moments=evidence, hidden={"moment": 1.0})
+    changed = replace(fit, state_at=MIDPOINT, moments=evidence, moment_variance=1.0)
     (finding,) = find_moment(changed, 1.0)
     assert "at the start of each step" in finding.text
     assert "at the end of each step" not in finding.text
@@ -85,7 +85,7 @@ def test_a_moment_that_is_excluded_is_not_named(fit) -> None:
 
 def test_a_reward_that_may_come_late_is_named_as_one_possibility(fit) -> None:
     evidence = {START: 10.0, BEFORE: 10.5}
-    (finding,) = find_moment(replace(fit, moments=evidence, hidden={"moment": 0.25}), 1.0)
+    (finding,) = find_moment(replace(fit, moments=evidence, moment_variance=0.25), 1.0)
     assert finding.level == CAREFUL
     assert "one step earlier" in finding.text
 

@@ -188,20 +188,36 @@ def test_steps_are_drawn_within_the_tables(columns: tuple[int, ...]) -> None:
     assert set(rows[:, 7]) == ({0.0, 1.0} if 4 in columns else {0.0})
 
 
+SINCE_2 = ("hidden_variance",)
+SINCE_3 = ("lasting_share", "shared_variance", "whole_variance")
+
+
 @pytest.mark.parametrize("next_state", [False, True])
 def test_files_of_the_first_version_are_read(next_state: bool) -> None:
     """They had no terminations and no midpoints: next observations came after actions."""
     rng = np.random.default_rng(3)
     model = make_model(rng, next_state)
     config, tensors = model.config(), model.tensors()
-    assert config["format_version"] == 2
     config["format_version"] = 1
-    del config["hidden_variance"]
+    for name in (*SINCE_2, *SINCE_3):
+        del config[name]
     tensors["columns"] = np.array([0, 3, 6 if next_state else 2])
     again = EffectModel.from_parts(json.loads(json.dumps(config)), tensors)
     steps = make_steps(rng, 10)
     np.testing.assert_array_equal(again.predict(*steps), model.predict(*steps))
-    assert again.config()["format_version"] == 2
+    assert again.config()["format_version"] == 3
+
+
+def test_files_of_the_second_version_are_read() -> None:
+    """All noise was noise of single steps."""
+    rng = np.random.default_rng(3)
+    model = make_model(rng, next_state=True)
+    config = {**model.config(), "format_version": 2}
+    for name in SINCE_3:
+        del config[name]
+    again = EffectModel.from_parts(json.loads(json.dumps(config)), model.tensors())
+    steps = make_steps(rng, 10)
+    np.testing.assert_array_equal(again.predict_std(*steps), model.predict_std(*steps))
 
 
 @pytest.mark.parametrize("next_state", [False, True])

@@ -207,7 +207,8 @@ def test_sizes_out_of_reach_are_refused_before_memory_is_taken(kind, saved):
 @pytest.mark.parametrize("column", [-1, 12, 17, 2**63 - 1, -(2**63)])
 def test_columns_that_the_first_version_did_not_have_are_refused(column, saved):
     first = {**config_of(saved)["function"], "format_version": 1}
-    del first["hidden_variance"]
+    for name in ("hidden_variance", "lasting_share", "shared_variance", "whole_variance"):
+        del first[name]
     tamper_config(saved, function=first)
     tamper_tensors(saved, lambda tensors: tensors["columns"].__setitem__(0, column))
     refuse(saved, "columns: expected 0 to 11")
@@ -234,7 +235,7 @@ def test_sizes_within_limits_but_not_in_the_file_are_refused(kind, saved):
         ({"constant": HUGE}, "constant: expected a finite number"),
         ({"inflation": -1.0}, "inflation: expected a finite, non-negative number"),
         ({"noise_variance": float("nan")}, "noise_variance: expected a finite number"),
-        ({"format_version": 3}, "format_version: expected 1 or 2, got 3"),
+        ({"format_version": 4}, "format_version: expected 1 or 2 or 3, got 4"),
         ({"observation_names": [*"abc"]}, "function: 3 state and 2 action|columns: expected"),
     ],
 )

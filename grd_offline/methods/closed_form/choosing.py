@@ -44,6 +44,8 @@ _FEWEST, _MOST = 10, 400  # amounts between which models are averaged
 _ROUNDS = 2  # of searches with new weights
 _TURNS = 4  # of new weights between two searches
 _SETTLED = 0.1  # change of a weight that asks for no further round
+_NOISY = 0.98
+"""Where more than this share of left-out amounts is explained, the rest is hardly noise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,8 +87,17 @@ class EffectChooser:
         self.rules = replace(settings.rules(), inputs=max(self.data.inputs, 1), kept=kept)
 
     def choose(self) -> Chosen:
-        """Search for effects; again where some returns turn out to be far from any reward."""
+        """Search for effects.
+
+        Search again where the noise turns out to be of another kind, and where some returns turn
+        out to be far from any reward.
+        """
         found = self.search()
+        if explain_left_out(found.selection.fit) < _NOISY:
+            noise = self.data.find_noise(self._find_errors(found.selection))
+            if noise != self.data.noise:
+                self.data.take_noise(noise)
+                found = self.search()
         first, start = found, self.data.weights
         sharp = self._sharpen(found)
         before = self._find_errors(sharp)

@@ -25,6 +25,7 @@ from grd_offline.methods.closed_form.inputs import (
     take_states,
 )
 from grd_offline.methods.closed_form.moments import BOTH, END, MIDPOINT
+from grd_offline.methods.closed_form.noise import NoiseKind, find_noise
 from grd_offline.methods.closed_form.search import EffectBank
 from grd_offline.rewards.effect_inputs import StepColumns, name_inputs
 
@@ -64,7 +65,8 @@ class ColumnSource:
         self.equations, self.sums = read_equations(self.segments(), self.basis.columns)
         if not len(self.equations.target):
             raise DataError("no reward was delivered in any episode")
-        self._plain = self.equations
+        self._raw = self._plain = self.equations
+        self.noise = NoiseKind()
         self.weights = np.ones(len(self.equations.target))
         self._scale_target()
         self._mates = self._find_twins()
@@ -83,6 +85,17 @@ class ColumnSource:
         self.unit = size if self.varies else 1.0
         self.target: Array = np.asarray(target[:, 0] / self.unit, np.float64)
         self.mean = float(mean[0]) / self.unit
+
+    def take_noise(self, noise: NoiseKind) -> None:
+        """Let the noise of returns grow with their length in this way; all weights are 1 again."""
+        raw, self.noise = self._raw, noise
+        root = np.sqrt(noise.weigh(raw.constant, raw.scale))
+        self._plain = Equations(raw.target * root, raw.constant * root, raw.scale * root)
+        self.reweight(np.ones_like(self.weights))
+
+    def find_noise(self, errors: Array) -> NoiseKind:
+        """The kind of noise that makes some errors of the scaled amounts likely."""
+        return find_noise(errors, self._raw.constant, self._raw.scale)
 
     def reweight(self, weights: Array) -> None:
         """Let each amount count so much: its noise variance is 1 / weight times the usual."""

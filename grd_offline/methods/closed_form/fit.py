@@ -134,9 +134,10 @@ class _MomentSearch:
 
     def _chooser(self, moment: str) -> EffectChooser:
         if moment not in self.choosers:
-            self.choosers[moment] = EffectChooser(
-                self.episodes, moment, self.settings, self.rng, self.progress
-            )
+            chooser = EffectChooser(self.episodes, moment, self.settings, self.rng, self.progress)
+            if moment != MIDPOINT:
+                chooser.data.take_noise(self.choosers[MIDPOINT].data.noise)
+            self.choosers[moment] = chooser
         return self.choosers[moment]
 
     def _choose(self, moment: str) -> Chosen:

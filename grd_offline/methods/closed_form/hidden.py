@@ -7,11 +7,11 @@ Three parts, which widen the intervals of steps:
 - *The moment*: the reward may look at the state elsewhere in the transition, see `moments`. The
   difference g(s') - g(s) times the spread of the moment is left open.
 
-A priori one of the inputs left out has an effect, and one of the states a potential. The logarithm
-of its variance is evenly distributed up to the average variance of the effects that were found, so
-that what is hidden is hardly larger than what is seen. Beyond that its density falls with the third
-power, which clear evidence overrules: a state that moves slowly may have a large potential. Returns
-decide how much of all this is possible.
+A priori one reward in ten has an effect of an input that was left out, and one in ten a potential,
+of any of the states. The logarithm of its variance is evenly distributed up to the average variance
+of the effects that were found, so that what is hidden is hardly larger than what is seen. Beyond
+that its density falls with the third power, which clear evidence overrules: a state that moves
+slowly may have a large potential. Returns decide how much of all this is possible.
 None of it is paid: a potential that the returns ask for counts with its whole size, since it is
 missing in the rewards.
 """
@@ -35,11 +35,13 @@ from grd_offline.methods.closed_form.search import EffectBank, Selection
 from grd_offline.rewards.effects import multiply_features
 
 Array = NDArray[np.float64]
-_SIZE = 6
+_SIZE = 12
+_EVEN_SIZE = 6
 _EVEN = 0.2
 _STILL = 0.5
 _SHARES = np.geomspace(1e-4, 1e3, 85)  # of the average variance
-_DENSITY = np.minimum(1.0, _SHARES**-3) / (_SHARES <= 1 + 1e-9).sum()
+_DENSITY = np.minimum(1.0, _SHARES**-3) / np.minimum(1.0, _SHARES**-3).sum()
+_PRESENT = 0.1  # probability that a reward has such a part, before the returns are seen
 
 
 def measure_hidden(
@@ -51,17 +53,23 @@ def measure_hidden(
     steps = data.take(data.transitions, data.state_at)
     known = compute_features(data, bank, last.effects, steps)
     largest = float(np.mean(last.fit.variances))
-    hidden = {"moment": _measure_moment(data, last, bank, evidence)}
+    hidden = {"moment": measure_moments(data, last, bank, evidence, firmly=True)}
     used = {data.column(i) for i in last.inputs}
     others = [(i,) for i in range(data.inputs) if data.column(i) not in used]
-    extra = data.build_bank(others, _SIZE)
+    size = _choose_size(data)
+    extra = data.build_bank(others, size)
     features = compute_features(data, extra, list(extra.columns), steps)
     hidden["effects left out"] = _measure_group(last.fit, known, extra, features, largest)
     if data.state_at != BOTH:
-        extra = data.build_potentials(_SIZE)
+        extra = data.build_potentials(size)
         features = _compute_differences(data, extra)
         hidden["potentials"] = _measure_group(last.fit, known, extra, features, largest)
     return {name: part * data.unit**2 for name, part in hidden.items()}
+
+
+def _choose_size(data: ColumnSource, most: int = _SIZE) -> int:
+    """Features per input: at most so many, and no more than there are."""
+    return min(most, int(data.basis.tables.shape[2]))
 
 
 def find_even(data: ColumnSource) -> tuple[str, ...]:
@@ -71,7 +79,7 @@ def find_even(data: ColumnSource) -> tuple[str, ...]:
     episode has the same hours, say, they hardly differ, and no return shows what an hour is worth.
     """
     inputs = [i for i in range(data.inputs) if i != data.terminated]
-    bank = data.build_bank([(i,) for i in inputs], _SIZE)
+    bank = data.build_bank([(i,) for i in inputs], _choose_size(data, _EVEN_SIZE))
     found = []
     for effect, columns in bank.columns.items():
         _, counts = np.unique(data.probe[:, data.basis.columns[effect[0]]], return_counts=True)
@@ -101,7 +109,8 @@ def _compute_differences(data: ColumnSource, bank: EffectBank) -> Array:
     now, later = (data.take(data.transitions, moment) for moment in (START, END))
     blocks = [np.zeros((len(now), 0))]
     for effect in bank.columns:
-        change = data.basis.evaluate(later, effect, _SIZE) - data.basis.evaluate(now, effect, _SIZE)
+        size = bank.sizes[effect]
+        change = data.basis.evaluate(later, effect, size) - data.basis.evaluate(now, effect, size)
         blocks.append(change[:, 0] * bank.scales[effect] - bank.averages[effect])
     return np.concatenate(blocks, 1)
 
@@ -109,24 +118,34 @@ def _compute_differences(data: ColumnSource, bank: EffectBank) -> Array:
 def _measure_group(
     fit: Posterior, known: Array, extra: EffectBank, features: Array, largest: float
 ) -> float:
-    """By how much the mean squared error per step grows where these blocks may be there too."""
+    """By how much the mean squared error per step grows since one of these blocks may be there."""
     if not extra.columns:
         return 0.0
     blocks = [np.asarray(block, np.float64) for block in extra.columns.values()]
     columns = np.concatenate(blocks, 1)
-    extra_variances = np.maximum(_average_variances(fit, blocks, largest), SMALLEST_VARIANCE)
-    variances = np.concatenate([fit.variances, extra_variances])
+    averages, chance = _average_variances(fit, blocks, largest)
+    variances = np.concatenate([fit.variances, np.maximum(averages, SMALLEST_VARIANCE)])
     sizes = [*fit.sizes, *(block.shape[1] for block in blocks)]
-    every = np.concatenate([known, features], 1)
     problem = EvidenceProblem(np.concatenate([fit.columns, columns], 1), sizes, fit.target)
     grown = problem.solve(variances, fit.noise)
+    return chance * measure_growth(fit, grown, known, features)
+
+
+def measure_growth(fit: Posterior, grown: Posterior, known: Array, extra: Array) -> float:
+    """By how much the mean squared error per step grows if a fit with more blocks is the right one.
+
+    `known` and `extra` are the features of some steps, of the fit's blocks and of the others.
+    """
+    every = np.concatenate([known, extra], 1)
     wider = _step_variances(grown, every) - _step_variances(fit, known)
     missed = every @ grown.weights - known @ fit.weights
     return float(max((wider + missed**2).mean(), 0.0))
 
 
-def _average_variances(fit: Posterior, blocks: Sequence[Array], largest: float) -> Array:
-    """(block,) posterior mean of the variance of each, if one of them is there.
+def _average_variances(
+    fit: Posterior, blocks: Sequence[Array], largest: float
+) -> tuple[Array, float]:
+    """(block,) posterior mean of the variance of each if one is there; the chance that one is.
 
     Blocks that explain the same returns share the probability; see `measure_gains`.
     """
@@ -137,8 +156,11 @@ def _average_variances(fit: Posterior, blocks: Sequence[Array], largest: float) 
         pull = (vectors.T @ (block.T @ fit.residual)) ** 2
         grown = 1 + grid * np.maximum(values, 0)
         gains[k] = 0.5 * (grid * pull / grown - np.log(grown)).sum(1)
-    there = np.exp(gains - gains.max()) * _DENSITY
-    return np.asarray(there @ grid[:, 0] / there.sum())
+    most = max(float(gains.max()), 0.0)
+    there = np.exp(gains - most) * _DENSITY / len(blocks)
+    odds = _PRESENT * float(there.sum())
+    chance = odds / (odds + (1 - _PRESENT) * np.exp(-most))
+    return np.asarray(there @ grid[:, 0] / there.sum()), float(chance)
 
 
 def _step_variances(fit: Posterior, features: Array) -> Array:
@@ -146,9 +168,15 @@ def _step_variances(fit: Posterior, features: Array) -> Array:
     return np.asarray((features * fit.apply_covariance(features.T).T).sum(1))
 
 
-def _measure_moment(
-    data: ColumnSource, last: Selection, bank: EffectBank, evidence: Mapping[str, float]
+def measure_moments(
+    data: ColumnSource,
+    last: Selection,
+    bank: EffectBank,
+    evidence: Mapping[str, float],
+    *,
+    firmly: bool = False,
 ) -> float:
+    """Variance of the reward over the moments that are possible: its change times their spread."""
     if not evidence:
         return 0.0
     start, end = (
@@ -156,4 +184,5 @@ def _measure_moment(
         @ last.fit.weights
         for moment in (START, END)
     )
-    return spread_about(data.state_at, evidence) * float(((end - start) ** 2).mean())
+    change = float(((end - start) ** 2).mean())
+    return spread_about(data.state_at, evidence, firmly=firmly) * change

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.methods.closed_form.last_fit import ClosedFormFit
 from grd_offline.methods.closed_form.moment_findings import find_moment
+from grd_offline.methods.closed_form.noise_findings import find_noise_sources, measure_step_noise
 from grd_offline.methods.closed_form.share_words import (
     MUCH_HIDDEN,
     TOO_MUCH_HIDDEN,
@@ -62,6 +63,7 @@ def examine(
     if fit.model.effects:
         findings += [*_find_weak(curves), *_find_alike(fit, curves), *_find_more(fit, episodes)]
         findings += [*find_moment(fit, spread), *_find_hidden(fit, spread), *_find_even(fit)]
+        findings += find_noise_sources(fit, episodes, spread)
     else:
         findings += _explain_nothing(fit, episodes, discount)
     return settle_findings(findings), {
@@ -73,6 +75,7 @@ def examine(
         "moments": {name: float(value) for name, value in fit.moments.items()},
         "reward_spread": spread,
         "hidden": {name: float(np.sqrt(part)) for name, part in fit.hidden.items()},
+        "step_noise": float(np.sqrt(measure_step_noise(fit))),
         "outliers": outliers,
     }
 
@@ -334,6 +337,7 @@ def _find_hidden(fit: ClosedFormFit, spread: float) -> list[Finding]:
 
 
 _HIDDEN_WORDS = {
+    "interactions left out": "effects of several inputs together that were not found",
     "potentials": "terms that cancel between steps, h(next state) - h(state)",
     "effects left out": "effects of inputs that were left out",
 }

@@ -12,8 +12,14 @@ from numpy.typing import NDArray
 from grd_offline.methods.closed_form.average import ModelAverage, average_models
 from grd_offline.methods.closed_form.choosing import Chosen, EffectChooser, explain_left_out
 from grd_offline.methods.closed_form.evidence import measure_losses
-from grd_offline.methods.closed_form.hidden import compute_features, find_even, measure_hidden
+from grd_offline.methods.closed_form.hidden import (
+    compute_features,
+    find_even,
+    measure_hidden,
+    measure_moments,
+)
 from grd_offline.methods.closed_form.inputs import Effect
+from grd_offline.methods.closed_form.interactions import measure_interactions
 from grd_offline.methods.closed_form.search import (
     EffectBank,
     Selection,
@@ -69,6 +75,8 @@ class ClosedFormFit:
     """The moment of the transition at which the reward looks at the state; see `moments`."""
     moments: Mapping[str, float]
     """Log evidence of each moment that was compared; empty where one was asked for."""
+    moment_variance: float
+    """Variance per step of the reward over the moments that returns do not exclude."""
     hidden: Mapping[str, float]
     """Variance per step of what returns cannot exclude, by its name; see `hidden`."""
     weights: Array
@@ -103,8 +111,14 @@ class LastFit:
         last, bank, scores, climb = self.found
         self.progress("uncertainty", 0.0)
         hidden = measure_hidden(self.data, last, bank, evidence)
+        error, share = measure_interactions(self.data, last, bank)
+        hidden["interactions left out"] = error * self.data.unit**2
         model = self._add_uncertainty(self._make_model(last, bank), last, bank, climb)
-        model = replace(_change_unit(model, self.data.unit), hidden_variance=sum(hidden.values()))
+        model = replace(
+            _change_unit(model, self.data.unit),
+            hidden_variance=sum(hidden.values()),
+            lasting_share=share,
+        )
         return self._describe(last, bank, model, scores, evidence, hidden)
 
     def _refine(self) -> tuple[Selection, EffectBank, dict[int, float], int]:
@@ -203,6 +217,8 @@ class LastFit:
             residual_variance=0.0,
             constant_variance=0.0,
             noise_variance=last.fit.noise,
+            shared_variance=last.fit.noise * data.noise.shared,
+            whole_variance=last.fit.noise * data.noise.whole,
             inflation=1.0,
             shares=np.zeros(len(effects)),
         )
@@ -272,6 +288,7 @@ class LastFit:
             correlated_names=tuple(data.names[i] for i in in_model),
             state_at=data.state_at,
             moments=dict(evidence),
+            moment_variance=measure_moments(data, last, bank, evidence) * data.unit**2,
             hidden=hidden,
             weights=data.weights,
             is_rounding=not data.varies,
@@ -306,4 +323,6 @@ def _change_unit(model: EffectModel, unit: float) -> EffectModel:
         residual_variance=model.residual_variance * unit**2,
         constant_variance=model.constant_variance * unit**2,
         noise_variance=model.noise_variance * unit**2,
+        shared_variance=model.shared_variance * unit**2,
+        whole_variance=model.whole_variance * unit**2,
     )

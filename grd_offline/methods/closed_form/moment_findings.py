@@ -55,7 +55,7 @@ def find_moment(fit: ClosedFormFit, spread: float) -> list[Finding]:
 def _tell_undecided(
     fit: ClosedFormFit, spread: float, taken: str, others: Sequence[str]
 ) -> Finding:
-    share = float(np.sqrt(fit.hidden.get("moment", 0.0))) / max(spread, 1e-300)
+    share = float(np.sqrt(fit.moment_variance)) / max(spread, 1e-300)
     places = " or ".join(_PLACES[moment] for moment in others)
     why = (
         "The midpoint was taken because it errs least where nothing decides."

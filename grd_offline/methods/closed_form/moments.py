@@ -8,8 +8,10 @@ hardly where they move a little.
 Prior. Where the reward is an average over the time of a step, as speed in MuJoCo is, the midpoint
 is right up to second order in the length of the step, and the two ends are wrong by equal amounts
 in opposite directions. It is also the mean of the three, so that it errs least where nothing is
-known. So the midpoint has prior probability 1/2 and the ends 1/4 each; and since the choice decides
-all step rewards, strong evidence (a factor of 50) is asked for before it is left: see `ADVANTAGE`.
+known. Since the choice decides all step rewards, strong evidence (a factor of 50) is asked for
+before the midpoint is left: see `ADVANTAGE`. The bands of steps follow the same prior. What is said
+about the choice does not: there the midpoint has prior probability 1/2 and the ends 1/4 each, so
+that a moment which returns do not exclude is named.
 
 An input that stands still in most steps and jumps in the others, such as a contact force or a flag,
 is an event and no point on a path: halfway between two of its values is a value that it never has.
@@ -33,7 +35,13 @@ NEAR = 20.0
 """Moments whose evidence is so near to the best are searched anew before one is chosen."""
 ADVANTAGE = {MIDPOINT: 6.0, START: 2.0, END: 0.0}
 """Log evidence that each moment is given beforehand: the midpoint first, then R(s, a)."""
-_PRIOR = {BEFORE: 0.05, START: 0.25, MIDPOINT: 0.5, END: 0.25}
+_OPEN = {
+    BEFORE: math.log(0.05),
+    START: math.log(0.25),
+    MIDPOINT: math.log(0.5),
+    END: math.log(0.25),
+}
+_FIRM = {**ADVANTAGE, BEFORE: 0.0}
 
 
 def prefer(evidence: Mapping[str, float]) -> str:
@@ -42,16 +50,18 @@ def prefer(evidence: Mapping[str, float]) -> str:
     return max(known, key=lambda moment: evidence[moment] + ADVANTAGE[moment])
 
 
-def weigh(evidence: Mapping[str, float]) -> dict[str, float]:
-    """Posterior probability of each moment."""
-    logs = {moment: evidence[moment] + math.log(_PRIOR[moment]) for moment in evidence}
+def weigh(evidence: Mapping[str, float], *, firmly: bool = False) -> dict[str, float]:
+    """Posterior probability of each moment; `firmly` with the prior by which one is chosen."""
+    prior = _FIRM if firmly else _OPEN
+    logs = {moment: evidence[moment] + prior[moment] for moment in evidence}
     most = max(logs.values())
     shares = {moment: math.exp(log - most) for moment, log in logs.items()}
     total = sum(shares.values())
     return {moment: share / total for moment, share in shares.items()}
 
 
-def spread_about(chosen: str, evidence: Mapping[str, float]) -> float:
-    """Mean squared distance in time of the true moment from the chosen one."""
+def spread_about(chosen: str, evidence: Mapping[str, float], *, firmly: bool = False) -> float:
+    """Mean squared distance in time of the true moment from the chosen one; see `weigh`."""
     gaps = {moment: POSITIONS[moment] - POSITIONS[chosen] for moment in evidence}
-    return sum(share * gaps[moment] ** 2 for moment, share in weigh(evidence).items())
+    chances = weigh(evidence, firmly=firmly)
+    return sum(share * gaps[moment] ** 2 for moment, share in chances.items())

@@ -1,0 +1,50 @@
+"""What the bands of steps take for granted about the noise of returns, in words."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grd_offline.episodes import EpisodeSet
+from grd_offline.methods.closed_form.last_fit import ClosedFormFit
+from grd_offline.methods.closed_form.share_words import show_share
+from grd_offline.methods.contract import FINE, Finding
+
+_MUCH_NOISE = 0.05
+"""Standard deviation of the noise of steps, as a share of that of the rewards, that matters."""
+_SHARED_NOISE = 0.01
+"""Ratio of shared noise to noise of steps that is worth a word."""
+_SAME_LENGTH = 0.05
+
+
+def measure_step_noise(fit: ClosedFormFit) -> float:
+    """Variance of the noise that single steps are said to have, as bands show it."""
+    return fit.model.noise_variance * (1 - fit.model.lasting_share) * fit.model.inflation**2
+
+
+def find_noise_sources(fit: ClosedFormFit, episodes: EpisodeSet, spread: float) -> list[Finding]:
+    """What bands take for granted about the noise of returns, where it makes most of them."""
+    model, step = fit.model, measure_step_noise(fit)
+    if model.shared_variance > model.noise_variance * _SHARED_NOISE:
+        text = (
+            "Much of the noise of returns is shared by all steps of an episode: returns of longer "
+            "episodes vary more than independent steps would explain. The bands take that in."
+        )
+        return [Finding(FINE, text)]
+    if model.whole_variance > 0:
+        text = (
+            "Part of the noise belongs to returns as a whole: those of short episodes vary as much "
+            "as those of long ones. The bands of single steps leave it out."
+        )
+        return [Finding(FINE, text)]
+    lengths = np.array([len(episode) for episode in episodes], np.float64)
+    share = float(np.sqrt(step)) / max(spread, 1e-300)
+    known = lengths.std() > _SAME_LENGTH * lengths.mean()
+    if known or share < _MUCH_NOISE:
+        return []
+    text = (
+        f"The bands of steps hold on one condition: that what returns leave unexplained is noise "
+        f"of single steps, {show_share(share)} of the spread of the rewards. Episodes of one "
+        "length cannot show that. If it is noise of whole returns, or an influence that lasts over "
+        "many steps, these bands are too wide."
+    )
+    return [Finding(FINE, text)]
