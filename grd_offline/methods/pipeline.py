@@ -50,6 +50,7 @@ from grd_offline.formats import (
     write_dataset,
 )
 from grd_offline.formats.relabelled import OBSERVED
+from grd_offline.formats.tables.build import TABLE
 from grd_offline.formats.tables.opening import Given, Outcomes
 from grd_offline.formats.tables.results import (
     ENDINGS,
@@ -173,6 +174,11 @@ class _Run:
             raise DataError("is relabelled already: decompose the original")
         if settings.truth is not None and settings.truth != "rewards":
             find_truth(first, settings.truth, source)
+        if TABLE in recording.header.settings and len(episodes) == 1 and not settings.step_rewards:
+            raise DataError(
+                "the table holds one episode, and one return says nothing about single steps: "
+                "is the right column taken for episodes?"
+            )
         _check_width(episodes)
         self.episodes = episodes
 

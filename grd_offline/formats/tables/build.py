@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from grd_offline.errors import DataError
 from grd_offline.formats.record import Header, Leaf, Record, Recording
@@ -142,7 +143,19 @@ def _as_choice(action: Input, values: Array) -> Input:
 
 
 def _gather(source: TableSource, columns: Columns, inputs: Sequence[Input]) -> _Gathered:
-    values, codes = Rows(np.float32), Rows(np.int64)
+    with ExitStack() as stack:
+        return _gather_into(stack, source, columns, inputs)
+
+
+def _gather_into(
+    stack: ExitStack, source: TableSource, columns: Columns, inputs: Sequence[Input]
+) -> _Gathered:
+    """Read all rows into temporary files, which `stack` closes."""
+
+    def make_rows(dtype: DTypeLike) -> Rows:
+        return stack.enter_context(closing(Rows(dtype)))
+
+    values, codes = make_rows(np.float32), make_rows(np.int64)
     steps = None
     if columns.step is not None:
         kind = source.kinds[columns.step]
@@ -151,9 +164,9 @@ def _gather(source: TableSource, columns: Columns, inputs: Sequence[Input]) -> _
                 "expected numbers or timestamps for the order of steps",
                 field=f"column {columns.step}",
             )
-        steps = Rows(np.float64 if kind == NUMBER else "datetime64[us]")
+        steps = make_rows(np.float64 if kind == NUMBER else "datetime64[us]")
     roles = ("rewards", "returns", "terminated", "truncated", "truth")
-    numbers = {role: Rows(np.float64) for role in roles if getattr(columns, role) is not None}
+    numbers = {role: make_rows(np.float64) for role in roles if getattr(columns, role) is not None}
     known: dict[Any, int] = {}
     gaps, row = Gaps(), source.first_row
     for block in source.blocks(columns.list_used()):

@@ -184,7 +184,8 @@ def _expand(role: str, names: Iterable[str], kinds: Mapping[str, str]) -> tuple[
     for name in names:
         matches = [name] if name in kinds else [one for one in kinds if fnmatchcase(one, name)]
         if not matches:
-            near = difflib.get_close_matches(name, kinds, n=1)
+            same = [one for one in kinds if one.lower() == name.lower()]
+            near = same or difflib.get_close_matches(name, kinds, n=1)
             hint = f"did you mean {near[0]}?" if near else _list(kinds)
             raise DataError(f"{role}: there is no column {name!r}; {hint}")
         found += matches

@@ -161,7 +161,7 @@ def _read(cells: Cells, kind: str, name: str, first: int, comma: bool) -> Array:
         return np.array(times, "datetime64[us]")
     texts: Array = np.empty(len(cells), object)
     for index, cell in enumerate(map(str.strip, cells)):
-        if cell.startswith("="):
+        if cell.startswith("=") or "\0" in cell:
             raise _refuse(cell, name, first + index, "text")
         texts[index] = None if _is_empty(cell) else cell
     return texts
@@ -184,7 +184,7 @@ def _refuse(cell: str, name: str, row: int, expected: str) -> DataError:
     if cell.startswith("="):
         why = "is a formula: save the table with its values"
     else:
-        why = f"is not {expected}, as the rows before are"
+        why = f"is not {expected}, as other rows are"
     return DataError(f"row {row:,}: {cell[:40]!r} {why}", field=f"column {name}")
 
 

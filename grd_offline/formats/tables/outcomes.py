@@ -71,6 +71,6 @@ def _add(outcomes: dict[str, float], name: Any, value: float, row: int, column: 
     if is_missing(name):
         raise DataError(f"row {row:,} is empty", field=f"column {column}")
     label = name_label(name)
-    if outcomes.get(label, value) != value:
+    if label in outcomes and outcomes[label] != value:
         raise DataError(f"episode {label} has two outcomes, the second in row {row:,}")
     outcomes[label] = value

@@ -17,10 +17,15 @@ class Rows:
         self._dtype = np.dtype(dtype)
         self._shape: tuple[int, ...] = (0,)
 
+    def close(self) -> None:
+        """Let go of the file; what `finish` gave stays."""
+        self._file.close()
+
     def add(self, block: NDArray[Any]) -> None:
         """Take in some rows."""
         values = np.ascontiguousarray(block, self._dtype)
-        self._file.write(values.data)
+        if values.size:
+            self._file.write(values.reshape(-1).view(np.uint8).data)
         self._shape = (self._shape[0] + len(values), *values.shape[1:])
 
     def finish(self) -> NDArray[Any]:
@@ -29,5 +34,4 @@ class Rows:
             return np.zeros(self._shape, self._dtype)
         self._file.flush()
         mapped: NDArray[Any] = np.memmap(self._file, self._dtype, "r", shape=self._shape)
-        self._file.close()
         return mapped
