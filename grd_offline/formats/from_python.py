@@ -45,27 +45,30 @@ def from_dataframe(
     >>> from_dataframe(table, episode="trip", returns="fuel")
     EpisodeSet(2 episodes, 4 steps, 1 states, 0 actions)
     """
-    roles = {
-        "episode": episode,
-        "observations": observations,
-        "actions": actions,
-        "rewards": rewards,
-        "returns": returns if isinstance(returns, str) else None,
-        "step": step,
-        "terminated": terminated,
-        "truncated": truncated,
-        "categories": categories,
-    }
-    given = {
+    outcomes = None if returns is None or isinstance(returns, str) else _as_mapping(returns)
+    given = _list_roles(
+        episode=episode,
+        observations=observations,
+        actions=actions,
+        rewards=rewards,
+        returns=returns if isinstance(returns, str) else None,
+        step=step,
+        terminated=terminated,
+        truncated=truncated,
+        categories=categories,
+    )
+    episodes = as_episodes(open_source(open_frame(frame), given, outcomes), "the table")
+    table = {**(episodes.table or {}), "library": find_library(frame) or ""}
+    return replace(episodes, environment=environment, table=table)
+
+
+def _list_roles(**roles: Names) -> dict[str, tuple[str, ...]]:
+    """The columns that are named, by their role."""
+    return {
         role: (names,) if isinstance(names, str) else tuple(names)
         for role, names in roles.items()
         if names is not None
     }
-    outcomes = None if returns is None or isinstance(returns, str) else _as_mapping(returns)
-    recording = open_source(open_frame(frame), given, outcomes)
-    episodes = as_episodes(recording, "the table")
-    table = {**(episodes.table or {}), "library": find_library(frame) or ""}
-    return replace(episodes, environment=environment, table=table)
 
 
 def _as_mapping(returns: Any) -> Mapping[Any, float]:
@@ -107,40 +110,24 @@ def from_arrays(
     >>> from_arrays(states, returns=[1.0, 9.0])
     EpisodeSet(2 episodes, 5 steps, 1 states, 0 actions)
     """
-    names: Sequence[Any] | None = None
-    if episode is not None:
-        names, rows = _find_rows(np.asarray(episode))
-        observations = _cut(observations, rows, "observations")
-        actions = None if actions is None else _cut(actions, rows, "actions")
-        rewards = None if rewards is None else _cut(rewards, rows, "rewards")
-    states = [np.asarray(one) for one in observations]  # type: ignore[union-attr]
     if (rewards is None) == (returns is None):
         raise DataError("expected either rewards (one per step) or returns (one per episode)")
-    count = len(states)
-    acts = None if actions is None else [np.asarray(one) for one in actions]  # type: ignore[union-attr]
-    paid = None if rewards is None else [np.asarray(one) for one in rewards]  # type: ignore[union-attr]
-    outcomes = None if returns is None else np.asarray(returns, np.float64).reshape(-1)
-    ends = np.zeros(count) if terminated is None else np.asarray(terminated).reshape(-1)
-    for field, given in (("actions", acts), ("rewards", paid), ("returns", outcomes),
-                         ("terminated", ends)):  # fmt: skip
-        if given is not None and len(given) != count:
+    names, parts = _cut_all(episode, observations=observations, actions=actions, rewards=rewards)
+    if returns is not None:
+        parts["returns"] = list(np.asarray(returns, np.float64).reshape(-1))
+    if terminated is not None:
+        parts["terminated"] = list(np.asarray(terminated).reshape(-1))
+    count = len(parts["observations"])
+    for field, given in parts.items():
+        if len(given) != count:
             raise DataError(f"{len(given)} for {count} episodes", field=field)
-    choices = _count_choices(acts)
+    choices = _count_choices(parts.get("actions"))
     episodes = []
-    for index, state in enumerate(states):
+    for index in range(count):
+        part = {field: values[index] for field, values in parts.items()}
         try:
-            action = None if acts is None else acts[index]
-            reward = paid[index] if paid is not None else None
-            steps = len(action) if action is not None else len(state if reward is None else reward)
-            episodes.append(
-                Episode(
-                    observations=state,
-                    actions=_as_actions(action, steps, choices),
-                    **_as_rewards(steps, reward, outcomes, index),
-                    **_as_ends(steps, bool(ends[index])),
-                    label=None if names is None else names[index],
-                )
-            )
+            label = None if names is None else names[index]
+            episodes.append(_make_episode(part, choices, label))
         except DataError as error:
             raise error.at(episode=index) from None
     found = EpisodeSet.from_episodes(
@@ -151,6 +138,40 @@ def from_arrays(
         environment=environment,
     )
     return replace(found, table={"episode": "episode", "step": "step", "step_type": ""})
+
+
+def _cut_all(
+    episode: ArrayLike | None, **fields: Any
+) -> tuple[list[Any] | None, dict[str, list[NDArray[Any]]]]:
+    """The names of the episodes, where there are any, and the arrays of each of them."""
+    given = {field: values for field, values in fields.items() if values is not None}
+    if episode is None:
+        return None, {field: [np.asarray(one) for one in values] for field, values in given.items()}
+    names, rows = _find_rows(np.asarray(episode))
+    return names, {field: _cut(values, rows, field) for field, values in given.items()}
+
+
+def _make_episode(part: dict[str, Any], choices: int | None, label: Any) -> Episode:
+    action, reward = part.get("actions"), part.get("rewards")
+    steps = len(next(one for one in (action, reward, part["observations"]) if one is not None))
+    last = np.arange(steps) == steps - 1
+    if reward is not None:
+        delivered = np.ones(steps, np.bool_)
+    else:
+        outcome, delivered = float(part["returns"]), last
+        if not np.isfinite(outcome):
+            raise DataError(f"{outcome}, expected a number", field="returns")
+        reward = np.where(last, outcome, 0.0)
+    terminated = bool(part.get("terminated", False))
+    return Episode(
+        observations=part["observations"],
+        actions=_as_actions(action, steps, choices),
+        rewards=reward,
+        terminations=last & terminated,
+        truncations=last & (not terminated),
+        delivered=delivered,
+        label=label,
+    )
 
 
 def _find_rows(labels: NDArray[Any]) -> tuple[list[Any], list[NDArray[np.int64]]]:
@@ -184,20 +205,3 @@ def _as_actions(action: NDArray[Any] | None, steps: int, choices: int | None) ->
             raise DataError("choices are whole numbers from 0", field="actions")
         return np.eye(choices, dtype=np.float32)[action.astype(np.int64)]
     return action[:, None] if action.ndim == 1 else action
-
-
-def _as_rewards(
-    steps: int, reward: NDArray[Any] | None, outcomes: NDArray[np.float64] | None, index: int
-) -> dict[str, Any]:
-    last = np.arange(steps) == steps - 1
-    if reward is not None:
-        return {"rewards": reward, "delivered": np.ones(steps, np.bool_)}
-    assert outcomes is not None
-    if not np.isfinite(outcomes[index]):
-        raise DataError(f"{outcomes[index]}, expected a number", field="returns")
-    return {"rewards": np.where(last, outcomes[index], 0.0), "delivered": last}
-
-
-def _as_ends(steps: int, terminated: bool) -> dict[str, Any]:
-    last = np.arange(steps) == steps - 1
-    return {"terminations": last & terminated, "truncations": last & (not terminated)}

@@ -97,9 +97,7 @@ def summarise(
     returns = np.empty(len(episodes))
     deliveries = terminated = truncated = finals = 0
     extras: set[str] = set()
-    seen: dict[bytes, int] = {}
-    twins: list[tuple[int, int]] = []
-    refused: list[str] = []
+    seen, twins, refused = dict[bytes, int](), list[tuple[int, int]](), list[str]()
     for index in range(len(episodes)):
         record = recording.load(index)
         with locate(path, index):

@@ -56,8 +56,6 @@ def build(
     *,
     returns: Mapping[Any, float] | None = None,
     labels: Labels | None = None,
-    environment: str | None = None,
-    settings: Mapping[str, Any] | None = None,
 ) -> Recording:
     """Read a table once, and give its episodes.
 
@@ -77,58 +75,88 @@ def build(
         for name in (*columns.observations, *columns.actions)
     ]
     table = _gather(source, columns, inputs)
-    order, starts = _sort(table, columns, source.first_row)
-    lengths = np.diff(starts)
-    is_flag = columns.returns is not None and source.kinds[columns.returns] == FLAG
-    outcomes = _find_outcomes(table, columns, returns, order, starts, is_flag)
-    warnings = _find_oddities(table, columns, order)
-    states = len(columns.observations)
     if len(columns.actions) == 1:
         inputs[-1] = _as_choice(inputs[-1], table.values)
-    parts = (inputs[:states], inputs[states:])
-    width = sum(one.width for one in parts[0])
-    orders = {one.name: places for one in inputs if (places := one.order_codes()) is not None}
-    choice = len(parts[1]) == 1 and parts[1][0].name in orders
+    order, starts = _sort(table, columns, source.first_row)
+    is_flag = columns.returns is not None and source.kinds[columns.returns] == FLAG
+    outcomes = _find_outcomes(table, columns, returns, order, starts, is_flag)
+    states = len(columns.observations)
+    episodes = _Episodes(table, order, starts, outcomes, inputs[:states], inputs[states:])
     observation_names, action_names = (
-        tuple(name for one in part for name in one.name_columns()) for part in parts
+        tuple(name for one in part for name in one.name_columns())
+        for part in (inputs[:states], inputs[states:])
     )
-
-    def load(index: int) -> Record:
-        rows = _rows(order, starts, index)
-        block, steps = table.values[rows], int(lengths[index])
-        last = np.arange(steps) == steps - 1
-        terminations, truncations = _load_ends(table, rows, last)
-        actions = expand(block[:, width:], parts[1], orders)
-        if choice:
-            actions = actions.argmax(axis=1)
-        return Record(
-            observations={"": expand(block[:, :width], parts[0], orders)},
-            actions={"": actions},
-            rewards=load_rewards(index),
-            terminations=terminations,
-            truncations=truncations,
-            extras=_load_extras(table, rows),
-            attributes={EPISODE: _as_attribute(table.names[index])},
-        )
-
-    def load_rewards(index: int) -> Array:
-        if outcomes is None:
-            return np.asarray(table.numbers["rewards"][_rows(order, starts, index)])
-        rewards = np.zeros(int(lengths[index]))
-        rewards[-1] = outcomes[index]
-        return rewards
-
     leaf = Leaf("", (len(action_names),), "float32")
+    if episodes.is_choice:
+        leaf = Leaf("", (), "int64", (len(action_names),))
     header = Header(
         observation_leaves=(Leaf("", (len(observation_names),), "float32"),),
-        action_leaves=(Leaf("", (), "int64", (len(action_names),)) if choice else leaf,),
+        action_leaves=(leaf,),
         observation_names=observation_names,
         action_names=action_names,
-        environment=environment,
         delay=None if outcomes is None else "end",
-        settings={TABLE: {**_describe(table, columns), **(settings or {})}},
+        settings={TABLE: _describe(table, columns)},
     )
-    return Recording(source.layout, header, lengths, load, load_rewards, warnings)
+    return Recording(
+        source.layout,
+        header,
+        np.diff(starts),
+        episodes.load,
+        episodes.load_rewards,
+        _find_oddities(table, columns, order),
+    )
+
+
+class _Episodes:
+    """Gives the rows of one episode at a time."""
+
+    def __init__(
+        self,
+        table: _Gathered,
+        order: NDArray[np.int64] | None,
+        starts: NDArray[np.int64],
+        outcomes: NDArray[np.float64] | None,
+        states: Sequence[Input],
+        actions: Sequence[Input],
+    ) -> None:
+        self._table, self._order, self._starts, self._outcomes = table, order, starts, outcomes
+        self._states, self._actions = states, actions
+        self._width = sum(one.width for one in states)
+        self._orders = {
+            one.name: places
+            for one in (*states, *actions)
+            if (places := one.order_codes()) is not None
+        }
+        self.is_choice = len(actions) == 1 and actions[0].name in self._orders
+
+    def _find_rows(self, index: int) -> Any:
+        rows = slice(int(self._starts[index]), int(self._starts[index + 1]))
+        return rows if self._order is None else self._order[rows]
+
+    def load(self, index: int) -> Record:
+        """One episode as a record."""
+        rows = self._find_rows(index)
+        block = self._table.values[rows]
+        last = np.arange(len(block)) == len(block) - 1
+        terminations, truncations = _load_ends(self._table, rows, last)
+        actions: Array = expand(block[:, self._width :], self._actions, self._orders)
+        return Record(
+            observations={"": expand(block[:, : self._width], self._states, self._orders)},
+            actions={"": actions.argmax(axis=1) if self.is_choice else actions},
+            rewards=self.load_rewards(index),
+            terminations=terminations,
+            truncations=truncations,
+            extras=_load_extras(self._table, rows),
+            attributes={EPISODE: _as_attribute(self._table.names[index])},
+        )
+
+    def load_rewards(self, index: int) -> Array:
+        """The rewards of one episode; its outcome counts as delivered at the last step."""
+        if self._outcomes is None:
+            return np.asarray(self._table.numbers["rewards"][self._find_rows(index)])
+        rewards = np.zeros(int(self._starts[index + 1] - self._starts[index]))
+        rewards[-1] = self._outcomes[index]
+        return rewards
 
 
 def _as_choice(action: Input, values: Array) -> Input:
@@ -264,11 +292,6 @@ def _sort(
 
 def _show_step(step: Any) -> str:
     return name_label(step.item()) if step.dtype.kind == "f" else str(step)
-
-
-def _rows(order: NDArray[np.int64] | None, starts: NDArray[np.int64], index: int) -> Any:
-    rows = slice(int(starts[index]), int(starts[index + 1]))
-    return rows if order is None else order[rows]
 
 
 def _find_outcomes(
