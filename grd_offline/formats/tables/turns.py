@@ -30,7 +30,8 @@ from grd_offline.formats.tables.source import (
     find_kind,
 )
 
-EPISODE, STEP, SCORE = "id", "turn", "score"
+EPISODE, STEP, SCORE = "conversation", "turn", "score"
+"""What the columns of the table are called."""
 TURNS = ("turns", "tokens", "steps")
 SCORES = ("score", "reward", "return", "outcome", "success")
 _FIELDS = ("features", "embedding")
@@ -115,8 +116,11 @@ def _read_turn(turn: Any, index: int) -> Row:
             fields |= {str(key): one for key, one in value.items()}
         elif value is not None:
             fields[name] = value
-    if not fields:
-        raise DataError(f"turn {index}: expected features or an embedding")
+    if not fields or {EPISODE, STEP, SCORE} & set(fields):
+        raise DataError(
+            f"turn {index}: expected features or an embedding, and no feature called "
+            f"{EPISODE}, {STEP} or {SCORE}"
+        )
     return fields
 
 
