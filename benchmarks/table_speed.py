@@ -41,14 +41,15 @@ def write_table(path: Path, rows: int) -> None:
                 )
 
 
-def measure(arguments: list[str]) -> tuple[float, float]:
-    """Seconds and peak memory in MB of one command."""
+def measure(arguments: list[str]) -> tuple[float, float, float]:
+    """Seconds by the clock and of the processor, and peak memory in MB, of one command."""
     begin = time.perf_counter()
     process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     if status:
         raise SystemExit(f"{' '.join(arguments)} failed")
-    return time.perf_counter() - begin, usage.ru_maxrss / 1024
+    seconds = time.perf_counter() - begin
+    return seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 
 
 def main() -> None:
@@ -66,8 +67,11 @@ def main() -> None:
     columns = "step=minute,actions=throttle,return=fuel"
     for command in arguments.commands.split(","):
         program = [sys.executable, "-m", "grd_offline.cli", command, str(table)]
-        seconds, memory = measure([*program, "--columns", columns])
-        print(f"{command}: {seconds:.1f} s, peak {memory:,.0f} MB", flush=True)
+        seconds, work, memory = measure([*program, "--columns", columns])
+        print(
+            f"{command}: {seconds:.1f} s ({work:.1f} s of processor time), peak {memory:,.0f} MB",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":
