@@ -35,6 +35,7 @@ from grd_offline.formats import (
     open_recording,
     write_dataset,
 )
+from grd_offline.formats.in_memory import DELIVERED
 from grd_offline.formats.relabelled import OBSERVED, STD
 from grd_offline.formats.tables.opening import Expected, Given, Outcomes
 from grd_offline.formats.tables.results import (
@@ -220,7 +221,9 @@ def relabel_records(
             if tally is not None:
                 true = find_truth(record, truth, source) if truth is not None else None
                 tally.add(rewards, std, episode.compute_return(discount), discount, true)
-        extras = {**record.extras, STD: std.astype(np.float32)}
+        # There is a reward at every step now.
+        extras = {name: record.extras[name] for name in record.extras if name != DELIVERED}
+        extras[STD] = std.astype(np.float32)
         extras.setdefault(OBSERVED, record.rewards)
         yield replace(record, rewards=rewards, extras=extras)
         progress((index + 1) / len(recording))
