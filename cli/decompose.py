@@ -114,6 +114,8 @@ def show_result(result: Decomposition) -> None:
     facts["written"] = (
         f"{result.folder}/ in {metrics['seconds']} s; look at {result.folder}/report.html"
     )
+    if result.table is not None:
+        facts["rewards as a table"] = str(result.table)
     verdict = metrics["verdict"]
     console.print(_paint(verdict["level"], verdict["text"]), style="bold")
     console.print(make_facts(facts))

@@ -24,6 +24,8 @@ from grd_offline import (
 )
 from grd_offline.cli.program import cli
 from grd_offline.files.decomposition import is_replaceable
+from grd_offline.formats import open_recording
+from grd_offline.formats.tables.results import find_columns
 
 UNIFORM = DecomposeSettings(method="uniform")
 COLUMNS = "returns=fuel,actions=throttle,step=minute"
@@ -200,6 +202,27 @@ def test_kinds_of_columns():
     assert list(rewards) == ["episode", "when", "reward", "spread"]
     days = rewards["when"].astype("datetime64[D]").astype(str).tolist()
     assert days == ["2024-01-01", "2024-01-02"] * 2
+
+
+def test_timestamps_come_back_as_text(tmp_path):
+    (tmp_path / "log.csv").write_text(
+        "batch no,when,x,open,yield\n"
+        "B-01,2024-01-02 00:05,1,yes,\nB-01,2024-01-02 00:00,2,no,3\nB-02,2024-01-03,1,no,1\n"
+    )
+    columns = "return=yield"
+    with open_recording(tmp_path / "log.csv", columns=columns) as recording:
+        assert find_columns(recording) == (
+            "episode=batch no,observations=x+open,actions=,step=when,returns=yield"
+        )
+    model = Uniform().fit(read(tmp_path / "log.csv", columns=columns))
+    about = {"columns": columns + ",episode=batch no,step=when"}
+    sizes = {"state_mask": np.ones(2), "action_mask": np.ones(0), "compact_mask": np.ones(2)}
+    saved = RewardModel(model.function_, ("x", "open"), (), **sizes, step_std=0.5, about=about)
+    rows = read_rows(relabel(tmp_path / "log.csv", saved).table)
+    assert [row["batch no"] for row in rows] == ["B-01", "B-01", "B-02"]
+    times = ["2024-01-02T00:00:00", "2024-01-02T00:05:00", "2024-01-03T00:00:00"]
+    assert [row["when"] for row in rows] == times
+    assert {row["spread"] for row in rows} == {"0.5"}
 
 
 def test_an_only_action_of_whole_numbers_is_a_choice():

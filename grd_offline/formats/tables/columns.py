@@ -12,9 +12,10 @@ from typing import Any
 from grd_offline.errors import DataError
 from grd_offline.formats.tables.source import FLAG, NUMBER, TIME, VECTOR
 
-_NUMBERED = r"(_?(id|index|nr|number))?"
+_NUMBERED = r"(_?(id|index|nr|no|number))?"
 _NAMES = {
-    "episode": rf"(episode|trajectory|traj|rollout|trip|run|session|conversation){_NUMBERED}",
+    "episode": r"(episode|trajectory|traj|rollout|trip|run|trial|batch|game|session|conversation)"
+    + _NUMBERED,
     "step": rf"(step|t|time|timestamp|datetime|frame|turn){_NUMBERED}",
     "rewards": r"rewards?",
     "returns": r"(episode_)?returns?|outcome|score|success|total_reward",

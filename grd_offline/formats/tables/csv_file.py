@@ -33,7 +33,7 @@ from grd_offline.formats.tables.source import (
 )
 
 MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "#n/a"))
-_FLAGS = {"true": True, "false": False}
+_FLAGS = {"true": True, "false": False, "yes": True, "no": False}
 _SEPARATORS = ",;\t|"
 FIRST_ROW = 2
 """The number of the first row below the names."""
@@ -153,7 +153,9 @@ def _read(cells: Cells, kind: str, name: str, first: int, comma: bool) -> Array:
         except ValueError:
             return _convert(cells, name, first, lambda cell: _parse(cell, comma), "a number")
     if kind == FLAG:
-        values = _convert(cells, name, first, lambda cell: _FLAGS[cell.lower()], "true or false")
+        values = _convert(
+            cells, name, first, lambda cell: _FLAGS[cell.lower()], "true, false, yes or no"
+        )
         return values if np.isnan(values).any() else values.astype(np.bool_)
     if kind == TIME:
         times = [None if _is_empty(cell) else _time(cell, name, first + i) for i, cell in

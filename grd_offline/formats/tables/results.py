@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,8 +132,7 @@ def _write_csv(output: Any, rewarded: Iterable[Rewarded], names: Names) -> None:
     writer = csv.writer(text, lineterminator=os.linesep)
     writer.writerow([names.episode, names.step, REWARD, SPREAD])
     for one in rewarded:
-        steps = one.steps.astype("datetime64[us]") if names.step_type else one.steps
-        shown = np.datetime_as_string(steps, "auto") if names.step_type else steps
+        shown = _show_times(one.steps) if names.step_type else one.steps
         rows = zip(shown.tolist(), one.rewards.tolist(), one.spread.tolist(), strict=True)
         writer.writerows(
             (one.episode, step, f"{reward:.9g}", f"{spread:.6g}") for step, reward, spread in rows
@@ -141,6 +140,12 @@ def _write_csv(output: Any, rewarded: Iterable[Rewarded], names: Names) -> None:
         output.write(text.getvalue().encode())
         text.seek(0)
         text.truncate()
+
+
+def _show_times(steps: Array) -> Array:
+    """Timestamps as text, to the second where all are whole seconds."""
+    unit: Literal["s", "us"] = "us" if (steps % 1_000_000).any() else "s"
+    return np.datetime_as_string(steps.astype("datetime64[us]"), unit)
 
 
 def _write_lines(output: Any, rewarded: Iterable[Rewarded], names: Names) -> None:

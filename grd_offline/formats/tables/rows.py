@@ -33,5 +33,5 @@ class Rows:
         if 0 in self._shape:
             return np.zeros(self._shape, self._dtype)
         self._file.flush()
-        mapped: NDArray[Any] = np.memmap(self._file, self._dtype, "r", shape=self._shape)
-        return mapped
+        # As a plain array: slices of a memmap are slow to make.
+        return np.asarray(np.memmap(self._file, self._dtype, "r", shape=self._shape))
