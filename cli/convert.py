@@ -30,6 +30,7 @@ def _check_layout(ctx: click.Context, parameter: click.Parameter, name: str) -> 
     Examples:
       grd-offline convert hopper-medium.hdf5 hopper.h5 --to own
       grd-offline convert hc.h5 hc-minari --to minari
+      grd-offline convert trips.csv trips.h5 --to own
       grd-offline convert minari:mujoco/halfcheetah/medium-v0 hc.hdf5 --to d4rl
     """
 )
@@ -53,6 +54,7 @@ def convert(source: str, destination: str, layout: str, **reading: Any) -> None:
     """
     from grd_offline.errors import DataError
     from grd_offline.formats import is_same_place, open_recording, write_dataset
+    from grd_offline.formats.tables.results import find_columns
 
     from .progress import show_progress
 
@@ -68,8 +70,11 @@ def convert(source: str, destination: str, layout: str, **reading: Any) -> None:
         )
         episodes, steps = len(recording), int(lengths.sum())
         warnings = [*recording.warnings, *warnings]
+        columns = find_columns(recording)
     for warning in warnings:
         print_warning(warning)
+    if columns is not None:
+        click.echo(f"columns: {columns}")
     click.echo(
         f"wrote {destination}: {episodes:,} episodes, {steps:,} steps, "
         f"from {recording.layout} to {layout}"

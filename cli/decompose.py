@@ -16,7 +16,7 @@ from .options import out_option, print_warning, reading_options, setting_option,
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from grd_offline.methods.pipeline import Decomposition
+    from grd_offline.methods.result import Decomposition
 
 
 @click.command(
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
       grd-offline decompose hc.h5 --truth true_rewards
       grd-offline decompose hc.h5 --method rrd --out hc-rrd
       grd-offline decompose hc.h5 --video --env HalfCheetah
+      grd-offline decompose trips.csv
+      grd-offline decompose trips.csv --columns episode=trip,actions=throttle --returns bills.csv
     """
 )
 @click.argument("file")
@@ -57,7 +59,9 @@ def decompose(
     from .report import check_video
 
     filmed = check_video(video, environment)
-    reading = {name: options.pop(name) for name in ("max_episode_steps", "max_bytes")}
+    reading = {
+        name: options.pop(name) for name in ("max_episode_steps", "max_bytes", "columns", "returns")
+    }
     settings = DecomposeSettings(**options)
     folder = out if out is not None else beside(file, "-grd")
     try:
@@ -75,7 +79,8 @@ def show_result(result: Decomposition) -> None:
 
     metrics, masks = result.metrics, result.masks
     console = Console(highlight=False)
-    facts = {"fit": f"{metrics['fit']} ({metrics['reason']})"}
+    facts = {"columns": result.columns} if result.columns is not None else {}
+    facts["fit"] = f"{metrics['fit']} ({metrics['reason']})"
     if not find_method(metrics["method"]).has_masks:
         facts["drives the reward"] = f"not asked: {metrics['method']} looks for no masks"
     else:
@@ -109,6 +114,8 @@ def show_result(result: Decomposition) -> None:
     facts["written"] = (
         f"{result.folder}/ in {metrics['seconds']} s; look at {result.folder}/report.html"
     )
+    if result.table is not None:
+        facts["rewards as a table"] = str(result.table)
     verdict = metrics["verdict"]
     console.print(_paint(verdict["level"], verdict["text"]), style="bold")
     console.print(make_facts(facts))

@@ -49,7 +49,7 @@ def export(folder: Path, layout: str, out: Path | None) -> None:
     check_file(target)
     done = export_model(model, target, layout)
     shapes = ", ".join(
-        f"{name} (N, {columns})" if columns else f"{name} (N,)"
+        f"{name} (N,)" if name == "terminations" else f"{name} (N, {columns})"
         for name, columns in done.inputs.items()
     )
     click.echo(f"wrote {done.path}: {shapes} -> rewards (N,)")

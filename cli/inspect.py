@@ -27,6 +27,7 @@ _ROWS = 40
       grd-offline inspect hc.h5 --json | jq .returns.mean
       grd-offline inspect minari:mujoco/halfcheetah/medium-v0
       grd-offline inspect old-d4rl.hdf5 --max-episode-steps 1000
+      grd-offline inspect trips.csv --columns episode=trip,return=fuel
     """
 )
 @click.argument("file")
@@ -36,7 +37,9 @@ def inspect(file: str, as_json: bool, **reading: Any) -> None:
     """Show the layout, episodes, returns, names and conventions of a dataset, and warnings.
 
     FILE is an HDF5 file in a known layout (own, Minari, D4RL, d3rlpy or robomimic), a Minari
-    folder, or minari:ID for a dataset of Minari's library, which is downloaded if needed.
+    folder, or minari:ID for a dataset of Minari's library, which is downloaded if needed. It can
+    also be a table with one row per step (.csv, .parquet), a LeRobot folder, or turns with a score
+    as JSON lines (.jsonl).
     """
     from grd_offline.formats import open_recording
     from grd_offline.formats.summary import summarise
@@ -73,6 +76,7 @@ def _as_json(file: str, summary: Summary) -> dict[str, Any]:
     return {
         "file": file,
         "layout": summary.layout,
+        "columns": summary.columns,
         "environment": summary.environment,
         "episodes": len(summary.lengths),
         "steps": int(summary.lengths.sum()),
@@ -113,6 +117,7 @@ def _show(file: str, summary: Summary) -> None:
     ]
     facts = {
         "layout": summary.layout,
+        **({} if summary.columns is None else {"columns": printable(summary.columns)}),
         "environment": summary.environment or "not known",
         "episodes": f"{len(lengths):,} ({', '.join(ends)})",
         "steps": f"{lengths.sum():,}",

@@ -112,7 +112,21 @@ def workers_option(text: str) -> Callable[..., Any]:
 
 
 def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """--max-episode-steps and --max-size, for commands that read a dataset."""
+    """Options for commands that read a dataset: of flat files, of tables, and --max-size."""
+    command = click.option(
+        "--returns",
+        metavar="FILE",
+        help="For tables: a .csv or .parquet file with the outcome of each episode.",
+    )(command)
+    command = click.option(
+        "--columns",
+        metavar="ROLE=NAME,...",
+        help="For tables: which column is what, for example episode=trip,step=minute,"
+        "observations=speed+load,actions=throttle,return=fuel. Roles are episode, step, "
+        "observations, actions, reward (a number per step), return (a number per episode), "
+        "terminated, truncated, truth and categories. Names that tell by themselves need not be "
+        "given, and * stands for any letters.",
+    )(command)
     command = click.option(
         "--max-episode-steps",
         type=click.IntRange(min=1),

@@ -13,6 +13,7 @@ from .options import out_option, print_warning, reading_options
     \b
     Examples:
       grd-offline relabel other.h5 --model hc-grd --out other-relabelled.h5
+      grd-offline relabel more-trips.csv --model trips-grd
     """
 )
 @click.argument("file")
@@ -25,7 +26,8 @@ from .options import out_option, print_warning, reading_options
 def relabel(file: str, model: Path, out: Path | None, **options: Any) -> None:
     """Give every step of another dataset the reward of a model that was learned before.
 
-    The observed rewards are kept under observed_rewards. The data must have the same dimensions.
+    The observed rewards are kept under observed_rewards. The data must have the same dimensions. A
+    table must have the same columns, but no outcomes. Its rewards are written as a table, too.
     """
     from grd_offline.methods.relabelling import relabel as run
 
@@ -35,4 +37,8 @@ def relabel(file: str, model: Path, out: Path | None, **options: Any) -> None:
         result = run(file, model, out, progress=progress, **options)
     for warning in result.warnings:
         print_warning(warning)
+    if result.columns is not None:
+        click.echo(f"columns: {result.columns}")
     click.echo(f"wrote {result.path}: {result.episodes:,} episodes, {result.steps:,} steps")
+    if result.table is not None:
+        click.echo(f"wrote {result.table}: a row per step")

@@ -23,7 +23,8 @@ from .report import leave_report
 
 _SHARED = (
     "algorithm", "seeds", "seed", "updates", "batch", "discount", "alpha", "expectile",
-    "temperature", "averaging", "eval_every", "eval_episodes", "env_args", "max_episode_steps",
+    "temperature", "pessimism", "averaging", "eval_every", "eval_episodes", "env_args",
+    "max_episode_steps",
 )  # fmt: skip
 
 
@@ -44,6 +45,7 @@ def training_options(command: Callable[..., Any]) -> Callable[..., Any]:
       grd-offline train-offline hc-grd/relabelled.h5 --env HalfCheetah --algo td3bc \\
           --rewards relabelled,observed,true --seeds 5 --device cuda --out runs/hc
       grd-offline train-offline hc-grd/relabelled.h5 --updates 20000
+      grd-offline train-offline hc-grd/relabelled.h5 --env HalfCheetah --pessimism 1
       grd-offline plot runs/hc
       grd-offline collect --env HalfCheetah --policy runs/hc --out better.h5
 

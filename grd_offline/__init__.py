@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from grd_offline.formats import read as read
     from grd_offline.formats import read_truth as read_truth
     from grd_offline.formats import write_dataset as write_dataset
+    from grd_offline.formats.from_python import from_arrays as from_arrays
+    from grd_offline.formats.from_python import from_dataframe as from_dataframe
     from grd_offline.interop.d4rl import to_d4rl as to_d4rl
     from grd_offline.interop.gymnasium import CompactObservation as CompactObservation
     from grd_offline.interop.gymnasium import LearnedReward as LearnedReward
@@ -55,6 +57,7 @@ __getattr__, __dir__, __all__ = import_when_used(
         "episodes": ("Episode", "EpisodeSet"),
         "errors": ("DataError", "StorageError"),
         "formats": ("open_recording", "read", "read_truth", "write_dataset"),
+        "formats.from_python": ("from_arrays", "from_dataframe"),
         "interop.d4rl": ("to_d4rl",),
         "interop.gymnasium": ("CompactObservation", "LearnedReward", "VectorLearnedReward"),
         "methods.baselines": ("Ircr", "Uniform"),

@@ -9,8 +9,9 @@ come from `grd_offline.formats.read_truth`, so that a fit cannot see them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from typing import Any, overload
 
 import numpy as np
@@ -50,6 +51,10 @@ class Episode:
     """(T,) the episode was cut off here, by a time limit for example."""
     delivered: BoolArray
     """(T,) a reward was delivered here, for all steps since the last delivery."""
+    label: int | float | str | None = None
+    """What its table calls the episode."""
+    steps: NDArray[Any] | None = None
+    """(T,) what its table calls the steps: numbers, or microseconds since 1970."""
 
     def __post_init__(self) -> None:
         steps = len(self.actions)
@@ -74,6 +79,11 @@ class Episode:
 
     def __len__(self) -> int:
         return len(self.actions)
+
+    def __repr__(self) -> str:
+        name = "" if self.label is None else f"{self.label}: "
+        sizes = f"{self.observations.shape[1]} states, {self.actions.shape[1]} actions"
+        return f"Episode({name}{len(self)} steps, {sizes}, return {self.compute_return():.4g})"
 
     @property
     def has_final_observation(self) -> bool:
@@ -283,6 +293,9 @@ class EpisodeSet(Sequence[Episode]):
     discrete_actions: bool = False
     """Whether actions are one-hot codes of discrete choices."""
     environment: str | None = None
+    table: Mapping[str, str] | None = None
+    """Where they come from a table: the names of its columns of episodes and steps, the type of
+    the steps, and the library whose tables results are given as."""
 
     @classmethod
     def from_episodes(
@@ -317,6 +330,25 @@ class EpisodeSet(Sequence[Episode]):
 
     def __len__(self) -> int:
         return len(self.lengths)
+
+    def __repr__(self) -> str:
+        return (
+            f"EpisodeSet({len(self):,} episodes, {self.total_steps:,} steps, "
+            f"{self.state_size} states, {self.action_size} actions)"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = {
+            "episodes": f"{len(self):,} of {self.lengths.min():,} to {self.lengths.max():,} steps",
+            "states": _shorten(self.observation_names),
+            "actions": _shorten(self.action_names) or "none",
+        }
+        cells = "".join(
+            f"<tr><th style='text-align:left'>{name}</th>"
+            f"<td style='text-align:left'>{escape(text)}</td></tr>"
+            for name, text in rows.items()
+        )
+        return f"<table>{cells}</table>"
 
     @overload
     def __getitem__(self, index: int) -> Episode: ...
@@ -358,6 +390,11 @@ class EpisodeSet(Sequence[Episode]):
         load = self.load
         kept = KeptEpisodes(lambda i: load(i).delivered_at_end(discount))
         return replace(self, load=kept)
+
+
+def _shorten(names: Sequence[str], most: int = 12) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def _names(given: Sequence[str] | None, prefix: str, count: int) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ EXAMPLES = {
     "torchrl_replay": "mean reward of a batch",
     "corl_dataset": "a policy needs 11 of 11 dimensions: (1418, 11)",
     "onnx_reward": "1418 rewards, largest difference",
+    "turn_credit": "correlation with the true credit of 2,086 turns: 1.000",
     "own_loop": "after 60 updates the mean reward is",
 }
 

@@ -33,6 +33,7 @@ SMALL = {
     "pip install -c constraints.txt .": "true",
     "--episodes 500 ": f"--episodes 15 --workers 1 {_SHORT} ",
     "decompose hc.h5": "decompose hc.h5 --fit closed-form",
+    "decompose trips.csv": "decompose trips.csv --fit closed-form",
     "--episodes 50 ": f"--episodes 5 --workers 1 {_SHORT} ",
     "--method grd,rrd,oracle --seeds 5": "--method grd,rrd,oracle --steps 100 --warmup 90 "
     f"--eval-every 50 --eval-episodes 1 --workers 0 {_SHORT}",
@@ -85,8 +86,9 @@ def test_the_readme_runs_from_top_to_bottom_in_an_empty_folder(tmp_path, command
     made = {entry.name for entry in tmp_path.iterdir()}
     assert made == {
         *("hc.h5", "hc-grd", "other.h5", "other-relabelled.h5", "hc-grd.onnx", "runs"),
-        *("mixed.h5", "hc-judge", "hc-minari"),
+        *("mixed.h5", "hc-judge", "hc-minari", "trips.csv", "trips-grd"),
     }
+    assert (tmp_path / "trips-grd" / "relabelled.csv").exists()
     assert (tmp_path / "runs" / "hc" / "plots" / "return.png").exists()
 
 

@@ -15,6 +15,9 @@ POLICY_NOISES = ("deterministic", "sampled")
 OF_TRAINED_POLICIES = ("checkpoints", "policy_noise", "random_share", "switch_every")
 """Settings that only trained policies have a use for."""
 
+REAL_DATA = ("bike-days", "bike-windows", "flights", "a320")
+"""Real data that `grd_offline.collecting.real_data` can make."""
+
 
 @dataclass(frozen=True)
 class CollectSettings(Settings):

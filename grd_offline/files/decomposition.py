@@ -4,6 +4,7 @@ metrics.json        how good the decomposition is, what the data cannot tell, se
 masks.json          the four masks of the causal graph, their scores, and the compact state
 effects.json        the effects that add up to the reward, each with its curve and band
 relabelled.h5       the data with a reward at every step; a folder if the data were Minari's
+relabelled.csv      the rewards as a table, if the data were one (or .parquet, .jsonl)
 reward_model/       the reward as a function
 dynamics_model/     the next state as a function
 """
@@ -23,9 +24,11 @@ from grd_offline.names import rename_result
 
 METRICS_FILE, MASKS_FILE, EFFECTS_FILE = "metrics.json", "masks.json", "effects.json"
 RELABELLED = ("relabelled.h5", "relabelled")
+TABLES = ("relabelled.csv", "relabelled.parquet", "relabelled.jsonl")
+"""The rewards as a table, where the data came as one."""
 MISFIT = "metrics, masks and effects do not fit together"
 _ENTRIES = {
-    *RELABELLED, REWARD_FOLDER, DYNAMICS_FOLDER, METRICS_FILE, MASKS_FILE, EFFECTS_FILE,
+    *RELABELLED, *TABLES, REWARD_FOLDER, DYNAMICS_FOLDER, METRICS_FILE, MASKS_FILE, EFFECTS_FILE,
     REPORT_FILE, PLOTS_FOLDER,
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Datasets in and out: every common HDF5 layout, recognised from the file alone."""
+"""Datasets in and out: every common HDF5 layout, recognised from the file alone, and tables."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from grd_offline.files.decomposition import find_relabelled
 from grd_offline.files.plain import MISFITS, folder_errors
 from grd_offline.formats.budget import Budget
 from grd_offline.formats.guard import SafeGroup, Source, open_handle
+from grd_offline.formats.in_memory import as_recording
 from grd_offline.formats.layouts import (
     Layout,
     NewFile,
@@ -40,8 +41,12 @@ from grd_offline.formats.minari import find_data_file
 from grd_offline.formats.minari_library import PREFIX, find_minari_file, list_minari_datasets
 from grd_offline.formats.probe import probe_file
 from grd_offline.formats.record import Array, Header, LazyLeaves, Leaf, Record, Recording
+from grd_offline.formats.tables.build import EPISODE, STEP, TABLE
+from grd_offline.formats.tables.opening import Expected, Given, Outcomes, is_table, open_table
+from grd_offline.formats.tables.results import find_names
 
 __all__ = [
+    "Data",
     "Header",
     "Layout",
     "Leaf",
@@ -51,12 +56,14 @@ __all__ = [
     "Recording",
     "as_episode",
     "as_episodes",
+    "as_recording",
     "find_delay",
     "infer_delay",
     "is_same_place",
     "list_minari_datasets",
     "list_writable_layouts",
     "locate",
+    "name_data",
     "open_recording",
     "read",
     "read_truth",
@@ -65,21 +72,39 @@ __all__ = [
 ]
 
 MOST_COLUMNS = 100_000
+Data = str | os.PathLike[str] | EpisodeSet
+"""The path of a dataset, or episodes that are in memory."""
 
 
 def open_recording(
-    path: str | os.PathLike[str],
+    path: Data,
     *,
     max_episode_steps: int | None = None,
     max_bytes: int | None = None,
+    columns: Given | None = None,
+    returns: Outcomes | None = None,
+    expected: Expected | None = None,
 ) -> Recording:
     """Open a dataset in whatever layout it is; close it, or use it in a `with` statement.
 
     `path` is an HDF5 file, a Minari folder, or `minari:ID` for a dataset of Minari's library, such
-    as `minari:D4RL/door/human-v2`. A dataset that is not on this computer is downloaded.
+    as `minari:D4RL/door/human-v2`. A dataset that is not on this computer is downloaded. It can
+    also be a table with one row per step (.csv, .parquet), a LeRobot folder, turns as JSON lines
+    (.jsonl), or episodes that are in memory.
     `max_episode_steps` truncates the episodes of flat files without timeouts. `max_bytes` is how
-    much the file may claim to hold beyond what is plausible for its size.
+    much the file may claim to hold beyond what is plausible for its size. `columns` says which
+    column of a table is what, `returns` where the outcomes of its episodes are, and `expected`
+    which inputs a model needs of it.
     """
+    if isinstance(path, EpisodeSet):
+        return as_recording(path)
+    if not os.fspath(path).startswith(PREFIX) and is_table(Path(path)):
+        table = open_table(
+            Path(path), columns=columns, returns=returns, expected=expected, max_bytes=max_bytes
+        )
+        return _located(table, path)
+    if columns is not None or returns is not None:
+        raise DataError("--columns and --returns are for tables (.csv, .parquet)", file=path)
     file = _find_file(path)
     handle, size = open_handle(file)
     try:
@@ -96,6 +121,11 @@ def open_recording(
     except BaseException:
         handle.close()
         raise
+    return replace(_located(recording, path), close=handle.close)
+
+
+def _located(recording: Recording, path: str | os.PathLike[str]) -> Recording:
+    """The same recording, whose errors say in which file and episode they arose."""
 
     def load(index: int) -> Record:
         with locate(path, index), _fitting():
@@ -108,7 +138,7 @@ def open_recording(
         with locate(path, index), _fitting():
             return recording.load_rewards(index)
 
-    return replace(recording, load=load, load_rewards=load_rewards, close=handle.close)
+    return replace(recording, load=load, load_rewards=load_rewards)
 
 
 def read(
@@ -117,18 +147,30 @@ def read(
     delay: int | str | None = None,
     max_episode_steps: int | None = None,
     max_bytes: int | None = None,
+    columns: Given | None = None,
+    returns: Outcomes | None = None,
 ) -> EpisodeSet:
     """The episodes of a dataset, read from its file when they are first used.
 
     `delay` says when rewards are delivered ("end", "step", or every K steps) where the file does
-    not say and guessing from the zeros would be wrong.
+    not say and guessing from the zeros would be wrong. The other options are those of
+    `open_recording`.
     """
-    recording = open_recording(path, max_episode_steps=max_episode_steps, max_bytes=max_bytes)
+    recording = open_recording(
+        path,
+        max_episode_steps=max_episode_steps,
+        max_bytes=max_bytes,
+        columns=columns,
+        returns=returns,
+    )
     return as_episodes(recording, path, delay=delay)
 
 
 def as_episodes(
-    recording: Recording, path: str | os.PathLike[str], *, delay: int | str | None = None
+    recording: Recording,
+    path: Data,
+    *,
+    delay: int | str | None = None,
 ) -> EpisodeSet:
     """The view of a recording as episodes, which is all that a fit gets to see."""
     _note_types(recording)
@@ -148,6 +190,7 @@ def as_episodes(
         action_names=action_names,
         discrete_actions=any(leaf.categories for leaf in header.action_leaves),
         environment=header.environment,
+        table=find_names(header.settings)._asdict() if TABLE in header.settings else None,
     )
 
 
@@ -168,6 +211,8 @@ def as_episode(
             terminations=record.terminations,
             truncations=record.truncations,
             delivered=_delivered(record, delay),
+            label=record.attributes.get(EPISODE),
+            steps=record.extras.get(STEP),
         )
 
 
@@ -218,16 +263,22 @@ def read_truth(
 
 def write_dataset(
     path: str | os.PathLike[str],
-    header: Header,
-    records: Iterable[Record],
+    header: Header | EpisodeSet,
+    records: Iterable[Record] | None = None,
     *,
     layout: str = "own",
     lengths: NDArray[np.int64] | None = None,
 ) -> list[str]:
     """Write a dataset in full or not at all, while its episodes come. Gives warnings.
 
-    The flat layout of D4RL needs the `lengths` of all episodes beforehand.
+    A dataset is a header and records, or a set of episodes. The flat layout of D4RL needs the
+    `lengths` of all episodes beforehand.
     """
+    if isinstance(header, EpisodeSet):
+        recording = as_recording(header)
+        header, records, lengths = recording.header, recording, recording.lengths
+    if records is None:
+        raise TypeError("write_dataset: expected the records of the header")
     write = find_writer(layout, has_lengths=lengths is not None)
     if lengths is None:
         lengths = np.zeros(0, np.int64)
@@ -241,6 +292,11 @@ def is_same_place(source: str | os.PathLike[str], target: str | os.PathLike[str]
     for path in (Path(source), Path(target)):
         files.append((find_data_file(path) if path.is_dir() else path) or path)
     return files[0].exists() and files[1].exists() and files[0].samefile(files[1])
+
+
+def name_data(source: Data) -> str:
+    """What results call their data."""
+    return "episodes" if isinstance(source, EpisodeSet) else Path(source).name
 
 
 def _find_file(path: str | os.PathLike[str]) -> Path:
@@ -311,12 +367,13 @@ def _delivered(record: Record, delay: int | str) -> BoolArray:
 
 
 @contextmanager
-def locate(path: str | os.PathLike[str], index: int) -> Iterator[None]:
+def locate(path: Data, index: int) -> Iterator[None]:
     """Errors raised inside say in which file and episode they arose."""
     try:
         yield
     except DataError as error:
-        raise error.at(file=path, episode=index) from None
+        file = None if isinstance(path, EpisodeSet) else path
+        raise error.at(file=file, episode=index) from None
 
 
 @contextmanager

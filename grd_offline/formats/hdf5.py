@@ -174,7 +174,7 @@ def _leaves(text: str) -> tuple[Leaf, ...]:
         leaves.append(
             Leaf(
                 path=check_path(clean_text(str(entry["path"]))),
-                shape=tuple(_count(n) for n in entry["shape"]),
+                shape=tuple(_count(n, least=0) for n in entry["shape"]),
                 dtype=plain_dtype(entry["dtype"]),
                 categories=None if categories is None else tuple(_count(n) for n in categories),
                 starts=tuple(check_start(n) for n in entry["starts"]),
@@ -185,8 +185,8 @@ def _leaves(text: str) -> tuple[Leaf, ...]:
     return tuple(leaves)
 
 
-def _count(number: Any) -> int:
-    if not isinstance(number, int) or not 0 < number < 2**20:
+def _count(number: Any, least: int = 1) -> int:
+    if not isinstance(number, int) or not least <= number < 2**20:
         raise ValueError(f"{number} entries")
     return number
 

@@ -121,13 +121,13 @@ def check_header(header: Header) -> Header:
 
 
 def check_leaf(leaf: Leaf, field: str) -> Leaf:
-    """Refuse what is no vector: images above all."""
+    """Refuse what is no vector: images above all. Only actions may have no columns."""
     if len(leaf.shape) >= 3 or (len(leaf.shape) == 2 and leaf.dtype == "uint8"):
         raise DataError(
             f"images of shape {leaf.shape} are not supported, only vectors of numbers",
             field=_field(field, leaf),
         )
-    if leaf.size == 0:
+    if leaf.size == 0 and field != "actions":
         raise DataError(f"is empty: shape {leaf.shape} per step", field=_field(field, leaf))
     return leaf
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from grd_offline.episodes import Episode, EpisodeSet, FloatArray, check_rewards
 from grd_offline.errors import DataError
 from grd_offline.formats import Record, Recording, as_episode, as_episodes, find_delay, locate
+from grd_offline.formats.tables.results import find_columns
 
 CONVENTION = {
     True: "step t takes actions[t] in observations[t] and leads to observations[t + 1]; "
@@ -67,6 +68,8 @@ class Summary:
     deviation: NDArray[np.float64]
     extras: tuple[str, ...]
     warnings: tuple[str, ...]
+    columns: str | None = None
+    """For tables, which column was taken for what, as `--columns` has it."""
 
     @property
     def convention(self) -> str:
@@ -94,9 +97,7 @@ def summarise(
     returns = np.empty(len(episodes))
     deliveries = terminated = truncated = finals = 0
     extras: set[str] = set()
-    seen: dict[bytes, int] = {}
-    twins: list[tuple[int, int]] = []
-    refused: list[str] = []
+    seen, twins, refused = dict[bytes, int](), list[tuple[int, int]](), list[str]()
     for index in range(len(episodes)):
         record = recording.load(index)
         with locate(path, index):
@@ -140,6 +141,7 @@ def summarise(
         deviation=deviation,
         extras=tuple(sorted(extras)),
         warnings=tuple(warnings),
+        columns=find_columns(recording),
     )
 
 

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from grd_offline.episodes import Episode, EpisodeSet, Matrix
 from grd_offline.evaluate import r_squared
+from grd_offline.formats.tables.results import Names, Rewarded, as_frame, tabulate
 from grd_offline.rewards.contract import Array, RewardFunction
 
 Progress = Callable[[str, float], None]
@@ -61,6 +62,7 @@ class Decomposer:
     """Every method has this setting: the discount factor inside the delivered amounts."""
     random_state: int
     function_: RewardFunction
+    _fitted_on: EpisodeSet | None = None
     masks_: dict[str, NDArray[np.int64]] | None
     scores_: dict[str, Array] | None
 
@@ -119,7 +121,8 @@ class Decomposer:
             delattr(self, name)
         chosen = rng if rng is not None else np.random.default_rng(self.random_state)
         self.masks_, self.scores_ = None, None
-        self._fit(as_set(episodes), chosen, progress)
+        self._fitted_on = as_set(episodes)
+        self._fit(self._fitted_on, chosen, progress)
         return self
 
     def start_from(self, other: Decomposer) -> Self:
@@ -181,6 +184,47 @@ class Decomposer:
         """The rewards of every episode in turn, (T,) each."""
         self._check_fitted()
         return (self.relabel_episode(episode) for episode in episodes)
+
+    @property
+    def rewards_(self) -> Any:
+        """The rewards of the episodes that it was fitted to, as `tabulate` gives them."""
+        self._check_fitted()
+        if self._fitted_on is None:
+            raise AttributeError("a stored estimator has no episodes: call tabulate with them")
+        return self.tabulate(self._fitted_on)
+
+    def tabulate(self, episodes: EpisodeSet | Sequence[Episode]) -> Any:
+        """All rewards with their episode, step and spread (standard deviation, nan if not known).
+
+        A table of the library that the data frame of the episodes came from, otherwise a mapping
+        from names to arrays, which every such library takes.
+        """
+        self._check_fitted()
+        rows = [
+            Rewarded(
+                index if episode.label is None else episode.label,
+                np.arange(len(episode)) if episode.steps is None else episode.steps,
+                *self._predict_with_spread(episode),
+            )
+            for index, episode in enumerate(episodes)
+        ]
+        names = Names(**(getattr(episodes, "table", None) or {}))
+        return as_frame(tabulate(rows, names), names.library)
+
+    def _predict_with_spread(self, episode: Episode) -> tuple[Array, Array]:
+        if not self.function_.knows_std:
+            return self.relabel_episode(episode), np.full(len(episode), np.nan)
+        rewards, spread = self.function_.predict_both(
+            episode.observations[: len(episode)],
+            episode.actions,
+            episode.next_observations,
+            episode.terminations,
+        )
+        return rewards, np.full(len(episode), np.nan) if spread is None else spread
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is stored: everything but the episodes, which may be larger than memory."""
+        return {**vars(self), "_fitted_on": None}
 
     def score(self, episodes: EpisodeSet | Sequence[Episode], y: None = None) -> float:
         """R² of the delivered amounts, predicted by the sums of the rewards.

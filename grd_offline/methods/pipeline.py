@@ -10,7 +10,7 @@ import os
 import shlex
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.dynamics import DynamicsModel, fit_dynamics_model
 from grd_offline.dynamics import compare_masks as compare_dynamics
+from grd_offline.dynamics import fit_dynamics_model
 from grd_offline.dynamics.search import fit_dynamics
 from grd_offline.episodes import EpisodeSet
 from grd_offline.errors import DataError
@@ -40,14 +40,25 @@ from grd_offline.files.decomposition import (
 from grd_offline.files.models import DYNAMICS_FOLDER, REWARD_FOLDER
 from grd_offline.files.storage import check_folder, create_file, replace_folder
 from grd_offline.formats import (
+    Data,
     Record,
     Recording,
     as_episodes,
     find_delay,
+    name_data,
     open_recording,
     write_dataset,
 )
 from grd_offline.formats.relabelled import OBSERVED
+from grd_offline.formats.tables.build import TABLE
+from grd_offline.formats.tables.opening import Given, Outcomes
+from grd_offline.formats.tables.results import (
+    ENDINGS,
+    find_columns,
+    find_names,
+    list_rewards,
+    write_rewards,
+)
 from grd_offline.graph import compact_closure, compact_one_hop
 from grd_offline.methods.choose import Choice, choose
 from grd_offline.methods.contract import Finding, Progress
@@ -57,6 +68,7 @@ from grd_offline.methods.relabelling import (
     relabel_records,
     relabelled_header,
 )
+from grd_offline.methods.result import Decomposition
 from grd_offline.methods.settings import DecomposeSettings
 from grd_offline.methods.verdict import gather_findings, reach_verdict
 from grd_offline.report import make_decomposition_page
@@ -68,37 +80,24 @@ Array = NDArray[np.float64]
 _MASKS = ("state_to_reward", "action_to_reward", "state_to_state", "action_to_state")
 
 
-@dataclass(frozen=True, eq=False)
-class Decomposition:
-    """What was found, and where it was written."""
-
-    folder: Path
-    relabelled: Path
-    model: RewardModel
-    dynamics: DynamicsModel
-    masks: dict[str, Any]
-    metrics: dict[str, Any]
-    findings: list[Finding]
-    shares: list[tuple[str, float]]
-    """Effects by their share of the reward's variance, largest first."""
-    warnings: list[str]
-
-
 @one_numpy_thread()
 def decompose(
-    source: str | os.PathLike[str],
+    source: Data,
     out: str | os.PathLike[str],
     settings: DecomposeSettings | None = None,
     *,
     max_episode_steps: int | None = None,
     max_bytes: int | None = None,
+    columns: Given | None = None,
+    returns: Outcomes | None = None,
     video: str | None = None,
     progress: Progress = lambda stage, share: None,
 ) -> Decomposition:
     """Decompose the returns of a dataset and write the results into the folder `out`.
 
     This is what `grd-offline decompose` does. `source` is a file or folder that
-    `grd_offline.open_recording` can read, and `progress` hears of each stage and the fraction of it
+    `grd_offline.open_recording` can read, or episodes, for example those of `from_dataframe`.
+    `columns` and `returns` are for tables. `progress` hears of each stage and the fraction of it
     that is done. `video` names the environment in which the report films a few episodes.
 
     >>> result = decompose("datasets/sample.h5", "sample-uniform", DecomposeSettings("uniform"))
@@ -108,9 +107,17 @@ def decompose(
     settings = settings if settings is not None else DecomposeSettings()
     start = time.perf_counter()
     check_folder(out, is_replaceable=is_replaceable)
-    with open_recording(source, max_episode_steps=max_episode_steps, max_bytes=max_bytes) as opened:
+    opened = open_recording(
+        source,
+        max_episode_steps=max_episode_steps,
+        max_bytes=max_bytes,
+        columns=columns,
+        returns=returns,
+    )
+    with opened:
         run = _Run(opened, source, settings, progress)
         run.video = video
+        run.returns = Path(returns).name if isinstance(returns, str | os.PathLike) else None
         run.fit()
         with replace_folder(out, is_replaceable=is_replaceable) as folder:
             return run.write(folder, Path(out), start)
@@ -136,7 +143,7 @@ class _Run:
     def __init__(
         self,
         recording: Recording,
-        source: str | os.PathLike[str],
+        source: Data,
         settings: DecomposeSettings,
         progress: Progress,
     ) -> None:
@@ -147,6 +154,9 @@ class _Run:
             progress,
         )
         self.video: str | None = None
+        self.returns: str | None = None
+        self.name = name_data(source)
+        self.columns = find_columns(recording)
         self.rng = np.random.default_rng(settings.seed)
         progress("reading", 0.0)
         self.delay = find_delay(recording)
@@ -161,9 +171,14 @@ class _Run:
             episodes = episodes.delivered_at_end(self.discount)
         first = recording.load(0)
         if OBSERVED in first.extras:
-            raise DataError("is relabelled already: decompose the original", file=source)
+            raise DataError("is relabelled already: decompose the original")
         if settings.truth is not None and settings.truth != "rewards":
             find_truth(first, settings.truth, source)
+        if TABLE in recording.header.settings and len(episodes) == 1 and not settings.step_rewards:
+            raise DataError(
+                "the table holds one episode, and one return says nothing about single steps: "
+                "is the right column taken for episodes?"
+            )
         _check_width(episodes)
         self.episodes = episodes
 
@@ -211,13 +226,14 @@ class _Run:
     def _make_model(self, choice: Choice) -> RewardModel:
         winner = choice.winner
         about: dict[str, Any] = {
-            "data": Path(self.source).name,
+            "data": self.name,
             "environment": self.episodes.environment,
             "episodes": len(self.episodes),
             "steps": self.episodes.total_steps,
             "method": self.settings.method,
             "fit": choice.fit,
             "discount": self.discount,
+            **({} if self.columns is None else {"columns": self.columns}),
             **(winner.describe() if winner else {}),
             "grd_offline": version("grd-offline"),
         }
@@ -244,6 +260,7 @@ class _Run:
             layout=layout,
             lengths=self.recording.lengths,
         )
+        table = self._write_table(folder, folder / name)
         self.progress("writing", 0.5)
         findings, numbers = self._examine(tally)
         verdict = reach_verdict(findings)
@@ -273,7 +290,21 @@ class _Run:
             findings=findings,
             shares=sorted(shares, key=lambda item: -item[1]),
             warnings=list(self.recording.warnings),
+            columns=self.columns,
+            table=None if table is None else out / table,
         )
+
+    def _write_table(self, folder: Path, relabelled: Path) -> str | None:
+        """Write the rewards as a table where the data came as one; its name."""
+        ending = ENDINGS.get(self.recording.layout)
+        if ending is None:
+            return None
+        with open_recording(relabelled) as recording:
+            names = find_names(recording.header.settings)
+            write_rewards(
+                folder / f"relabelled{ending}", list_rewards(recording), names, fresh=True
+            )
+        return f"relabelled{ending}"
 
     def _settings(self) -> dict[str, Any]:
         return {
@@ -285,12 +316,14 @@ class _Run:
 
     def _command(self) -> str:
         """What to type to make it again."""
-        parts = ["grd-offline", "decompose", Path(self.source).name]
+        parts = ["grd-offline", "decompose", self.name]
         for field in fields(DecomposeSettings):
             value, option = getattr(self.settings, field.name), f"--{field.name.replace('_', '-')}"
             if value != field.default:
                 parts += [option] if value is True else [option, str(value)]
         parts += ["--video", "--env", self.video] if self.video is not None else []
+        parts += ["--columns", self.columns] if self.columns is not None else []
+        parts += ["--returns", self.returns] if self.returns is not None else []
         return shlex.join(parts)
 
     def _relabel(self, tally: Tally) -> Iterator[Record]:
@@ -357,7 +390,7 @@ class _Run:
             "episodes": len(self.episodes),
             "steps": self.episodes.total_steps,
             "environment": self.episodes.environment,
-            "data": Path(self.source).name,
+            "data": self.name,
             "warnings": list(self.recording.warnings),
             "settings": self._settings(),
             "delay": self.delay,

@@ -23,6 +23,7 @@ from grd_offline.files.decomposition import MASKS_FILE, read_masks
 from grd_offline.files.naming import beside
 from grd_offline.files.plain import folder_errors
 from grd_offline.formats import (
+    Data,
     Header,
     Record,
     Recording,
@@ -34,7 +35,17 @@ from grd_offline.formats import (
     open_recording,
     write_dataset,
 )
+from grd_offline.formats.in_memory import DELIVERED
 from grd_offline.formats.relabelled import OBSERVED, STD
+from grd_offline.formats.tables.opening import Expected, Given, Outcomes
+from grd_offline.formats.tables.results import (
+    ENDINGS,
+    find_columns,
+    find_names,
+    list_rewards,
+    read_rewards,
+    write_rewards,
+)
 from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.rewards.contract import Array
 from grd_offline.rewards.model import RewardModel
@@ -84,36 +95,55 @@ class Relabelled:
     episodes: int
     steps: int
     warnings: tuple[str, ...]
+    table: Path | None = None
+    """The rewards as a table, where the data came as one."""
+    columns: str | None = None
+    """For tables, which column was taken for what, as `--columns` has it."""
+
+    @property
+    def rewards_(self) -> Any:
+        """All rewards with their episode, step and spread; see `Decomposition.rewards_`."""
+        with open_recording(self.path) as recording:
+            return read_rewards(recording)
 
 
 @one_numpy_thread()
 def relabel(
-    source: str | os.PathLike[str],
+    source: Data,
     model: RewardModel | str | os.PathLike[str],
     out: str | os.PathLike[str] | None = None,
     *,
     exact_returns: bool = False,
     max_episode_steps: int | None = None,
     max_bytes: int | None = None,
+    columns: Given | None = None,
+    returns: Outcomes | None = None,
     progress: Progress = lambda stage, share: None,
 ) -> Relabelled:
     """Give every step of a dataset the reward of a model that was learned before.
 
     This is what `grd-offline relabel` does. `model` is a model or the folder of one. Without `out`
     the new dataset lies beside the old one. The observed rewards are kept as `observed_rewards`.
+    A table needs the columns of the model, not outcomes. Its rewards are written as a table, too.
 
     >>> relabel("datasets/sample.h5", "sample-uniform", "again.h5").steps
     1418
     """
     chosen = model if isinstance(model, RewardModel) else RewardModel.load(model)
     about = chosen.about or {}
-    with open_recording(source, max_episode_steps=max_episode_steps, max_bytes=max_bytes) as opened:
+    opened = open_recording(
+        source,
+        max_episode_steps=max_episode_steps,
+        max_bytes=max_bytes,
+        columns=columns,
+        returns=returns,
+        expected=Expected(chosen.observation_names, chosen.action_names, about.get("columns")),
+    )
+    with opened:
         episodes = check_sizes(chosen, opened, source)
         layout = opened.layout if opened.layout in ("minari", "d4rl") else "own"
         ending = "-relabelled" if layout == "minari" else "-relabelled.h5"
-        target = Path(out) if out is not None else beside(os.fspath(source), ending)
-        if is_same_place(source, target):
-            raise DataError("IN and OUT are the same", file=source)
+        target = _find_target(source, out, ending)
         records = relabel_records(
             opened,
             source,
@@ -124,12 +154,45 @@ def relabel(
         )
         header = relabelled_header(opened.header, {"model": dict(about)})
         warnings = write_dataset(target, header, records, layout=layout, lengths=opened.lengths)
-    return Relabelled(target, len(episodes), episodes.total_steps, tuple(warnings))
+        table = _write_table(opened.layout, target)
+        columns = find_columns(opened)
+    return Relabelled(
+        target,
+        len(episodes),
+        episodes.total_steps,
+        tuple(warnings),
+        table,
+        columns,
+    )
+
+
+def _find_target(source: Data, out: str | os.PathLike[str] | None, ending: str) -> Path:
+    """Where to write: as said, or beside the source, which is never overwritten."""
+    if isinstance(source, EpisodeSet):
+        if out is None:
+            raise DataError("relabel: name the file to write, because episodes have no place")
+        return Path(out)
+    target = Path(out) if out is not None else beside(os.fspath(source), ending)
+    if target.suffix in ENDINGS.values():
+        raise DataError("name the .h5 file; the table is written beside it", file=target)
+    if is_same_place(source, target):
+        raise DataError("IN and OUT are the same", file=source)
+    return target
+
+
+def _write_table(layout: str, relabelled: Path) -> Path | None:
+    """Write the rewards as a table beside the relabelled data, where they came as one."""
+    if layout not in ENDINGS:
+        return None
+    table = relabelled.with_suffix(ENDINGS[layout])
+    with open_recording(relabelled) as recording:
+        write_rewards(table, list_rewards(recording), find_names(recording.header.settings))
+    return table
 
 
 def relabel_records(
     recording: Recording,
-    source: str | os.PathLike[str],
+    source: Data,
     model: RewardModel,
     *,
     decomposer: Decomposer | None = None,
@@ -158,7 +221,9 @@ def relabel_records(
             if tally is not None:
                 true = find_truth(record, truth, source) if truth is not None else None
                 tally.add(rewards, std, episode.compute_return(discount), discount, true)
-        extras = {**record.extras, STD: std.astype(np.float32)}
+        # There is a reward at every step now.
+        extras = {name: record.extras[name] for name in record.extras if name != DELIVERED}
+        extras[STD] = std.astype(np.float32)
         extras.setdefault(OBSERVED, record.rewards)
         yield replace(record, rewards=rewards, extras=extras)
         progress((index + 1) / len(recording))
@@ -196,19 +261,18 @@ def relabelled_header(header: Header, settings: Mapping[str, Any]) -> Header:
     return replace(header, delay="step", discount=1.0, settings=made)
 
 
-def find_truth(record: Record, field: str, source: str | os.PathLike[str]) -> Array:
+def find_truth(record: Record, field: str, source: Data) -> Array:
     found = record.rewards if field == "rewards" else record.extras.get(field)
     if found is None or found.shape != record.rewards.shape:
         known = ", ".join(sorted(record.extras)) or "none"
+        file = None if isinstance(source, EpisodeSet) else source
         raise DataError(
-            f"no such field with a number per step; there are: {known}", file=source, field=field
+            f"no such field with a number per step; there are: {known}", file=file, field=field
         )
     return found.astype(np.float64)
 
 
-def check_sizes(
-    model: RewardModel, recording: Recording, source: str | os.PathLike[str]
-) -> EpisodeSet:
+def check_sizes(model: RewardModel, recording: Recording, source: Data) -> EpisodeSet:
     """The episodes; refuses data whose dimensions are not those of the model."""
     episodes = as_episodes(recording, source)
     sizes = episodes.state_size, episodes.action_size
@@ -217,7 +281,7 @@ def check_sizes(
         raise DataError(
             f"{sizes[0]} state and {sizes[1]} action dimensions, the model expects "
             f"{expected[0]} and {expected[1]}",
-            file=source,
+            file=None if isinstance(source, EpisodeSet) else source,
         )
     return episodes
 

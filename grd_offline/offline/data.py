@@ -12,7 +12,7 @@ from grd_offline import formats
 from grd_offline.episodes import Episode, EpisodeSet, check_finite, find_resolution
 from grd_offline.errors import DataError
 from grd_offline.evaluate import pearson
-from grd_offline.formats.relabelled import OBSERVED
+from grd_offline.formats.relabelled import OBSERVED, STD
 from grd_offline.offline.settings import SOURCES
 
 Array = NDArray[np.float64]
@@ -33,9 +33,16 @@ class OfflineData:
     env_args: Mapping[str, Any] | None = None
     """Arguments of the environment of the data; None if they are not known."""
     warnings: list[str] = field(default_factory=list)
+    spread: Array | None = None
+    """(step,) standard deviations of the relabelled rewards, where the file holds them."""
 
-    def find(self, name: str) -> Array:
-        """The rewards of one source. If they are missing, the error says how to get them."""
+    def find(self, name: str, pessimism: float = 0.0) -> Array:
+        """The rewards of one source. If they are missing, the error says how to get them.
+
+        Those of a decomposition are less by `pessimism` times their standard deviation.
+        """
+        if name == "relabelled" and name in self.rewards and pessimism > 0:
+            return be_pessimistic(self.rewards[name], self.spread, pessimism)
         if name in self.rewards:
             return self.rewards[name]
         reasons = {
@@ -91,6 +98,7 @@ def load_data(
             )
         arguments = header.settings.get("env_args")
         names = [name for name in SOURCES if all(name in part for part in parts)]
+        has_spread = all("spread" in part for part in parts)
         return OfflineData(
             episodes=EpisodeSet.from_episodes(
                 episodes,
@@ -103,7 +111,20 @@ def load_data(
             discount=header.discount,
             env_args=arguments if isinstance(arguments, Mapping) else None,
             warnings=warnings,
+            spread=np.concatenate([part["spread"] for part in parts]) if has_spread else None,
         )
+
+
+def be_pessimistic(rewards: Array, spread: Array | None, pessimism: float) -> Array:
+    """Rewards less some of their standard deviations, which must be known."""
+    if pessimism == 0:
+        return rewards
+    if spread is None or not np.isfinite(spread).all():
+        raise DataError(
+            "the spread of the rewards is not known: use 0, or rewards of another method",
+            field="pessimism",
+        )
+    return rewards - pessimism * spread
 
 
 def _find_rewards(record: formats.Record, episode: Episode) -> dict[str, Array]:
@@ -114,10 +135,13 @@ def _find_rewards(record: formats.Record, episode: Episode) -> dict[str, Array]:
         found = {"relabelled": given, "observed": record.extras[OBSERVED].astype(np.float64)}
     if TRUE in record.extras:
         found["true"] = record.extras[TRUE].astype(np.float64)
+    if STD in record.extras:
+        found["spread"] = record.extras[STD].astype(np.float64)
     for name, rewards in found.items():
         if rewards.shape != (len(episode),):
             raise DataError(f"expected shape ({len(episode)},), got {rewards.shape}", field=name)
-        check_finite(rewards, name, rewards)
+        if name != "spread":  # nan where it is not known
+            check_finite(rewards, name, rewards)
     return found
 
 

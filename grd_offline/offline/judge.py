@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from grd_offline.episodes import EpisodeSet
 from grd_offline.errors import DataError
 from grd_offline.evaluate import compare_rewards
 from grd_offline.files.judgement import OBSERVED, RUN_FOLDER, TRUE, Verdict, write_judgement
 from grd_offline.fleet.watch import Warn
-from grd_offline.methods.choose import choose
+from grd_offline.methods.choose import Choice, choose
 from grd_offline.methods.registry import AUTO, NEXT_STATE, find_method, list_fits, list_judged
-from grd_offline.offline.data import Array, OfflineData
+from grd_offline.offline.data import Array, OfflineData, be_pessimistic
 from grd_offline.offline.run import check_environment
 from grd_offline.offline.run_folder import OfflineFolder
 from grd_offline.offline.settings import JUDGED, OfflineSettings
@@ -91,9 +92,13 @@ def find_rewards(
     fit: str = "auto",
     seed: int = 0,
     device: str = "cpu",
+    pessimism: float = 0.0,
     progress: Progress = lambda stage, share: None,
 ) -> Found:
-    """The rewards that `grd-offline decompose` would write with the same seed."""
+    """The rewards that `grd-offline decompose` would write with the same seed.
+
+    They are less by `pessimism` times their standard deviation; what is told about them is not.
+    """
     check_data(data, [method])
     start = time.perf_counter()
     with_next = method.endswith(NEXT_STATE)
@@ -106,7 +111,26 @@ def find_rewards(
     tested = choice.winner.describe() if choice.winner else {}
     about = {"reason": choice.reason, "fit": choice.fit, **tested}
     seconds = round(time.perf_counter() - start, 2)
-    return Found(rewards, {**about, "seconds": seconds, **_compare(data, rewards)})
+    about |= {"seconds": seconds, **_compare(data, rewards)}
+    if pessimism > 0:
+        rewards = be_pessimistic(rewards, _find_spread(choice, data.episodes), pessimism)
+    return Found(rewards, about)
+
+
+def _find_spread(choice: Choice, episodes: EpisodeSet) -> Array:
+    """(step,) standard deviations; the same for all steps where the function does not know them."""
+    parts = []
+    for episode in episodes:
+        spread = None
+        if choice.decomposer.function_.knows_std:
+            spread = choice.decomposer.function_.predict_both(
+                episode.observations[: len(episode)],
+                episode.actions,
+                episode.next_observations,
+                episode.terminations,
+            )[1]
+        parts.append(np.full(len(episode), choice.step_std) if spread is None else spread)
+    return np.concatenate(parts)
 
 
 def _compare(data: OfflineData, rewards: Array) -> dict[str, Any]:
@@ -249,8 +273,9 @@ def judge(
         for method in methods:
             with decomposing(method) as progress:
                 found[method] = find_rewards(
-                    data, method, fit=fit, seed=chosen.seed, device=device, progress=progress
-                )
+                    data, method, fit=fit, seed=chosen.seed, device=device,
+                    pessimism=chosen.pessimism, progress=progress,
+                )  # fmt: skip
             on_rewards(method, found[method])
     except DataError as error:
         raise error.at(file=source) from None

@@ -92,6 +92,13 @@ class OfflineSettings(Settings):
     temperature: float = setting(
         3.0, "iql: preference for better actions (paper, MuJoCo).", **_WEIGHT
     )
+    pessimism: float = setting(
+        0.0,
+        "Subtract this many standard deviations from every reward that a decomposition found, so "
+        "that policies avoid steps whose reward is not known well.",
+        at_least=0,
+        at_most=10**6,
+    )
     averaging: float = setting(
         0.02,
         "Average the policy weights over this final fraction of training. 0 uses the last weights.",

@@ -57,10 +57,15 @@ def train_offline(
     data = load_checked(source, chosen, max_bytes=max_bytes)
     try:
         own = rewards if isinstance(rewards, Mapping) else {}
-        given = {name: own[name] if name in own else data.find(name) for name in chosen.rewards}
+        given = {
+            name: own[name] if name in own else data.find(name, chosen.pessimism)
+            for name in chosen.rewards
+        }
     except DataError as error:
         raise error.at(file=source) from None
     warn_of_data(chosen, data, warn)
+    if chosen.pessimism > 0 and "relabelled" not in {*chosen.rewards} - {*own}:
+        warn("--pessimism is for relabelled rewards: none of these are")
     return train_members(
         chosen, data, given, files, device=device, workers=workers, observers=observers,
         watch=watch, warn=warn, about=describe_data(source, data), command=command,

@@ -150,6 +150,8 @@ def _plot_masks(axes: Axes, masks: Mapping[str, Any]) -> None:
     )
     colours = ListedColormap(["#ebebeb", COLOURS[0]])
     for across, down, mask in blocks:
+        if not mask.size:
+            continue
         axes.pcolormesh(across, down, mask, cmap=colours, vmin=0, vmax=1, **lined)
     axes.set_aspect("equal")
     axes.invert_yaxis()
@@ -166,7 +168,7 @@ def _plot_masks(axes: Axes, masks: Mapping[str, Any]) -> None:
         [*(shown_states + 0.5), *(of_action[shown_actions] + 0.5)],
         [*(f"s{i}" for i in shown_states), *(f"a{i}" for i in shown_actions)],
     )
-    shares = [f"{title} {masks[name].mean():.0%}" for name, title in MASKS]
+    shares = [f"{title} {masks[name].mean():.0%}" for name, title in MASKS if masks[name].size]
     if "step" in masks:
         axes.set_title(f"step {masks['step']:,}")
     axes.set_xlabel("\n".join(shares))
@@ -232,6 +234,8 @@ def draw_decomposition(record: DecompositionRecord) -> dict[str, Figure]:
 
     tracks = read_tracks(record)
     masks = {name: np.atleast_2d(np.asarray(record.masks[name], np.float64)) for name, _ in MASKS}
+    states = len(record.masks["state_names"])
+    masks["action_to_state"] = masks["action_to_state"].reshape(-1, states)  # [] without actions
     median = find_landmarks(tracks)["median"]
     with rc_context(STYLE):
         figures = {"returns": draw_returns(tracks.returns, record.metrics.get("held_out"))}

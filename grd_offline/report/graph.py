@@ -36,7 +36,11 @@ def tell_graph(masks: Mapping[str, Any]) -> str:
         "<label class='wide'>Strongest lines <input type='range' id='edges' min='1'>"
         "</label></div>"
     )
-    shares = [f"{name.replace('_', ' ')} {np.mean(masks[name]):.0%}" for name, _ in MASKS]
+    shares = [
+        f"{name.replace('_', ' ')} {np.mean(masks[name]):.0%}"
+        for name, _ in MASKS
+        if np.size(masks[name])  # data without actions have two masks without edges
+    ]
     on = page.join_names(shares)
     maps = page.make_chart("maps", f"The four masks as heat maps, edges on: {on}")
     note = (
@@ -54,9 +58,10 @@ def pack_graph(masks: Mapping[str, Any]) -> dict[str, Any]:
     """Collect the strengths of the four masks, and choose the nodes of the drawing."""
     levels = {name: _grade(masks[name], masks["score"][name]) for name, _ in MASKS}
     closure = np.asarray(masks["compact"]["closure"])
+    of_actions = levels["action_to_state"].reshape(-1, len(closure))  # [] where there are none
     leaving = levels["state_to_state"].astype(np.float64) @ closure + np.asarray(closure)
     rank_states = 1e6 * levels["state_to_reward"] + 1e5 * closure + leaving
-    rank_actions = 1e6 * levels["action_to_reward"] + levels["action_to_state"] @ closure
+    rank_actions = 1e6 * levels["action_to_reward"] + of_actions @ closure
     return {
         "states": list(masks["state_names"]),
         "actions": list(masks["action_names"]),

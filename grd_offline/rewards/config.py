@@ -31,9 +31,9 @@ class ConfigReader:
             raise ValueError(f"config: {name}: expected {expected}, got {value!r:.40}")
         return str(value)
 
-    def whole(self, name: str, most: int = 2**20) -> int:
-        """A whole number from 1 to `most`."""
-        return self._check_whole(name, self.take(name), most)
+    def whole(self, name: str, most: int = 2**20, least: int = 1) -> int:
+        """A whole number from `least` to `most`."""
+        return self._check_whole(name, self.take(name), most, least)
 
     def wholes(self, name: str) -> tuple[int, ...]:
         """At most 16 whole numbers."""
@@ -79,14 +79,16 @@ class ConfigReader:
 
     def read_sizes(self, most: int = 2**20) -> tuple[int, int]:
         """The number of state and action dimensions, in a config that holds nothing else."""
-        sizes = self.whole("states", most), self.whole("actions", most)
+        sizes = self.whole("states", most), self.whole("actions", most, least=0)
         self.done()
         return sizes
 
     @staticmethod
-    def _check_whole(name: str, value: Any, most: int = 2**20) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-            raise ValueError(f"config: {name}: expected a whole number from 1, got {value!r:.40}")
+    def _check_whole(name: str, value: Any, most: int = 2**20, least: int = 1) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise ValueError(
+                f"config: {name}: expected a whole number from {least}, got {value!r:.40}"
+            )
         return value
 
 

@@ -177,7 +177,8 @@ class _NetworkPlan(NamedTuple):
 
 def _read_network(config: Mapping[str, Any], kind: str) -> _NetworkPlan:
     read = ConfigReader(config, kind)
-    states, actions, members = read.whole("states"), read.whole("actions"), read.whole("members")
+    states, actions = read.whole("states"), read.whole("actions", least=0)
+    members = read.whole("members")
     needs_next = read.flag("uses_next")
     columns = read.indices("columns", states + actions + (states if needs_next else 0))
     inputs = len(columns)

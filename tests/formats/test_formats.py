@@ -10,7 +10,7 @@ import pytest
 import samples
 
 from grd_offline import DataError, read, read_truth
-from grd_offline.formats import open_recording, write_dataset
+from grd_offline.formats import Leaf, open_recording, write_dataset
 
 
 def own(folder):
@@ -27,6 +27,16 @@ def own_discrete(folder):
 def own_without_final(folder):
     records = samples.make_records(final=False)
     write_dataset(folder / "own.h5", samples.make_header(), records)
+    return folder / "own.h5"
+
+
+def own_without_actions(folder):
+    header = replace(samples.make_header(), action_leaves=(Leaf("", (0,), "float32"),))
+    records = [
+        replace(record, actions={"": np.zeros((len(record.rewards), 0), np.float32)})
+        for record in samples.make_records()
+    ]
+    write_dataset(folder / "own.h5", header, records)
     return folder / "own.h5"
 
 
@@ -53,6 +63,7 @@ SOURCES = {
     "own": own,
     "own discrete": own_discrete,
     "own without last observation": own_without_final,
+    "own without actions": own_without_actions,
     "minari": lambda folder: samples.write_minari_by_hand(folder / "minari"),
     "minari nested": lambda folder: samples.write_minari_by_hand(folder / "minari", nested=True),
     "d4rl": d4rl,

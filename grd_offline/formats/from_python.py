@@ -1,0 +1,207 @@
+"""Episodes from what is in memory already: data frames and arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from grd_offline.episodes import Episode, EpisodeSet
+from grd_offline.errors import DataError
+from grd_offline.formats import as_episodes
+from grd_offline.formats.tables.frames import find_library, open_frame
+from grd_offline.formats.tables.opening import open_source
+
+Names = str | Sequence[str] | None
+
+
+def from_dataframe(
+    frame: Any,
+    *,
+    episode: str | None = None,
+    observations: Names = None,
+    actions: Names = None,
+    rewards: str | None = None,
+    returns: Any = None,
+    step: str | None = None,
+    terminated: str | None = None,
+    truncated: str | None = None,
+    categories: Names = None,
+    environment: str | None = None,
+) -> EpisodeSet:
+    """The episodes of a table with one row per step.
+
+    `frame` is a data frame of pandas or polars, an Arrow table, or a mapping from names to arrays.
+    The other arguments name its columns; those that are not given are found by their names, and
+    `observations` are what is left. `rewards` is a column with a number per step; `returns` is a
+    column with one number per episode, or a mapping or Series from episodes to numbers. `step`
+    gives the order of the rows of an episode, by numbers or timestamps. Texts become one-hot
+    columns, and so do the columns of numbers that `categories` names.
+
+    >>> table = {"trip": [1, 1, 2, 2], "speed": [3.0, 4.0, 5.0, 6.0], "fuel": [7, 7, 11, 11]}
+    >>> from_dataframe(table, episode="trip", returns="fuel")
+    EpisodeSet(2 episodes, 4 steps, 1 states, 0 actions)
+    """
+    outcomes = None if returns is None or isinstance(returns, str) else _as_mapping(returns)
+    given = _list_roles(
+        episode=episode,
+        observations=observations,
+        actions=actions,
+        rewards=rewards,
+        returns=returns if isinstance(returns, str) else None,
+        step=step,
+        terminated=terminated,
+        truncated=truncated,
+        categories=categories,
+    )
+    episodes = as_episodes(open_source(open_frame(frame), given, outcomes), "the table")
+    table = {**(episodes.table or {}), "library": find_library(frame) or ""}
+    return replace(episodes, environment=environment, table=table)
+
+
+def _list_roles(**roles: Names) -> dict[str, tuple[str, ...]]:
+    """The columns that are named, by their role."""
+    return {
+        role: (names,) if isinstance(names, str) else tuple(names)
+        for role, names in roles.items()
+        if names is not None
+    }
+
+
+def _as_mapping(returns: Any) -> Mapping[Any, float]:
+    """Outcomes by episode from a mapping, a Series with an index, or pairs."""
+    if isinstance(returns, Mapping):
+        return returns
+    if hasattr(returns, "items"):
+        return dict(returns.items())
+    try:
+        return dict(returns)
+    except (TypeError, ValueError):
+        raise DataError(
+            "returns: expected the name of a column, or a mapping or Series from episodes to "
+            f"numbers, got {type(returns).__name__}"
+        ) from None
+
+
+def from_arrays(
+    observations: ArrayLike | Sequence[ArrayLike],
+    actions: ArrayLike | Sequence[ArrayLike] | None = None,
+    *,
+    rewards: ArrayLike | Sequence[ArrayLike] | None = None,
+    returns: ArrayLike | None = None,
+    episode: ArrayLike | None = None,
+    terminated: ArrayLike | None = None,
+    observation_names: Sequence[str] | None = None,
+    action_names: Sequence[str] | None = None,
+    environment: str | None = None,
+) -> EpisodeSet:
+    """The episodes of arrays.
+
+    Each argument is a sequence with one array per episode: observations (T, state) or
+    (T + 1, state), actions (T, action), or (T,) whole numbers for choices, rewards (T,). With
+    `episode`, the name of each row's episode, they are flat arrays over all rows instead. Outcomes
+    are `rewards`, one per step, or `returns`, one per episode. `terminated` says of each episode
+    whether the task ended at its last step.
+
+    >>> states = [[[0.0], [1.0]], [[2.0], [3.0], [4.0]]]
+    >>> from_arrays(states, returns=[1.0, 9.0])
+    EpisodeSet(2 episodes, 5 steps, 1 states, 0 actions)
+    """
+    if (rewards is None) == (returns is None):
+        raise DataError("expected either rewards (one per step) or returns (one per episode)")
+    names, parts = _cut_all(episode, observations=observations, actions=actions, rewards=rewards)
+    if returns is not None:
+        parts["returns"] = list(np.asarray(returns, np.float64).reshape(-1))
+    if terminated is not None:
+        parts["terminated"] = list(np.asarray(terminated).reshape(-1))
+    count = len(parts["observations"])
+    for field, given in parts.items():
+        if len(given) != count:
+            raise DataError(f"{len(given)} for {count} episodes", field=field)
+    choices = _count_choices(parts.get("actions"))
+    episodes = []
+    for index in range(count):
+        part = {field: values[index] for field, values in parts.items()}
+        try:
+            label = None if names is None else names[index]
+            episodes.append(_make_episode(part, choices, label))
+        except DataError as error:
+            raise error.at(episode=index) from None
+    found = EpisodeSet.from_episodes(
+        episodes,
+        observation_names=observation_names,
+        action_names=action_names,
+        discrete_actions=choices is not None,
+        environment=environment,
+    )
+    return replace(found, table={"episode": "episode", "step": "step", "step_type": ""})
+
+
+def _cut_all(
+    episode: ArrayLike | None, **fields: Any
+) -> tuple[list[Any] | None, dict[str, list[NDArray[Any]]]]:
+    """The names of the episodes, where there are any, and the arrays of each of them."""
+    given = {field: values for field, values in fields.items() if values is not None}
+    if episode is None:
+        return None, {field: [np.asarray(one) for one in values] for field, values in given.items()}
+    names, rows = _find_rows(np.asarray(episode))
+    return names, {field: _cut(values, rows, field) for field, values in given.items()}
+
+
+def _make_episode(part: dict[str, Any], choices: int | None, label: Any) -> Episode:
+    action, reward = part.get("actions"), part.get("rewards")
+    steps = len(next(one for one in (action, reward, part["observations"]) if one is not None))
+    last = np.arange(steps) == steps - 1
+    if reward is not None:
+        delivered = np.ones(steps, np.bool_)
+    else:
+        outcome, delivered = float(part["returns"]), last
+        if not np.isfinite(outcome):
+            raise DataError(f"{outcome}, expected a number", field="returns")
+        reward = np.where(last, outcome, 0.0)
+    terminated = bool(part.get("terminated", False))
+    return Episode(
+        observations=part["observations"],
+        actions=_as_actions(action, steps, choices),
+        rewards=reward,
+        terminations=last & terminated,
+        truncations=last & (not terminated),
+        delivered=delivered,
+        label=label,
+    )
+
+
+def _find_rows(labels: NDArray[Any]) -> tuple[list[Any], list[NDArray[np.int64]]]:
+    """The episodes in the order of their first rows, and the rows of each."""
+    distinct, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+    order = np.argsort(first, kind="stable")
+    rows = np.split(np.argsort(inverse, kind="stable"), np.cumsum(np.bincount(inverse))[:-1])
+    return [distinct[k].item() for k in order], [rows[k] for k in order]
+
+
+def _cut(values: Any, rows: Sequence[NDArray[np.int64]], field: str) -> list[NDArray[Any]]:
+    array = np.asarray(values)
+    expected = sum(len(part) for part in rows)
+    if array.ndim == 0 or len(array) != expected:
+        raise DataError(f"expected {expected} rows, got shape {array.shape}", field=field)
+    return [array[part] for part in rows]
+
+
+def _count_choices(actions: Sequence[NDArray[Any]] | None) -> int | None:
+    """How many choices there are, where actions are whole numbers (T,)."""
+    if actions is None or not all(one.ndim == 1 and one.dtype.kind in "iub" for one in actions):
+        return None
+    return 1 + max(int(one.max(initial=0)) for one in actions)
+
+
+def _as_actions(action: NDArray[Any] | None, steps: int, choices: int | None) -> NDArray[Any]:
+    if action is None:
+        return np.zeros((steps, 0), np.float32)
+    if choices is not None:
+        if action.size and int(action.min()) < 0:
+            raise DataError("choices are whole numbers from 0", field="actions")
+        return np.eye(choices, dtype=np.float32)[action.astype(np.int64)]
+    return action[:, None] if action.ndim == 1 else action

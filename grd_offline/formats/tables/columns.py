@@ -1,0 +1,204 @@
+"""Which column of a table is what: as the user says, or as the names of the columns tell."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from fnmatch import fnmatchcase
+from typing import Any
+
+from grd_offline.errors import DataError
+from grd_offline.formats.tables.source import FLAG, NUMBER, TIME, VECTOR
+
+_NUMBERED = r"(_?(id|index|nr|no|number))?"
+_NAMES = {
+    "episode": r"(episode|trajectory|traj|rollout|trip|run|trial|batch|game|session|conversation)"
+    + _NUMBERED,
+    "step": rf"(step|t|time|timestamp|datetime|frame|turn){_NUMBERED}",
+    "rewards": r"rewards?",
+    "returns": r"(episode_)?returns?|outcome|score|success|total_reward",
+    "terminated": r"terminated|terminations?|terminals?|done|dones",
+    "truncated": r"truncated|truncations?|timeouts?",
+    "truth": r"true_rewards?",
+    "actions": r"actions?([._\[ ].*|\d+)?",
+}
+"""Names that tell by themselves, in small letters."""
+_ALIASES = {
+    "reward": "rewards",
+    "return": "returns",
+    "outcome": "returns",
+    "observation": "observations",
+    "action": "actions",
+    "category": "categories",
+}
+_INDEX = re.compile(r"|index|unnamed: ?\d+|__index_level_\d+__")
+"""Names of the row numbers that data frames write beside their columns."""
+_MANY = ("observations", "actions", "categories")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Names of the columns that are used."""
+
+    episode: str
+    observations: tuple[str, ...]
+    actions: tuple[str, ...] = ()
+    step: str | None = None
+    """Numbers or timestamps that give the order of an episode's rows."""
+    rewards: str | None = None
+    """A number per step."""
+    returns: str | None = None
+    """A number per episode: in all of its rows, or in one of them."""
+    terminated: str | None = None
+    truncated: str | None = None
+    truth: str | None = None
+    """True rewards, which no fit sees."""
+    categories: tuple[str, ...] = ()
+    """Columns of numbers that stand for categories."""
+
+    def __str__(self) -> str:
+        """The text that `--columns` takes for the same."""
+        parts = []
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value or field.name == "actions":
+                parts.append(f"{field.name}={value if isinstance(value, str) else '+'.join(value)}")
+        return ",".join(parts)
+
+    def list_used(self) -> list[str]:
+        """All names, each once."""
+        single = (self.episode, self.step, self.rewards, self.returns, self.terminated,
+                  self.truncated, self.truth)  # fmt: skip
+        return list(dict.fromkeys([*filter(None, single), *self.observations, *self.actions]))
+
+
+def parse_columns(text: str) -> dict[str, tuple[str, ...]]:
+    """`episode=trip,observations=speed+load` as names by role."""
+    roles: dict[str, tuple[str, ...]] = {}
+    known = [field.name for field in fields(Columns)]
+    for part in filter(None, text.split(",")):
+        role, equals, names = part.partition("=")
+        role = _ALIASES.get(role.strip(), role.strip())
+        if not equals or role not in known:
+            raise DataError(
+                f"--columns: expected ROLE=NAME or ROLE=NAME+NAME with a role among "
+                f"{', '.join(known)}, got {part!r}"
+            )
+        roles[role] = tuple(name.strip() for name in names.split("+") if name.strip())
+        if role not in _MANY and len(roles[role]) > 1:
+            raise DataError(f"--columns: {role}: expected one column, got {names!r}")
+    return roles
+
+
+def choose_columns(
+    kinds: Mapping[str, str],
+    given: Mapping[str, Sequence[str]],
+    *,
+    has_returns: bool = False,
+    needs_outcome: bool = True,
+) -> Columns:
+    """Which column is what. `has_returns`: the outcomes come from elsewhere."""
+    found: dict[str, Any] = {role: _expand(role, names, kinds) for role, names in given.items()}
+    taken = {name for role, names in found.items() if role != "categories" for name in names}
+    for role in _NAMES:
+        is_told = role in ("rewards", "returns") and _has_outcome(found, has_returns)
+        free = [name for name in kinds if name not in taken and _suits(role, kinds[name])]
+        matches = find_names(role, free)
+        if role in found or is_told or not matches:
+            continue
+        found[role] = tuple(matches) if role in _MANY else (matches[0],)
+        taken.update(found[role])
+    if not found.get("step"):
+        times = [name for name in kinds if kinds[name] == TIME and name not in taken]
+        found["step"] = tuple(times) if len(times) == 1 else ()
+        taken.update(found["step"])
+    _check(found, kinds, has_returns, needs_outcome)
+    if "observations" not in found:
+        found["observations"] = tuple(
+            name
+            for name in kinds
+            if name not in taken and kinds[name] != TIME and not _is_left_out(name)
+        )
+    if not found["observations"]:
+        raise DataError(f"no column is left for observations; {_list(kinds)}")
+    chosen: dict[str, Any] = {role: tuple(found.get(role, ())) for role in _MANY}
+    for role, names in found.items():
+        if role not in _MANY and names:
+            chosen[role] = names[0]
+    return Columns(**chosen)
+
+
+def find_names(role: str, names: Iterable[str]) -> list[str]:
+    """The names that tell this role by themselves."""
+    return [name for name in names if re.fullmatch(_NAMES[role], _plain(name))]
+
+
+def _suits(role: str, kind: str) -> bool:
+    """Whether a column of this kind can be what its name says."""
+    if role == "episode":
+        return kind != VECTOR
+    if role == "step":
+        return kind in (NUMBER, TIME)
+    return kind != TIME if role == "actions" else kind in (NUMBER, FLAG)
+
+
+def _has_outcome(found: Mapping[str, Any], elsewhere: bool) -> bool:
+    return elsewhere or bool(found.get("rewards") or found.get("returns"))
+
+
+def _is_left_out(name: str) -> bool:
+    """Whether a column is a row number, or would give the outcome away to a fit."""
+    return bool(_INDEX.fullmatch(name.lower())) or any(
+        find_names(role, [name]) for role in ("rewards", "returns", "truth")
+    )
+
+
+def _check(
+    found: Mapping[str, Any], kinds: Mapping[str, str], has_returns: bool, needs_outcome: bool
+) -> None:
+    if not found.get("episode"):
+        raise DataError(
+            "no column tells the episodes apart: name it with --columns episode=NAME "
+            f"(episode=NAME in Python); {_list(kinds)}"
+        )
+    if needs_outcome and not _has_outcome(found, has_returns):
+        raise DataError(
+            "no column holds rewards or outcomes: name it with --columns reward=NAME or "
+            "return=NAME, or give --returns FILE (rewards= or returns= in Python); "
+            f"{_list(kinds)}"
+        )
+    if has_returns and (found.get("rewards") or found.get("returns")):
+        raise DataError("outcomes are given twice: as a column, and with --returns (returns=)")
+    seen: dict[str, str] = {}
+    for role, names in found.items():
+        for name in names if role != "categories" else ():
+            if name in seen:
+                raise DataError(f"column {name} is given twice: as {seen[name]} and as {role}")
+            seen[name] = role
+
+
+def _expand(role: str, names: Iterable[str], kinds: Mapping[str, str]) -> tuple[str, ...]:
+    """Names with their wildcards filled in; a name that is not there is refused."""
+    found: list[str] = []
+    for name in names:
+        matches = [name] if name in kinds else [one for one in kinds if fnmatchcase(one, name)]
+        if not matches:
+            same = [one for one in kinds if one.lower() == name.lower()]
+            near = same or difflib.get_close_matches(name, kinds, n=1)
+            hint = f"did you mean {near[0]}?" if near else _list(kinds)
+            raise DataError(f"{role}: there is no column {name!r}; {hint}")
+        found += matches
+    return tuple(dict.fromkeys(found))
+
+
+def _plain(name: str) -> str:
+    """A name in small letters; LeRobot calls what follows a frame next.reward and the like."""
+    return re.sub(r"[\s\-]+", "_", name.strip()).lower().removeprefix("next.")
+
+
+def _list(kinds: Mapping[str, str]) -> str:
+    names = list(kinds)
+    more = f" and {len(names) - 12} more" if len(names) > 12 else ""
+    return f"columns: {', '.join(names[:12])}{more}"

@@ -1,0 +1,222 @@
+"""CSV files, in blocks of rows.
+
+The kind of a column is what all of its cells in the first block are; a later cell of another kind
+is refused with its row. Commas, semicolons, tabs and bars separate cells, whichever the first row
+has most of; with semicolons, numbers may have a decimal comma.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from grd_offline.errors import DataError
+from grd_offline.formats.tables.source import (
+    BLOCK_ROWS,
+    FLAG,
+    NUMBER,
+    TEXT,
+    TIME,
+    Array,
+    Block,
+    TableSource,
+)
+
+MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "#n/a"))
+_FLAGS = {"true": True, "false": False, "yes": True, "no": False}
+_SEPARATORS = ",;\t|"
+FIRST_ROW = 2
+"""The number of the first row below the names."""
+_CODE = re.compile(r"0\d+|\d{16,}")
+"""Digits that are a name and no number: 007, or more of them than a number keeps."""
+Cells = Sequence[str]
+
+
+@contextmanager
+def open_csv(path: Path) -> Iterator[TableSource]:
+    """A CSV file that is open for reading."""
+    with _one_line(path), open_text(path) as file:
+        first = file.readline()
+        if not first.strip("\r\n\ufeff "):
+            raise DataError("is empty: expected a row of column names", file=path)
+        separator = max(_SEPARATORS, key=first.count)
+        file.seek(0)
+        reader = csv.reader(file, delimiter=separator, strict=True)
+        names = [name.strip() for name in next(reader)]
+        _check_names(names)
+        rows = (row for row in reader if row)
+        head = list(itertools.islice(rows, BLOCK_ROWS))
+        if not head:
+            raise DataError("has column names, but no rows", file=path)
+        _check_lengths(head, len(names), FIRST_ROW)
+        kinds = {
+            name: _find_kind([row[index] for row in head], separator == ";")
+            for index, name in enumerate(names)
+        }
+
+        def blocks(wanted: Sequence[str]) -> Iterator[Block]:
+            number = FIRST_ROW
+            chosen = {name: (names.index(name), kinds[name]) for name in wanted}
+            for block in itertools.chain([head], _cut(rows)):
+                with _one_line(path):
+                    _check_lengths(block, len(names), number)
+                    columns = list(zip(*block, strict=True))
+                    yield {
+                        name: _read(columns[index], kind, name, number, separator == ";")
+                        for name, (index, kind) in chosen.items()
+                    }
+                number += len(block)
+
+        yield TableSource("csv", kinds, blocks, FIRST_ROW)
+
+
+def _cut(rows: Iterator[list[str]]) -> Iterator[list[list[str]]]:
+    while block := list(itertools.islice(rows, BLOCK_ROWS)):
+        yield block
+
+
+@contextmanager
+def _one_line(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise DataError(
+            f"is not UTF-8 text (byte 0x{byte:02x}): save it as CSV in UTF-8", file=path
+        ) from None
+    except csv.Error as error:
+        raise DataError(f"is not a CSV file that can be read: {error}", file=path) from None
+    except DataError as error:
+        raise error.at(file=path) from None
+
+
+@contextmanager
+def open_text(path: Path) -> Iterator[TextIO]:
+    """A text file in UTF-8 that is open for reading."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise DataError("no such file", file=path) from None
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror}", file=path) from None
+    with os.fdopen(descriptor, encoding="utf-8-sig", newline="") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise DataError("is not a regular file", file=path)
+        yield file
+
+
+def _check_names(names: Sequence[str]) -> None:
+    seen: set[str] = set()
+    for name in filter(None, names):
+        if name in seen:
+            raise DataError(f"two columns are called {name}")
+        if "\n" in name or name.startswith("="):
+            raise DataError(f"{name!r:.40} is no name of a column: the first row must have names")
+        seen.add(name)
+    if names and all(_is_number(name) for name in names):
+        raise DataError("the first row holds numbers: it must have the names of the columns")
+
+
+def _check_lengths(rows: Sequence[Sequence[str]], width: int, first: int) -> None:
+    if set(map(len, rows)) != {width}:
+        index = next(index for index, row in enumerate(rows) if len(row) != width)
+        raise DataError(
+            f"row {first + index:,}: {len(rows[index])} cells, the row of names has {width}"
+        )
+
+
+def _find_kind(cells: Cells, comma: bool) -> str:
+    """The kind that all cells have which are not empty."""
+    filled = [cell for cell in map(str.strip, cells) if cell.lower() not in MISSING]
+    if all(_is_number(cell, comma) and not _CODE.fullmatch(cell) for cell in filled):
+        return NUMBER
+    if all(cell.lower() in _FLAGS for cell in filled):
+        return FLAG
+    return TIME if all(map(_is_time, filled)) else TEXT
+
+
+def _read(cells: Cells, kind: str, name: str, first: int, comma: bool) -> Array:
+    """The cells of a column as numbers, flags, timestamps or text."""
+    if kind == NUMBER:
+        try:
+            return np.fromiter(map(float, cells), np.float64, len(cells))
+        except ValueError:
+            return _convert(cells, name, first, lambda cell: _parse(cell, comma), "a number")
+    if kind == FLAG:
+        values = _convert(
+            cells, name, first, lambda cell: _FLAGS[cell.lower()], "true, false, yes or no"
+        )
+        return values if np.isnan(values).any() else values.astype(np.bool_)
+    if kind == TIME:
+        times = [None if _is_empty(cell) else _time(cell, name, first + i) for i, cell in
+                 enumerate(cells)]  # fmt: skip
+        return np.array(times, "datetime64[us]")
+    texts: Array = np.empty(len(cells), object)
+    for index, cell in enumerate(map(str.strip, cells)):
+        if cell.startswith("=") or "\0" in cell:
+            raise _refuse(cell, name, first + index, "text")
+        texts[index] = None if _is_empty(cell) else cell
+    return texts
+
+
+def _convert(
+    cells: Cells, name: str, first: int, parse: Callable[[str], float], expected: str
+) -> Array:
+    """Numbers, with nan for empty cells."""
+    values = np.empty(len(cells))
+    for index, cell in enumerate(map(str.strip, cells)):
+        try:
+            values[index] = np.nan if _is_empty(cell) else parse(cell)
+        except (KeyError, ValueError):
+            raise _refuse(cell, name, first + index, expected) from None
+    return values
+
+
+def _refuse(cell: str, name: str, row: int, expected: str) -> DataError:
+    if cell.startswith("="):
+        why = "is a formula: save the table with its values"
+    else:
+        why = f"is not {expected}, as other rows are"
+    return DataError(f"row {row:,}: {cell[:40]!r} {why}", field=f"column {name}")
+
+
+def _is_empty(cell: str) -> bool:
+    return cell.strip().lower() in MISSING
+
+
+def _parse(cell: str, comma: bool) -> float:
+    return float(cell.replace(",", ".") if comma else cell)
+
+
+def _is_number(cell: str, comma: bool = False) -> bool:
+    try:
+        _parse(cell, comma)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_time(cell: str) -> bool:
+    try:
+        datetime.fromisoformat(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _time(cell: str, name: str, row: int) -> Any:
+    try:
+        moment = datetime.fromisoformat(cell.strip())
+    except ValueError:
+        raise _refuse(cell, name, row, "a timestamp") from None
+    return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)

@@ -1,0 +1,143 @@
+"""Opening a table of any kind as a recording, from a path or from Python."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from grd_offline.errors import DataError
+from grd_offline.formats.record import Recording
+from grd_offline.formats.tables.build import build
+from grd_offline.formats.tables.columns import choose_columns, parse_columns
+from grd_offline.formats.tables.csv_file import open_csv
+from grd_offline.formats.tables.frames import open_parquet
+from grd_offline.formats.tables.lerobot import is_lerobot, open_lerobot
+from grd_offline.formats.tables.outcomes import read_outcomes
+from grd_offline.formats.tables.source import VECTOR, TableSource
+from grd_offline.formats.tables.turns import open_turns
+
+Given = str | Mapping[str, Sequence[str]]
+"""Columns by their role, or the text of `--columns`."""
+Outcomes = str | os.PathLike[str] | Mapping[Any, float]
+"""Outcomes by episode, or the file that holds them."""
+_OPENERS = {".csv": open_csv, ".tsv": open_csv, ".jsonl": open_turns, ".ndjson": open_turns}
+_PARQUET = (".parquet", ".pq")
+
+
+class Expected(NamedTuple):
+    """What a model knows of the tables that it takes."""
+
+    observation_names: Sequence[str]
+    action_names: Sequence[str]
+    columns: str | None = None
+    """The columns of the table that it was fitted to."""
+
+
+def is_table(path: Path) -> bool:
+    """Whether a file or folder holds a table."""
+    ending = path.suffix.lower()
+    return ending in _OPENERS or ending in _PARQUET or is_lerobot(path)
+
+
+def open_table(
+    path: Path,
+    *,
+    columns: Given | None = None,
+    returns: Outcomes | None = None,
+    expected: Expected | None = None,
+    max_bytes: int | None = None,
+) -> Recording:
+    """The recording of a CSV or Parquet file, of a LeRobot folder or of turns as JSON lines.
+
+    `columns` says which column is what, as `--columns` does. `returns` are outcomes by episode, or
+    a file that holds them. `expected` are the inputs of a model: the table must have them, and
+    needs no outcomes.
+    """
+    try:
+        given = parse_columns(columns) if isinstance(columns, str) else dict(columns or {})
+        with _open(path, max_bytes) as source:
+            outcomes = None
+            if returns is not None:
+                outcomes = returns if isinstance(returns, Mapping) else read_outcomes(Path(returns))
+            return open_source(source, given, outcomes, expected)
+    except DataError as error:
+        raise error.at(file=path) from None
+
+
+def open_source(
+    source: TableSource,
+    given: Mapping[str, Sequence[str]],
+    returns: Mapping[Any, float] | None = None,
+    expected: Expected | None = None,
+) -> Recording:
+    """The recording of a table that is open."""
+    labels: dict[str, list[str]] = {}
+    needs_outcome = expected is None
+    if expected is not None:
+        given = {
+            **_find_roles(source.kinds, expected),
+            **_find_inputs(source.kinds, expected, labels),
+            **given,
+        }
+    chosen = choose_columns(
+        source.kinds, given, has_returns=returns is not None, needs_outcome=needs_outcome
+    )
+    return build(source, chosen, returns=returns, labels=labels)
+
+
+@contextmanager
+def _open(path: Path, max_bytes: int | None) -> Iterator[TableSource]:
+    if is_lerobot(path):
+        with open_lerobot(path, max_bytes) as source:
+            yield source
+    elif path.suffix.lower() in _PARQUET:
+        with open_parquet([path], max_bytes=max_bytes) as source:
+            yield source
+    else:
+        with _OPENERS[path.suffix.lower()](path) as source:
+            yield source
+
+
+def _find_roles(kinds: Mapping[str, str], expected: Expected) -> dict[str, tuple[str, ...]]:
+    """Columns that name episodes and steps, as in the table of the model, where they are here."""
+    known = parse_columns(expected.columns) if expected.columns is not None else {}
+    return {
+        role: names
+        for role in ("episode", "step", "terminated", "truncated")
+        if (names := known.get(role, ())) and set(names) <= set(kinds)
+    }
+
+
+def _find_inputs(
+    kinds: Mapping[str, str], expected: Expected, labels: dict[str, list[str]]
+) -> dict[str, tuple[str, ...]]:
+    """The columns behind the inputs of a model, in its order; fills in the labels it knows."""
+    found: dict[str, tuple[str, ...]] = {}
+    for role, names in zip(("observations", "actions"), expected[:2], strict=True):
+        columns: dict[str, None] = {}
+        for name in names:
+            column = _find_column(name, kinds)
+            if column is None:
+                raise DataError(
+                    f"the model needs a column {name!r}; columns: {', '.join(list(kinds)[:12])}"
+                )
+            columns[column] = None
+            if column != name and kinds[column] != VECTOR:
+                labels.setdefault(column, []).append(name[len(column) + 1 :])
+        found[role] = tuple(columns)
+    return found
+
+
+def _find_column(name: str, kinds: Mapping[str, str]) -> str | None:
+    """speed for speed, weather for weather=rain, state for state[0] and state.x."""
+    if name in kinds:
+        return name
+    for at in (match.start() for match in re.finditer(r"[=\[.]", name)):
+        column = name[:at]
+        if column in kinds and (name[at] == "=") == (kinds[column] != VECTOR):
+            return column
+    return None

@@ -1,0 +1,76 @@
+"""Outcomes of episodes from a file of their own: one row per episode."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from grd_offline.errors import DataError
+from grd_offline.formats.tables.columns import find_names
+from grd_offline.formats.tables.csv_file import open_csv
+from grd_offline.formats.tables.frames import open_parquet
+from grd_offline.formats.tables.inputs import name_label
+from grd_offline.formats.tables.source import FLAG, NUMBER, TableSource, as_numbers, is_missing
+
+
+def read_outcomes(path: Path) -> dict[str, float]:
+    """The outcome of each episode by its name.
+
+    The file has a column of episodes and one of numbers. Where their names do not tell, the first
+    column holds the episodes, and the only other column of numbers the outcomes.
+    """
+    try:
+        with _open(path) as source:
+            episode, outcome = _find_columns(source)
+            return _read(source, episode, outcome)
+    except DataError as error:
+        raise error.at(file=path) from None
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[TableSource]:
+    ending = path.suffix.lower()
+    if re.fullmatch(r"\.(parquet|pq)", ending):
+        with open_parquet([path]) as source:
+            yield source
+    elif ending in (".csv", ".tsv"):
+        with open_csv(path) as source:
+            yield source
+    else:
+        raise DataError("expected a .csv or .parquet file with the outcome of each episode")
+
+
+def _find_columns(source: TableSource) -> tuple[str, str]:
+    names = list(source.kinds)
+    episode = next(iter(find_names("episode", names)), names[0])
+    numbers = [n for n in names if n != episode and source.kinds[n] in (NUMBER, FLAG)]
+    found = [name for role in ("returns", "rewards") for name in find_names(role, numbers)]
+    if not found and len(numbers) != 1:
+        raise DataError(
+            "expected a column of episodes and one of numbers called return, outcome, score or "
+            f"success; columns: {', '.join(names[:12])}"
+        )
+    return episode, (found or numbers)[0]
+
+
+def _read(source: TableSource, episode: str, outcome: str) -> dict[str, float]:
+    outcomes: dict[str, float] = {}
+    row = source.first_row
+    for block in source.blocks([episode, outcome]):
+        values = as_numbers(block[outcome], outcome, row)
+        for index, (name, value) in enumerate(zip(block[episode], values, strict=True)):
+            _add(outcomes, name, float(value), row + index, episode)
+        row += len(values)
+    return outcomes
+
+
+def _add(outcomes: dict[str, float], name: Any, value: float, row: int, column: str) -> None:
+    if is_missing(name):
+        raise DataError(f"row {row:,} is empty", field=f"column {column}")
+    label = name_label(name)
+    if label in outcomes and outcomes[label] != value:
+        raise DataError(f"episode {label} has two outcomes, the second in row {row:,}")
+    outcomes[label] = value

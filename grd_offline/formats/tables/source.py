@@ -1,0 +1,132 @@
+"""What every kind of table gives: the names and kinds of its columns, and blocks of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grd_offline.errors import DataError
+
+Array = NDArray[Any]
+Block = Mapping[str, Array]
+"""Some rows in order: an array with one entry, or one vector, per row for each column."""
+
+NUMBER, FLAG, TEXT, TIME, VECTOR = "number", "flag", "text", "time", "vector"
+"""Kinds of columns."""
+BLOCK_ROWS = 65_536
+
+
+@dataclass(frozen=True, eq=False)
+class TableSource:
+    """A table that is open for reading, once, from its first row to its last."""
+
+    layout: str
+    """What `inspect` calls it: csv, parquet, table, ..."""
+    kinds: Mapping[str, str]
+    """The kind of each column by its name, in the order of the table."""
+    blocks: Callable[[Sequence[str]], Iterator[Block]]
+    """The rows of the columns with these names."""
+    first_row: int = 0
+    """The number that messages give to the first row: 2 for CSV, whose first row has the names."""
+    labels: Mapping[str, Sequence[str]] | None = None
+    """The labels of columns that hold categories, where the table knows them."""
+    entries: Mapping[str, Sequence[str]] | None = None
+    """The names of the entries of vectors, where the table knows them."""
+
+
+def find_kind(values: Array) -> str:
+    """The kind of a column, from its values."""
+    if values.ndim > 1:
+        return VECTOR
+    if values.dtype.kind == "b":
+        return FLAG
+    if values.dtype.kind in "fiu":
+        return NUMBER
+    if values.dtype.kind == "M":
+        return TIME
+    first = next((value for value in values if not is_missing(value)), None)
+    if isinstance(first, bool | np.bool_):
+        return FLAG
+    if first is None or isinstance(first, int | float | np.number) or hasattr(first, "as_tuple"):
+        return NUMBER
+    if isinstance(first, list | tuple | np.ndarray):
+        return VECTOR
+    return TIME if hasattr(first, "isoformat") else TEXT
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a cell is empty: None, nan, or what data frames put there instead."""
+    return value is None or value is not value or str(value) in ("<NA>", "NaT")
+
+
+def as_numbers(values: Array, name: str, first_row: int) -> NDArray[np.float64]:
+    """A column as float64, with nan where it is empty; anything but numbers is refused."""
+    if values.dtype.kind in "fiub":
+        return values.astype(np.float64)
+    numbers = np.empty(len(values))
+    for index, value in enumerate(values):
+        try:
+            if isinstance(value, str):
+                raise ValueError
+            numbers[index] = np.nan if is_missing(value) else float(value)
+        except (TypeError, ValueError):
+            shown = str(value)[:40]
+            raise DataError(
+                f"row {first_row + index:,}: {shown!r} is not a number", field=f"column {name}"
+            ) from None
+    return numbers
+
+
+def as_times(values: Array, name: str, first_row: int) -> NDArray[np.datetime64]:
+    """A column of timestamps in microseconds."""
+    try:
+        if values.dtype.kind != "M":
+            times = [None if is_missing(v) else np.datetime64(_drop_zone(v), "us") for v in values]
+            return np.array(times, "datetime64[us]")
+        return values.astype("datetime64[us]")
+    except (TypeError, ValueError):
+        raise DataError(
+            f"a value after row {first_row:,} is not a timestamp", field=f"column {name}"
+        ) from None
+
+
+def _drop_zone(value: Any) -> Any:
+    """A moment in UTC without its zone, which numpy does not know."""
+    if getattr(value, "tzinfo", None) is None:
+        return value
+    from datetime import UTC
+
+    return value.astimezone(UTC).replace(tzinfo=None)
+
+
+def as_vectors(values: Array, name: str, first_row: int) -> NDArray[np.float64]:
+    """A column of vectors as (row, entry); vectors of unequal lengths are refused."""
+    if values.ndim == 2 and values.dtype.kind in "fiub":
+        return values.astype(np.float64)
+    if values.ndim > 2:
+        raise DataError(
+            f"entries of shape {values.shape[1:]}: images are not supported, only vectors",
+            field=f"column {name}",
+        )
+    width = None
+    for index, value in enumerate(values):
+        if is_missing(value) if np.ndim(value) == 0 else np.ndim(value) != 1:
+            raise DataError(
+                f"row {first_row + index:,}: expected a list of numbers", field=f"column {name}"
+            )
+        width = len(value) if width is None else width
+        if len(value) != width:
+            raise DataError(
+                f"row {first_row + index:,}: {len(value)} numbers, the row before has {width}",
+                field=f"column {name}",
+            )
+    try:
+        return np.array([np.asarray(value, np.float64) for value in values]).reshape(
+            len(values), width or 0
+        )
+    except (TypeError, ValueError):
+        raise DataError("expected lists of numbers", field=f"column {name}") from None

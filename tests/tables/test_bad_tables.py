@@ -1,0 +1,186 @@
+"""Tables that cannot be used end in one line that says where and what to do, and exit code 2."""
+
+import io
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from grd_offline import DataError, from_dataframe, read
+from grd_offline.cli.program import cli, run
+
+HEADER = "episode,step,x,y,return\n"
+GOOD = "a,0,1,2,5\na,1,2,3,5\nb,0,4,5,6\nb,1,6,7,6\n"
+BAD = {
+    "empty file": ("", "is empty"),
+    "only blank lines": ("\n\n", "is empty"),
+    "header only": (HEADER, "no rows"),
+    "ragged, short": (HEADER + "a,0,1,2\n", "row 2: 4 cells, the row of names has 5"),
+    "ragged, long": (HEADER + GOOD + "b,2,1,2,6,9\n", "row 6: 6 cells"),
+    "mixed types": (HEADER + GOOD + "c,0,fast,1,1\n", "column x: row 6: 'fast' is not a number"),
+    "formula": (HEADER + GOOD + "c,0,=A1+B2,1,1\n", "is a formula"),
+    "formulas everywhere": (HEADER + "a,0,=A1,1,1\na,1,=B1,1,1\n", "is a formula"),
+    "duplicate steps": (
+        HEADER + GOOD + "a,1,9,9,5\n",
+        "column step: episode a has step 1 twice, in rows 3 and 6",
+    ),
+    "no outcome column": ("episode,x\na,1\na,2\n", "no column holds rewards or outcomes"),
+    "missing outcome": (HEADER + GOOD + "c,0,1,1,\n", "episode c has no outcome"),
+    "NaN outcome": (HEADER + GOOD + "c,0,1,1,nan\n", "episode c has no outcome"),
+    "outcome that differs": (
+        HEADER + "a,0,1,2,5\na,1,2,3,6\n",
+        "column return: episode a has outcomes from 5 to 6",
+    ),
+    "no episode column": ("x,reward\n1,2\n", "no column tells the episodes apart"),
+    "missing values": (
+        HEADER + "a,0,,2,5\na,1,2,NA,5\n",
+        "2 cells are empty: row 2 of x, row 3 of y; fill them",
+    ),
+    "missing step": (HEADER + "a,,1,2,5\na,1,2,2,5\n", "row 2 of step"),
+    "missing episode": (HEADER + ",0,1,2,5\na,1,2,2,5\n", "row 2 of episode"),
+    "two columns of one name": ("episode,x,x,return\na,1,1,1\n", "two columns are called x"),
+    "numbers for names": ("1,2,3\n4,5,6\n", "the first row holds numbers"),
+    "too many texts": (
+        "episode,name,return\n" + "".join(f"a,n{i},1\n" for i in range(150)),
+        "column name: row 102: more than 100 different texts",
+    ),
+    "too large": (HEADER + "a,0,1e30,2,5\n", "column x: row 2: 1e+30 is too large"),
+    "no inputs": ("episode,step,return\na,0,1\n", "no column is left for observations"),
+    "text as step": (
+        "episode,step,x,return\na,first,1,1\na,second,2,1\n",
+        "column step: expected numbers or timestamps",
+    ),
+    "quote without end": (HEADER + 'a,0,"1,2,5\n', "is not a CSV file that can be read"),
+}
+
+
+def fail(capsys, *arguments):
+    """Run the command, which has to fail with one line; the line."""
+    assert run([str(argument) for argument in arguments]) == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    (error,) = [line for line in lines if not line.endswith("s  reading")]  # progress
+    assert error.startswith("grd-offline: error: ")
+    return error
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_table_ends_in_one_line(case, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("grd_offline.formats.tables.csv_file.BLOCK_ROWS", 4)
+    text, message = BAD[case]
+    path = tmp_path / "bad.csv"
+    path.write_text(text)
+    columns = [] if "step" in text.splitlines()[:1] or case != "text as step" else [
+        "--columns", "step=step"]  # fmt: skip
+    line = fail(capsys, "inspect", path, *columns)
+    assert message in line
+    assert "bad.csv" in line
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (HEADER.encode() + "a,0,1,2,5\nä,0,1,2,5\n".encode("latin-1"), "is not UTF-8 text"),
+        ((HEADER + GOOD).encode("utf-16"), "is not UTF-8 text (byte 0xff)"),
+        (HEADER.encode() + b"a,0,\x00,2,5\n", "is not text"),
+    ],
+    ids=["latin-1", "UTF-16", "zero byte"],
+)
+def test_another_encoding_ends_in_one_line(data, message, tmp_path, capsys):
+    path = tmp_path / "bad.csv"
+    path.write_bytes(data)
+    assert message in fail(capsys, "inspect", path)
+
+
+def test_a_file_that_is_not_there_ends_in_one_line(tmp_path, capsys):
+    assert "no such file" in fail(capsys, "inspect", tmp_path / "none.csv")
+
+
+def test_one_episode_cannot_be_decomposed(tmp_path, capsys):
+    path = tmp_path / "one.csv"
+    path.write_text(HEADER + "a,0,1,2,5\na,1,2,3,5\n")
+    assert "the table holds one episode" in fail(capsys, "decompose", path)
+    assert not (tmp_path / "one-grd").exists()
+
+
+def test_wrong_options_end_in_one_line(tmp_path, capsys):
+    path = tmp_path / "good.csv"
+    path.write_text(HEADER + GOOD)
+    for columns, message in (
+        ("episode=nonsense", "there is no column 'nonsense'"),
+        ("observations=X", "did you mean x?"),
+        ("rest=x", "expected ROLE=NAME"),
+        ("observations", "expected ROLE=NAME"),
+        ("episode=step+x", "expected one column"),
+        ("observations=x,actions=x", "column x is given twice"),
+    ):
+        assert message in fail(capsys, "inspect", path, "--columns", columns)
+    assert "tables" in fail(capsys, "inspect", "datasets/sample.h5", "--columns", "episode=x")
+
+
+def test_a_bad_file_of_outcomes_ends_in_one_line(tmp_path, capsys):
+    steps, outcomes = tmp_path / "steps.csv", tmp_path / "outcomes.csv"
+    steps.write_text("episode,step,x\na,0,1\na,1,2\nb,0,3\n")
+    for text, message in (
+        ("episode,return\na,1\n", "episode b has no outcome"),
+        ("episode,return\na,1\nb,nan\n", "episode b has no outcome"),
+        ("episode,return\na,1\na,2\nb,1\n", "episode a has two outcomes"),
+        ("episode,p,q\na,1,2\n", "expected a column of episodes and one of numbers"),
+        ("episode,return\na,=1+1\nb,=2+2\n", "expected a column of episodes"),
+    ):
+        outcomes.write_text(text)
+        assert message in fail(capsys, "inspect", steps, "--returns", outcomes)
+
+
+def test_a_good_table_with_oddities_is_read(tmp_path):
+    """A byte order mark, semicolons with decimal commas, blank lines, quotes, spaces in names."""
+    path = tmp_path / "odd.csv"
+    text = '\ufeff"Episode ID"; Step ;x;return\r\n"a, b";0;1,5;3,25\r\n\r\n"a, b";1;-2;3,25\r\n'
+    path.write_bytes((text + "c;0;1e3;4\r\n").encode())
+    episodes = read(path)
+    assert [episode.label for episode in episodes] == ["a, b", "c"]
+    np.testing.assert_array_equal(episodes[0].observations[:, 0], [1.5, -2])
+    np.testing.assert_array_equal(episodes.compute_returns(), [3.25, 4])
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"episode": [1], "x": [1.0, 2.0], "reward": [1, 2]}, "unequal lengths"),
+        ({"episode": [], "x": [], "reward": []}, "no rows"),
+        ({"episode": [1, 1], "x": [1, None], "reward": [1, 2]}, "row 1 of x"),
+        ({"episode": [1, 1], "x": [1, "a"], "reward": [1, 2]}, "row 1: 'a' is not a number"),
+        ({"episode": [1, 1], "x": [[1, 2], [3]], "reward": [1, 2]}, "row 1: 1 numbers"),
+        ({"episode": [1, 1], "x": np.zeros((2, 4, 4)), "reward": [1, 2]}, "images"),
+        (io.StringIO("no table"), "expected a data frame"),
+    ],
+)
+def test_bad_frames_are_refused(table, message):
+    if isinstance(table, dict):
+        table = {
+            name: value if isinstance(value, np.ndarray) else np.array(value, object)
+            if name == "x" and not all(isinstance(v, float) for v in value)
+            else value
+            for name, value in table.items()
+        }  # fmt: skip
+    with pytest.raises(DataError, match=message):
+        from_dataframe(table)
+
+
+def test_bad_parquet_files_end_in_one_line(tmp_path, capsys, monkeypatch):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    path = tmp_path / "bad.parquet"
+    path.write_bytes(b"PAR1 this is none")
+    assert "is not a Parquet file that can be read" in fail(capsys, "inspect", path)
+    monkeypatch.setattr("grd_offline.formats.tables.frames.PLAUSIBLE", 10_000)
+    parquet.write_table(pyarrow.table({"episode": np.zeros(10**5, np.int8)}), path)
+    assert "if you trust it, use --max-size" in fail(capsys, "inspect", path)
+
+
+def test_without_pyarrow_a_line_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setattr("grd_offline.formats.tables.frames.find_spec", lambda name: None)
+    (tmp_path / "data.parquet").touch()
+    done = CliRunner().invoke(cli, ["inspect", str(tmp_path / "data.parquet")])
+    assert isinstance(done.exception, DataError)
+    assert 'pip install "grd-offline[tables]"' in str(done.exception)
