@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from grd_offline.agents.actors import ActorSpec, count_weights
+from grd_offline.agents.actors import DISCRETE_KINDS, NOISY_KINDS, ActorSpec, count_weights
 from grd_offline.environments import dimension_names
 from grd_offline.errors import DataError
 from grd_offline.fleet import task
@@ -80,7 +80,7 @@ class Fleet:
         environment: str,
         seeds: Sequence[int],
         *,
-        kind: str = "gaussian",
+        kind: str | Callable[[bool], str] = "gaussian",
         hidden: Sequence[int] = (256, 256),
         noise: float = 0.0,
         workers: int,
@@ -91,6 +91,8 @@ class Fleet:
     ) -> None:
         """Make one member for each seed. In a round, each member takes `steps` steps.
 
+        `kind` is that of the policies, or a function that gives it for discrete actions (True) or
+        for continuous ones (False). `noise` is for the kinds that have any.
         `warn` is called with a text when an environment hangs. With 0 workers, this process steps
         the environments when results are asked for. The results are the same to the last bit if
         numpy uses one thread here, as it does in workers (OMP_NUM_THREADS=1).
@@ -99,9 +101,15 @@ class Fleet:
         first = VectorEnvironment(environment, env_args or {}, max_episode_steps)
         self.environment = first.id
         self.step_limit = first.step_limit
+        self.is_discrete = first.choices > 0
         self.low, self.high = first.low, first.high
         observed, acted = dimension_names(first.environment)
         first.close()
+        if not isinstance(kind, str):
+            kind = kind(self.is_discrete)
+        if self.is_discrete != (kind in DISCRETE_KINDS):
+            what = "discrete" if self.is_discrete else "continuous"
+            raise DataError(f"{first.id} has {what} actions, a {kind} policy has others")
         self.observation_size, self.action_size = first.observation_size, len(first.low)
         self.dimension_names = (
             observed or tuple(f"observation_{i}" for i in range(self.observation_size)),
@@ -110,7 +118,9 @@ class Fleet:
         """The names of observations and of actions; unknown ones are numbered."""
         outputs = self.action_size * (2 if kind == "gaussian" else 1)
         sizes = (self.observation_size, *hidden, outputs)
-        self.spec = ActorSpec(kind, sizes, tuple(self.low), tuple(self.high), noise)
+        bounds = tuple(self.low), tuple(self.high)
+        noise = noise if kind in NOISY_KINDS else 0.0
+        self.spec = ActorSpec(kind, sizes, *bounds, noise, first.first_choice)
         self._settings = FleetSettings(
             environment=first.id,
             env_args=dict(env_args or {}),
