@@ -99,28 +99,18 @@ class Fleet:
         """
         _check_numbers(seeds, workers, steps)
         first = VectorEnvironment(environment, env_args or {}, max_episode_steps)
-        self.environment = first.id
-        self.step_limit = first.step_limit
+        self.environment, self.step_limit = first.id, first.step_limit
         self.is_discrete = first.choices > 0
         self.low, self.high = first.low, first.high
         observed, acted = dimension_names(first.environment)
         first.close()
-        if not isinstance(kind, str):
-            kind = kind(self.is_discrete)
-        if self.is_discrete != (kind in DISCRETE_KINDS):
-            what = "discrete" if self.is_discrete else "continuous"
-            raise DataError(f"{first.id} has {what} actions, a {kind} policy has others")
         self.observation_size, self.action_size = first.observation_size, len(first.low)
         self.dimension_names = (
             observed or tuple(f"observation_{i}" for i in range(self.observation_size)),
             acted or tuple(f"action_{i}" for i in range(self.action_size)),
         )
         """The names of observations and of actions; unknown ones are numbered."""
-        outputs = self.action_size * (2 if kind == "gaussian" else 1)
-        sizes = (self.observation_size, *hidden, outputs)
-        bounds = tuple(self.low), tuple(self.high)
-        noise = noise if kind in NOISY_KINDS else 0.0
-        self.spec = ActorSpec(kind, sizes, *bounds, noise, first.first_choice)
+        self.spec = _make_spec(first, kind, hidden, noise)
         self._settings = FleetSettings(
             environment=first.id,
             env_args=dict(env_args or {}),
@@ -387,6 +377,28 @@ class Fleet:
             group.worker.send(self._round)
         if "evaluation" in group.owes and self._evaluation is not None:
             group.worker.send(self._evaluation)
+
+
+def _make_spec(
+    environment: VectorEnvironment,
+    kind: str | Callable[[bool], str],
+    hidden: Sequence[int],
+    noise: float,
+) -> ActorSpec:
+    """The policies of all members."""
+    kind = kind if isinstance(kind, str) else kind(environment.choices > 0)
+    if (environment.choices > 0) != (kind in DISCRETE_KINDS):
+        what = "discrete" if environment.choices else "continuous"
+        raise DataError(f"{environment.id} has {what} actions, a {kind} policy has others")
+    outputs = len(environment.low) * (2 if kind == "gaussian" else 1)
+    return ActorSpec(
+        kind,
+        (environment.observation_size, *hidden, outputs),
+        tuple(environment.low),
+        tuple(environment.high),
+        noise if kind in NOISY_KINDS else 0.0,
+        environment.first_choice,
+    )
 
 
 def _check_numbers(seeds: Sequence[int], workers: int, steps: int) -> None:

@@ -161,7 +161,10 @@ class Learner(RunLearner):
         for place, member in enumerate(self.members[source.members]):
             if member.method == "grd":
                 signs = self.endings[source.members.start + place].find_signs()
-                wanted[place] = find((to_reward[place] > 0) | signs, to_state[place])
+                parents = (to_reward[place] > 0) | signs
+                # Where nothing is known to matter, nothing is known not to matter either.
+                if parents.any():
+                    wanted[place] = find(parents, to_state[place])
         return wanted
 
     def find_size(self) -> Hashable:
