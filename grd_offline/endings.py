@@ -14,11 +14,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from grd_offline.episodes import EpisodeSet
+
 LEAST = 20
 """With fewer terminations than this, nobody can tell: every dimension counts."""
 SURE = 5.0
 """Standard errors by which a mean or a spread has to differ."""
 _POWERS = (1, 2, 3, 4)
+
+
+def find_signs(episodes: EpisodeSet) -> NDArray[np.int64]:
+    """(state,) 1 where a dimension tells that the episode is about to terminate."""
+    endings = Endings(episodes.state_size)
+    for episode in episodes:
+        endings.add(episode.observations, bool(episode.terminations[-1]))
+    return endings.find_signs().astype(np.int64)
 
 
 class Endings:

@@ -71,7 +71,7 @@ DISCRETE: dict[str, Any] = {
     "round_updates": 50,
     "batch": 128,
     "hidden": (128, 128),
-    "learning_rate": 1e-3,
+    "learning_rate": 2e-3,
     "target_rate": 0.02,
     "eval_every": 5_000,
 }
