@@ -2,12 +2,14 @@
 
 import shlex
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from grd_offline.online.settings import OnlineSettings, parse_sets
+from grd_offline.online.settings import DISCRETE, OnlineSettings, parse_sets
+from grd_offline.settings import describe_settings
 
 from .live import Terminal
 from .options import (
@@ -21,6 +23,13 @@ from .options import (
 from .report import leave_report
 
 
+def _two_defaults(name: str) -> Callable[..., Any]:
+    """The option of a setting whose default depends on the environment's actions."""
+    default = describe_settings(OnlineSettings)[name].default
+    shown = f"{default}, or {DISCRETE[name]} where actions are discrete"
+    return setting_option(OnlineSettings, name, show_default=shown)
+
+
 @click.command(
     epilog="""
     \b
@@ -30,15 +39,17 @@ from .report import leave_report
       grd-offline train-online --env Hopper --method grd,rrd,ircr,oracle --backbone td3
       grd-offline train-online --env Swimmer --fit paper --policy-discount 1.0 \\
           --set lambda_state_reward=0,3e-6,5e-6,5e-5 --seeds 5 --device cuda
+      grd-offline train-online --env CartPole --seeds 3
       grd-offline train-online --resume runs/cheetah
 
     Several methods, fits, values and seeds are members of one run: they are trained side by side
     and cost little more than one on an accelerator.
     """
 )
-@setting_options(
-    OnlineSettings, "environment", "methods", "fits", "backbone", "steps", "seeds", "seed"
-)
+@setting_options(OnlineSettings, "environment", "methods", "fits")
+@_two_defaults("backbone")
+@_two_defaults("steps")
+@setting_options(OnlineSettings, "seeds", "seed")
 @setting_option(
     OnlineSettings,
     "sets",
@@ -46,7 +57,10 @@ from .report import leave_report
     metavar="NAME=V1,V2,...",
     callback=lambda context, parameter, texts: parse_sets(texts),
 )
-@setting_options(OnlineSettings, "policy_discount", "eval_every", "eval_episodes", "warmup")
+@setting_options(OnlineSettings, "policy_discount")
+@_two_defaults("eval_every")
+@setting_options(OnlineSettings, "eval_episodes")
+@_two_defaults("warmup")
 @setting_options(OnlineSettings, "env_args", "max_episode_steps")
 @device_option
 @workers_option("Number of processes that step environments.")
@@ -79,6 +93,7 @@ def train_online(resume: str | None, out: str | None, **options: Any) -> None:
     else:
         settings = pick_settings(OnlineSettings, options)
         folder = out or _default_folder(settings)
+        settings = {n: v for n, v in settings.items() if n not in DISCRETE or _is_given(n)}
         result = train_online(
             out=folder, command=["grd-offline", *sys.argv[1:]], **settings, **given
         )
@@ -91,13 +106,18 @@ def train_online(resume: str | None, out: str | None, **options: Any) -> None:
 def _refuse_settings(context: click.Context) -> None:
     """A run goes on with the settings that it began with."""
     for parameter in context.command.params:
-        given = context.get_parameter_source(parameter.name or "")
-        is_given = given is ParameterSource.COMMANDLINE
+        is_given = _is_given(parameter.name or "")
         if is_given and parameter.name not in ("resume", "device", "workers", "environment"):
             raise click.UsageError(
                 f"--resume: takes --device and --workers alone, not {parameter.opts[0]}: a run "
                 "goes on with the settings that it began with"
             )
+
+
+def _is_given(name: str) -> bool:
+    """Whether the command line has this option. The defaults of others depend on the actions."""
+    source = click.get_current_context().get_parameter_source(name)
+    return source is ParameterSource.COMMANDLINE
 
 
 def _default_folder(settings: dict[str, Any]) -> str:

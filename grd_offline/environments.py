@@ -15,12 +15,13 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.envs.mujoco.ant_v5 import AntEnv
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Discrete
 from gymnasium.utils import EzPickle
 from numpy.typing import NDArray
 
 from grd_offline.errors import DataError
 from grd_offline.registration import register_environments
+from grd_offline.spaces import list_observation_leaves, name_columns
 from grd_offline.synthetic import FactoredWorld, WorldSettings
 
 _NAMESPACE = "grd/"
@@ -146,12 +147,55 @@ def dimension_names(env: gymnasium.Env[Any, Any]) -> tuple[Names | None, Names |
         acted = [f"a{i}" for i in range(settings.actions)]
     elif hasattr(base, "model") and hasattr(base, "data"):
         observed, acted = _mujoco_observation_names(base), _actuator_names(base.model)
-    return _if_fitting(observed, env.observation_space), _if_fitting(acted, env.action_space)
+    elif type(base).__name__ == "FrozenLakeEnv":
+        tiles = np.ndindex(getattr(base, "nrow", 0), getattr(base, "ncol", 0))
+        observed = [f"row {row} column {column}" for row, column in tiles]
+        acted = ("left", "down", "right", "up")
+    elif type(base).__name__ in _SMALL:
+        observed, acted = _SMALL[type(base).__name__]
+    return (
+        _find_names(observed, env.observation_space, "state"),
+        _find_names(acted, env.action_space, "action"),
+    )
 
 
-def _if_fitting(names: Sequence[str], space: gymnasium.Space[Any]) -> Names | None:
-    fits = isinstance(space, Box) and space.shape == (len(names),)
-    return tuple(names) if fits and len(set(names)) == len(names) else None
+def _find_names(known: Sequence[str], space: gymnasium.Space[Any], prefix: str) -> Names | None:
+    """The known names where they fit the space. Choices and nested spaces always have names."""
+    if isinstance(space, Discrete) and len(known) == space.n and len(set(known)) == len(known):
+        return tuple(f"{prefix}={name}" for name in known)
+    if isinstance(space, Box):
+        fits = space.shape == (len(known),) and len(set(known)) == len(known)
+        return tuple(known) if fits else None
+    try:
+        return name_columns([nested.leaf for nested in list_observation_leaves(space)], prefix)
+    except DataError:  # no vectors: whoever needs vectors refuses it
+        return None
+
+
+_SMALL: dict[str, tuple[Names, Names]] = {
+    "CartPoleEnv": (
+        ("cart position", "cart velocity", "pole angle", "pole velocity"),
+        ("left", "right"),
+    ),
+    "AcrobotEnv": (
+        (
+            *(f"{what} joint{i}" for i in (1, 2) for what in ("cos", "sin")),
+            *("velocity joint1", "velocity joint2"),
+        ),
+        ("torque -1", "torque 0", "torque 1"),
+    ),
+    "MountainCarEnv": (("position", "velocity"), ("left", "none", "right")),
+    "Continuous_MountainCarEnv": (("position", "velocity"), ("force",)),
+    "PendulumEnv": (("cos angle", "sin angle", "angular velocity"), ("torque",)),
+    "LunarLander": (
+        (
+            *("x", "y", "velocity x", "velocity y", "angle", "angular velocity"),
+            *("left leg contact", "right leg contact"),
+        ),
+        ("none", "left engine", "main engine", "right engine"),
+    ),
+}
+"""Of small environments of Gymnasium, by the name of the class: of observations and of actions."""
 
 
 def _mujoco_observation_names(base: Any) -> list[str]:

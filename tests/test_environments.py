@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import choices
 import gymnasium
 import numpy as np
 import pytest
@@ -172,9 +173,27 @@ def test_names_point_at_the_right_numbers() -> None:
 
 
 def test_unknown_dimensions_have_no_names() -> None:
-    assert dimension_names(gymnasium.make("CartPole-v1")) == (None, None)
     wrapped = gymnasium.wrappers.TimeAwareObservation(gymnasium.make("Hopper-v5"))
     assert dimension_names(wrapped) == (None, ("thigh_joint", "leg_joint", "foot_joint"))
+
+
+def test_choices_and_nested_observations_have_names() -> None:
+    observed, acted = dimension_names(gymnasium.make("CartPole-v1"))
+    assert observed == ("cart position", "cart velocity", "pole angle", "pole velocity")
+    assert acted == ("action=left", "action=right")
+    observed, acted = dimension_names(gymnasium.make("FrozenLake-v1"))
+    assert observed is not None
+    assert len(observed) == 16
+    assert observed[6] == "state=row 1 column 2"
+    assert acted == ("action=left", "action=down", "action=right", "action=up")
+    choices.register()
+    observed, acted = dimension_names(gymnasium.make(choices.ID))
+    assert observed == (
+        *("goal.kind=0", "goal.kind=1", "goal.kind=2", "goal.x"),
+        *("t[0]", "t[1]"),
+    )
+    assert acted == ("action=1", "action=2", "action=3")
+    assert dimension_names(gymnasium.make(choices.ID, observed="image"))[0] is None
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,15 @@ from grd_offline.files import models
 Array = NDArray[np.float32]
 FORMAT = "grd-offline policy"
 VERSION = 1
-KINDS = ("gaussian", "deterministic")
+DISCRETE_KINDS = ("categorical", "greedy")
+KINDS = ("gaussian", "deterministic", *DISCRETE_KINDS)
+NOISY_KINDS = ("deterministic", "greedy")
+"""Kinds whose noise is a number of its own, and no part of the policy."""
 LOG_STD_RANGE = (-20.0, 2.0)
 """Where SAC's log standard deviation is clamped."""
 MAX_ACTION = 1e30
+_CERTAIN = np.float32(1e30)
+"""Added to an output, it decides which is the largest."""
 MAX_UNITS = 2**16
 MAX_LAYERS = 64
 MAX_WEIGHTS = 2**28
@@ -37,14 +42,18 @@ class ActorSpec:
 
     kind: str
     """"gaussian": mean and log standard deviation, squashed by tanh (SAC); "deterministic": tanh
-    of the output, plus noise (TD3, DDPG)."""
+    of the output, plus noise (TD3, DDPG); "categorical": the logarithm of the weight of each choice
+    (IQL); "greedy": the value of each choice, of which the best is taken (DQN)."""
     sizes: tuple[int, ...]
     """Units per layer, from the observation to the output; ReLU between the layers."""
     low: tuple[float, ...]
-    """Smallest action, in the units of the environment."""
+    """Smallest action, in the units of the environment; 0 for each choice of a discrete one."""
     high: tuple[float, ...]
     noise: float = 0.0
-    """Standard deviation of a deterministic policy's noise, where the action is in [-1, 1]."""
+    """Standard deviation of a deterministic policy's noise, where the action is in [-1, 1]; share
+    of random choices of a greedy one."""
+    first_choice: int = 0
+    """The number of the first choice, where actions are discrete."""
 
     def __post_init__(self) -> None:
         for field in ("sizes", "low", "high"):
@@ -59,6 +68,9 @@ class ActorSpec:
             raise DataError(
                 f"expected a number of at least 0, got {self.noise!r:.40}", field="noise"
             )
+        first = self.first_choice
+        if not isinstance(first, int) or isinstance(first, bool) or abs(first) > MAX_UNITS:
+            raise DataError(f"expected a whole number, got {first!r:.40}", field="first_choice")
 
     def _check_sizes(self) -> None:
         if not 2 <= len(self.sizes) <= MAX_LAYERS:
@@ -101,6 +113,10 @@ class ActorSpec:
     @property
     def action_size(self) -> int:
         return self.sizes[-1] // (2 if self.kind == "gaussian" else 1)
+
+    @property
+    def is_discrete(self) -> bool:
+        return self.kind in DISCRETE_KINDS
 
 
 def _is_finite(value: Any) -> bool:
@@ -153,13 +169,32 @@ class Actor:
                 part[...] = flat[begin : begin + part.size].reshape(part.shape)
                 begin += part.size
 
-    def act(self, observation: ArrayLike, rng: np.random.Generator | None = None) -> Array:
-        """(action,) for one observation, in the units of the environment; no rng: no noise."""
-        normal = None if rng is None else rng.standard_normal(self.spec.action_size, np.float32)
-        return self.act_with_noise(np.asarray(observation, np.float32), normal)
+    def act(self, observation: ArrayLike, rng: np.random.Generator | None = None) -> Any:
+        """The action for one observation, as the environment takes it; no rng: no noise.
 
-    def act_with_noise(self, observation: Array, normal: Array | None) -> Array:
-        """`act` with the standard normal numbers already drawn; None: no noise."""
+        That is (action,) numbers, or one whole number where actions are discrete.
+        """
+        noise = None if rng is None else self.draw_noise(1, rng)[0]
+        return self.decode(self.act_with_noise(np.asarray(observation, np.float32), noise))
+
+    def draw_noise(self, steps: int, rng: np.random.Generator) -> Array:
+        """(step, action) the noise of so many steps, for `act_with_noise`."""
+        shape = (steps, self.spec.action_size)
+        if self.spec.kind == "categorical":
+            return rng.gumbel(size=shape).astype(np.float32)
+        if self.spec.kind == "greedy":
+            is_random = rng.random((steps, 1)) < self.spec.noise
+            return np.where(is_random, _CERTAIN * rng.random(shape, np.float32), np.float32(0))
+        return rng.standard_normal(shape, np.float32)
+
+    def decode(self, action: Array) -> Any:
+        """What `act_with_noise` gave as the environment takes it: (..., action), or choices."""
+        if not self.spec.is_discrete:
+            return action
+        return self.spec.first_choice + action.argmax(-1)
+
+    def act_with_noise(self, observation: Array, noise: Array | None) -> Array:
+        """(action,) with the noise already drawn; None: no noise. Choices are one-hot."""
         x = observation
         for weight, bias, out in self._hidden:
             x = np.dot(x, weight, out=out)
@@ -168,10 +203,10 @@ class Actor:
         weight, bias, out = self._last
         x = np.dot(x, weight, out=out)
         x += bias
-        return self._squash(x, normal)
+        return self._finish(x, noise)
 
-    def act_many(self, observations: ArrayLike, rng: np.random.Generator | None = None) -> Array:
-        """(N, action) for N observations; equal to `act` up to rounding."""
+    def act_many(self, observations: ArrayLike, rng: np.random.Generator | None = None) -> Any:
+        """The actions for N observations, as environments take them; `act` up to rounding."""
         x = np.asarray(observations, np.float32)
         if x.ndim != 2 or x.shape[1] != self.spec.observation_size:
             raise DataError(
@@ -181,9 +216,16 @@ class Actor:
         for weight, bias in self._layers[:-1]:
             x = np.maximum(x @ weight + bias, 0.0)
         weight, bias = self._layers[-1]
-        shape = (len(x), self.spec.action_size)
-        normal = None if rng is None else rng.standard_normal(shape, np.float32)
-        return self._squash(x @ weight + bias, normal)
+        noise = None if rng is None else self.draw_noise(len(x), rng)
+        return self.decode(self._finish(x @ weight + bias, noise))
+
+    def _finish(self, output: Array, noise: Array | None) -> Array:
+        if not self.spec.is_discrete:
+            return self._squash(output, noise)
+        chosen = (output if noise is None else output + noise).argmax(-1)
+        code = np.zeros(output.shape, np.float32)
+        np.put_along_axis(code, np.expand_dims(chosen, -1), 1.0, -1)
+        return code
 
     def _squash(self, output: Array, normal: Array | None) -> Array:
         size = self.spec.action_size
@@ -239,6 +281,7 @@ def _read_actor(path: Path) -> tuple[Actor, dict[str, Any]]:
         raise DataError("expected an object", file=path / "config.json", field="about")
     try:
         given: dict[str, Any] = {field.name: config.get(field.name) for field in fields(ActorSpec)}
+        given["first_choice"] = config.get("first_choice", 0)  # older files have none
         spec = ActorSpec(**given)
     except DataError as error:
         raise error.at(file=path / "config.json") from None
@@ -257,7 +300,7 @@ def _card(spec: ActorSpec, about: Mapping[str, Any]) -> str:
     facts = "\n".join(
         f"| {models.as_plain(key)} | {models.as_plain(value)} |" for key, value in about.items()
     )
-    explores = spec.kind == "gaussian" or spec.noise > 0
+    explores = spec.kind in ("gaussian", "categorical") or spec.noise > 0
     imported = "import numpy as np\n" if explores else ""
     explored = "action = actor.act(observation, np.random.default_rng(0))   # with noise\n"
     return f"""# Policy

@@ -63,7 +63,7 @@ class Agent:
         self.seeds, self.hidden, self.device = list(seeds), tuple(hidden), rates.device
         self.rates, self.discounts, self.averaging = rates, discounts, averaging
         self.actor = self.make_actor()
-        self.critic, self.target_critic = self._make_critic(), self._make_critic()
+        self.critic, self.target_critic = self.make_critic(), self.make_critic()
         for critic in (self.critic, self.target_critic):
             critic.normalise([is_normed for is_normed in normed for _ in range(self.critics)])
         self.adams = {
@@ -102,7 +102,8 @@ class Agent:
         outputs = self.actions * (2 if self.actor_kind == "gaussian" else 1)
         return self.make_networks(1, self.states, outputs, place=0)
 
-    def _make_critic(self) -> Stack:
+    def make_critic(self) -> Stack:
+        """The critics as they are at the start."""
         return self.make_networks(self.critics, self.states + self.actions, 1, place=1)
 
     def list_actor_modules(self) -> list[nn.Module]:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from grd_offline.errors import DataError
+
 if TYPE_CHECKING:
     from grd_offline.agents.agent import Agent
 
@@ -24,9 +26,29 @@ class Algorithm:
     """The name in reports."""
     online: bool
     """True for `train-online`, False for `train-offline` and `judge`."""
-    load: Callable[[], type[Agent]]
+    load: Callable[[], type[Agent]] | None
+    """The class for continuous actions, where there is one."""
     settings: tuple[str, ...] = ()
     """Settings of the run that the class takes as keywords, beside those that all classes take."""
+    load_discrete: Callable[[], type[Agent]] | None = None
+    """The class for discrete actions, where there is one."""
+
+    def find_class(self, *, is_discrete: bool) -> type[Agent]:
+        """The class for these actions. If there is none, the error names algorithms that have."""
+        load = self.load_discrete if is_discrete else self.load
+        if load is None:
+            others = [
+                name
+                for name, other in _ALGORITHMS.items()
+                if other.online == self.online
+                and (other.load_discrete if is_discrete else other.load)
+            ]
+            kind, own = ("discrete", "continuous") if is_discrete else ("continuous", "discrete")
+            raise DataError(
+                f"{self.name} is for {own} actions, these are {kind}: use {' or '.join(others)}",
+                field="backbone" if self.online else "algorithm",
+            )
+        return load()
 
     def pick_settings(self, settings: object) -> dict[str, Any]:
         return {name: getattr(settings, name) for name in self.settings}
@@ -68,11 +90,13 @@ def _load(module: str, name: str) -> Callable[[], type[Agent]]:
     return load
 
 
+_OF_IQL = ("averaging", "expectile", "temperature")
 for _algorithm in (
     Algorithm("sac", "SAC", True, _load("sac", "Sac")),
     Algorithm("td3", "TD3", True, _load("td3", "Td3")),
     Algorithm("ddpg", "DDPG", True, _load("ddpg", "Ddpg")),
-    Algorithm("iql", "IQL", False, _load("iql", "Iql"), ("averaging", "expectile", "temperature")),
+    Algorithm("dqn", "DQN", True, None, (), _load("dqn", "Dqn")),
+    Algorithm("iql", "IQL", False, _load("iql", "Iql"), _OF_IQL, _load("iql", "DiscreteIql")),
     Algorithm("td3bc", "TD3+BC", False, _load("td3bc", "Td3Bc"), ("averaging", "alpha")),
 ):
     register_algorithm(_algorithm)

@@ -9,7 +9,13 @@ from torch import Tensor
 
 from grd_offline.agents.agent import Agent
 from grd_offline.agents.batch import Batch
-from grd_offline.agents.losses import advantage_weights, expectile_loss, weighted_imitation_loss
+from grd_offline.agents.discrete import DiscreteAgent, decode_choices
+from grd_offline.agents.losses import (
+    advantage_weights,
+    expectile_loss,
+    weighted_choice_loss,
+    weighted_imitation_loss,
+)
 from grd_offline.members.optimiser import Adam
 
 if TYPE_CHECKING:
@@ -70,3 +76,15 @@ class Iql(Agent):
             weights = advantage_weights(advantages, temperature=self.temperature)
         chosen = torch.tanh(self.actor(batch.observations))
         return weighted_imitation_loss(chosen, batch.actions, weights)
+
+
+class DiscreteIql(Iql, DiscreteAgent):
+    """IQL for choices: the actor gives the probability of each."""
+
+    def compute_actor_losses(self, batch: Batch) -> Float[Tensor, "member"]:
+        """-E[w log pi(a|s)], where w grows with the advantage of the choice."""
+        with torch.no_grad():
+            advantages = self.compute_advantages(batch, frozen=True)
+            weights = advantage_weights(advantages, temperature=self.temperature)
+        logits = self.actor(batch.observations)
+        return weighted_choice_loss(logits, decode_choices(batch.actions), weights)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
+from torch.nn.functional import log_softmax, softplus
 
 from grd_offline.agents.actors import LOG_STD_RANGE
 
@@ -128,3 +128,13 @@ def weighted_imitation_loss(
 ) -> Float[Tensor, "member"]:
     """E[w |pi(s) - a|^2]: weighted log-likelihood of a Gaussian whose spread is fixed."""
     return (weights * (chosen - actions).square().sum(-1)).mean(-1)
+
+
+def weighted_choice_loss(
+    logits: Float[Tensor, "member batch action"],
+    choices: Float[Tensor, "member batch action"],
+    weights: Float[Tensor, "member batch"],
+) -> Float[Tensor, "member"]:
+    """-E[w log pi(a|s)], where pi is the softmax of the logits; choices are one-hot."""
+    log_likelihood = (choices * log_softmax(logits, -1)).sum(-1)
+    return -(weights * log_likelihood).mean(-1)

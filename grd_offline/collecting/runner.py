@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +19,9 @@ from grd_offline.errors import DataError
 from grd_offline.fleet.environment import describe_error, make_environment
 from grd_offline.fleet.watch import Heartbeat, make_heartbeat
 from grd_offline.fleet.worker import Task
-from grd_offline.formats.leaves import check_leaf
-from grd_offline.formats.record import Array, Header, Leaf, Leaves, Record
+from grd_offline.formats.leaves import flatten
+from grd_offline.formats.record import Array, Header, Leaves, Record
+from grd_offline.spaces import describe_space, list_observation_leaves, make_action_leaf
 from grd_offline.versions import find_version
 
 if TYPE_CHECKING:
@@ -54,14 +54,14 @@ class EpisodeRunner(Task[int, Record]):
         self.environment, self.id, self.step_limit = make_environment(
             settings.environment, settings.env_args, settings.max_episode_steps
         )
-        self._observation_leaves = _observation_leaves(self.environment.observation_space)
-        self._action_leaf = _action_leaf(self.environment.action_space)
+        self._observation_leaves = list_observation_leaves(self.environment.observation_space)
+        self._action_leaf = make_action_leaf(self.environment.action_space)
         self._action_type = self.environment.action_space.dtype
         self._policies: list[SavedPolicy] = []
         if settings.policy not in EXPLORATIONS:
             self._policies = load_policies(settings.policy, settings.checkpoints)
             for policy in self._policies:
-                _check_fit(policy, self.environment, self.id)
+                self._check_fit(policy)
         self._observations = [
             np.empty((self.step_limit + 1, *nested.leaf.shape), nested.leaf.dtype)
             for nested in self._observation_leaves
@@ -71,6 +71,29 @@ class EpisodeRunner(Task[int, Record]):
         masks = _true_masks(self.environment) if settings.keep_true_rewards else None
         self._noise_free_rewards = None if masks is None else np.empty(self.step_limit)
         self.header = self._make_header(masks)
+
+    def _check_fit(self, policy: SavedPolicy) -> None:
+        """Refuse a policy that was trained for another environment."""
+        spec, space, name = policy.actor.spec, self.environment.action_space, policy.name
+        expected = spec.observation_size, spec.action_size
+        found = sum(n.leaf.size for n in self._observation_leaves), self._action_leaf.size
+        if expected != found:
+            raise DataError(
+                f"{name} is for {expected[0]} observations and {expected[1]} actions, {self.id} "
+                f"has {found[0]} and {found[1]}",
+                field="policy",
+            )
+        if spec.is_discrete:
+            fits = self._action_leaf.categories and getattr(space, "start", 0) == spec.first_choice
+            acts = f"chooses from {spec.first_choice} to {spec.first_choice + spec.action_size - 1}"
+        else:
+            low, high = getattr(space, "low", np.nan), getattr(space, "high", np.nan)
+            fits = np.allclose(low, spec.low) and np.allclose(high, spec.high)
+            acts = f"acts from {min(spec.low):.4g} to {max(spec.high):.4g}"
+        if not fits:
+            raise DataError(
+                f"{name} {acts}, {self.id} takes {describe_space(space)}", field="policy"
+            )
 
     def close(self) -> None:
         with suppress(Exception):
@@ -84,7 +107,8 @@ class EpisodeRunner(Task[int, Record]):
         attributes: dict[str, int | float | str] = {"seed": reset_seed}
         try:
             if self._policies:
-                actions = np.empty((self.step_limit, *self._action_leaf.shape), np.float32)
+                leaf = self._action_leaf
+                actions = np.empty((self.step_limit, *leaf.shape), leaf.dtype)
                 played = self._play(self._act(actions, attributes, generator), reset_seed)
             else:
                 actions = self._draw_actions(self.settings.policy, self.step_limit, generator)
@@ -122,7 +146,7 @@ class EpisodeRunner(Task[int, Record]):
             else:
                 policy = self._policies[generator.integers(len(self._policies))]
                 name = policy.name
-                stepwise = self._act_with(policy, self._observations[0][start:], part, generator)
+                stepwise = self._act_with(policy, start, part, generator)
             if attributes.setdefault("policy", name) != name:
                 attributes["policy"] = "several"
             yield from stepwise
@@ -130,24 +154,36 @@ class EpisodeRunner(Task[int, Record]):
     def _act_with(
         self,
         policy: SavedPolicy,
-        observations: Array,
+        start: int,
         actions: Array,
         generator: np.random.Generator,
     ) -> Iterator[Array]:
         """Give the actions of one policy until `actions` is full."""
-        normal = None
+        actor, noise = policy.actor, None
         if self.settings.policy_noise == "sampled":
-            normal = generator.standard_normal(actions.shape, np.float32)
+            noise = actor.draw_noise(len(actions), generator)
         for at in range(len(actions)):
-            noise = None if normal is None else normal[at]
-            actions[at] = policy.actor.act_with_noise(observations[at], noise)
+            vector = self._flatten_step(start + at)
+            action = actor.act_with_noise(vector, None if noise is None else noise[at])
+            actions[at] = actor.decode(action)
             yield actions[at].astype(self._action_type)
+
+    def _flatten_step(self, at: int) -> Array:
+        """(column,) the observation of this step of the episode, as policies take it."""
+        leaves = [nested.leaf for nested in self._observation_leaves]
+        if len(leaves) == 1 and leaves[0].categories is None and len(leaves[0].shape) == 1:
+            row: Array = self._observations[0][at]
+            return row
+        parts = zip(leaves, self._observations, strict=True)
+        rows = {leaf.path: array[at : at + 1] for leaf, array in parts}
+        flat: Array = flatten(leaves, rows, "observations")[0]
+        return flat
 
     def _play(self, actions: Iterable[Array], seed: int) -> tuple[int, bool, bool]:
         """Step through an episode. Gives its length, and whether it was terminated or truncated."""
         step, rewards, noise_free = self.environment.step, self._rewards, self._noise_free_rewards
         pairs = zip(self._observations, self._observation_leaves, strict=True)
-        leaves = [(array, nested.keys) for array, nested in pairs]
+        leaves = [(array, nested.pick) for array, nested in pairs]
         at = -1
         try:
             with np.errstate(over="ignore", invalid="ignore"):
@@ -157,8 +193,8 @@ class EpisodeRunner(Task[int, Record]):
                 for at, action in enumerate(actions):
                     self.heartbeat += 2  # The count stays odd during the episode.
                     observation, reward, terminated, truncated, info = step(action)
-                    for array, keys in leaves:
-                        array[at + 1] = _pick(observation, keys) if keys else observation
+                    for array, pick in leaves:
+                        array[at + 1] = pick(observation)
                     rewards[at] = reward
                     if noise_free is not None:
                         noise_free[at] = info["noise_free_reward"]
@@ -175,7 +211,7 @@ class EpisodeRunner(Task[int, Record]):
 
     def _store_first(self, observation: Any) -> None:
         for array, nested in zip(self._observations, self._observation_leaves, strict=True):
-            value = _pick(observation, nested.keys)
+            value = nested.pick(observation)
             if np.shape(value) != nested.leaf.shape:
                 raise DataError(
                     f"expected shape {nested.leaf.shape}, as the observation space says, got "
@@ -255,77 +291,6 @@ class EpisodeRunner(Task[int, Record]):
             **{name: getattr(self.settings, name) for name in OF_TRAINED_POLICIES},
             "policies": [policy.describe() for policy in self._policies],
         }
-
-
-class NestedLeaf(NamedTuple):
-    """An array of an observation, and the keys that lead to it."""
-
-    leaf: Leaf
-    keys: tuple[str | int, ...]
-
-
-def _pick(observation: Any, keys: tuple[str | int, ...]) -> Any:
-    for key in keys:
-        observation = observation[key]
-    return observation
-
-
-def _observation_leaves(
-    space: gym.Space[Any], keys: tuple[str | int, ...] = ()
-) -> list[NestedLeaf]:
-    """The arrays of an observation. Floats become float32, and choices stay integers."""
-    from gymnasium import spaces
-
-    if isinstance(space, spaces.Dict | spaces.Tuple):
-        inner: Any = space.spaces
-        items = sorted(inner.items()) if isinstance(space, spaces.Dict) else enumerate(inner)
-        return [leaf for key, part in items for leaf in _observation_leaves(part, (*keys, key))]
-    path = "/".join(f"_index_{key}" if isinstance(key, int) else key for key in keys)
-    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
-        return [NestedLeaf(_choice_leaf(space, path), keys)]
-    if not isinstance(space, spaces.Box | spaces.MultiBinary):
-        raise DataError(
-            f"expected numbers (Box, Discrete, Dict of these), got {space}", field="observations"
-        )
-    leaf = check_leaf(Leaf(path, space.shape, str(space.dtype)), "observations")
-    return [NestedLeaf(replace(leaf, dtype="float32"), keys)]
-
-
-def _action_leaf(space: gym.Space[Any]) -> Leaf:
-    from gymnasium import spaces
-
-    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
-        return _choice_leaf(space, "")
-    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
-        return Leaf("", space.shape, "float32")
-    raise DataError(f"expected a Box of floats or discrete choices, got {space}", field="actions")
-
-
-def _choice_leaf(space: Any, path: str) -> Leaf:
-    """A leaf for Discrete (one choice) and MultiDiscrete (several)."""
-    counts = np.ravel(space.nvec if hasattr(space, "nvec") else space.n).tolist()
-    starts = np.ravel(space.start).tolist()
-    return Leaf(path, tuple(space.shape), "int64", tuple(counts), tuple(starts))
-
-
-def _check_fit(policy: SavedPolicy, environment: gym.Env[Any, Any], name: str) -> None:
-    """Refuse a policy that was trained for another environment."""
-    spec, space = policy.actor.spec, environment.action_space
-    expected = (spec.observation_size,), (spec.action_size,)
-    found = environment.observation_space.shape, space.shape
-    if expected != found:
-        raise DataError(
-            f"{policy.name} is for observations of shape {expected[0]} and actions of shape "
-            f"{expected[1]}, {name} has {found[0]} and {found[1]}",
-            field="policy",
-        )
-    low, high = getattr(space, "low", np.nan), getattr(space, "high", np.nan)
-    if not (np.allclose(low, spec.low) and np.allclose(high, spec.high)):
-        raise DataError(
-            f"{policy.name} acts from {min(spec.low):.4g} to {max(spec.high):.4g}, {name} takes "
-            f"{' '.join(str(space).split())}",
-            field="policy",
-        )
 
 
 def _true_masks(environment: gym.Env[Any, Any]) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from grd_offline.errors import DataError
 from grd_offline.fleet.limits import DEFAULT_STEP_LIMIT, LARGEST_STEP_LIMIT
 from grd_offline.fleet.watch import make_heartbeat
+from grd_offline.spaces import describe_space, list_observation_leaves, make_flattener
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -78,7 +79,11 @@ def describe_error(error: BaseException) -> str:
 
 
 class VectorEnvironment:
-    """An environment whose observations and actions are vectors, and whose episodes always end."""
+    """An environment whose observations and actions are vectors, and whose episodes always end.
+
+    Nested observations and choices are flattened. A discrete action is one-hot here, and a whole
+    number for the environment itself.
+    """
 
     def __init__(
         self, environment: str, env_args: Mapping[str, Any], max_episode_steps: int | None
@@ -92,15 +97,22 @@ class VectorEnvironment:
             self.close()
             raise DataError(f"{self.id}: {error}") from None
         observed, acted = self.environment.observation_space, self.environment.action_space
-        self.observation_size = int(np.prod(observed.shape or ()))
+        self.observation_size = sum(leaf.size for leaf, _ in list_observation_leaves(observed))
+        self._flatten = make_flattener(observed)
         space: Any = acted
-        self.low, self.high = space.low.astype(np.float64), space.high.astype(np.float64)
+        self.choices = int(space.n) if hasattr(space, "n") else 0
+        """Number of choices of a discrete action; 0 where actions are continuous."""
+        self.first_choice = int(space.start) if self.choices else 0
+        if self.choices:
+            self.low, self.high = np.zeros(self.choices), np.ones(self.choices)
+        else:
+            self.low, self.high = space.low.astype(np.float64), space.high.astype(np.float64)
         self.steps = 0
         """Number of steps taken in this episode."""
         self._is_started = False
         self.heartbeat = make_heartbeat()
         """An odd count means that the environment is at work."""
-        self._action_type = acted.dtype
+        self._action_type = np.dtype(acted.dtype)
         self._step = self.environment.step
 
     def reset(self, seed: int) -> Array:
@@ -110,7 +122,7 @@ class VectorEnvironment:
         observation, _ = self.environment.reset(seed=seed)
         self.heartbeat += 1
         self._is_started = True
-        first = np.array(observation, np.float32)
+        first = self._flatten(observation)
         if first.shape != (self.observation_size,):
             raise DataError(
                 f"expected observations of shape {(self.observation_size,)}, as the space says, "
@@ -123,12 +135,18 @@ class VectorEnvironment:
         # Copies both ways: an environment may change an action that it was given, and an
         # observation that it gave.
         self.heartbeat += 1
-        observation, reward, terminated, truncated, _ = self._step(action.astype(self._action_type))
+        observation, reward, terminated, truncated, _ = self._step(self._decode(action))
         self.heartbeat += 1
         self.steps += 1
         terminated = bool(terminated)
         truncated = bool(truncated) or (self.steps >= self.step_limit and not terminated)
-        return np.array(observation, np.float32), float(reward), terminated, truncated
+        return self._flatten(observation), float(reward), terminated, truncated
+
+    def _decode(self, action: Array) -> Any:
+        """The action as the environment takes it."""
+        if self.choices:
+            return self._action_type.type(self.first_choice + int(action.argmax()))
+        return action.astype(self._action_type)
 
     @contextmanager
     def explain_errors(self, describe: Callable[[], str]) -> Iterator[None]:
@@ -148,20 +166,15 @@ class VectorEnvironment:
 
 
 def _check_spaces(environment: Any) -> None:
-    from gymnasium.spaces import Box
+    from gymnasium.spaces import Box, Discrete
 
-    observed, acted = environment.observation_space, environment.action_space
-    if not isinstance(observed, Box) or len(observed.shape) != 1:
-        raise DataError(
-            f"expected a one-dimensional Box, got {_one_line(observed)}", field="observations"
-        )
+    list_observation_leaves(environment.observation_space)
+    acted = environment.action_space
     fits = isinstance(acted, Box) and len(acted.shape) == 1
-    if not fits or not np.issubdtype(acted.dtype, np.floating) or not acted.is_bounded("both"):
+    fits = fits and np.issubdtype(acted.dtype, np.floating) and acted.is_bounded("both")
+    if not fits and not isinstance(acted, Discrete):
         raise DataError(
-            f"expected a bounded one-dimensional Box of floats, got {_one_line(acted)}",
+            "policies can be trained for one choice (Discrete) or a bounded one-dimensional Box of "
+            f"floats, got {describe_space(acted)}",
             field="actions",
         )
-
-
-def _one_line(space: object) -> str:
-    return " ".join(str(space).split())[:200]

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from grd_offline.agents.actors import ActorSpec, count_weights
+from grd_offline.agents.actors import DISCRETE_KINDS, NOISY_KINDS, ActorSpec, count_weights
 from grd_offline.environments import dimension_names
 from grd_offline.errors import DataError
 from grd_offline.fleet import task
@@ -80,7 +80,7 @@ class Fleet:
         environment: str,
         seeds: Sequence[int],
         *,
-        kind: str = "gaussian",
+        kind: str | Callable[[bool], str] = "gaussian",
         hidden: Sequence[int] = (256, 256),
         noise: float = 0.0,
         workers: int,
@@ -91,14 +91,16 @@ class Fleet:
     ) -> None:
         """Make one member for each seed. In a round, each member takes `steps` steps.
 
+        `kind` is that of the policies, or a function that gives it for discrete actions (True) or
+        for continuous ones (False). `noise` is for the kinds that have any.
         `warn` is called with a text when an environment hangs. With 0 workers, this process steps
         the environments when results are asked for. The results are the same to the last bit if
         numpy uses one thread here, as it does in workers (OMP_NUM_THREADS=1).
         """
         _check_numbers(seeds, workers, steps)
         first = VectorEnvironment(environment, env_args or {}, max_episode_steps)
-        self.environment = first.id
-        self.step_limit = first.step_limit
+        self.environment, self.step_limit = first.id, first.step_limit
+        self.is_discrete = first.choices > 0
         self.low, self.high = first.low, first.high
         observed, acted = dimension_names(first.environment)
         first.close()
@@ -108,9 +110,7 @@ class Fleet:
             acted or tuple(f"action_{i}" for i in range(self.action_size)),
         )
         """The names of observations and of actions; unknown ones are numbered."""
-        outputs = self.action_size * (2 if kind == "gaussian" else 1)
-        sizes = (self.observation_size, *hidden, outputs)
-        self.spec = ActorSpec(kind, sizes, tuple(self.low), tuple(self.high), noise)
+        self.spec = _make_spec(first, kind, hidden, noise)
         self._settings = FleetSettings(
             environment=first.id,
             env_args=dict(env_args or {}),
@@ -377,6 +377,28 @@ class Fleet:
             group.worker.send(self._round)
         if "evaluation" in group.owes and self._evaluation is not None:
             group.worker.send(self._evaluation)
+
+
+def _make_spec(
+    environment: VectorEnvironment,
+    kind: str | Callable[[bool], str],
+    hidden: Sequence[int],
+    noise: float,
+) -> ActorSpec:
+    """The policies of all members."""
+    kind = kind if isinstance(kind, str) else kind(environment.choices > 0)
+    if (environment.choices > 0) != (kind in DISCRETE_KINDS):
+        what = "discrete" if environment.choices else "continuous"
+        raise DataError(f"{environment.id} has {what} actions, a {kind} policy has others")
+    outputs = len(environment.low) * (2 if kind == "gaussian" else 1)
+    return ActorSpec(
+        kind,
+        (environment.observation_size, *hidden, outputs),
+        tuple(environment.low),
+        tuple(environment.high),
+        noise if kind in NOISY_KINDS else 0.0,
+        environment.first_choice,
+    )
 
 
 def _check_numbers(seeds: Sequence[int], workers: int, steps: int) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.agents.actors import Actor
-from grd_offline.agents.exploration import draw_box_actions
+from grd_offline.agents.exploration import draw_box_actions, draw_discrete_actions
 from grd_offline.episodes import LARGEST, describe_number
 from grd_offline.errors import DataError
 from grd_offline.fleet import shared
@@ -70,11 +70,9 @@ class MemberEnvironment:
         seed = np.random.SeedSequence(self._seed, spawn_key=(shared.ROUNDS, index))
         generator = np.random.default_rng(seed)
         if actor is None:
-            planned = draw_box_actions(
-                "random", environment.low, environment.high, steps, generator
-            )
+            planned = self._draw_actions(steps, generator)
         else:
-            normal = generator.standard_normal((steps, len(environment.low)), np.float32)
+            noise = actor.draw_noise(steps, generator)
         first_step = 0 if self._observation is None else environment.steps
         first_episode, done = self._episode, 0
         try:
@@ -86,7 +84,7 @@ class MemberEnvironment:
                     if actor is None:
                         action = planned[t]
                     else:
-                        action = actor.act_with_noise(observation, normal[t])
+                        action = actor.act_with_noise(observation, noise[t])
                     next_observation, reward, terminated, truncated = environment.step(action)
                     rows.observations[t], rows.actions[t] = observation, action
                     rows.next_observations[t], rows.rewards[t] = next_observation, reward
@@ -97,6 +95,14 @@ class MemberEnvironment:
         finally:
             # This also runs when the environment failed, because nan may be the reason.
             self._check_finite(rows, done, first_episode, first_step)
+
+    def _draw_actions(self, steps: int, generator: np.random.Generator) -> Array:
+        """(step, action) uniformly random actions."""
+        environment = self._environment
+        if environment.choices:
+            chosen = draw_discrete_actions("random", environment.choices, steps, generator)
+            return np.eye(environment.choices, dtype=np.float32)[chosen]
+        return draw_box_actions("random", environment.low, environment.high, steps, generator)
 
     def _begin_episode(self) -> Array:
         self._observation = self._environment.reset(

@@ -124,7 +124,8 @@ def check_leaf(leaf: Leaf, field: str) -> Leaf:
     """Refuse what is no vector: images above all. Only actions may have no columns."""
     if len(leaf.shape) >= 3 or (len(leaf.shape) == 2 and leaf.dtype == "uint8"):
         raise DataError(
-            f"images of shape {leaf.shape} are not supported, only vectors of numbers",
+            f"images of shape {leaf.shape} are not supported, only vectors of numbers: put "
+            "embeddings of them in their place",
             field=_field(field, leaf),
         )
     if leaf.size == 0 and field != "actions":

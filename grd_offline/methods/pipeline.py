@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from grd_offline.dynamics import compare_masks as compare_dynamics
 from grd_offline.dynamics import fit_dynamics_model
 from grd_offline.dynamics.search import fit_dynamics
+from grd_offline.endings import find_signs
 from grd_offline.episodes import EpisodeSet
 from grd_offline.errors import DataError
 from grd_offline.evaluate import (
@@ -217,7 +218,9 @@ class _Run:
         self.likelihoods = compare_dynamics(
             self.episodes, masks["state_to_state"], masks["action_to_state"], rng=self.rng
         )
-        graph = masks["state_to_reward"], masks["state_to_state"]
+        # Where episodes terminate, a policy also needs what tells that the end is near.
+        parents = np.asarray(masks["state_to_reward"]) | find_signs(self.episodes)
+        graph = parents, masks["state_to_state"]
         masks["compact"] = {"one_hop": compact_one_hop(*graph), "closure": compact_closure(*graph)}
         for name in _MASKS:
             scores.setdefault(name, np.asarray(masks[name], np.float64))

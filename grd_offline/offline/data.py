@@ -169,14 +169,27 @@ class Transitions:
     """(step,) place of the step among all steps of the data, where its reward stands."""
 
 
+def check_actions(episodes: EpisodeSet) -> None:
+    """Refuse data that no policy can be trained on: without actions, or with several choices."""
+    if not episodes.action_size:
+        raise DataError(
+            "the data hold none: rewards can be found for them, but no policy can be trained",
+            field="actions",
+        )
+    if episodes.discrete_actions and episodes[0].actions[0].sum() != 1:
+        raise DataError(
+            "several choices at once (MultiDiscrete): a policy can be trained for one choice",
+            field="actions",
+        )
+
+
 def make_transitions(episodes: EpisodeSet) -> Transitions:
     """All steps of the episodes but those of which nobody knows what followed.
 
     That is the last step of an episode that did not terminate, in layouts that do not hold the
     last observation.
     """
-    if episodes.discrete_actions:
-        raise DataError("expected continuous ones, the data hold discrete choices", field="actions")
+    check_actions(episodes)
     observations, actions, terminated, rows, kept = [], [], [], [], []
     row = step = 0
     for episode in episodes:

@@ -41,8 +41,12 @@ class OfflineLearner(RunLearner):
         high: ArrayLike,
         device: torch.device,
         capture: bool = True,
+        is_discrete: bool = False,
     ) -> None:
-        """`rewards` of each source, one for every step of the data, in common units."""
+        """`rewards` of each source, one for every step of the data, in common units.
+
+        Discrete actions are one-hot.
+        """
         super().__init__(device, capture=capture)
         self.settings, self.members = settings, list(members)
         self._put_data(transitions, np.asarray(low, np.float64), np.asarray(high, np.float64))
@@ -54,7 +58,7 @@ class OfflineLearner(RunLearner):
         seeds = [member.seed for member in members]
         sizes = transitions.observations.shape[1], transitions.actions.shape[1]
         algorithm = find_algorithm(settings.algorithm)
-        self.agent = algorithm.load()(
+        self.agent = algorithm.find_class(is_discrete=is_discrete)(
             *sizes,
             seeds=seeds,
             hidden=settings.hidden,

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from grd_offline.agents.actors import ActorSpec
+from grd_offline.agents.algorithms import find_algorithm
 from grd_offline.episodes import EpisodeSet
 from grd_offline.errors import DataError
 from grd_offline.fleet.environment import VectorEnvironment
@@ -47,19 +48,26 @@ class OfflineRun(Run):
         self.total = settings.updates
         rewards = {name: np.asarray(values) for name, values in rewards.items()}
         self.units = _find_units(settings, episodes, rewards)
+        is_discrete = episodes.discrete_actions
+        agent = find_algorithm(settings.algorithm).find_class(is_discrete=is_discrete)
         transitions = make_transitions(episodes)
         check_environment(settings, episodes)
-        self.fleet = self._make_fleet(workers)
+        self.fleet = self._make_fleet(workers, agent.actor_kind)
         try:
             if self.fleet is not None:
                 low, high = self.fleet.low, self.fleet.high
+            elif is_discrete:
+                low, high = np.zeros(episodes.action_size), np.ones(episodes.action_size)
             else:
                 low, high = find_bounds(transitions.actions)
             self.outside = find_outside(transitions.actions, low, high)
             """Fraction of the steps of the data whose action the policies cannot take."""
             sizes = (episodes.state_size, *settings.hidden, episodes.action_size)
             units = self.units.items()
-            self.spec = ActorSpec("deterministic", sizes, tuple(low), tuple(high))
+            first = self.fleet.spec.first_choice if self.fleet is not None else 0
+            self.spec = ActorSpec(
+                agent.actor_kind, sizes, tuple(low), tuple(high), first_choice=first
+            )
             self.learner = OfflineLearner(
                 settings,
                 self.members,
@@ -68,19 +76,20 @@ class OfflineRun(Run):
                 low=low,
                 high=high,
                 device=torch.device(device),
+                is_discrete=is_discrete,
             )
         except BaseException:
             self.close()
             raise
 
-    def _make_fleet(self, workers: int) -> Fleet | None:
+    def _make_fleet(self, workers: int, kind: str) -> Fleet | None:
         settings = self.settings
         if settings.environment is None:
             return None
         return Fleet(
             settings.environment,
             [member.seed for member in self.members],
-            kind="deterministic",
+            kind=kind,
             hidden=settings.hidden,
             workers=workers,
             steps=1,  # it only evaluates
@@ -131,6 +140,13 @@ def check_environment(settings: OfflineSettings, episodes: EpisodeSet) -> int | 
         settings.environment, settings.env_args, settings.max_episode_steps
     )
     environment.close()
+    if episodes.action_size and episodes.discrete_actions != (environment.choices > 0):
+        kinds = ("continuous", "discrete")
+        raise DataError(
+            f"{environment.id}: expected {kinds[episodes.discrete_actions]} ones, as in the data, "
+            f"got {kinds[environment.choices > 0]} ones",
+            field="actions",
+        )
     for name, expected, got in (
         ("observations", episodes.state_size, environment.observation_size),
         ("actions", episodes.action_size, len(environment.low)),

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from grd_offline.agents.algorithms import find_algorithm
 from grd_offline.environments import resolve_environment_id
 from grd_offline.errors import DataError
 from grd_offline.fleet.watch import Warn
-from grd_offline.offline.data import Array, OfflineData, load_data
+from grd_offline.offline.data import Array, OfflineData, check_actions, load_data
 from grd_offline.offline.run import OfflineRun, check_environment
 from grd_offline.offline.run_folder import OfflineFolder
 from grd_offline.offline.settings import OfflineSettings
@@ -80,6 +81,9 @@ def load_checked(
         resolve_environment_id(settings.environment)
     try:
         data = load_data(source, max_episode_steps=settings.max_episode_steps, max_bytes=max_bytes)
+        check_actions(data.episodes)
+        algorithm = find_algorithm(settings.algorithm)
+        algorithm.find_class(is_discrete=data.episodes.discrete_actions)
         check_environment(settings, data.episodes)
     except DataError as error:
         raise error.at(file=source) from None

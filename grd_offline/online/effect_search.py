@@ -129,6 +129,8 @@ def _choose(
     data = choosers[first].data
     chosen, is_tied = _search(choosers[first])
     selection, evidence = chosen.selection, {}
+    if not selection.effects:
+        return (*_search_elsewhere(episodes, rng, choosers[first], chosen), {})
     if not any(data.column(i) < episodes.state_size for i in selection.inputs):
         return choosers[first], chosen, {}
     for moment in (MIDPOINT, START, END):
@@ -143,6 +145,20 @@ def _choose(
     if best != first:
         chosen = choosers[best].search()
     return choosers[best], chosen, evidence
+
+
+def _search_elsewhere(
+    episodes: EpisodeSet, rng: np.random.Generator, chooser: EffectChooser, chosen: Chosen
+) -> tuple[EffectChooser, Chosen]:
+    """Effects at another moment where one moment has none: states that jump hide in a midpoint."""
+    best = _weigh(chosen.selection, chooser.rules)
+    for moment in (START, END):
+        other = _make_chooser(episodes, moment, rng)
+        found, _ = _search(other)
+        weight = _weigh(found.selection, other.rules)
+        if found.selection.effects and weight > best:
+            chooser, chosen, best = other, found, weight
+    return chooser, chosen
 
 
 def _make_chooser(episodes: EpisodeSet, moment: str, rng: np.random.Generator) -> EffectChooser:

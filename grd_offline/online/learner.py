@@ -16,6 +16,7 @@ from torch import Tensor
 from grd_offline.agents.agent import Agent
 from grd_offline.agents.algorithms import find_algorithm
 from grd_offline.agents.batch import Batch, Steps
+from grd_offline.endings import Endings
 from grd_offline.graph import compact_closure, compact_one_hop
 from grd_offline.members.draws import Uniform
 from grd_offline.members.nn import Masks
@@ -51,6 +52,7 @@ class Learner(RunLearner):
         device: torch.device,
         capture: bool = True,
         names: tuple[Sequence[str], Sequence[str]] | None = None,
+        is_discrete: bool = False,
     ) -> None:
         super().__init__(device, capture=capture)
         self.settings, self.members = settings, list(members)
@@ -60,14 +62,16 @@ class Learner(RunLearner):
         lowest, highest = (self.replay.send(bound) for bound in (low, high))
         self._centre, self._half = (highest + lowest) / 2, (highest - lowest) / 2
         self._seeds = [member.seed for member in members]
-        self.agent = self._make_agent(states, actions)
+        self.agent = self._make_agent(states, actions, is_discrete)
         self.sources = self._make_sources()
         for source in self.sources:
             source.names = names
         self.mask = torch.ones((count, states), device=device)
         self._absent = np.zeros((count, states), np.int64)
-        self._compact: dict[int, tuple[Masks, NDArray[np.bool_]]] = {}
-        """Of each source, the masks that the compact state was last found from, and that state."""
+        self.endings = [Endings(states) for _ in self.members]
+        self._compact: dict[int, tuple[Masks, int, NDArray[np.bool_]]] = {}
+        """Of each source, the masks and the number of terminations that the compact state was last
+        found from, and that state."""
         self._noise_size = self.agent.noise_size * actions
         numbers = settings.batch * (1 + self._noise_size)
         self._uniform = Uniform(self._seeds, numbers, stream=STREAM, device=device)
@@ -76,9 +80,9 @@ class Learner(RunLearner):
         if self._capture:
             self.compile()
 
-    def _make_agent(self, states: int, actions: int) -> Agent:
+    def _make_agent(self, states: int, actions: int, is_discrete: bool) -> Agent:
         algorithm, members = find_algorithm(self.settings.backbone), self.members
-        return algorithm.load()(
+        return algorithm.find_class(is_discrete=is_discrete)(
             states,
             actions,
             seeds=self._seeds,
@@ -106,6 +110,7 @@ class Learner(RunLearner):
     def add(self, member: int, episode: FinishedEpisode, truth: TrueRewards) -> None:
         """Take in a finished episode of a member. The truth goes to `oracle` alone."""
         rows = self.replay.add(member, episode)
+        self.endings[member].add(episode.observations, episode.terminated)
         if episode.terminated:
             self.agent.stop_centring(member)
         source, place = self.find_source(member)
@@ -137,21 +142,29 @@ class Learner(RunLearner):
             if masks is None:
                 continue
             known = self._compact.get(number)
-            if known is None or known[0] is not masks:
-                known = masks, self._find_compact(source, masks)
+            ended = sum(endings.terminations for endings in self.endings[source.members])
+            if known is None or known[0] is not masks or known[1] != ended:
+                known = masks, ended, self._find_compact(source, masks)
                 self._compact[number] = known
-            wanted[source.members] = known[1]
+            wanted[source.members] = known[2]
         return wanted
 
     def _find_compact(self, source: Source, masks: Masks) -> NDArray[np.bool_]:
-        """(member, state) the compact state of the members of one source."""
+        """(member, state) the compact state of the members of one source.
+
+        It holds the causes of the reward, and those of the end of an episode.
+        """
         find = compact_closure if self.settings.compact == "closure" else compact_one_hop
         to_reward = masks.state_to_reward.numpy(force=True)
         to_state = masks.state_to_state.numpy(force=True)
         wanted = np.ones(to_reward.shape, np.bool_)
         for place, member in enumerate(self.members[source.members]):
             if member.method == "grd":
-                wanted[place] = find(to_reward[place], to_state[place])
+                signs = self.endings[source.members.start + place].find_signs()
+                parents = (to_reward[place] > 0) | signs
+                # Where nothing is known to matter, nothing is known not to matter either.
+                if parents.any():
+                    wanted[place] = find(parents, to_state[place])
         return wanted
 
     def find_size(self) -> Hashable:
@@ -234,6 +247,7 @@ class Learner(RunLearner):
             "sources": [source.state() for source in self.sources],
             "updates": self.updates,
             "absent": self._absent,
+            "endings": [endings.state() for endings in self.endings],
             "mask": self.mask,
             "replay": self.replay.state(),
         }
@@ -247,6 +261,8 @@ class Learner(RunLearner):
             source.load_state(part)
         self.updates = int(state["updates"])
         self._absent = np.array(state["absent"])
+        for endings, part in zip(self.endings, state.get("endings", ()), strict=False):
+            endings.load_state(part)  # checkpoints of version 0.1.0 have none
         self.mask.copy_(state["mask"])
         self.replay.load_state(replay)
 

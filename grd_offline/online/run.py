@@ -60,13 +60,13 @@ class OnlineRun(Run):
         self.settings, self.members = settings, settings.make_members()
         self.waits_for_evaluations = not settings.overlap
         self.total = -(-settings.steps // settings.round_steps) * settings.round_steps
-        kind = find_algorithm(settings.backbone).load().actor_kind
+        algorithm = find_algorithm(settings.backbone)
         self.fleet = Fleet(
             settings.environment,
             [member.seed for member in self.members],
-            kind=kind,
+            kind=lambda discrete: algorithm.find_class(is_discrete=discrete).actor_kind,
             hidden=settings.hidden,
-            noise=settings.exploration if kind == "deterministic" else 0.0,
+            noise=settings.exploration,
             workers=workers,
             steps=settings.round_steps,
             env_args=settings.env_args,
@@ -83,6 +83,7 @@ class OnlineRun(Run):
                 step_limit=self.fleet.step_limit,
                 device=torch.device(device),
                 names=self.fleet.dimension_names,
+                is_discrete=self.fleet.is_discrete,
             )
         except BaseException:
             self.fleet.close()

@@ -208,8 +208,10 @@ class OnlineFolder(RunFolder):
                 "updates": updates,
                 "training_return": "" if last is None else _blank(last[0].episode_return),
                 "correlation": _blank(correlations[index]),
-                "critic_loss": float(losses[0, index]) if updates else "",
-                "actor_loss": float(losses[1, index]) if updates else "",
+                **{
+                    f"{name}_loss": float(values[index]) if updates else ""
+                    for name, values in zip(agent.loss_names, losses, strict=True)
+                },
                 **{name: float(values[index]) for name, values in others.items()},
                 "skipped": int(skipped[index]),
                 **seconds,

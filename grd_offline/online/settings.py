@@ -64,6 +64,19 @@ class Member(RunMember):
         return "rrd" if self.method.startswith("rrd") else self.method
 
 
+DISCRETE: dict[str, Any] = {
+    "backbone": "dqn",
+    "steps": 50_000,
+    "warmup": 1_000,
+    "round_updates": 50,
+    "batch": 128,
+    "hidden": (128, 128),
+    "learning_rate": 2e-3,
+    "target_rate": 0.02,
+    "eval_every": 5_000,
+}
+"""Defaults where actions are discrete: such tasks are mostly small. `docs/support.md` says how they
+were chosen."""
 MOST_LAYERS, MOST_WIDTH = 16, 2**14
 _ANY: dict[str, Any] = {"at_least": 0, "at_most": 2**63}
 _ROUND: dict[str, Any] = {"at_least": 1, "at_most": 10**6}
@@ -93,7 +106,11 @@ class OnlineSettings(Settings):
         renamed=RENAMED_ONLINE,
         option="--fit",
     )
-    backbone: str = setting("sac", "Algorithm that trains the policy.", names=list_online)
+    backbone: str = setting(
+        "sac",
+        "Algorithm that trains the policy. dqn is for discrete actions, the others are not.",
+        names=list_online,
+    )
     seeds: int = setting(1, "Number of seeds. They count up from --seed.", at_least=1, at_most=1000)
     seed: int = setting(0, "First seed.", **_ANY)
     steps: int = setting(1_000_000, "Environment steps of each member (paper: 3,000,000).", **COUNT)
@@ -139,7 +156,9 @@ class OnlineSettings(Settings):
         **SHARE,
     )
     exploration: float = setting(
-        0.1, "Noise of the actions of TD3 and DDPG during collection.", **SHARE
+        0.1,
+        "Noise of the actions of TD3 and DDPG during collection. Share of random actions of DQN.",
+        **SHARE,
     )
     compact: str = setting(
         "closure",

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from grd_offline.agents.algorithms import find_algorithm
 from grd_offline.environments import resolve_environment_id
 from grd_offline.errors import DataError
+from grd_offline.fleet.environment import VectorEnvironment
 from grd_offline.fleet.watch import Warn
 from grd_offline.online.run import OnlineRun
 from grd_offline.online.run_folder import OnlineFolder, read_settings
-from grd_offline.online.settings import OnlineSettings
+from grd_offline.online.settings import DISCRETE, OnlineSettings
 from grd_offline.runs.observer import Observer
 from grd_offline.runs.process import choose_device, choose_workers, prepare_process
 from grd_offline.runs.result import TrainingResult, Watch, make_result, watch_nothing
@@ -38,7 +40,8 @@ def train_online(
             print(result.evaluations[-1]["mean_return"], result.policies)
 
     The other keyword arguments are the fields of `OnlineSettings`, for example `methods`, `fits`,
-    `backbone`, `steps`, `seeds` and `warmup`. With several `workers`, the calling script needs the
+    `backbone`, `steps`, `seeds` and `warmup`. Some defaults are others where actions are discrete:
+    see `grd_offline.online.settings.DISCRETE`. With several `workers`, the calling script needs the
     `if` of the example, because each worker imports the script. By default there is one worker for
     each core. `device` is `auto`, `cpu` or `cuda`.
 
@@ -48,11 +51,12 @@ def train_online(
 
     This function changes settings of the process: see `grd_offline.runs.process.prepare_process`.
     """
-    chosen = OnlineSettings(environment, **settings)
+    OnlineSettings(environment, **settings)  # what is wrong with them is told before anything else
     device, workers = choose_device(device), choose_workers(workers)
     resolve_environment_id(environment)
     files = OnlineFolder(Path(out))
     files.check_free()
+    chosen = complete_settings(environment, **settings)
     prepare_process(device)
     with OnlineRun(
         chosen, workers=workers, device=device, observers=[files, *observers], warn=warn
@@ -64,6 +68,23 @@ def train_online(
                 f"{chosen.warmup:,} (--warmup)"
             )
         return _train(run, files, watch, warn)
+
+
+def complete_settings(environment: str, **given: Any) -> OnlineSettings:
+    """The settings of a run, with the defaults for the kind of actions that the environment has.
+
+    A backbone for the other kind of actions is refused.
+    """
+    limit = given.get("max_episode_steps")
+    made = VectorEnvironment(environment, given.get("env_args") or {}, limit)
+    made.close()
+    is_discrete = made.choices > 0
+    settings = OnlineSettings(environment, **{**(DISCRETE if is_discrete else {}), **given})
+    try:
+        find_algorithm(settings.backbone).find_class(is_discrete=is_discrete)
+    except DataError as error:
+        raise DataError(f"{made.id}: {error}") from None
+    return settings
 
 
 def resume_online(

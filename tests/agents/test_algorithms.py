@@ -71,19 +71,27 @@ def test_a_name_is_registered_once(toy):
 
 
 def test_names_and_titles():
-    assert list_online() == ("sac", "td3", "ddpg")
+    assert list_online() == ("sac", "td3", "ddpg", "dqn")
     assert list_offline() == ("iql", "td3bc")
     assert find_title("td3bc") == "TD3+BC"
     assert find_title("unheard-of") == "unheard-of"
-    with pytest.raises(DataError, match=r"backbone: expected one of sac, td3, ddpg, got 'iql'"):
+    with pytest.raises(
+        DataError, match=r"backbone: expected one of sac, td3, ddpg, dqn, got 'iql'"
+    ):
         online_learners.make_settings(backbone="iql")
 
 
-@pytest.mark.parametrize("name", [*list_online(), *list_offline()])
-def test_an_agent_goes_on_from_its_state(name):
+EVERY = [
+    *((name, False) for name in (*list_online(), *list_offline()) if find_algorithm(name).load),
+    *((name, True) for name in ("dqn", "iql")),
+]
+
+
+@pytest.mark.parametrize(("name", "is_discrete"), EVERY)
+def test_an_agent_goes_on_from_its_state(name, is_discrete):
     """Two agents with one state and one batch stay alike; shapes that do not fit are refused."""
     numbers = torch.Generator().manual_seed(0)
-    agents = [make_agent(name, seeds) for seeds in ([0, 1], [5, 6])]
+    agents = [make_agent(name, is_discrete, seeds) for seeds in ([0, 1], [5, 6])]
     batch = draw_batch(agents[0], numbers)
     agents[0].update(batch)
     agents[1].load_state(agents[0].state())
@@ -96,9 +104,9 @@ def test_an_agent_goes_on_from_its_state(name):
         agents[0].update(wrong)
 
 
-def make_agent(name, seeds):
+def make_agent(name, is_discrete, seeds):
     ones = torch.ones(len(seeds))
-    return find_algorithm(name).load()(
+    return find_algorithm(name).find_class(is_discrete=is_discrete)(
         3, 2, seeds=seeds, hidden=(8,), rates=ones * 1e-3, discounts=ones * 0.9,
         target_rates=ones * 0.1, centre_rates=ones * 0.1,
     )  # fmt: skip

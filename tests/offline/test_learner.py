@@ -56,9 +56,9 @@ def test_what_cannot_be_learned_from_is_refused():
     one = EpisodeSet.from_episodes([make_episode(1, final=False)])
     with pytest.raises(DataError, match="no step of which it is known what followed"):
         make_transitions(one)
-    choices = EpisodeSet.from_episodes([make_episode(3)], discrete_actions=True)
-    with pytest.raises(DataError, match="actions: expected continuous ones"):
-        make_transitions(choices)
+    several = EpisodeSet.from_episodes([make_episode(3)], discrete_actions=True)
+    with pytest.raises(DataError, match="actions: several choices at once"):
+        make_transitions(several)
     with pytest.raises(DataError, match="actions: dimension 1 is always 2"):
         find_bounds(np.array([[0.0, 2.0], [1.0, 2.0]], np.float32))
 

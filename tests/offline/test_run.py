@@ -215,7 +215,7 @@ def test_without_an_environment_nothing_is_evaluated(relabelled, tmp_path):
         (("train-offline", "data.h5", "--env", "Hoper"), "did you mean Hopper-v5"),
         (
             ("train-offline", "data.h5", "--rewards", "true", "--env", "CartPole-v1"),
-            "expected a bounded one-dimensional Box of floats, got Discrete(2)",
+            "CartPole-v1: expected continuous ones, as in the data, got discrete ones",
         ),
         (("train-offline", "data.h5", "--rewards", "best"), "expected relabelled, observed, true"),
         (("train-offline", "none.h5"), "none.h5"),

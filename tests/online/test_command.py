@@ -120,7 +120,11 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
     [
         ((), "Missing option '--env'"),
         (("--env", "Hoper"), "did you mean Hopper-v5"),
-        (("--env", "CartPole-v1"), "action"),
+        (
+            ("--env", "CartPole-v1", "--backbone", "sac"),
+            "CartPole-v1: backbone: sac is for continuous actions, these are discrete: use dqn",
+        ),
+        (("--env", "Factored", "--backbone", "dqn"), "dqn is for discrete actions"),
         (("--env", "Factored", "--method", "best"), "expected grd"),
         (("--env", "Factored", "--set", "x=1"), "expected one of lambda_state_reward"),
         (("--env", "Factored", "--steps", "0"), "steps: expected a whole number"),

@@ -1,0 +1,99 @@
+"""Online runs with discrete actions: they learn, go on exactly, and members stay apart."""
+
+import choices
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from online_runs import make_settings, train, train_until, weights_of
+
+from grd_offline.online.learner import Learner
+from grd_offline.online.replay import separate_truth
+from grd_offline.online.run import OnlineRun
+from grd_offline.online.run_folder import OnlineFolder
+from grd_offline.online.settings import DISCRETE, OnlineSettings
+from grd_offline.online.training import complete_settings
+
+
+@pytest.fixture(autouse=True)
+def _register():
+    choices.register()
+
+
+def make_discrete(**changes):
+    given = {"environment": choices.ID, "backbone": "dqn", "steps": 1200, "eval_every": 1200,
+             "policy_discount": 0.5, "round_updates": 5}  # fmt: skip
+    return make_settings(**{**given, **changes})
+
+
+@pytest.mark.parametrize("observed", ["dict", "discrete"])
+def test_policies_learn_to_choose_from_returns(observed):
+    settings = make_discrete(env_args={"observed": observed}, methods=("grd", "oracle"))
+    run, evaluations = train(settings)
+    final = evaluations[-1].returns.mean(1)
+    # A random policy has 2.7, and the best one 8.
+    assert (final > 6).all(), dict(zip([m.name for m in run.members], final, strict=True))
+
+
+def test_what_ends_an_episode_is_seen_though_every_step_pays_the_same():
+    """Wrong choices end the episode, so that the return is its length, but for the last step."""
+    settings = make_discrete(
+        env_args={"observed": "box", "ends": True}, steps=1200, compact_patience=100
+    )
+    run, evaluations = train(settings)
+    assert run.learner.compute_compact()[0].any()
+    assert evaluations[-1].returns.mean() > 5  # a random policy has 0.5
+
+
+def test_going_on_equals_not_having_stopped(tmp_path):
+    settings = make_discrete(steps=600, round_updates=3, eval_every=300, eval_episodes=2)
+    whole, _ = train(settings)
+    train_until(tmp_path / "run", settings, lambda run: run.step >= 460)
+    folder = OnlineFolder(tmp_path / "run")
+    with OnlineRun(settings, workers=0, observers=[folder]) as second:
+        assert folder.resume(second) == []
+        second.train()
+        np.testing.assert_array_equal(weights_of(second), weights_of(whole))
+        for ours, theirs in zip(second.learner.endings, whole.learner.endings, strict=True):
+            np.testing.assert_equal(ours.state(), theirs.state())
+
+
+def test_a_member_in_a_group_equals_it_alone():
+    settings = OnlineSettings(
+        "any", backbone="dqn", methods=("oracle",), seeds=3, steps=500, hidden=(8, 8), batch=16
+    )
+    members = settings.make_members()
+
+    def make(chosen):
+        learner = Learner(settings, chosen, states=2, low=np.zeros(3), high=np.ones(3),
+                          step_limit=20, device=torch.device("cpu"), is_discrete=True)  # fmt: skip
+        for place, member in enumerate(chosen):
+            rng = np.random.default_rng(member.seed)
+            for _ in range(4):
+                actions = np.eye(3, dtype=np.float32)[rng.integers(3, size=9)]
+                observations = rng.normal(size=(10, 2)).astype(np.float32)
+                episode = separate_truth(observations, actions, rng.normal(size=9), True)
+                learner.add(place, *episode)
+        learner.refresh()
+        learner.run_updates(10)
+        return learner.export_actors()
+
+    together = make(members)
+    for place, member in enumerate(members):
+        np.testing.assert_allclose(make([member])[0], together[place], rtol=1e-4, atol=1e-6)
+
+
+def test_defaults_depend_on_the_actions():
+    discrete = complete_settings(choices.ID, seeds=2, warmup=77)
+    assert (discrete.backbone, discrete.warmup, discrete.seeds) == ("dqn", 77, 2)
+    assert discrete.hidden == DISCRETE["hidden"]
+    continuous = complete_settings(choices.ID, env_args={"acted": "box"})
+    assert continuous == OnlineSettings(choices.ID, env_args={"acted": "box"})
+
+
+def test_collection_keeps_choices_as_whole_numbers():
+    """The environment refuses anything but a member of its space, and so would have failed."""
+    settings = make_discrete(steps=60, warmup=20, eval_every=60, round_updates=1, eval_episodes=1)
+    run, _ = train(settings)
+    assert isinstance(gymnasium.make(choices.ID).action_space, gymnasium.spaces.Discrete)
+    assert set(run.learner.replay.actions[0, :8].sum(1).tolist()) == {1.0}
