@@ -7,7 +7,7 @@ import numpy as np
 
 from grd_offline.agents.actors import Actor, count_weights
 from grd_offline.fleet.environment import VectorEnvironment
-from grd_offline.fleet.evaluation import EvaluationResult, evaluate
+from grd_offline.fleet.evaluation import EpisodeOfMember, EvaluationPart, evaluate
 from grd_offline.fleet.member import MemberEnvironment
 from grd_offline.fleet.position import EpisodePosition
 from grd_offline.fleet.shared import FleetSettings, SharedArrays
@@ -21,10 +21,10 @@ class RoundOrder(NamedTuple):
 
 
 class EvaluationOrder(NamedTuple):
-    """Evaluate whenever no round is due."""
+    """Evaluate these episodes whenever no round is due."""
 
     number: int
-    episodes: int
+    episodes: tuple[EpisodeOfMember, ...]
 
 
 class PositionOrder(NamedTuple):
@@ -42,15 +42,17 @@ class PositionReply(NamedTuple):
 
 
 FleetOrder = RoundOrder | EvaluationOrder | PositionOrder
-FleetReply = RoundOrder | EvaluationResult | PositionReply
+FleetReply = RoundOrder | EvaluationPart | PositionReply
 """An order for a round comes back when it has been carried out."""
 
 
 class WorkerEnvironments:
     """The environments of the members that one worker steps."""
 
-    def __init__(self, settings: FleetSettings, members: Sequence[int], memory: Any) -> None:
-        self._settings = settings
+    def __init__(
+        self, settings: FleetSettings, worker: int, members: Sequence[int], memory: Any
+    ) -> None:
+        self._settings, self._worker = settings, worker
         self._members = tuple(members)
         self._shared = SharedArrays(settings, memory)
         self._actor = Actor(settings.spec, np.zeros(count_weights(settings.spec), np.float32))
@@ -59,7 +61,7 @@ class WorkerEnvironments:
             for member in members
         ]
         self._evaluation_environment: VectorEnvironment | None = None
-        self._evaluation: Generator[None, None, EvaluationResult] | None = None
+        self._evaluation: Generator[None, None, EvaluationPart] | None = None
 
     @property
     def has_background_work(self) -> bool:
@@ -81,7 +83,7 @@ class WorkerEnvironments:
             environment.run(order.number, actor, self._shared.rows_of(member))
         return order
 
-    def advance(self) -> EvaluationResult | None:
+    def advance(self) -> EvaluationPart | None:
         """Take some more steps of the evaluation. Gives its result when it is finished."""
         assert self._evaluation is not None
         try:
@@ -89,7 +91,7 @@ class WorkerEnvironments:
                 next(self._evaluation)
         except StopIteration as stop:
             self._evaluation = None
-            result: EvaluationResult = stop.value
+            result: EvaluationPart = stop.value
             return result
         return None
 
@@ -105,8 +107,8 @@ class WorkerEnvironments:
         self._evaluation = evaluate(
             self._evaluation_environment,
             self._settings,
-            self._members,
             self._shared,
+            self._worker,
             order.number,
             order.episodes,
         )
