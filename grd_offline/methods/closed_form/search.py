@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,6 +21,7 @@ from grd_offline.methods.closed_form.inputs import Effect
 Array = NDArray[np.float64]
 
 _FREE_MAINS, _FREE_PAIRS = 30, 300  # effects to choose from without a price
+_MANY_COLUMNS, _MANY_INPUTS = 300, 12  # more than these are worth short cuts
 _CHUNK = 8_000_000  # entries of candidate columns looked at in one go
 
 
@@ -45,6 +46,8 @@ class SearchRules:
     """Smallest noise, as a share of the target's variance."""
     iterations: int
     """Of the fixed point, per fit."""
+    hasty: bool = False
+    """Whether to take short cuts where there are many columns or many inputs."""
     inputs: int = 1
     """How many inputs there are to choose from."""
     kept: frozenset[Effect] = frozenset()
@@ -128,12 +131,11 @@ class EffectBank:
         start = np.array(
             [variances.get(effect, first) for effect, first in zip(effects, even, strict=True)]
         )
+        if iterations is None:
+            is_wide = rules.hasty and every.shape[1] > _MANY_COLUMNS
+            iterations = rules.iterations // 5 if is_wide else rules.iterations
         fit = problem.maximise(
-            start,
-            noise,
-            floor=rules.noise_floor,
-            iterations=rules.iterations if iterations is None else iterations,
-            free=free,
+            start, noise, floor=rules.noise_floor, iterations=iterations, free=free
         )
         return Selection(tuple(effects), fit)
 
@@ -211,15 +213,29 @@ def measure_inputs(
     """By column: evidence lost when its inputs are removed and the rest refitted, and that fit."""
     losses = {}
     guesses, noise = chosen.start()
-    for removed in sorted({column(i) for i in chosen.inputs}):
-        rest: list[Effect] = []
-        for effect in chosen.effects:
-            left = tuple(i for i in effect if column(i) != removed)
-            if left and left not in rest and left in bank.columns:
-                rest.append(left)
-        without = bank.fit(rest, guesses, noise, rules, iterations=12)
+    every = sorted({column(i) for i in chosen.inputs})
+    iterations = 4 if _is_hasty(rules, len(every)) else 12
+    for removed in every:
+        rest = _leave_out(bank, chosen, {removed}, column)
+        without = bank.fit(rest, guesses, noise, rules, iterations=iterations)
         losses[removed] = (chosen.fit.evidence - without.fit.evidence, without)
     return losses
+
+
+def _is_hasty(rules: SearchRules, inputs: int) -> bool:
+    return rules.hasty and inputs > _MANY_INPUTS
+
+
+def _leave_out(
+    bank: EffectBank, chosen: Selection, gone: Collection[int], column: Callable[[int], int]
+) -> list[Effect]:
+    """The effects without the inputs of some columns."""
+    rest: list[Effect] = []
+    for effect in chosen.effects:
+        left = tuple(i for i in effect if column(i) not in gone)
+        if left and left not in rest and left in bank.columns:
+            rest.append(left)
+    return rest
 
 
 def search_backward(
@@ -229,12 +245,19 @@ def search_backward(
     threshold: float,
     column: Callable[[int], int],
 ) -> tuple[Selection, dict[int, float]]:
-    """Remove the column that carries least evidence, while that is less than `threshold`."""
+    """Remove the column that carries least evidence, while that is less than `threshold`.
+
+    A hasty search removes half of such columns at once while there are many.
+    """
     while True:
         losses = measure_inputs(bank, chosen, rules, column)
         kept = {column(i) for effect in rules.kept for i in effect}
-        least = min(losses.keys() - kept, key=lambda i: losses[i][0], default=None)
-        if least is None or losses[least][0] >= threshold:
+        weak = [i for i in losses.keys() - kept if losses[i][0] < threshold]
+        weak.sort(key=lambda i: (losses[i][0], i))
+        if not weak:
             return chosen, {i: loss for i, (loss, _) in losses.items()}
-        guesses, noise = losses[least][1].start()
-        chosen = drop_idle(bank, bank.fit(losses[least][1].effects, guesses, noise, rules), rules)
+        rest, start = list(losses[weak[0]][1].effects), losses[weak[0]][1]
+        if _is_hasty(rules, len(losses)) and len(weak) > 3:
+            rest, start = _leave_out(bank, chosen, weak[: len(weak) // 2], column), chosen
+        guesses, noise = start.start()
+        chosen = drop_idle(bank, bank.fit(rest, guesses, noise, rules), rules)
