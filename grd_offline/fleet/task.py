@@ -8,6 +8,7 @@ import numpy as np
 from grd_offline.agents.actors import Actor, count_weights
 from grd_offline.fleet.environment import VectorEnvironment
 from grd_offline.fleet.evaluation import EpisodeOfMember, EvaluationPart, evaluate
+from grd_offline.fleet.limits import lower_priority
 from grd_offline.fleet.member import MemberEnvironment
 from grd_offline.fleet.position import EpisodePosition
 from grd_offline.fleet.shared import FleetSettings, SharedArrays
@@ -60,6 +61,8 @@ class WorkerEnvironments:
             MemberEnvironment(settings, member, self._shared.heartbeats[member])
             for member in members
         ]
+        if worker and not members:
+            lower_priority()  # nobody waits for a worker that only evaluates
         self._evaluation_environment: VectorEnvironment | None = None
         self._evaluation: Generator[None, None, EvaluationPart] | None = None
 

@@ -15,7 +15,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
-from grd_offline.fleet.limits import count_cores
+from grd_offline.fleet.limits import count_cores, lower_priority
 
 _LOOK_EVERY = 2.0
 
@@ -106,6 +106,5 @@ def _follow(parent: int) -> None:
             time.sleep(_LOOK_EVERY)
         os._exit(1)
 
-    with_low_priority = getattr(os, "nice", lambda step: None)
-    with_low_priority(5)
+    lower_priority(10)
     threading.Thread(target=look, daemon=True).start()

@@ -21,7 +21,7 @@ from grd_offline.methods.closed_form.inputs import Effect
 Array = NDArray[np.float64]
 
 _FREE_MAINS, _FREE_PAIRS = 30, 300  # effects to choose from without a price
-_MANY_COLUMNS, _MANY_INPUTS = 300, 12  # more than these are worth short cuts
+_MANY_COLUMNS, _MANY_INPUTS, _MANY_CANDIDATES = 300, 12, 100  # more are worth short cuts
 _CHUNK = 8_000_000  # entries of candidate columns looked at in one go
 
 
@@ -169,6 +169,11 @@ def search_forward(
         if not left:
             break
         gains, variances = bank.scan(chosen, left)
+        if rules.hasty and len(left) > _MANY_CANDIDATES:
+            # What gains little now will hardly gain more once others are in.
+            best = np.sort(np.argsort(-gains, kind="stable")[:_MANY_CANDIDATES])
+            left, gains, variances = [left[k] for k in best], gains[best], variances[best]
+            candidates = [*chosen.effects, *left]
         present = set(chosen.inputs)
         gains -= [rules.new_input * len(set(e) - present) + rules.price(e) for e in left]
         order = np.argsort(-gains, kind="stable")[: rules.add_most]
@@ -214,7 +219,7 @@ def measure_inputs(
     losses = {}
     guesses, noise = chosen.start()
     every = sorted({column(i) for i in chosen.inputs})
-    iterations = 4 if _is_hasty(rules, len(every)) else 12
+    iterations = 1 if _is_hasty(rules, len(every)) else 12
     for removed in every:
         rest = _leave_out(bank, chosen, {removed}, column)
         without = bank.fit(rest, guesses, noise, rules, iterations=iterations)
