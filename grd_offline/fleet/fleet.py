@@ -139,12 +139,11 @@ class Fleet:
         """Why members could not go back to where they were."""
         self._round: task.RoundOrder | None = None
         self._evaluation: int | None = None
-        """The index of the evaluation that is running."""
         self._results: EvaluationResult | None = None
-        self._groups: list[WorkerMembers] = []
         self._start_workers(workers)
 
     def _start_workers(self, workers: int) -> None:
+        self._groups: list[WorkerMembers] = []
         # This memory has no name, so that nothing is left behind however the processes end.
         context = multiprocessing.get_context("spawn")
         memory = context.RawArray("b", SharedArrays.count_bytes(self._settings))

@@ -14,6 +14,7 @@ from grd_offline.methods.closed_form.evidence import (
     EvidenceProblem,
     Posterior,
     measure_gains,
+    measure_joint_losses,
     measure_losses,
 )
 from grd_offline.methods.closed_form.inputs import Effect
@@ -22,6 +23,7 @@ Array = NDArray[np.float64]
 
 _FREE_MAINS, _FREE_PAIRS = 30, 300  # effects to choose from without a price
 _MANY_COLUMNS, _MANY_INPUTS, _MANY_CANDIDATES = 300, 12, 100  # more are worth short cuts
+_FAR = 4.0
 _CHUNK = 8_000_000  # entries of candidate columns looked at in one go
 
 
@@ -213,16 +215,34 @@ def drop_idle(bank: EffectBank, chosen: Selection, rules: SearchRules) -> Select
 
 
 def measure_inputs(
-    bank: EffectBank, chosen: Selection, rules: SearchRules, column: Callable[[int], int]
+    bank: EffectBank,
+    chosen: Selection,
+    rules: SearchRules,
+    threshold: float,
+    column: Callable[[int], int],
 ) -> dict[int, tuple[float, Selection]]:
-    """By column: evidence lost when its inputs are removed and the rest refitted, and that fit."""
+    """By column: evidence lost when its inputs are removed and the rest refitted, and that fit.
+
+    A hasty search does not refit where far more than `threshold` would be lost without it.
+    """
     losses = {}
     guesses, noise = chosen.start()
     every = sorted({column(i) for i in chosen.inputs})
-    iterations = 1 if _is_hasty(rules, len(every)) else 12
+    is_hasty = _is_hasty(rules, len(every))
+    if is_hasty:
+        owners = np.repeat(np.arange(len(chosen.effects)), chosen.fit.sizes)
+        has = [{column(i) for i in effect} for effect in chosen.effects]
+        groups = [
+            np.flatnonzero(np.isin(owners, [k for k, own in enumerate(has) if one in own]))
+            for one in every
+        ]
+        found = measure_joint_losses(chosen.fit, groups).tolist()
+        losses = {one: (loss, chosen) for one, loss in zip(every, found, strict=True)}
     for removed in every:
+        if removed in losses and losses[removed][0] > _FAR * threshold:
+            continue
         rest = _leave_out(bank, chosen, {removed}, column)
-        without = bank.fit(rest, guesses, noise, rules, iterations=iterations)
+        without = bank.fit(rest, guesses, noise, rules, iterations=1 if is_hasty else 12)
         losses[removed] = (chosen.fit.evidence - without.fit.evidence, without)
     return losses
 
@@ -255,7 +275,7 @@ def search_backward(
     A hasty search removes half of such columns at once while there are many.
     """
     while True:
-        losses = measure_inputs(bank, chosen, rules, column)
+        losses = measure_inputs(bank, chosen, rules, threshold, column)
         kept = {column(i) for effect in rules.kept for i in effect}
         weak = [i for i in losses.keys() - kept if losses[i][0] < threshold]
         weak.sort(key=lambda i: (losses[i][0], i))
