@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -99,12 +100,13 @@ class Job:
 
 
 def _follow(parent: int) -> None:
-    """End this process when the one that started it is gone."""
+    """End this process when the one that started it is gone, and leave Ctrl-C to that one."""
 
     def look() -> None:
         while os.getppid() == parent:
             time.sleep(_LOOK_EVERY)
         os._exit(1)
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     lower_priority(10)
     threading.Thread(target=look, daemon=True).start()
