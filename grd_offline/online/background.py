@@ -28,7 +28,7 @@ class Background:
         """In this process, or `beside` it in at most so many processes at a time."""
         self.seconds = 0.0
         """Seconds that this process has worked or waited."""
-        self._most = max(1, min(most, count_cores() // 2))
+        self._most = max(1, min(most, count_cores() * 3 // 4))
         self._is_beside = beside
         self._pool: ProcessPoolExecutor | None = None
 

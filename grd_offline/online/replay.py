@@ -121,7 +121,10 @@ class Replay:
             raise ValueError(
                 f"replay: expected an episode of at most {most} steps, got {max(lengths)}"
             )
-        if sum(lengths) > self.capacity // 2 and len(finished) > 1:
+        totals = dict.fromkeys((member for member, _ in finished), 0)
+        for (member, _), length in zip(finished, lengths, strict=True):
+            totals[member] += length
+        if len(finished) > 1 and max(totals.values()) > self.capacity // 2:
             # Some might have to make room for others.
             return [self.add(member, episode) for member, episode in finished]
         spots = [

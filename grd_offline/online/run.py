@@ -146,20 +146,32 @@ class OnlineRun(Run):
         self._start_next_round()
         if self._updates_left:
             return False
+        if self._is_collecting and self._is_learning():
+            self._actors = self.learner.begin_export()
         if self._is_learning() and (self._has_passed(CHECK_EVERY) or self.step == self.total):
             self.check_skipped()
         return True
 
     def _collect(self) -> None:
+        """Finish a round, start the next one, and take in what was collected.
+
+        The policies of the next round are those before the updates that follow. Where the device
+        has finished them already, the workers do not wait until the round is taken in. Otherwise
+        they start when the device has new updates to go on with.
+        """
         if not self._is_collecting:
             self._start_round()
-        self._finish_round()
+        collected = self._finish_round()
+        if self._actors is not None and self.step < self.total and self._actors.is_ready:
+            self._start_next_round()
+        self._take_in_all(collected)
         if self._is_learning():
             self._updates_left = self.settings.round_updates
-            if self.settings.overlap and self.step < self.total:
+            has_next = self.settings.overlap and self.step < self.total
+            if has_next and not self._is_collecting and self._actors is None:
                 self._actors = self.learner.begin_export()
-                if self._actors.is_ready:
-                    self._start_next_round()
+        if self.step >= self.total:
+            self._actors = None
 
     def _is_done(self) -> bool:
         return super()._is_done() and not self._updates_left
@@ -227,11 +239,15 @@ class OnlineRun(Run):
             return self._actors.finish()
         return self.learner.export_actors() if self._is_learning() else None
 
-    def _finish_round(self) -> None:
+    def _finish_round(self) -> Round:
         with self._timing("collecting"):
             collected = self._collected or self.fleet.finish_round()
         self._is_collecting, self._collected = False, None
         self.rounds += 1
+        return collected
+
+    def _take_in_all(self, collected: Round) -> None:
+        """Take in a round of all members."""
         finished: list[tuple[int, FinishedEpisode, TrueRewards]] = []
         with self._timing("taking_in"):
             for member in range(len(self.members)):
@@ -334,6 +350,8 @@ class OnlineRun(Run):
             separate_truth(**last) if last else None for last in state["last_episodes"]
         ]
         self.learner.load_state(state["learner"])
+        if self._is_collecting and not self._updates_left and self._is_learning():
+            self._actors = self.learner.begin_export()
         return self.fleet.restore(state["fleet"])
 
 

@@ -18,10 +18,13 @@ def prepare_process(device: str) -> None:
 
     Adam's averages fade into numbers so small that processors are slow with them. Such numbers
     become 0. Memory that is given back is kept for the next update, instead of being fetched anew
-    from the system, page by page. On CUDA, products of float32 matrices may use TF32.
+    from the system, page by page. On CUDA, products of float32 matrices may use TF32, and torch
+    uses one thread of the processor, because threads that wait for the next small copy would take
+    the cores from the environments.
     """
     if device.startswith("cuda"):
         torch.set_float32_matmul_precision("high")
+        torch.set_num_threads(1)
     torch.set_flush_denormal(True)
     with suppress(OSError, AttributeError):  # not glibc
         library = ctypes.CDLL(None)
