@@ -44,10 +44,11 @@ GROWTH, EARLY_GROWTH, FEW = 0.4, 0.2, 150
 when each says much and a search costs little."""
 MOST_BETWEEN = 1000
 """Largest number of episodes between two searches."""
-PAUSE, DELAY, DELAY_SHARE, FEW_INPUTS = 2000, 1000, 0.15, 200
+PAUSE, DELAY, DELAY_SHARE = 2000, 1000, 0.15
 """Steps between two searches, and until a search takes effect: at least so many, and so large a
-share of all steps, since a search among more episodes takes longer; and the more where there are
-many inputs, once again the share for each so many."""
+share of all steps, since a search among more episodes takes longer."""
+FEW_INPUTS = 150
+"""Among more inputs a search takes longer: `GROWTH` and `DELAY_SHARE` grow with their number."""
 SOLVE_EVERY = 50
 """Weights are solved for again when the episodes have grown by one part in so many."""
 
@@ -133,12 +134,12 @@ class ClosedForm(Source):
             find_structure, pack(one.past.episodes), self.names, seed, first
         )
         shortest = -(-DELAY // self._round_steps)
-        share = DELAY_SHARE * (1 + (self.states + self.actions) / FEW_INPUTS)
-        delay = max(shortest, int(share * self.rounds))
+        longer = max(1.0, (self.states + self.actions) / FEW_INPUTS)
+        delay = max(shortest, int(DELAY_SHARE * longer * self.rounds))
         one.due = self.rounds + (0 if one.structure is None else delay)
         one.searches += 1
         count = one.past.count
-        growth = EARLY_GROWTH if count < FEW else GROWTH
+        growth = EARLY_GROWTH if count < FEW else GROWTH * longer
         one.next_count = count + min(max(int(np.ceil(growth * count)), 3), MOST_BETWEEN)
         one.next_round = self.rounds + -(-PAUSE // self._round_steps)
 
