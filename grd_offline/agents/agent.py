@@ -221,6 +221,17 @@ class Agent:
         weight[...] = scaled.reshape(self.members, -1)
         return flat
 
+    def gather_actors(self, seen: Float[Tensor, "member state"]) -> Float[Tensor, "member number"]:
+        """`export_actors` on the device, for networks that see some dimensions as they are.
+
+        Where `seen` is 0, a dimension is hidden.
+        """
+        layers = zip(self.acting.weights, self.acting.biases, strict=True)
+        (first, bias), *rest = [(weight.detach(), bias.detach()) for weight, bias in layers]
+        shown = first.view(self.members, seen.shape[1], -1) * seen.unsqueeze(2)
+        parts = [shown, bias, *(part for layer in rest for part in layer)]
+        return torch.cat([part.flatten(1) for part in parts], 1)
+
     def count_skipped(self) -> Float[Tensor, "member"]:
         """Updates that were left out because they were not finite, of the worst optimiser."""
         counts = [adam.skipped.view(self.members, -1) for adam in self.adams.values()]

@@ -1,4 +1,8 @@
-"""Evaluation of the members of a fleet: whole episodes without noise."""
+"""Evaluation of the members of a fleet: whole episodes without noise.
+
+An episode does not depend on who steps it, so the episodes of all members are divided over all
+workers: those that step fewer members in rounds evaluate more.
+"""
 
 from collections.abc import Generator, Sequence
 from functools import partial
@@ -12,8 +16,10 @@ from grd_offline.errors import DataError
 from grd_offline.fleet.environment import VectorEnvironment
 from grd_offline.fleet.shared import EVALUATIONS, FleetSettings, SharedArrays, make_reset_seed
 
-EVALUATION_STEPS = 24
+EVALUATION_STEPS = 5
 """Steps of an evaluation between two looks at whether a round is due."""
+EpisodeOfMember = tuple[int, int]
+"""A member, and the number of one of its episodes in an evaluation."""
 
 
 class EvaluationResult(NamedTuple):
@@ -25,40 +31,67 @@ class EvaluationResult(NamedTuple):
     lengths: NDArray[np.int64]  # (member, episode)
 
 
+class EvaluationPart(NamedTuple):
+    """What one worker found out."""
+
+    episodes: tuple[EpisodeOfMember, ...]
+    returns: NDArray[np.float64]  # (episode,)
+    lengths: NDArray[np.int64]  # (episode,)
+
+
+def divide_episodes(
+    loads: Sequence[int], members: int, episodes: int
+) -> list[tuple[EpisodeOfMember, ...]]:
+    """The episodes that each worker evaluates.
+
+    `loads` is the number of members that each worker steps in rounds. Between two evaluations a
+    member takes about as many steps in rounds as in an evaluation.
+    """
+    work = [load * episodes for load in loads]
+    parts: list[list[EpisodeOfMember]] = [[] for _ in loads]
+    for episode in range(episodes):
+        for member in range(members):
+            least = work.index(min(work))
+            work[least] += 1
+            parts[least].append((member, episode))
+    return [tuple(sorted(part)) for part in parts]
+
+
 def evaluate(
     environment: VectorEnvironment,
     settings: FleetSettings,
-    members: Sequence[int],
     shared: SharedArrays,
+    worker: int,
     index: int,
-    episodes: int,
-) -> Generator[None, None, EvaluationResult]:
+    episodes: Sequence[EpisodeOfMember],
+) -> Generator[None, None, EvaluationPart]:
     """Run episodes without noise, and pause every few steps. The generator returns the result."""
     weights = shared.evaluation_weights
-    actor = Actor(settings.spec, weights[members[0]])
-    returns = np.zeros((len(members), episodes))
-    lengths = np.zeros((len(members), episodes), np.int64)
+    actor, loaded = Actor(settings.spec, weights[episodes[0][0]]), episodes[0][0]
+    environment.heartbeat = shared.evaluation_heartbeats[worker]
+    returns, lengths = np.zeros(len(episodes)), np.zeros(len(episodes), np.int64)
     taken = 0
-    for row, member in enumerate(members):
-        actor.load(weights[member])
-        environment.heartbeat = shared.heartbeats[member]
-        for episode in range(episodes):
-            key = (EVALUATIONS, index, episode)
-            with environment.explain_errors(partial(_describe, member, index, episode)):
-                observation = environment.reset(make_reset_seed(settings.seeds[member], *key))
-                over = False
-                while not over:
-                    action = actor.act_with_noise(observation, None)
-                    observation, reward, terminated, truncated = environment.step(action)
-                    returns[row, episode] += reward
-                    over = terminated or truncated
-                    taken += 1
-                    if taken % EVALUATION_STEPS == 0:
-                        yield
-                if not np.isfinite(returns[row, episode]) or not np.isfinite(observation).all():
-                    raise DataError("observations or rewards: nan or infinite")
-            lengths[row, episode] = environment.steps
-    return EvaluationResult(index, returns, lengths)
+    for row, (member, episode) in enumerate(episodes):
+        if member != loaded:
+            actor.load(weights[member])
+            loaded = member
+        shared.evaluated[worker] = member
+        key = (EVALUATIONS, index, episode)
+        with environment.explain_errors(partial(_describe, member, index, episode)):
+            observation = environment.reset(make_reset_seed(settings.seeds[member], *key))
+            over = False
+            while not over:
+                action = actor.act_with_noise(observation, None)
+                observation, reward, terminated, truncated = environment.step(action)
+                returns[row] += reward
+                over = terminated or truncated
+                taken += 1
+                if taken % EVALUATION_STEPS == 0:
+                    yield
+            if not np.isfinite(returns[row]) or not np.isfinite(observation).all():
+                raise DataError("observations or rewards: nan or infinite")
+        lengths[row] = environment.steps
+    return EvaluationPart(tuple(episodes), returns, lengths)
 
 
 def _describe(member: int, index: int, episode: int) -> str:

@@ -27,7 +27,7 @@ from grd_offline.errors import DataError
 from grd_offline.fleet import task
 from grd_offline.fleet import worker as processes
 from grd_offline.fleet.environment import VectorEnvironment
-from grd_offline.fleet.evaluation import EvaluationResult
+from grd_offline.fleet.evaluation import EvaluationPart, EvaluationResult, divide_episodes
 from grd_offline.fleet.position import pack_positions, start_of_episode, unpack_positions
 from grd_offline.fleet.shared import FleetSettings, SharedArrays
 from grd_offline.fleet.watch import STOP_SECONDS, HangWatch, Hung, Warn
@@ -62,10 +62,16 @@ class WorkerMembers:
     """Some members, the worker that steps them, and the replies that the worker still owes."""
 
     def __init__(
-        self, worker: processes.Worker[task.FleetOrder, task.FleetReply], members: list[int]
+        self,
+        worker: processes.Worker[task.FleetOrder, task.FleetReply],
+        number: int,
+        members: list[int],
     ) -> None:
-        self.worker = worker
+        self.worker, self.number = worker, number
         self.members = members
+        """Those that it steps in rounds. A worker without any only evaluates."""
+        self.evaluation: task.EvaluationOrder | None = None
+        """Its part of the evaluation that is running."""
         self.owes: set[str] = set()
         """Some of round, evaluation and positions."""
         self.deaths = 0
@@ -118,6 +124,7 @@ class Fleet:
             seeds=tuple(int(seed) for seed in seeds),
             steps=steps,
             spec=self.spec,
+            workers=max(1, workers),
         )
         self._watch = HangWatch(warn)
         self.should_stop: Callable[[], bool] = lambda: False
@@ -131,26 +138,26 @@ class Fleet:
         self._gaps: list[str] = []
         """Why members could not go back to where they were."""
         self._round: task.RoundOrder | None = None
-        self._evaluation: task.EvaluationOrder | None = None
+        self._evaluation: int | None = None
         self._results: EvaluationResult | None = None
-        self._groups: list[WorkerMembers] = []
         self._start_workers(workers)
 
     def _start_workers(self, workers: int) -> None:
+        self._groups: list[WorkerMembers] = []
         # This memory has no name, so that nothing is left behind however the processes end.
         context = multiprocessing.get_context("spawn")
         memory = context.RawArray("b", SharedArrays.count_bytes(self._settings))
         self._shared = SharedArrays(self._settings, memory)
         kind = processes.WorkerProcess if workers else processes.InProcessWorker
-        groups = np.array_split(np.arange(self.members), max(1, min(workers, self.members)))
+        groups = np.array_split(np.arange(self.members), self._settings.workers)
         try:
-            for group in groups:
+            for number, group in enumerate(groups):
                 members = group.tolist()
                 worker: processes.Worker[task.FleetOrder, task.FleetReply] = kind(
-                    partial(task.WorkerEnvironments, self._settings, members, memory)
+                    partial(task.WorkerEnvironments, self._settings, number, members, memory)
                 )
                 worker.start()
-                self._groups.append(WorkerMembers(worker, members))
+                self._groups.append(WorkerMembers(worker, number, members))
         except BaseException:
             self.close()
             raise
@@ -187,8 +194,9 @@ class Fleet:
         self._round = task.RoundOrder(int(index), weights is None)
         self._before_round = list(self._positions), self._lost.copy()
         for group in self._groups:
-            group.owes.add("round")
-            group.worker.send(self._round)
+            if group.members:
+                group.owes.add("round")
+                group.worker.send(self._round)
 
     def finish_round(self) -> Round:
         """Wait for the round that was started."""
@@ -207,16 +215,20 @@ class Fleet:
         if not self._groups:
             raise RuntimeError("the fleet is closed")
         if self._evaluation is not None:
-            raise RuntimeError(f"evaluation {self._evaluation.number} is running: finish it first")
+            raise RuntimeError(f"evaluation {self._evaluation} is running: finish it first")
         if episodes < 1:
             raise ValueError(f"episodes: expected at least 1, got {episodes}")
         self._put(self._shared.evaluation_weights, weights)
-        self._evaluation = task.EvaluationOrder(int(index), episodes)
+        self._evaluation = int(index)
         shape = (self.members, episodes)
         self._results = EvaluationResult(int(index), np.zeros(shape), np.zeros(shape, np.int64))
-        for group in self._groups:
-            group.owes.add("evaluation")
-            group.worker.send(self._evaluation)
+        loads = [len(group.members) for group in self._groups]
+        parts = divide_episodes(loads, self.members, episodes)
+        for group, part in zip(self._groups, parts, strict=True):
+            group.evaluation = task.EvaluationOrder(int(index), part)
+            if part:
+                group.owes.add("evaluation")
+                group.worker.send(group.evaluation)
 
     def poll_evaluation(self) -> EvaluationResult | None:
         """The result of the evaluation that was started, if it is finished."""
@@ -299,8 +311,9 @@ class Fleet:
         while busy := [group for group in self._groups if reply in group.owes]:
             self._receive(busy, processes.POLL_SECONDS)
             for group in busy:
-                heartbeats = self._shared.heartbeats[group.members, 0]
-                self._watch.look(id(group), heartbeats.tolist(), partial(self._describe, group))
+                heartbeats = self._shared.heartbeats[group.members, 0].tolist()
+                heartbeats.append(int(self._shared.evaluation_heartbeats[group.number, 0]))
+                self._watch.look(id(group), heartbeats, partial(self._describe, group))
             if time.monotonic() - begin > ASK_SECONDS and self.should_stop():
                 stopped_at = time.monotonic() if stopped_at is None else stopped_at
                 if time.monotonic() - stopped_at > STOP_SECONDS:
@@ -309,7 +322,10 @@ class Fleet:
     def _describe(self, group: WorkerMembers) -> str:
         """Name the member whose environment is at work. Name all members where none is."""
         inside = [member for member in group.members if self._shared.heartbeats[member, 0] % 2]
-        members = ", ".join(map(str, inside or group.members))
+        evaluated = int(self._shared.evaluated[group.number])
+        if self._shared.evaluation_heartbeats[group.number, 0] % 2:
+            inside.append(evaluated)
+        members = ", ".join(map(str, inside or group.members or [evaluated]))
         return f"member {members}{group.worker.label}"
 
     def _receive(self, groups: list[WorkerMembers], timeout: float) -> None:
@@ -331,11 +347,12 @@ class Fleet:
             for member in group.members:
                 rows = self._shared.rows_of(member)
                 self._positions[member] = self._positions[member].advance(rows)
-        elif isinstance(reply, EvaluationResult):
+        elif isinstance(reply, EvaluationPart):
             group.owes.discard("evaluation")
             assert self._results is not None
-            self._results.returns[group.members] = reply.returns
-            self._results.lengths[group.members] = reply.lengths
+            places = tuple(np.array(reply.episodes).T)
+            self._results.returns[places] = reply.returns
+            self._results.lengths[places] = reply.lengths
         else:
             group.owes.discard("positions")
             for member, gap in zip(group.members, reply.gaps, strict=True):
@@ -362,7 +379,7 @@ class Fleet:
         group.deaths += 1
         if group.deaths >= MAX_DEATHS:
             raise DataError(
-                f"the worker process of members {', '.join(map(str, group.members))} died "
+                f"the worker process of {_name_members(group.members)} died "
                 f"{MAX_DEATHS} times in a row, the last time {cause}"
             )
         group.worker.let_go()
@@ -375,8 +392,12 @@ class Fleet:
         self._send_positions(group)
         if "round" in group.owes and self._round is not None:
             group.worker.send(self._round)
-        if "evaluation" in group.owes and self._evaluation is not None:
-            group.worker.send(self._evaluation)
+        if "evaluation" in group.owes and group.evaluation is not None:
+            group.worker.send(group.evaluation)
+
+
+def _name_members(members: Sequence[int]) -> str:
+    return f"members {', '.join(map(str, members))}" if members else "evaluations"
 
 
 def _make_spec(

@@ -13,3 +13,9 @@ def count_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def lower_priority(step: int = 5) -> None:
+    """Let other processes go first, where the system can do that."""
+    if hasattr(os, "nice"):
+        os.nice(step)

@@ -26,6 +26,7 @@ class FleetSettings:
     steps: int
     """Steps of each member in a round."""
     spec: ActorSpec
+    workers: int = 1
 
     def make_environment(self) -> VectorEnvironment:
         return VectorEnvironment(self.environment, self.env_args, self.max_episode_steps)
@@ -67,13 +68,18 @@ class SharedArrays:
         )
         self.heartbeats = self._array((members, 1), np.int64)
         """The heartbeat of each member's environment."""
+        self.evaluation_heartbeats = self._array((settings.workers, 1), np.int64)
+        """The heartbeat of each worker's environment for evaluations."""
+        self.evaluated = self._array((settings.workers,), np.int64)
+        """The member that each worker evaluates, or has evaluated last."""
 
     @staticmethod
     def count_bytes(settings: FleetSettings) -> int:
         """The memory that the arrays need, with room for their alignment."""
         spec, members, steps = settings.spec, len(settings.seeds), settings.steps
         per_step = 4 * (2 * spec.observation_size + spec.action_size) + 8 + 2
-        return members * (2 * 4 * count_weights(spec) + steps * per_step + 8) + 9 * _ALIGNMENT
+        numbers = members * (2 * 4 * count_weights(spec) + steps * per_step + 8)
+        return numbers + settings.workers * 16 + 11 * _ALIGNMENT
 
     def rows_of(self, member: int) -> Rows:
         return Rows(*(array[member] for array in self.rows))

@@ -7,7 +7,8 @@ import numpy as np
 
 from grd_offline.agents.actors import Actor, count_weights
 from grd_offline.fleet.environment import VectorEnvironment
-from grd_offline.fleet.evaluation import EvaluationResult, evaluate
+from grd_offline.fleet.evaluation import EpisodeOfMember, EvaluationPart, evaluate
+from grd_offline.fleet.limits import lower_priority
 from grd_offline.fleet.member import MemberEnvironment
 from grd_offline.fleet.position import EpisodePosition
 from grd_offline.fleet.shared import FleetSettings, SharedArrays
@@ -21,10 +22,10 @@ class RoundOrder(NamedTuple):
 
 
 class EvaluationOrder(NamedTuple):
-    """Evaluate whenever no round is due."""
+    """Evaluate these episodes whenever no round is due."""
 
     number: int
-    episodes: int
+    episodes: tuple[EpisodeOfMember, ...]
 
 
 class PositionOrder(NamedTuple):
@@ -42,15 +43,17 @@ class PositionReply(NamedTuple):
 
 
 FleetOrder = RoundOrder | EvaluationOrder | PositionOrder
-FleetReply = RoundOrder | EvaluationResult | PositionReply
+FleetReply = RoundOrder | EvaluationPart | PositionReply
 """An order for a round comes back when it has been carried out."""
 
 
 class WorkerEnvironments:
     """The environments of the members that one worker steps."""
 
-    def __init__(self, settings: FleetSettings, members: Sequence[int], memory: Any) -> None:
-        self._settings = settings
+    def __init__(
+        self, settings: FleetSettings, worker: int, members: Sequence[int], memory: Any
+    ) -> None:
+        self._settings, self._worker = settings, worker
         self._members = tuple(members)
         self._shared = SharedArrays(settings, memory)
         self._actor = Actor(settings.spec, np.zeros(count_weights(settings.spec), np.float32))
@@ -58,8 +61,10 @@ class WorkerEnvironments:
             MemberEnvironment(settings, member, self._shared.heartbeats[member])
             for member in members
         ]
+        if worker and not members:
+            lower_priority()  # nobody waits for a worker that only evaluates
         self._evaluation_environment: VectorEnvironment | None = None
-        self._evaluation: Generator[None, None, EvaluationResult] | None = None
+        self._evaluation: Generator[None, None, EvaluationPart] | None = None
 
     @property
     def has_background_work(self) -> bool:
@@ -81,7 +86,7 @@ class WorkerEnvironments:
             environment.run(order.number, actor, self._shared.rows_of(member))
         return order
 
-    def advance(self) -> EvaluationResult | None:
+    def advance(self) -> EvaluationPart | None:
         """Take some more steps of the evaluation. Gives its result when it is finished."""
         assert self._evaluation is not None
         try:
@@ -89,7 +94,7 @@ class WorkerEnvironments:
                 next(self._evaluation)
         except StopIteration as stop:
             self._evaluation = None
-            result: EvaluationResult = stop.value
+            result: EvaluationPart = stop.value
             return result
         return None
 
@@ -105,8 +110,8 @@ class WorkerEnvironments:
         self._evaluation = evaluate(
             self._evaluation_environment,
             self._settings,
-            self._members,
             self._shared,
+            self._worker,
             order.number,
             order.episodes,
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
-from grd_offline.fleet.limits import count_cores
+from grd_offline.fleet.limits import count_cores, lower_priority
 
 _LOOK_EVERY = 2.0
 
@@ -27,7 +28,7 @@ class Background:
         """In this process, or `beside` it in at most so many processes at a time."""
         self.seconds = 0.0
         """Seconds that this process has worked or waited."""
-        self._most = max(1, min(most, count_cores() // 2))
+        self._most = max(1, min(most, count_cores() * 3 // 4))
         self._is_beside = beside
         self._pool: ProcessPoolExecutor | None = None
 
@@ -99,13 +100,13 @@ class Job:
 
 
 def _follow(parent: int) -> None:
-    """End this process when the one that started it is gone."""
+    """End this process when the one that started it is gone, and leave Ctrl-C to that one."""
 
     def look() -> None:
         while os.getppid() == parent:
             time.sleep(_LOOK_EVERY)
         os._exit(1)
 
-    with_low_priority = getattr(os, "nice", lambda step: None)
-    with_low_priority(5)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    lower_priority(10)
     threading.Thread(target=look, daemon=True).start()

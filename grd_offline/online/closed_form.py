@@ -30,7 +30,7 @@ from grd_offline.online.effect_sums import (
     add_rows,
     make_problem,
     solve_again,
-    sum_episode,
+    sum_episodes,
 )
 from grd_offline.online.past import Past, pack, unpack
 from grd_offline.online.replay import FinishedEpisode, Replay
@@ -44,9 +44,11 @@ GROWTH, EARLY_GROWTH, FEW = 0.4, 0.2, 150
 when each says much and a search costs little."""
 MOST_BETWEEN = 1000
 """Largest number of episodes between two searches."""
-PAUSE, DELAY, DELAY_SHARE = 2000, 1000, 0.1
+PAUSE, DELAY, DELAY_SHARE = 2000, 1000, 0.15
 """Steps between two searches, and until a search takes effect: at least so many, and so large a
 share of all steps, since a search among more episodes takes longer."""
+FEW_INPUTS = 150
+"""Among more inputs a search takes longer: `GROWTH` and `DELAY_SHARE` grow with their number."""
 SOLVE_EVERY = 50
 """Weights are solved for again when the episodes have grown by one part in so many."""
 
@@ -59,8 +61,8 @@ class _Member:
     past: Past = field(default_factory=Past)
     structure: Structure | None = None
     problem: Problem | None = None
-    waiting: list[Array] = field(default_factory=list)
-    """Rows that are not in the sums yet."""
+    waiting: list[FinishedEpisode] = field(default_factory=list)
+    """Episodes that are not in the sums yet."""
     job: Job | None = None
     """The search under way."""
     since: list[FinishedEpisode] = field(default_factory=list)
@@ -101,14 +103,12 @@ class ClosedForm(Source):
         return tuple(rewards.sizes for rewards in self._rewards)
 
     def add(self, member: int, episode: FinishedEpisode) -> None:
-        began = time.perf_counter()
         one = self._members[member]
         one.past.add(episode)
         if one.structure is not None:
-            one.waiting.append(sum_episode(one.structure, episode))
+            one.waiting.append(episode)
         if one.job is not None:
             one.since.append(episode)
-        self._solve_seconds += time.perf_counter() - began
 
     def refresh(self) -> None:
         """Take over searches that are due, begin new ones, and solve where episodes are new."""
@@ -134,11 +134,12 @@ class ClosedForm(Source):
             find_structure, pack(one.past.episodes), self.names, seed, first
         )
         shortest = -(-DELAY // self._round_steps)
-        delay = max(shortest, int(DELAY_SHARE * self.rounds))
+        longer = max(1.0, (self.states + self.actions) / FEW_INPUTS)
+        delay = max(shortest, int(DELAY_SHARE * longer * self.rounds))
         one.due = self.rounds + (0 if one.structure is None else delay)
         one.searches += 1
         count = one.past.count
-        growth = EARLY_GROWTH if count < FEW else GROWTH
+        growth = EARLY_GROWTH if count < FEW else GROWTH * longer
         one.next_count = count + min(max(int(np.ceil(growth * count)), 3), MOST_BETWEEN)
         one.next_round = self.rounds + -(-PAUSE // self._round_steps)
 
@@ -149,8 +150,7 @@ class ClosedForm(Source):
         one.structure = one.job.finish()
         assert one.structure is not None
         one.problem = make_problem(one.structure, self.replay.device)
-        one.waiting = [sum_episode(one.structure, episode) for episode in one.since]
-        one.job, one.since = None, []
+        one.waiting, one.since, one.job = one.since, [], None
         self._put(member)
 
     def _put(self, member: int) -> None:
@@ -174,7 +174,8 @@ class ClosedForm(Source):
             if one.problem is None or not (one.waiting or member in ready):
                 continue
             if member in ready or len(one.waiting) * SOLVE_EVERY >= one.past.count:
-                add_rows(one.problem, one.waiting)
+                assert one.structure is not None
+                add_rows(one.problem, sum_episodes(one.structure, one.waiting))
                 one.waiting = []
                 chosen.append(member)
         solve_again([self._members[member].problem for member in chosen])  # type: ignore[misc]
@@ -245,7 +246,7 @@ class ClosedForm(Source):
         one.past.load_state(kept["past"])
         for name in _NUMBERS:
             setattr(one, name, int(kept[name]))
-        one.waiting = [np.array(row) for row in kept["waiting"]]
+        one.waiting = unpack(kept["waiting"])
         one.since = unpack(kept["since"])
         if kept["structure"] is not None:
             one.structure = Structure.from_state(kept["structure"])
@@ -264,7 +265,7 @@ def _save(one: _Member) -> dict[str, Any]:
     return {
         "past": one.past.state(),
         **{name: getattr(one, name) for name in _NUMBERS},
-        "waiting": list(one.waiting),
+        "waiting": pack(one.waiting),
         "since": pack(one.since),
         "structure": None if one.structure is None else one.structure.state(),
         "problem": None if one.problem is None else one.problem._asdict(),

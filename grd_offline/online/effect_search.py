@@ -7,7 +7,7 @@ them the effects and their tables stay, and `effect_sums` solves for their weigh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,7 +30,7 @@ Array = NDArray[np.float64]
 
 SETTINGS = ClosedFormSettings(
     order=2, final_basis=10, rough_basis=12, sample=10_000, rank=48, most_paired=40,
-    switches=False, reach=0.5,
+    switches=False, hasty=True, reach=0.5,
 )  # fmt: skip
 """Of every search. Grids go beyond the data, because the policy will."""
 LEFT_OUT = 1e-5
@@ -133,9 +133,11 @@ def _choose(
         return (*_search_elsewhere(episodes, rng, choosers[first], chosen), {})
     if not any(data.column(i) < episodes.state_size for i in selection.inputs):
         return choosers[first], chosen, {}
+    needed = {data.column(i) for i in data.expand_inputs(selection.effects)}
+    needed.add(episodes.state_size + episodes.action_size)  # terminating
     for moment in (MIDPOINT, START, END):
         if moment not in choosers:
-            choosers[moment] = _make_chooser(episodes, moment, rng)
+            choosers[moment] = _make_chooser(episodes, moment, rng, needed)
             choosers[moment].data.tie_actions(is_tied)
         other = choosers[moment]
         effects = [other.data.translate(effect, data) for effect in selection.effects]
@@ -143,6 +145,8 @@ def _choose(
         evidence[moment] = other.measure(known, selection)
     best = prefer(evidence)
     if best != first:
+        choosers[best] = _make_chooser(episodes, best, rng)
+        choosers[best].data.tie_actions(is_tied)
         chosen = choosers[best].search()
     return choosers[best], chosen, evidence
 
@@ -161,8 +165,10 @@ def _search_elsewhere(
     return chooser, chosen
 
 
-def _make_chooser(episodes: EpisodeSet, moment: str, rng: np.random.Generator) -> EffectChooser:
-    return EffectChooser(episodes, moment, SETTINGS, rng, lambda stage, share: None)
+def _make_chooser(
+    episodes: EpisodeSet, moment: str, rng: np.random.Generator, only: Collection[int] | None = None
+) -> EffectChooser:
+    return EffectChooser(episodes, moment, SETTINGS, rng, lambda stage, share: None, only)
 
 
 def _search(chooser: EffectChooser) -> tuple[Chosen, bool]:

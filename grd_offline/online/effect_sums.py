@@ -86,37 +86,43 @@ def make_problem(structure: Structure, device: torch.device) -> Problem:
     return Problem(**made)
 
 
-def sum_episode(structure: Structure, episode: FinishedEpisode) -> Array:
-    """(2 + column,) the row of one episode."""
-    model, length = structure.model, len(episode.actions)
-    ended = np.arange(length) == length - 1
-    observed = episode.observations
-    inputs = model.select_inputs(
-        observed[:-1], episode.actions, observed[1:], ended & episode.terminated
-    )
+def sum_episodes(structure: Structure, episodes: Sequence[FinishedEpisode]) -> Array:
+    """(episode, 2 + column) the row of each episode."""
+    model, nothing = structure.model, np.zeros(0)
+    segments = []
+    for episode in episodes:
+        length, observed = len(episode.actions), episode.observations
+        ended = np.arange(length) == length - 1
+        inputs = model.select_inputs(
+            observed[:-1], episode.actions, observed[1:], ended & episode.terminated
+        )
+        weights = np.ones(length)
+        segments.append(Segment(inputs, weights, episode.episode_return, nothing, nothing))
     places = np.arange(len(model.columns))
     basis = InputBasis(places, model.low, model.high, model.tables)
-    nothing = np.zeros(0)
-    segment = Segment(inputs, np.ones(length), episode.episode_return, nothing, nothing)
-    products = np.zeros(len(model.weights))
+    products = np.zeros((len(episodes), len(model.weights)))
     slices = dict(model.effect_slices())
     for size in set(model.sizes):
         mine = [e for e, own in zip(model.effects, model.sizes, strict=True) if own == size]
-        sums = sum_features(iter([segment]), 1, basis, mine, size, np.float64)
+        sums = sum_features(iter(segments), len(episodes), basis, mine, size, np.float64)
         for effect, value in sums.items():
-            products[slices[effect]] = value[0]
-    row = np.concatenate([[float(length), episode.episode_return], products[structure.kept]])
-    return np.asarray(row / np.sqrt(length))
+            products[:, slices[effect]] = value
+    lengths = np.array([len(episode.actions) for episode in episodes], np.float64)
+    returns = np.array([episode.episode_return for episode in episodes])
+    rows = np.column_stack([lengths, returns, products[:, structure.kept]])
+    return np.asarray(rows / np.sqrt(lengths)[:, None])
 
 
-def add_rows(problem: Problem, rows: Sequence[Array]) -> None:
-    """Add finished episodes to the sums, in place."""
-    if not rows:
+def add_rows(problem: Problem, rows: Array) -> None:
+    """Add the rows (episode, 2 + column) of finished episodes to the sums, in place."""
+    if not len(rows):
         return
     every = np.zeros((len(rows), len(problem.sums)))
-    for place, row in enumerate(rows):
-        every[place, : len(row)] = row
-    sent = torch.from_numpy(every).to(problem.sums.device, non_blocking=True)
+    every[:, : rows.shape[1]] = rows
+    sent = torch.from_numpy(every)
+    if problem.sums.is_cuda:  # from there it is read without waiting for the device
+        sent = sent.pin_memory()
+    sent = sent.to(problem.sums.device, non_blocking=True)
     problem.sums.addmm_(sent.T, sent)
     problem.rows.add_(len(rows))
 

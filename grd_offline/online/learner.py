@@ -18,6 +18,7 @@ from grd_offline.agents.algorithms import find_algorithm
 from grd_offline.agents.batch import Batch, Steps
 from grd_offline.endings import Endings
 from grd_offline.graph import compact_closure, compact_one_hop
+from grd_offline.members.download import Download
 from grd_offline.members.draws import Uniform
 from grd_offline.members.nn import Masks
 from grd_offline.online.closed_form import ClosedForm
@@ -69,6 +70,9 @@ class Learner(RunLearner):
         self.mask = torch.ones((count, states), device=device)
         self._absent = np.zeros((count, states), np.int64)
         self.endings = [Endings(states) for _ in self.members]
+        self._seen: NDArray[np.bool_] | None = None
+        """What `mask` was last set to; None: not known."""
+        self._is_uncentred = [False] * count
         self._compact: dict[int, tuple[Masks, int, NDArray[np.bool_]]] = {}
         """Of each source, the masks and the number of terminations that the compact state was last
         found from, and that state."""
@@ -109,14 +113,22 @@ class Learner(RunLearner):
 
     def add(self, member: int, episode: FinishedEpisode, truth: TrueRewards) -> None:
         """Take in a finished episode of a member. The truth goes to `oracle` alone."""
-        rows = self.replay.add(member, episode)
-        self.endings[member].add(episode.observations, episode.terminated)
-        if episode.terminated:
-            self.agent.stop_centring(member)
-        source, place = self.find_source(member)
-        source.add(place, episode)
-        if isinstance(source, Oracle):
-            source.add_truth(place, rows, truth)
+        self.add_all([(member, episode, truth)])
+
+    def add_all(self, finished: Sequence[tuple[int, FinishedEpisode, TrueRewards]]) -> None:
+        """Take in finished episodes of some members."""
+        if not finished:
+            return
+        every_rows = self.replay.add_all([(member, episode) for member, episode, _ in finished])
+        for (member, episode, truth), rows in zip(finished, every_rows, strict=True):
+            self.endings[member].add(episode.observations, episode.terminated)
+            if episode.terminated and not self._is_uncentred[member]:
+                self._is_uncentred[member] = True
+                self.agent.stop_centring(member)
+            source, place = self.find_source(member)
+            source.add(place, episode)
+            if isinstance(source, Oracle):
+                source.add_truth(place, rows, truth)
 
     def find_source(self, member: int) -> tuple[Source, int]:
         """The source of a member's reward, and the member's place in it."""
@@ -132,7 +144,9 @@ class Learner(RunLearner):
         wanted = self.compute_compact()
         self._absent = np.where(wanted, 0, self._absent + self.settings.round_steps)
         seen = self._absent <= self.settings.compact_patience
-        self.mask.copy_(torch.from_numpy(seen.astype(np.float32)), non_blocking=True)
+        if self._seen is None or not np.array_equal(seen, self._seen):
+            self._seen = seen
+            self.mask.copy_(self.replay.upload(seen.astype(np.float32)))
 
     def compute_compact(self) -> NDArray[np.bool_]:
         """(member, state) the compact state as the masks now have it."""
@@ -220,8 +234,11 @@ class Learner(RunLearner):
         ]
 
     def export_actors(self) -> NDArray[np.float32]:
-        mask = self.mask.numpy(force=True)
-        return self.agent.export_actors(np.zeros(mask.shape[1]), np.where(mask > 0, 1.0, np.inf))
+        return self.begin_export().finish()
+
+    def begin_export(self) -> Download:
+        """Weights of actors that take observations as they are, without waiting for the device."""
+        return Download(self.agent.gather_actors(self.mask))
 
     def close(self) -> None:
         """End what goes on beside the updates."""
@@ -264,6 +281,7 @@ class Learner(RunLearner):
         for endings, part in zip(self.endings, state.get("endings", ()), strict=False):
             endings.load_state(part)  # checkpoints of version 0.1.0 have none
         self.mask.copy_(state["mask"])
+        self._seen = None
         self.replay.load_state(replay)
 
     def _separate_truth(self, state: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:

@@ -12,6 +12,9 @@ MOST_EPISODES = 1000
 MOST_STEPS = 500_000
 MOST_NUMBERS = 2**25
 """Largest number of observed values and actions of all episodes of a sample together."""
+MOST_PRODUCTS = 200_000
+"""Largest number of episodes times numbers of a step: what a search of many inputs takes long
+over."""
 
 
 class Past:
@@ -35,7 +38,8 @@ class Past:
         self.count += 1
         width = episode.observations.shape[1] + episode.actions.shape[1]
         most = min(MOST_STEPS, MOST_NUMBERS // width)
-        while len(self.episodes) > 1 and (len(self.episodes) > MOST_EPISODES or self._steps > most):
+        most_episodes = min(MOST_EPISODES, max(MOST_PRODUCTS // width, 100))
+        while len(self.episodes) > 1 and (len(self.episodes) > most_episodes or self._steps > most):
             self.episodes = self.episodes[::2]
             self.stride *= 2
             self._steps = sum(len(kept.actions) for kept in self.episodes)

@@ -7,6 +7,7 @@ there is no room, the oldest episodes leave.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -110,43 +111,87 @@ class Replay:
 
         The oldest episodes make room.
         """
-        length = len(episode.actions)
-        if length > min(self.limit, self.capacity):
-            most = min(self.limit, self.capacity)
-            raise ValueError(f"replay: expected an episode of at most {most} steps, got {length}")
-        layout = self.layouts[member]
-        first, step_place, episode_place = layout.make_room(length)
-        rows = slice(first, first + length)
-        self.observations[member, first : first + length + 1] = self._send(episode.observations)
-        self.actions[member, rows] = self._send(episode.actions)
-        numbers = np.zeros((length, 3), np.float32)
-        numbers[-1, :2] = episode.terminated, episode.episode_return
-        numbers[:, 2] = episode.episode_return
-        self.numbers[member, rows] = self._send(numbers)
-        places = torch.arange(first, first + length, device=self.device)
-        split = min(length, self.capacity - step_place)
-        self.places[member, step_place : step_place + split] = places[:split]
-        self.places[member, : length - split] = places[split:]
-        self.episode_first[member, episode_place] = first
-        self.episode_lengths[member, episode_place] = length
-        self.episode_returns[member, episode_place] = episode.episode_return
-        self._publish(member)
-        return rows
+        return self.add_all([(member, episode)])[0]
 
-    def _publish(self, member: int) -> None:
-        layout = self.layouts[member]
-        numbers = [[layout.step_head, layout.steps], [layout.episode_head, layout.episodes]]
-        sent = torch.tensor(numbers).to(self.device, non_blocking=True)
-        self.step_rings[:, member], self.episode_rings[:, member] = sent[0], sent[1]
+    def add_all(self, finished: Sequence[tuple[int, FinishedEpisode]]) -> list[slice]:
+        """Put episodes of some members in at once, and say in which rows the steps of each lie."""
+        lengths = [len(episode.actions) for _, episode in finished]
+        most = min(self.limit, self.capacity)
+        if lengths and max(lengths) > most:
+            raise ValueError(
+                f"replay: expected an episode of at most {most} steps, got {max(lengths)}"
+            )
+        totals = dict.fromkeys((member for member, _ in finished), 0)
+        for (member, _), length in zip(finished, lengths, strict=True):
+            totals[member] += length
+        if len(finished) > 1 and max(totals.values()) > self.capacity // 2:
+            # Some might have to make room for others.
+            return [self.add(member, episode) for member, episode in finished]
+        spots = [
+            self.layouts[member].make_room(length)
+            for (member, _), length in zip(finished, lengths, strict=True)
+        ]
+        places = [(member, *spot) for (member, _), spot in zip(finished, spots, strict=True)]
+        self._write_steps(finished, places)
+        self._publish()
+        return [slice(spot[0], spot[0] + n) for spot, n in zip(spots, lengths, strict=True)]
+
+    def _write_steps(
+        self,
+        finished: Sequence[tuple[int, FinishedEpisode]],
+        spots: Sequence[tuple[int, int, int, int]],
+    ) -> None:
+        """Write episodes; a spot is a member, a row, a place among steps and one among episodes."""
+        seen_at, acted_at, step_at, rows, numbers = [], [], [], [], []
+        for (_, episode), (member, first, step_place, _) in zip(finished, spots, strict=True):
+            length = len(episode.actions)
+            times = np.arange(length + 1)
+            seen_at.append(member * self.rows + first + times)
+            acted_at.append(member * self.rows + first + times[:-1])
+            step_at.append(member * self.capacity + (step_place + times[:-1]) % self.capacity)
+            rows.append(first + times[:-1])
+            own = np.zeros((length, 3), np.float32)
+            own[-1, :2] = episode.terminated, episode.episode_return
+            own[:, 2] = episode.episode_return
+            numbers.append(own)
+        episodes = [episode for _, episode in finished]
+        places = [self.upload(np.concatenate(part)) for part in (seen_at, acted_at, step_at, rows)]
+        seen, acted = (np.concatenate([one[part] for one in episodes]) for part in (0, 1))
+        self.observations.flatten(0, 1).index_copy_(0, places[0], self.upload(seen))
+        self.actions.flatten(0, 1).index_copy_(0, places[1], self.upload(acted))
+        self.numbers.flatten(0, 1).index_copy_(0, places[1], self.upload(np.concatenate(numbers)))
+        self.places.flatten().index_copy_(0, places[2], places[3])
+        whole = [
+            (member * self.capacity + place, first, len(one.actions))
+            for one, (member, first, _, place) in zip(episodes, spots, strict=True)
+        ]
+        at, firsts, lengths = self.upload(np.array(whole).T)
+        returns = self.upload(np.array([one.episode_return for one in episodes], np.float32))
+        self.episode_first.flatten().index_copy_(0, at, firsts)
+        self.episode_lengths.flatten().index_copy_(0, at, lengths)
+        self.episode_returns.flatten().index_copy_(0, at, returns)
+
+    def _publish(self) -> None:
+        books = self.layouts
+        numbers = [
+            [[book.step_head for book in books], [book.steps for book in books]],
+            [[book.episode_head for book in books], [book.episodes for book in books]],
+        ]
+        sent = self.upload(np.array(numbers))
+        self.step_rings.copy_(sent[0])
+        self.episode_rings.copy_(sent[1])
 
     def send(self, values: Any) -> Tensor:
         """The numbers as a tensor on the device."""
         return torch.tensor(list(values), dtype=torch.float32, device=self.device)
 
-    def _send(self, array: NDArray[np.float32]) -> Tensor:
-        # The numbers are copied before this returns; updates under way are not waited for.
-        sent = torch.from_numpy(np.ascontiguousarray(array, np.float32))
-        return sent.to(self.device, non_blocking=True)
+    def upload(self, array: NDArray[Any]) -> Tensor:
+        """The numbers as a tensor on the device; updates under way are not waited for."""
+        sent = torch.from_numpy(np.ascontiguousarray(array))
+        if self.device.type != "cuda":
+            return sent.to(self.device)
+        # The device reads them when its turn comes; until then they stay where they are.
+        return sent.pin_memory().to(self.device, non_blocking=True)
 
     def draw_steps(self, uniform: Tensor) -> Steps:
         """A step for each number (member, batch), all of a member's steps equally likely."""
@@ -244,9 +289,9 @@ class Replay:
         for name in (*_ROWS, *_RINGS):
             part = state[name]
             getattr(self, name)[:, : part.shape[1]] = part.to(self.device)
-        for member, (layout, kept) in enumerate(zip(self.layouts, state["books"], strict=True)):
+        for layout, kept in zip(self.layouts, state["books"], strict=True):
             layout.load_state(kept)
-            self._publish(member)
+        self._publish()
 
 
 class _Layout:

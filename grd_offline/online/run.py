@@ -21,11 +21,12 @@ from grd_offline.agents.algorithms import find_algorithm
 from grd_offline.evaluate import pearson
 from grd_offline.fleet.fleet import Fleet, Round
 from grd_offline.fleet.watch import Warn
+from grd_offline.members.download import Download
 from grd_offline.online.learner import Learner
 from grd_offline.online.replay import FinishedEpisode, TrueRewards, separate_truth
 from grd_offline.online.settings import Member, OnlineSettings
 from grd_offline.runs.observer import Observer
-from grd_offline.runs.run import CHECK_EVERY, CHUNK, Measures, Run
+from grd_offline.runs.run import CHECK_EVERY, CHUNK, Evaluation, Measures, Run
 
 
 @dataclass
@@ -97,10 +98,15 @@ class OnlineRun(Run):
         self.restarts = 0
         """Number of unfinished episodes that were lost with a worker or in a resume."""
         self._is_collecting = False
+        self._actors: Download | None = None
+        """The policies of a round that is to be started, on their way from the device."""
         self._collected: Round | None = None
         """A round that was finished for a checkpoint, before its turn."""
-        self.seconds = {"collecting": 0.0, "updating": 0.0, "evaluating": 0.0}
+        parts = ("collecting", "taking_in", "updating", "evaluating", "logging")
+        self.seconds = dict.fromkeys(parts, 0.0)
         """Seconds of this process so far, by what it did or waited for."""
+        self._counted = 0.0
+        """Seconds of the part under way that belong to other parts."""
         self._updates_left = 0
         """Number of updates that the last round still needs: a stop does not wait for them."""
 
@@ -137,20 +143,36 @@ class OnlineRun(Run):
             with self._timing("updating"):
                 self.learner.run_updates(count)
             self._updates_left -= count
+            self._start_next_round()
+        self._start_next_round()
         if self._updates_left:
             return False
+        if self._is_collecting and self._is_learning():
+            self._actors = self.learner.begin_export()
         if self._is_learning() and (self._has_passed(CHECK_EVERY) or self.step == self.total):
             self.check_skipped()
         return True
 
     def _collect(self) -> None:
+        """Finish a round, start the next one, and take in what was collected.
+
+        The policies of the next round are those before the updates that follow. Where the device
+        has finished them already, the workers do not wait until the round is taken in. Otherwise
+        they start when the device has new updates to go on with.
+        """
         if not self._is_collecting:
             self._start_round()
-        self._finish_round()
+        collected = self._finish_round()
+        if self._actors is not None and self.step < self.total and self._actors.is_ready:
+            self._start_next_round()
+        self._take_in_all(collected)
         if self._is_learning():
             self._updates_left = self.settings.round_updates
-            if self.settings.overlap and self.step < self.total:
-                self._start_round()
+            has_next = self.settings.overlap and self.step < self.total
+            if has_next and not self._is_collecting and self._actors is None:
+                self._actors = self.learner.begin_export()
+        if self.step >= self.total:
+            self._actors = None
 
     def _is_done(self) -> bool:
         return super()._is_done() and not self._updates_left
@@ -160,7 +182,7 @@ class OnlineRun(Run):
         return is_time and self._is_learning()
 
     def _give_up(self) -> str:
-        self._is_collecting, self._collected = False, None
+        self._is_collecting, self._collected, self._actors = False, None, None
         return f"given up: the steps since {self.step:,}, and any evaluation"
 
     def _keep_last(self) -> None:
@@ -172,9 +194,12 @@ class OnlineRun(Run):
 
     @contextmanager
     def _timing(self, name: str) -> Iterator[None]:
-        begun = time.perf_counter()
+        begun, outer = time.perf_counter(), self._counted
+        self._counted = 0.0
         yield
-        self.seconds[name] += time.perf_counter() - begun
+        spent = time.perf_counter() - begun
+        self.seconds[name] += spent - self._counted
+        self._counted = outer + spent
 
     def count_seconds(self) -> dict[str, float]:
         """Seconds of this process so far, by what it did or waited for."""
@@ -187,27 +212,58 @@ class OnlineRun(Run):
         with self._timing("evaluating"):
             super()._evaluate()
 
+    def _tell(self, evaluation: Evaluation) -> None:
+        with self._timing("logging"):
+            super()._tell(evaluation)
+
+    def _report_progress(self) -> None:
+        with self._timing("logging"):
+            super()._report_progress()
+
+    def _start_next_round(self) -> None:
+        """Start the round that waits for the policies from before the updates, if one does.
+
+        A device that is still at older updates has new ones to go on with by then.
+        """
+        if self._actors is not None:
+            self._start_round()
+
     def _start_round(self) -> None:
         with self._timing("updating"):  # waits for a device that is still at it
-            weights = self.learner.export_actors() if self._is_learning() else None
+            weights, self._actors = self._find_weights(), None
         with self._timing("collecting"):
             self.fleet.start_round(self.rounds, weights)
         self._is_collecting = True
 
-    def _finish_round(self) -> None:
+    def _find_weights(self) -> NDArray[np.float32] | None:
+        if self._actors is not None:
+            return self._actors.finish()
+        return self.learner.export_actors() if self._is_learning() else None
+
+    def _finish_round(self) -> Round:
         with self._timing("collecting"):
             collected = self._collected or self.fleet.finish_round()
         self._is_collecting, self._collected = False, None
         self.rounds += 1
-        for member in range(len(self.members)):
-            if collected.restarted[member]:
-                self.unfinished[member] = Unfinished()
-                self.restarts += 1
-            self._take_in(member, collected)
+        return collected
+
+    def _take_in_all(self, collected: Round) -> None:
+        """Take in a round of all members."""
+        finished: list[tuple[int, FinishedEpisode, TrueRewards]] = []
+        with self._timing("taking_in"):
+            for member in range(len(self.members)):
+                if collected.restarted[member]:
+                    self.unfinished[member] = Unfinished()
+                    self.restarts += 1
+                finished += self._take_in(member, collected)
+            self.learner.add_all(finished)
         self.learner.refresh()
 
-    def _take_in(self, member: int, collected: Round) -> None:
-        """Append a member's part of a round, and hand on the episodes that end in it."""
+    def _take_in(
+        self, member: int, collected: Round
+    ) -> list[tuple[int, FinishedEpisode, TrueRewards]]:
+        """Append a member's part of a round, and give the episodes that end in it."""
+        finished = []
         ends = np.flatnonzero(collected.terminations[member] | collected.truncations[member])
         start = 0
         for stop in [*(ends + 1).tolist(), self.settings.round_steps]:
@@ -225,26 +281,27 @@ class OnlineRun(Run):
                     np.concatenate(open_.rewards),
                     bool(collected.terminations[member, stop - 1]),
                 )
-                self.learner.add(member, episode, truth)
+                finished.append((member, episode, truth))
                 self.last_episodes[member] = episode, truth
                 self.unfinished[member] = Unfinished()
             start = stop
+        return finished
 
-    def predict_last(self, member: int) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-        """The learned and the true rewards of the member's last finished episode."""
-        last = self.last_episodes[member]
-        if last is None:
-            return None
-        episode, truth = last
-        source, place = self.learner.find_source(member)
-        predicted = source.predict(place, episode)
-        return None if predicted is None else (predicted, truth.rewards)
+    def predict_last(self) -> list[tuple[NDArray[np.float64], NDArray[np.float64]] | None]:
+        """The learned and the true rewards of each member's last finished episode."""
+        found: list[NDArray[np.float64] | None] = []
+        for source in self.learner.sources:
+            last = self.last_episodes[source.members]
+            found += source.predict_all([one and one[0] for one in last])
+        return [
+            None if predicted is None or last is None else (predicted, last[1].rewards)
+            for predicted, last in zip(found, self.last_episodes, strict=True)
+        ]
 
     def correlate(self) -> NDArray[np.float64]:
         """(member,) correlation of learned and true reward in the last episode; nan: unknown."""
         found = np.full(len(self.members), np.nan)
-        for member in range(len(self.members)):
-            both = self.predict_last(member)
+        for member, both in enumerate(self.predict_last()):
             if both is not None and min(np.ptp(both[0]), np.ptp(both[1])) > 0:
                 found[member] = pearson(*both)
         return found
@@ -294,6 +351,8 @@ class OnlineRun(Run):
             separate_truth(**last) if last else None for last in state["last_episodes"]
         ]
         self.learner.load_state(state["learner"])
+        if self._is_collecting and not self._updates_left and self._is_learning():
+            self._actors = self.learner.begin_export()
         return self.fleet.restore(state["fleet"])
 
 

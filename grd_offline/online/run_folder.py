@@ -37,7 +37,7 @@ from grd_offline.runs.folder import LOG_EVERY, RunFolder
 from grd_offline.runs.run import Evaluation, Run
 
 CHECKPOINT_SECONDS = 600.0
-PARTS = ("collecting", "updating", "evaluating", "solving", "searches")
+PARTS = ("collecting", "taking_in", "updating", "evaluating", "logging", "solving", "searches")
 """What the process of a run does or waits for; seconds of all members together."""
 LOG_COLUMNS = (
     "step", "seconds", "member", "group", "seed", "updates", "training_return", "correlation",
@@ -159,7 +159,7 @@ class OnlineFolder(RunFolder):
             [],
             [],
         )
-        for index, member in enumerate(run.members):
+        for index, (member, both) in enumerate(zip(run.members, run.predict_last(), strict=True)):
             source, place = run.learner.find_source(index)
             moment.functions.append(source.export(place))
             masks, found = None, source.find_masks()
@@ -172,7 +172,6 @@ class OnlineFolder(RunFolder):
                     self.path, member.name, run.step, masks, moment.compact[index]
                 )
             moment.masks.append(masks)
-            both = run.predict_last(index)
             if both is not None:
                 run_files.write_episode(self.path, member.name, run.step, *both)
         self._moments[run.step] = moment

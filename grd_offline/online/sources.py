@@ -65,16 +65,42 @@ class Source:
 
     def predict(self, member: int, episode: FinishedEpisode) -> Array | None:
         """(T,) the member's reward for each step of an episode, None where there is no model."""
-        observations = torch.from_numpy(episode.observations).to(self.replay.device)
-        actions = torch.from_numpy(episode.actions).to(self.replay.device)
-        nothing = torch.zeros(len(actions), device=self.replay.device)
-        ended = nothing.clone()
-        ended[-1] = float(episode.terminated)
-        parts = [observations[:-1], actions, observations[1:], ended, nothing, nothing]
-        parts.append(nothing.to(torch.int64))
-        steps = Steps(*(part.expand(self.size, *part.shape) for part in parts))
+        return self.predict_all([episode if m == member else None for m in range(self.size)])[
+            member
+        ]
+
+    def predict_all(self, episodes: Sequence[FinishedEpisode | None]) -> list[Array | None]:
+        """Every member's reward for each step of an episode; None for a member without one."""
+        known = [episode for episode in episodes if episode is not None]
+        if not known:
+            return [None] * self.size
+        longest = max(len(episode.actions) for episode in known)
+        widths = known[0].observations.shape[1], known[0].actions.shape[1]
+        seen = np.zeros((self.size, longest + 1, widths[0]), np.float32)
+        acted = np.zeros((self.size, longest, widths[1]), np.float32)
+        ended = np.zeros((self.size, longest), np.float32)
+        for member, episode in enumerate(episodes):
+            if episode is not None:
+                length = len(episode.actions)
+                seen[member, : length + 1], acted[member, :length] = episode[:2]
+                ended[member, length - 1] = episode.terminated
+        observations, actions, terminated = map(self.replay.upload, (seen, acted, ended))
+        nothing = torch.zeros_like(terminated)
+        steps = Steps(
+            observations[:, :-1],
+            actions,
+            observations[:, 1:],
+            terminated,
+            nothing,
+            nothing,
+            nothing.to(torch.int64),
+        )
         with torch.no_grad():
-            return self.compute_rewards(steps)[member].numpy(force=True).astype(np.float64)
+            found = self.compute_rewards(steps).numpy(force=True).astype(np.float64)
+        return [
+            None if episode is None else found[member, : len(episode.actions)]
+            for member, episode in enumerate(episodes)
+        ]
 
     def export(self, member: int) -> RewardFunction | None:
         """The member's reward as a function in the environment's units, if it is one."""
@@ -114,8 +140,8 @@ class Delayed(Source):
     def compute_rewards(self, steps: Steps) -> Tensor:
         return steps.delivered
 
-    def predict(self, member: int, episode: FinishedEpisode) -> Array | None:
-        return None
+    def predict_all(self, episodes: Sequence[FinishedEpisode | None]) -> list[Array | None]:
+        return [None] * self.size
 
 
 class Oracle(Source):
@@ -133,8 +159,8 @@ class Oracle(Source):
     def compute_rewards(self, steps: Steps) -> Tensor:
         return self._true.gather(1, steps.rows)
 
-    def predict(self, member: int, episode: FinishedEpisode) -> Array | None:
-        return None
+    def predict_all(self, episodes: Sequence[FinishedEpisode | None]) -> list[Array | None]:
+        return [None] * self.size
 
     def state(self) -> dict[str, Any]:
         return {"true": self._true[:, : self.replay.used]}
@@ -161,10 +187,16 @@ class Ircr(Source):
         scaled: Tensor = (steps.returns - lowest) / (highest - lowest).clamp_min(1e-8)
         return scaled
 
-    def predict(self, member: int, episode: FinishedEpisode) -> Array | None:
-        lowest, highest = self._range[:, member].tolist()
-        total = float(np.float32(episode.episode_return))  # as the range is
-        return np.full(len(episode.actions), (total - lowest) / max(highest - lowest, 1e-8))
+    def predict_all(self, episodes: Sequence[FinishedEpisode | None]) -> list[Array | None]:
+        found: list[Array | None] = []
+        for episode, (lowest, highest) in zip(episodes, self._range.T.tolist(), strict=True):
+            if episode is None:
+                found.append(None)
+                continue
+            total = float(np.float32(episode.episode_return))  # as the range is
+            share = (total - lowest) / max(highest - lowest, 1e-8)
+            found.append(np.full(len(episode.actions), share))
+        return found
 
     def state(self) -> dict[str, Any]:
         return {"range": self._range}

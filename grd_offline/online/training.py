@@ -43,7 +43,7 @@ def train_online(
     `backbone`, `steps`, `seeds` and `warmup`. Some defaults are others where actions are discrete:
     see `grd_offline.online.settings.DISCRETE`. With several `workers`, the calling script needs the
     `if` of the example, because each worker imports the script. By default there is one worker for
-    each core. `device` is `auto`, `cpu` or `cuda`.
+    each core, less one where there are many. `device` is `auto`, `cpu` or `cuda`.
 
     `observers` hear of the run, `warn` of environments that hang. `watch` is a context manager
     that is open during the training; it decides whether to stop. `command` is written into the

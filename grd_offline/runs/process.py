@@ -8,6 +8,8 @@ import torch
 from grd_offline.errors import DataError
 from grd_offline.fleet.limits import count_cores
 
+MANY_CORES = 4
+
 
 def prepare_process(device: str) -> None:
     """Change settings of this process that make updates faster.
@@ -16,10 +18,13 @@ def prepare_process(device: str) -> None:
 
     Adam's averages fade into numbers so small that processors are slow with them. Such numbers
     become 0. Memory that is given back is kept for the next update, instead of being fetched anew
-    from the system, page by page. On CUDA, products of float32 matrices may use TF32.
+    from the system, page by page. On CUDA, products of float32 matrices may use TF32, and torch
+    uses one thread of the processor, because threads that wait for the next small copy would take
+    the cores from the environments.
     """
     if device.startswith("cuda"):
         torch.set_float32_matmul_precision("high")
+        torch.set_num_threads(1)
     torch.set_flush_denormal(True)
     with suppress(OSError, AttributeError):  # not glibc
         library = ctypes.CDLL(None)
@@ -37,5 +42,9 @@ def choose_device(name: str) -> str:
 
 
 def choose_workers(asked: int | None) -> int:
-    """The number of workers that was asked for; one for each core if it is None."""
-    return count_cores() if asked is None else asked
+    """The number of workers that was asked for; one for each core if it is None.
+
+    Where there are many cores, one is left to the process that learns.
+    """
+    cores = count_cores()
+    return (cores if cores < MANY_CORES else cores - 1) if asked is None else asked

@@ -135,8 +135,7 @@ class Run(ABC):
                 self.finish_evaluation(wait=False)
                 if self._is_evaluation_due():
                     self._evaluate()
-                for observer in self.observers:
-                    observer.on_progress(self)
+                self._report_progress()
             self._finish_work()
         except Hung as hung:
             assert self.fleet is not None
@@ -197,6 +196,10 @@ class Run(ABC):
         self._told = evaluation.step
         for observer in self.observers:
             observer.on_evaluation(self, evaluation)
+
+    def _report_progress(self) -> None:
+        for observer in self.observers:
+            observer.on_progress(self)
 
     def check_skipped(self) -> None:
         """Refuse to go on if too many updates of a member were not finite."""

@@ -12,6 +12,7 @@ from fleets import SEEDS, WORLD, assert_same, make_fleet, make_odd, make_weights
 
 from grd_offline import DataError
 from grd_offline.agents.actors import Actor
+from grd_offline.fleet.evaluation import divide_episodes
 from grd_offline.fleet.fleet import Fleet
 
 
@@ -144,7 +145,15 @@ def test_environment_that_does_not_repeat_itself() -> None:
         assert not run_round(fleet, 2).restarted.any()
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+def test_workers_with_fewer_members_evaluate_more() -> None:
+    parts = divide_episodes([2, 1, 0], members=3, episodes=4)
+    every = sorted(one for part in parts for one in part)
+    assert every == [(member, episode) for member in range(3) for episode in range(4)]
+    assert [len(part) for part in parts] == [0, 4, 8]
+    assert all(list(part) == sorted(part) for part in parts)
+
+
+@pytest.mark.parametrize("workers", [0, 5])
 def test_evaluation_is_without_noise_and_disturbs_nothing(workers: int) -> None:
     with make_fleet() as fleet:
         expected = [run_round(fleet, index) for index in range(3)]

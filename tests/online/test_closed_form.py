@@ -11,7 +11,7 @@ from grd_offline.online import closed_form
 from grd_offline.online.background import Background
 from grd_offline.online.effect_rewards import EffectRewards
 from grd_offline.online.effect_search import FIRST, find_structure
-from grd_offline.online.effect_sums import add_rows, make_problem, solve_again, sum_episode
+from grd_offline.online.effect_sums import add_rows, make_problem, solve_again, sum_episodes
 from grd_offline.online.past import Past, pack, unpack
 from grd_offline.online.run import OnlineRun
 from grd_offline.online.run_folder import OnlineFolder
@@ -73,7 +73,7 @@ def test_the_past_is_sampled_evenly(monkeypatch):
 
 
 def test_sums_are_those_of_the_rows(structure):
-    rows = [sum_episode(structure, episode) for episode, _ in make_episodes(150)]
+    rows = sum_episodes(structure, [episode for episode, _ in make_episodes(150)])
     expected = np.transpose(rows) @ np.array(rows)
     scale = np.sqrt(np.outer(np.diag(expected), np.diag(expected))) + 1e-12
     np.testing.assert_allclose(structure.sums / scale, expected / scale, atol=1e-6)
@@ -146,7 +146,7 @@ def test_actions_share_a_variance_while_episodes_are_few():
     assert np.flatnonzero(found.masks[0]).tolist() == [3]
     assert found.masks[1].all()
     assert len(found.variances) < len(found.model.effects)
-    rows = [sum_episode(found, episode) for episode in episodes]
+    rows = sum_episodes(found, episodes)
     expected = np.transpose(rows) @ np.array(rows)
     scale = np.sqrt(np.outer(np.diag(expected), np.diag(expected))) + 1e-12
     np.testing.assert_allclose(found.sums / scale, expected / scale, atol=1e-6)

@@ -156,6 +156,26 @@ def test_replay_draws_distinct_steps_of_episodes():
         assert next_times == [time + 1 for time in times]
 
 
+@pytest.mark.parametrize("longest", [3, 10])
+def test_episodes_that_are_added_at_once(longest):
+    """The same as one after the other, also where some make room for others."""
+    rng, one, other = np.random.default_rng(6), *(Replay(2, 30, 3, 2, 10, CPU) for _ in range(2))
+    for number in range(12):
+        lengths = rng.integers(1, longest + 1, 5)
+        finished = [(k % 2, make_episode(number, int(n), rng)) for k, n in enumerate(lengths)]
+        rows = [one.add(member, episode) for member, episode in finished]
+        assert other.add_all(finished) == rows
+        uniform = draw(2, 200)
+        for ours, theirs in zip(one.draw_steps(uniform), other.draw_steps(uniform), strict=True):
+            assert torch.equal(ours, theirs)
+        for ours, theirs in zip(
+            one.draw_episodes(draw(2, 4), slice(0, 2)),
+            other.draw_episodes(draw(2, 4), slice(0, 2)),
+            strict=True,
+        ):
+            assert torch.equal(ours, theirs)
+
+
 def test_replay_refuses_what_does_not_fit():
     replay = Replay(1, 5, 3, 2, 10, CPU)
     with pytest.raises(ValueError, match="at most 5 steps, got 6"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
@@ -70,7 +70,9 @@ class EffectChooser:
         settings: ClosedFormSettings,
         rng: np.random.Generator,
         progress: Progress,
+        only: Collection[int] | None = None,
     ) -> None:
+        """With `only`, no other columns of [states, actions, terminated] are inputs."""
         self.settings, self.progress = settings, progress
         progress("sample", 0.0)
         self.data = ColumnSource(
@@ -81,6 +83,7 @@ class EffectChooser:
             sizes=(max(settings.basis, settings.final_basis), settings.rough_basis),
             reach=settings.reach,
             rng=rng,
+            only=only,
         )
         ended = self.data.terminated
         kept = frozenset() if ended is None else frozenset({(ended,)})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,13 +53,14 @@ class ColumnSource:
         sizes: tuple[int, int],
         rng: np.random.Generator,
         reach: float = 0.0,
+        only: Collection[int] | None = None,
     ) -> None:
         self.episodes, self.state_at, self.discount = episodes, state_at, discount
         self.still = find_still(episodes)
         steps = sample_steps(episodes, state_at, sample, rng, self.still)
-        smooth = build_basis(steps, sizes[0], smooth_kernel, reach)
+        smooth = build_basis(steps, sizes[0], smooth_kernel, reach, only)
         self.inputs = len(smooth.columns)
-        self.basis = smooth.join(build_basis(steps, sizes[1], rough_kernel, reach))
+        self.basis = smooth.join(build_basis(steps, sizes[1], rough_kernel, reach, only))
         self.probe = steps[rng.permutation(len(steps))[:_PROBE]]
         self.transitions = sample_steps(episodes, BOTH, _TRANSITIONS, rng)
         self.equations, self.sums = read_equations(self.segments(), self.basis.columns)

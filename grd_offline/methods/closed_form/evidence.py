@@ -253,3 +253,25 @@ def measure_losses(fit: Posterior) -> Array:
         rotated = (vectors.T @ pull[part]) ** 2
         losses[p] = 0.5 * float((fit.variances[p] * rotated / left + np.log(left)).sum())
     return losses
+
+
+def measure_joint_losses(fit: Posterior, groups: Sequence[NDArray[np.int64]]) -> Array:
+    """(group,) evidence lost if all columns of a group were removed at once, all else held.
+
+    With S and u of the columns of a group, and D their variances:
+    (u^T D^1/2 L^-1 D^1/2 u + log |L|) / 2, L = I - D^1/2 S D^1/2.
+    """
+    root = np.sqrt(np.repeat(fit.variances, fit.sizes))
+    pull = root * (fit.columns.T @ fit.residual)
+    seen = None if fit.primal else fit.apply_inverse(fit.columns)
+    losses = np.zeros(len(groups))
+    for place, mine in enumerate(groups):
+        if seen is None:
+            left = fit.inner[np.ix_(mine, mine)].copy()
+        else:
+            inner = fit.columns[:, mine].T @ seen[:, mine]
+            left = np.eye(len(mine)) - root[mine, None] * inner * root[mine]
+        values, vectors = np.linalg.eigh(left)
+        values = np.clip(values, 1e-12, 1.0)
+        losses[place] = 0.5 * float(((vectors.T @ pull[mine]) ** 2 / values + np.log(values)).sum())
+    return losses

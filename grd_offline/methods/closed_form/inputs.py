@@ -10,7 +10,7 @@ Episodes are read one at a time: once for a sample of steps, once per table of s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -30,6 +30,7 @@ GRID = 513
 _NODES = 64
 _FEW = 16
 _DUPLICATE = 1e-9
+_FEW_STEPS = 4  # a grid with more points than so many times the steps is not filled
 
 
 Still = NDArray[np.bool_] | None
@@ -168,7 +169,12 @@ class Features:
         return features
 
     def sum(self, inputs: Array, weights: Array) -> Array:
-        """(chosen input, feature) sums over steps: of shares per grid point, then of features."""
+        """(chosen input, feature) sums over steps.
+
+        Of many steps the shares per grid point are summed first, and then the features.
+        """
+        if len(inputs) * _FEW_STEPS < self.points:
+            return np.asarray(np.tensordot(weights, self.evaluate(inputs), 1))
         cell, part = self._locate(inputs)
         entries = len(self.values)
         upper = (part * weights[:, None]).ravel()
@@ -183,16 +189,23 @@ class Features:
         return cell + self.first, part
 
 
-def build_basis(sample: Array, size: int, kernel: Kernel, reach: float = 0.0) -> InputBasis:
+def build_basis(
+    sample: Array,
+    size: int,
+    kernel: Kernel,
+    reach: float = 0.0,
+    only: Collection[int] | None = None,
+) -> InputBasis:
     """Features of every column of `sample` that varies and repeats no earlier one.
 
-    The grid of each goes beyond its range by `reach` times the range, at each end.
+    The grid of each goes beyond its range by `reach` times the range, at each end. With `only`,
+    no other columns are looked at.
     """
     columns: list[int] = []
     ranges: list[tuple[float, float]] = []
     tables: list[Array] = []
     seen = np.zeros((sample.shape[1], len(_thin(sample[:, 0]))))
-    for column in range(sample.shape[1]):
+    for column in range(sample.shape[1]) if only is None else sorted(only):
         values = sample[:, column]
         low, high = _find_range(values)
         standard = _standardise(values, low, high)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,6 +14,7 @@ from grd_offline.methods.closed_form.evidence import (
     EvidenceProblem,
     Posterior,
     measure_gains,
+    measure_joint_losses,
     measure_losses,
 )
 from grd_offline.methods.closed_form.inputs import Effect
@@ -21,6 +22,8 @@ from grd_offline.methods.closed_form.inputs import Effect
 Array = NDArray[np.float64]
 
 _FREE_MAINS, _FREE_PAIRS = 30, 300  # effects to choose from without a price
+_MANY_COLUMNS, _MANY_INPUTS, _MANY_CANDIDATES = 300, 12, 100  # more are worth short cuts
+_FAR = 4.0
 _CHUNK = 8_000_000  # entries of candidate columns looked at in one go
 
 
@@ -45,6 +48,8 @@ class SearchRules:
     """Smallest noise, as a share of the target's variance."""
     iterations: int
     """Of the fixed point, per fit."""
+    hasty: bool = False
+    """Whether to take short cuts where there are many columns or many inputs."""
     inputs: int = 1
     """How many inputs there are to choose from."""
     kept: frozenset[Effect] = frozenset()
@@ -128,12 +133,11 @@ class EffectBank:
         start = np.array(
             [variances.get(effect, first) for effect, first in zip(effects, even, strict=True)]
         )
+        if iterations is None:
+            is_wide = rules.hasty and every.shape[1] > _MANY_COLUMNS
+            iterations = rules.iterations // 5 if is_wide else rules.iterations
         fit = problem.maximise(
-            start,
-            noise,
-            floor=rules.noise_floor,
-            iterations=rules.iterations if iterations is None else iterations,
-            free=free,
+            start, noise, floor=rules.noise_floor, iterations=iterations, free=free
         )
         return Selection(tuple(effects), fit)
 
@@ -167,6 +171,11 @@ def search_forward(
         if not left:
             break
         gains, variances = bank.scan(chosen, left)
+        if rules.hasty and len(left) > _MANY_CANDIDATES:
+            # What gains little now will hardly gain more once others are in.
+            best = np.sort(np.argsort(-gains, kind="stable")[:_MANY_CANDIDATES])
+            left, gains, variances = [left[k] for k in best], gains[best], variances[best]
+            candidates = [*chosen.effects, *left]
         present = set(chosen.inputs)
         gains -= [rules.new_input * len(set(e) - present) + rules.price(e) for e in left]
         order = np.argsort(-gains, kind="stable")[: rules.add_most]
@@ -206,20 +215,52 @@ def drop_idle(bank: EffectBank, chosen: Selection, rules: SearchRules) -> Select
 
 
 def measure_inputs(
-    bank: EffectBank, chosen: Selection, rules: SearchRules, column: Callable[[int], int]
+    bank: EffectBank,
+    chosen: Selection,
+    rules: SearchRules,
+    threshold: float,
+    column: Callable[[int], int],
 ) -> dict[int, tuple[float, Selection]]:
-    """By column: evidence lost when its inputs are removed and the rest refitted, and that fit."""
+    """By column: evidence lost when its inputs are removed and the rest refitted, and that fit.
+
+    A hasty search does not refit where far more than `threshold` would be lost without it.
+    """
     losses = {}
     guesses, noise = chosen.start()
-    for removed in sorted({column(i) for i in chosen.inputs}):
-        rest: list[Effect] = []
-        for effect in chosen.effects:
-            left = tuple(i for i in effect if column(i) != removed)
-            if left and left not in rest and left in bank.columns:
-                rest.append(left)
-        without = bank.fit(rest, guesses, noise, rules, iterations=12)
+    every = sorted({column(i) for i in chosen.inputs})
+    is_hasty = _is_hasty(rules, len(every))
+    if is_hasty:
+        owners = np.repeat(np.arange(len(chosen.effects)), chosen.fit.sizes)
+        has = [{column(i) for i in effect} for effect in chosen.effects]
+        groups = [
+            np.flatnonzero(np.isin(owners, [k for k, own in enumerate(has) if one in own]))
+            for one in every
+        ]
+        found = measure_joint_losses(chosen.fit, groups).tolist()
+        losses = {one: (loss, chosen) for one, loss in zip(every, found, strict=True)}
+    for removed in every:
+        if removed in losses and losses[removed][0] > _FAR * threshold:
+            continue
+        rest = _leave_out(bank, chosen, {removed}, column)
+        without = bank.fit(rest, guesses, noise, rules, iterations=1 if is_hasty else 12)
         losses[removed] = (chosen.fit.evidence - without.fit.evidence, without)
     return losses
+
+
+def _is_hasty(rules: SearchRules, inputs: int) -> bool:
+    return rules.hasty and inputs > _MANY_INPUTS
+
+
+def _leave_out(
+    bank: EffectBank, chosen: Selection, gone: Collection[int], column: Callable[[int], int]
+) -> list[Effect]:
+    """The effects without the inputs of some columns."""
+    rest: list[Effect] = []
+    for effect in chosen.effects:
+        left = tuple(i for i in effect if column(i) not in gone)
+        if left and left not in rest and left in bank.columns:
+            rest.append(left)
+    return rest
 
 
 def search_backward(
@@ -229,12 +270,19 @@ def search_backward(
     threshold: float,
     column: Callable[[int], int],
 ) -> tuple[Selection, dict[int, float]]:
-    """Remove the column that carries least evidence, while that is less than `threshold`."""
+    """Remove the column that carries least evidence, while that is less than `threshold`.
+
+    A hasty search removes half of such columns at once while there are many.
+    """
     while True:
-        losses = measure_inputs(bank, chosen, rules, column)
+        losses = measure_inputs(bank, chosen, rules, threshold, column)
         kept = {column(i) for effect in rules.kept for i in effect}
-        least = min(losses.keys() - kept, key=lambda i: losses[i][0], default=None)
-        if least is None or losses[least][0] >= threshold:
+        weak = [i for i in losses.keys() - kept if losses[i][0] < threshold]
+        weak.sort(key=lambda i: (losses[i][0], i))
+        if not weak:
             return chosen, {i: loss for i, (loss, _) in losses.items()}
-        guesses, noise = losses[least][1].start()
-        chosen = drop_idle(bank, bank.fit(losses[least][1].effects, guesses, noise, rules), rules)
+        rest, start = list(losses[weak[0]][1].effects), losses[weak[0]][1]
+        if _is_hasty(rules, len(losses)) and len(weak) > 3:
+            rest, start = _leave_out(bank, chosen, weak[: len(weak) // 2], column), chosen
+        guesses, noise = start.start()
+        chosen = drop_idle(bank, bank.fit(rest, guesses, noise, rules), rules)

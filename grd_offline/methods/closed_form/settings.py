@@ -64,6 +64,8 @@ class ClosedFormSettings:
     """With more inputs than this, pairs are looked for among the chosen main effects alone."""
     switches: bool = True
     """Look for thresholds."""
+    hasty: bool = False
+    """Take short cuts where there are many columns or many inputs."""
     reach: float = 0.0
     """Part of an input's range by which its grid goes beyond the data, at each end."""
 
@@ -107,4 +109,5 @@ class ClosedFormSettings:
             gain_share=self.gain_share,
             noise_floor=self.search_floor,
             iterations=60,
+            hasty=self.hasty,
         )
