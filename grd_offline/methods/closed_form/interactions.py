@@ -29,6 +29,8 @@ _COSINES = 512
 _INPUTS = 3
 _LENGTHS = (0.5, 1.0, 2.0)
 _STEPS = 1024
+_SUMMED = 200_000
+"""Steps that are summed at most; of more, every second, every third, and so on."""
 _CLIMB = 60
 _SEED = 20231
 
@@ -40,7 +42,13 @@ def measure_interactions(
     if not last.effects:
         return 0.0, 0.0
     cosines = _Cosines(data, sorted({data.column(i) for i in last.inputs}))
-    sums = np.stack([one.weights @ cosines.evaluate(one.inputs) for one in data.segments()])
+    every = -(-data.episodes.total_steps // _SUMMED)
+    sums = np.stack(
+        [
+            every * one.weights[::every] @ cosines.evaluate(one.inputs[::every])
+            for one in data.segments()
+        ]
+    )
     columns, average = data.equations.remove_constant(sums * data.equations.scale[:, None])
     fit = last.fit
     problem = EvidenceProblem(
