@@ -3,7 +3,8 @@
     python benchmarks/table_speed.py /tmp/large --rows 5000000
 
 writes 100,000 made-up trips of 50 rows with six inputs, one of them text, and runs `inspect` and
-`decompose` on them, each in a process of its own. `--commands inspect` runs only some.
+`decompose` on them, each in a process of its own. `--commands inspect` runs only some, and
+`--method uniform` leaves out the fit of the rewards.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--commands", default="inspect,decompose")
+    parser.add_argument("--method", default="grd", help="method of decompose")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     table = arguments.folder / f"trips-{arguments.rows}.csv"
@@ -67,6 +69,8 @@ def main() -> None:
     columns = "step=minute,actions=throttle,return=fuel"
     for command in arguments.commands.split(","):
         program = [sys.executable, "-m", "grd_offline.cli", command, str(table)]
+        if command == "decompose":
+            program += ["--method", arguments.method]
         seconds, work, memory = measure([*program, "--columns", columns])
         print(
             f"{command}: {seconds:.1f} s ({work:.1f} s of processor time), peak {memory:,.0f} MB",

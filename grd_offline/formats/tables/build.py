@@ -80,6 +80,9 @@ def build(
     order, starts = _sort(table, columns, source.first_row)
     is_flag = columns.returns is not None and source.kinds[columns.returns] == FLAG
     outcomes = _find_outcomes(table, columns, returns, order, starts, is_flag)
+    oddities = _find_oddities(table, columns, order)
+    table.codes = np.zeros(0, np.int64)  # large, and of no use from here on
+    table.numbers.pop("returns", None)
     states = len(columns.observations)
     episodes = _Episodes(table, order, starts, outcomes, inputs[:states], inputs[states:])
     observation_names, action_names = (
@@ -103,7 +106,7 @@ def build(
         np.diff(starts),
         episodes.load,
         episodes.load_rewards,
-        _find_oddities(table, columns, order),
+        oddities,
     )
 
 
