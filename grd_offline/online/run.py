@@ -28,6 +28,9 @@ from grd_offline.online.settings import Member, OnlineSettings
 from grd_offline.runs.observer import Observer
 from grd_offline.runs.run import CHECK_EVERY, CHUNK, Evaluation, Measures, Run
 
+PARTS = ("collecting", "taking_in", "updating", "evaluating", "logging")
+"""What the process of a run does or waits for, apart from what the sources do."""
+
 
 @dataclass
 class Unfinished:
@@ -102,8 +105,7 @@ class OnlineRun(Run):
         """The policies of a round that is to be started, on their way from the device."""
         self._collected: Round | None = None
         """A round that was finished for a checkpoint, before its turn."""
-        parts = ("collecting", "taking_in", "updating", "evaluating", "logging")
-        self.seconds = dict.fromkeys(parts, 0.0)
+        self.seconds = dict.fromkeys(PARTS, 0.0)
         """Seconds of this process so far, by what it did or waited for."""
         self._counted = 0.0
         """Seconds of the part under way that belong to other parts."""
