@@ -67,7 +67,7 @@ def test_the_table_marks_what_misses_a_bar(modules):
     *_, suite_table = modules
     own = {"row": "Hopper", "method": "grd", "pearson": 0.7, "within": 0.6, "seconds": 3.0}
     own |= {"step_coverage": 0.5, "fit": "closed-form", "moment": "midpoint"}
-    own |= {"findings": [{"level": "fine"}], "verdict": {"level": "fine"}}
+    own |= {"findings": [{"level": "fine", "text": ""}], "verdict": {"level": "fine"}}
     peer = {"row": "Hopper", "method": "ridge", "pearson": 0.95}
     failed = {"row": "Ant", "method": "grd", "error": "MemoryError: none left"}
     table = suite_table.make_table([own, peer, failed])
