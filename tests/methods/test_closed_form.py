@@ -267,7 +267,8 @@ def test_a_pure_interaction_and_a_triple_are_found() -> None:
     np.testing.assert_array_equal(found.state_to_reward, [0, 1, 0, 0])
     np.testing.assert_array_equal(found.action_to_reward, [1, 0])
     triple = draw_episodes(rng, lambda s, a: s[:, 1] * np.sign(s[:, 2]) * a[:, 1], episodes=400)
-    found = fit(triple, ClosedFormSettings(order=3, basis=5, final_basis=6, rough_basis=1))
+    small = {"order": 3, "basis": 5, "final_basis": 6, "rough_basis": 1, "switches": False}
+    found = fit(triple, ClosedFormSettings(**small, state_at="start"))
     np.testing.assert_array_equal(found.state_to_reward, [0, 1, 1, 0])
     np.testing.assert_array_equal(found.action_to_reward, [0, 1])
 
