@@ -31,9 +31,8 @@ def draw(*, step=0.0, shared=0.0, whole=0.0, short=8, long=60, pay=None, seed=0)
 
 
 def fit_to(episodes, **settings):
-    chosen = ClosedFormSettings(
-        order=1, basis=5, final_basis=8, rough_basis=1, state_at="start", switches=False, **settings
-    )
+    quick = {"order": 1, "basis": 5, "final_basis": 8, "rough_basis": 1, "switches": False}
+    chosen = ClosedFormSettings(**{**quick, "state_at": "start", **settings})
     return fit_closed_form(episodes, chosen, np.random.default_rng(0))
 
 
@@ -78,6 +77,14 @@ def test_bands_of_steps_hold_whatever_the_noise(noise) -> None:
         assert found.model.noise_variance < 0.3 * 6.0**2 / 34
     else:
         assert 0.85 <= measure_bands(found, episodes, truth) <= 0.97
+
+
+def test_the_kind_of_noise_is_that_of_the_moment_that_was_chosen() -> None:
+    episodes, truth = draw(shared=0.4, step=0.2)
+    found = fit_to(episodes, state_at="auto")
+    assert found.state_at == "start"
+    assert found.model.shared_variance == pytest.approx(0.4**2, rel=0.5)
+    assert 0.85 <= measure_bands(found, episodes, truth) <= 0.97
 
 
 def test_returns_have_the_noise_that_steps_do_not() -> None:

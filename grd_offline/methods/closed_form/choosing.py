@@ -90,17 +90,8 @@ class EffectChooser:
         self.rules = replace(settings.rules(), inputs=max(self.data.inputs, 1), kept=kept)
 
     def choose(self) -> Chosen:
-        """Search for effects.
-
-        Search again where the noise turns out to be of another kind, and where some returns turn
-        out to be far from any reward.
-        """
+        """Search for effects; again where some returns turn out to be far from any reward."""
         found = self.search()
-        if explain_left_out(found.selection.fit) < _NOISY:
-            noise = self.data.find_noise(self._find_errors(found.selection))
-            if noise != self.data.noise:
-                self.data.take_noise(noise)
-                found = self.search()
         first, start = found, self.data.weights
         sharp = self._sharpen(found)
         before = self._find_errors(sharp)
@@ -120,6 +111,17 @@ class EffectChooser:
             self.data.reweight(start)
             return first
         return found
+
+    def settle_noise(self, found: Chosen) -> Chosen:
+        """Search again where the noise turns out to be of another kind than noise of steps."""
+        if explain_left_out(found.selection.fit) >= _NOISY:
+            return found
+        noise = self.data.find_noise(self._find_errors(found.selection))
+        if noise == self.data.noise:
+            return found
+        weights = self.data.weights
+        self.data.take_noise(noise)
+        return self.choose_again(weights)
 
     def choose_again(self, weights: Array) -> Chosen:
         """Search for effects with each return counting so much."""

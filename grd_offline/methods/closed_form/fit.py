@@ -32,6 +32,7 @@ from grd_offline.methods.closed_form.moments import (
     START,
     prefer,
 )
+from grd_offline.methods.closed_form.noise import NoiseKind
 from grd_offline.methods.closed_form.outliers import FAR_WEIGHT, FEWEST, FEWEST_EVENTS
 from grd_offline.methods.closed_form.settings import ClosedFormSettings
 from grd_offline.methods.closed_form.switches import translate_switch
@@ -49,7 +50,7 @@ def fit_closed_form(
     asked = BOTH if settings.next_state else settings.state_at
     if asked != AUTO:
         chooser = EffectChooser(episodes, asked, settings, rng, progress)
-        return LastFit(chooser, chooser.choose(), rng).run({})
+        return LastFit(chooser, chooser.settle_noise(chooser.choose()), rng).run({})
     return _MomentSearch(episodes, settings, rng, progress).run()
 
 
@@ -78,7 +79,7 @@ class _MomentSearch:
             best = self._search_ends(best)
         if best == START:
             self._measure(BEFORE, START)
-        last = LastFit(self.choosers[best], self.chosen[best], self.rng)
+        last = self._settle(best)
         if len(moments) == 1 or not last.found[0].effects:
             return last.run({})
         if last.switches:
@@ -114,11 +115,14 @@ class _MomentSearch:
         that were found at the best one, and may find others of its own.
         """
         switches, source = list(last.switches), last.data
+        noise, weights = source.noise, source.weights
         effects = [e for e in last.found[0].effects if e not in switches and max(e) < source.inputs]
         for moment in self.evidence:
             chooser = self._chooser(moment)
-            if (chooser.data.weights != source.weights).any():
-                chooser.data.reweight(source.weights)
+            if chooser.data.noise != noise:
+                chooser.data.take_noise(noise)
+            if (chooser.data.weights != weights).any():
+                chooser.data.reweight(weights)
             known = [chooser.data.translate(effect, source) for effect in effects]
             self.evidence[moment] = chooser.measure_switches(
                 [effect for effect in known if effect is not None],
@@ -130,14 +134,21 @@ class _MomentSearch:
             return last
         if better not in self.chosen:
             self._choose(better)
+        if noise != NoiseKind():
+            self.chosen[better] = self.choosers[better].choose_again(weights)
         return LastFit(self.choosers[better], self.chosen[better], self.rng)
+
+    def _settle(self, moment: str) -> LastFit:
+        """The last fit at a moment, with the kind of noise that its errors show."""
+        chooser = self.choosers[moment]
+        self.chosen[moment] = chooser.settle_noise(self.chosen[moment])
+        return LastFit(chooser, self.chosen[moment], self.rng)
 
     def _chooser(self, moment: str) -> EffectChooser:
         if moment not in self.choosers:
-            chooser = EffectChooser(self.episodes, moment, self.settings, self.rng, self.progress)
-            if moment != MIDPOINT:
-                chooser.data.take_noise(self.choosers[MIDPOINT].data.noise)
-            self.choosers[moment] = chooser
+            self.choosers[moment] = EffectChooser(
+                self.episodes, moment, self.settings, self.rng, self.progress
+            )
         return self.choosers[moment]
 
     def _choose(self, moment: str) -> Chosen:
