@@ -22,7 +22,7 @@ def measure_step_noise(fit: ClosedFormFit) -> float:
 
 
 def find_noise_sources(fit: ClosedFormFit, episodes: EpisodeSet, spread: float) -> list[Finding]:
-    """What bands take for granted about the noise of returns, where it makes most of them."""
+    """Where the noise of returns comes from; what bands assume where nothing tells it."""
     model, step = fit.model, measure_step_noise(fit)
     if model.shared_variance > model.noise_variance * _SHARED_NOISE:
         text = (
@@ -42,7 +42,7 @@ def find_noise_sources(fit: ClosedFormFit, episodes: EpisodeSet, spread: float) 
     if known or share < _MUCH_NOISE:
         return []
     text = (
-        f"The bands of steps hold on one condition: that what returns leave unexplained is noise "
+        "The bands of steps hold on one condition: that what returns leave unexplained is noise "
         f"of single steps, {show_share(share)} of the spread of the rewards. Episodes of one "
         "length cannot show that. If it is noise of whole returns, or an influence that lasts over "
         "many steps, these bands are too wide."
