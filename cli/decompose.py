@@ -10,6 +10,7 @@ import click
 from grd_offline.files.naming import beside
 from grd_offline.methods.registry import find_method
 from grd_offline.methods.settings import DecomposeSettings
+from grd_offline.outcomes import NUMBER, speak_of
 
 from .options import out_option, print_warning, reading_options, setting_option, setting_options
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
       grd-offline decompose hc.h5 --method rrd --out hc-rrd
       grd-offline decompose hc.h5 --video --env HalfCheetah
       grd-offline decompose trips.csv
+      grd-offline decompose trips.csv --preferences answers.csv
       grd-offline decompose trips.csv --columns episode=trip,actions=throttle --returns bills.csv
     """
 )
@@ -36,10 +38,16 @@ if TYPE_CHECKING:
 @out_option("Folder for the results.  [default: FILE without its ending, plus -grd]")
 @setting_options(
     DecomposeSettings,
-    *("method", "fit", "gamma", "state_at", "next_state"),
+    *("method", "fit", "gamma", "state_at", "next_state", "outcome"),
     *("step_rewards", "exact_returns", "compact"),
 )
 @setting_option(DecomposeSettings, "truth", metavar="FIELD")
+@click.option(
+    "--preferences",
+    metavar="FILE",
+    help="Learn from preferences instead of returns: a .csv or .parquet file with the columns "
+    "first and second (episodes), and preferred (first, second or both).",
+)
 @click.option("--video", is_flag=True, help="Film three episodes for the report; needs --env.")
 @click.option("--env", "environment", help="Environment to film in: a Gymnasium id or short name.")
 @setting_options(DecomposeSettings, "seed", "device")
@@ -60,7 +68,8 @@ def decompose(
 
     filmed = check_video(video, environment)
     reading = {
-        name: options.pop(name) for name in ("max_episode_steps", "max_bytes", "columns", "returns")
+        name: options.pop(name)
+        for name in ("max_episode_steps", "max_bytes", "columns", "returns", "preferences")
     }
     settings = DecomposeSettings(**options)
     folder = out if out is not None else beside(file, "-grd")
@@ -93,10 +102,11 @@ def show_result(result: Decomposition) -> None:
         named = f": {', '.join(compact)}" if compact else ""
         facts["compact state"] = f"{len(compact)} of {len(masks['state_names'])}{named}"
     for candidate in metrics["alternatives"]:
-        facts[f"{candidate['fit']}, held-out returns"] = (
+        called = speak_of("returns", candidate.get("outcome", NUMBER))
+        facts[f"{candidate['fit']}, held-out {called}"] = (
             f"R² {candidate['held_out_return_r2']:.4f}, 90 % intervals hold "
             f"{candidate['held_out_return_coverage_90']:.0%} of {candidate['held_out_returns']} "
-            "returns; this proves nothing about single steps"
+            f"{called}; this proves nothing about single steps"
         )
     likelihood = metrics["dynamics_held_out_log_likelihood"]
     facts["dynamics, held out"] = (
@@ -110,7 +120,7 @@ def show_result(result: Decomposition) -> None:
             f"within episodes {truth['pearson_within_episodes']:.4f}, "
             f"90 % bands hold {truth['coverage_90']:.0%} of the steps"
         )
-    facts["bands"] = metrics["bands"]
+    facts["bands"] = speak_of(metrics["bands"], metrics.get("outcome", NUMBER))
     facts["written"] = (
         f"{result.folder}/ in {metrics['seconds']} s; look at {result.folder}/report.html"
     )

@@ -12,12 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from grd_offline.errors import DataError
+
+if TYPE_CHECKING:
+    from grd_offline.preferences import Preferences
 
 FloatArray = NDArray[np.float32]
 Amounts = NDArray[np.float64]
@@ -296,6 +299,8 @@ class EpisodeSet(Sequence[Episode]):
     table: Mapping[str, str] | None = None
     """Where they come from a table: the names of its columns of episodes and steps, the type of
     the steps, and the library whose tables results are given as."""
+    preferences: Preferences | None = None
+    """What a fit learns from instead of returns, where there are any."""
 
     @classmethod
     def from_episodes(
@@ -361,7 +366,12 @@ class EpisodeSet(Sequence[Episode]):
         if np.ndim(chosen) == 0:
             return self.load(int(chosen))
         load = self.load
-        return replace(self, lengths=self.lengths[chosen], load=lambda i: load(int(chosen[i])))
+        return replace(
+            self,
+            lengths=self.lengths[chosen],
+            load=lambda i: load(int(chosen[i])),
+            preferences=None,
+        )
 
     def __iter__(self) -> Iterator[Episode]:
         return (self.load(index) for index in range(len(self)))

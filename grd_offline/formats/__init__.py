@@ -84,6 +84,7 @@ def open_recording(
     columns: Given | None = None,
     returns: Outcomes | None = None,
     expected: Expected | None = None,
+    needs_outcome: bool = True,
 ) -> Recording:
     """Open a dataset in whatever layout it is; close it, or use it in a `with` statement.
 
@@ -94,13 +95,18 @@ def open_recording(
     `max_episode_steps` truncates the episodes of flat files without timeouts. `max_bytes` is how
     much the file may claim to hold beyond what is plausible for its size. `columns` says which
     column of a table is what, `returns` where the outcomes of its episodes are, and `expected`
-    which inputs a model needs of it.
+    which inputs a model needs of it. With `needs_outcome` False a table may have no outcomes.
     """
     if isinstance(path, EpisodeSet):
         return as_recording(path)
     if not os.fspath(path).startswith(PREFIX) and is_table(Path(path)):
         table = open_table(
-            Path(path), columns=columns, returns=returns, expected=expected, max_bytes=max_bytes
+            Path(path),
+            columns=columns,
+            returns=returns,
+            expected=expected,
+            needs_outcome=needs_outcome,
+            max_bytes=max_bytes,
         )
         return _located(table, path)
     if columns is not None or returns is not None:

@@ -18,23 +18,27 @@ the length of an episode alone.
   challenger goes on: if its errors are then more than `HOPELESS` times those of the closed form, it
   stops there. Its time is measured in a short trial and told first.
 
-The winner is fitted again to all episodes.
+The winner is fitted again to all episodes. Where outcomes are labels of success or preferences,
+the closed form is the only fit with a link for them, and is not challenged.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.episodes import EpisodeSet
+from grd_offline.errors import DataError
 from grd_offline.evaluate import compute_coverage, r_squared
 from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.methods.registry import AUTO, find_method, make_decomposer
+from grd_offline.outcomes import NUMBER, PREFERENCE, SUCCESS, soften_chance
+from grd_offline.preferences import cut_pieces
 from grd_offline.rewards.contract import Array
 from grd_offline.rewards.effects import EffectModel
 from grd_offline.rewards.mixture import average_effects
@@ -46,12 +50,17 @@ FEWEST_TO_COMPARE = 20
 FEWEST_TO_CHALLENGE = 200
 LITTLE = 0.2
 HOPELESS = 1.5
+CLOSED = "closed-form"
 SIMPLE = ("linear", "uniform")
 CHALLENGERS = ("masked-net", "pair-net")
 AVERAGE = "closed-form and linear, averaged"
 MOST_LISTED = 1000
 _MOST_COMPARED = 200
 _FAR = 10.0  # times the usual error
+_TOLD = {
+    SUCCESS: "outcomes are success or failure: the closed form with a logistic link",
+    PREFERENCE: "preferences: the closed form with a logistic link",
+}
 _TRIALS = (0.01, 0.03)  # of a network's updates, to time it
 FEWEST = 10
 """With fewer episodes none are held out: there is nothing to decide by."""
@@ -82,10 +91,16 @@ class Candidate:
             ),
             "held_out_return_coverage_90": compute_coverage(self.predicted, self.std, self.true),
             "held_out_returns": len(self.true),
+            "outcome": self.decomposer.function_.outcome,
         }
 
     def find_voters(self) -> NDArray[np.bool_]:
-        """(return,) those that are not far from any explanation: corrupted ones have no vote."""
+        """(return,) those that are not far from any explanation: corrupted ones have no vote.
+
+        Labels all have one: where one is unlikely, that is what labels are there to tell.
+        """
+        if self.decomposer.function_.outcome != NUMBER:
+            return self.errors >= 0
         usual = float(np.median(self.errors))
         return np.asarray(self.errors <= _FAR**2 * usual) if usual > 0 else self.errors >= 0
 
@@ -125,9 +140,12 @@ def choose(
     first = find_method(method, fit)
     name = first.fit or first.name
     contest = _Contest(episodes, method, settings, rng, progress)
-    if len(episodes) < FEWEST:
+    if episodes.preferences is not None and name != CLOSED:
+        raise DataError(f"{name} learns from returns, not from preferences", field="preferences")
+    if count_outcomes(episodes) < FEWEST:
         alone = contest.make(name).fit(episodes, rng=rng, progress=progress)
-        reason = f"only {len(episodes)} episodes: none were held out, nothing was compared"
+        told = "episodes" if episodes.preferences is None else "preferences"
+        reason = f"only {count_outcomes(episodes)} {told}: none were held out, nothing was compared"
         return Choice(alone, name, reason, (), _in_sample_std(alone, episodes, settings))
     contest.try_fit(name, "judging: ")
     if fit == AUTO and first.fit is not None:
@@ -149,7 +167,7 @@ class _Contest:
         self.episodes, self.method, self.settings = episodes, method, settings
         self.rng, self.progress = rng, progress
         self.candidates: list[Candidate] = []
-        if len(episodes) >= FEWEST:
+        if count_outcomes(episodes) >= FEWEST:
             self.training, self.held_out = split(episodes, rng)
 
     def make(self, fit: str, **more: Any) -> Decomposer:
@@ -173,6 +191,9 @@ class _Contest:
     def run(self) -> Choice:
         """The rule of `auto`."""
         closed = self.candidates[0]
+        outcome = closed.decomposer.function_.outcome
+        if outcome != NUMBER:
+            return self.finish(closed.fit, _TOLD[outcome])
         voting = closed.find_voters()
         explained = r_squared(closed.predicted[voting], closed.true[voting])
         if len(closed.true) < FEWEST_TO_COMPARE:
@@ -270,10 +291,22 @@ def _measure_gain(closed: Candidate, other: Candidate) -> tuple[float, float, fl
     return float((mine - theirs).mean()), error, ratio
 
 
+def count_outcomes(episodes: EpisodeSet) -> int:
+    """How many episodes or pairs there are to learn from."""
+    return len(episodes if episodes.preferences is None else episodes.preferences)
+
+
 def split(episodes: EpisodeSet, rng: np.random.Generator) -> tuple[EpisodeSet, EpisodeSet]:
     """Episodes to fit to, and episodes to test with."""
-    order = rng.permutation(len(episodes))
-    count = max(1, round(HELD_OUT * len(episodes)))
+    total = count_outcomes(episodes)
+    order = rng.permutation(total)
+    count = max(1, round(HELD_OUT * total))
+    if episodes.preferences is not None:
+        kept, held_out = np.sort(order[count:]), np.sort(order[:count])
+        return (
+            replace(episodes, preferences=episodes.preferences[kept]),
+            replace(episodes, preferences=episodes.preferences[held_out]),
+        )
     return episodes[np.sort(order[count:])], episodes[np.sort(order[:count])]
 
 
@@ -281,6 +314,8 @@ def _judge(
     decomposer: Decomposer, name: str, held_out: EpisodeSet, settings: dict[str, Any]
 ) -> Candidate:
     true, predicted, std, sizes = _predict_all(decomposer, held_out, settings["discount"])
+    if decomposer.function_.outcome != NUMBER:
+        sizes = np.ones_like(sizes)
     errors = (true - predicted) ** 2 / sizes
     step_std = float(np.sqrt(errors.mean()))
     if not decomposer.function_.knows_std:
@@ -292,6 +327,8 @@ def _predict_all(
     decomposer: Decomposer, episodes: EpisodeSet, discount: float
 ) -> tuple[Array, Array, Array, Array]:
     """True and predicted amounts of all episodes, their spread, and sums of squared weights."""
+    if episodes.preferences is not None:
+        return _predict_preferences(decomposer, episodes, discount)
     parts: list[tuple[NDArray[Any], ...]] = []
     for episode in episodes:
         starts, stops, amounts = episode.segments()
@@ -307,6 +344,21 @@ def _predict_all(
         return np.zeros(0), np.zeros(0), np.zeros(0), np.ones(0)
     true, predicted, std, sizes = (np.concatenate(column) for column in zip(*parts, strict=True))
     return true, predicted, std, sizes
+
+
+def _predict_preferences(
+    decomposer: Decomposer, episodes: EpisodeSet, discount: float
+) -> tuple[Array, Array, Array, Array]:
+    """The same of preferences: the chance that the first piece of each pair is preferred."""
+    assert episodes.preferences is not None
+    pieces, first, second = cut_pieces(episodes)
+    sums = [decomposer.predict_amounts(piece, discount) for piece in pieces]
+    means = np.array([float(mean[0]) for mean, _ in sums])
+    stds = np.array([0.0 if std is None else float(std[0]) for _, std in sums])
+    gap = np.sqrt(stds[first] ** 2 + stds[second] ** 2)
+    chances = soften_chance(means[first] - means[second], gap)
+    true = episodes.preferences.preferred
+    return true, chances, np.sqrt(chances * (1 - chances)), np.ones(len(true))
 
 
 def _compare(closed: Candidate, challengers: list[Candidate]) -> tuple[Candidate, str]:

@@ -53,6 +53,7 @@ from grd_offline.formats import (
 from grd_offline.formats.relabelled import OBSERVED
 from grd_offline.formats.tables.build import TABLE
 from grd_offline.formats.tables.opening import Given, Outcomes
+from grd_offline.formats.tables.pairs import read_preferences
 from grd_offline.formats.tables.results import (
     ENDINGS,
     find_columns,
@@ -72,6 +73,8 @@ from grd_offline.methods.relabelling import (
 from grd_offline.methods.result import Decomposition
 from grd_offline.methods.settings import DecomposeSettings
 from grd_offline.methods.verdict import gather_findings, reach_verdict
+from grd_offline.outcomes import NUMBER
+from grd_offline.preferences import attach_preferences
 from grd_offline.report import make_decomposition_page
 from grd_offline.rewards.model import RewardModel
 from grd_offline.threads import one_numpy_thread
@@ -91,6 +94,7 @@ def decompose(
     max_bytes: int | None = None,
     columns: Given | None = None,
     returns: Outcomes | None = None,
+    preferences: Any = None,
     video: str | None = None,
     progress: Progress = lambda stage, share: None,
 ) -> Decomposition:
@@ -98,8 +102,10 @@ def decompose(
 
     This is what `grd-offline decompose` does. `source` is a file or folder that
     `grd_offline.open_recording` can read, or episodes, for example those of `from_dataframe`.
-    `columns` and `returns` are for tables. `progress` hears of each stage and the fraction of it
-    that is done. `video` names the environment in which the report films a few episodes.
+    `columns` and `returns` are for tables. `preferences` are learned from instead of returns: a
+    `Preferences`, a table with the columns first, second and preferred, or the file of one.
+    `progress` hears of each stage and the fraction of it that is done. `video` names the
+    environment in which the report films a few episodes.
 
     >>> result = decompose("datasets/sample.h5", "sample-uniform", DecomposeSettings("uniform"))
     >>> result.metrics["episodes"], result.relabelled.name
@@ -114,14 +120,21 @@ def decompose(
         max_bytes=max_bytes,
         columns=columns,
         returns=returns,
+        needs_outcome=preferences is None,
     )
     with opened:
-        run = _Run(opened, source, settings, progress)
+        run = _Run(opened, source, settings, progress, preferences)
         run.video = video
-        run.returns = Path(returns).name if isinstance(returns, str | os.PathLike) else None
+        run.preferences = _name_file(preferences)
+        run.returns = _name_file(returns)
         run.fit()
         with replace_folder(out, is_replaceable=is_replaceable) as folder:
             return run.write(folder, Path(out), start)
+
+
+def _name_file(given: Any) -> str | None:
+    """The name of a file, where one is given."""
+    return Path(given).name if isinstance(given, str | os.PathLike) else None
 
 
 decompose_file = decompose
@@ -147,6 +160,7 @@ class _Run:
         source: Data,
         settings: DecomposeSettings,
         progress: Progress,
+        preferences: Any = None,
     ) -> None:
         self.recording, self.source, self.settings, self.progress = (
             recording,
@@ -156,6 +170,7 @@ class _Run:
         )
         self.video: str | None = None
         self.returns: str | None = None
+        self.preferences: str | None = None
         self.name = name_data(source)
         self.columns = find_columns(recording)
         self.rng = np.random.default_rng(settings.seed)
@@ -164,7 +179,9 @@ class _Run:
         episodes = as_episodes(recording, source, delay=self.delay)
         given = settings.gamma
         self.discount = given if given is not None else recording.header.discount
-        if self.delay == "step" and not settings.step_rewards:
+        if preferences is not None:
+            episodes = attach_preferences(episodes, read_preferences(preferences, episodes))
+        elif self.delay == "step" and not settings.step_rewards:
             recording.warn(
                 "rewards come with every step: they were summed into one return per episode, and "
                 "only that was used (--step-rewards uses them as they are)"
@@ -186,11 +203,17 @@ class _Run:
     def fit(self) -> None:
         """Fit the reward, then the dynamics."""
         settings = self.settings
-        options = {name: getattr(settings, name) for name in ("next_state", "state_at", "device")}
+        names = ("next_state", "state_at", "outcome", "device")
+        options = {name: getattr(settings, name) for name in names}
         options["discount"] = self.discount
         self.choice = choose(
             self.episodes, settings.method, settings.fit, options, self.rng, self.progress
         )
+        outcome = self.choice.decomposer.function_.outcome
+        if settings.exact_returns and outcome != NUMBER:
+            raise DataError(
+                f"--exact-returns is for outcomes that are numbers; these are taken for {outcome}"
+            )
         self.masks, self.scores = self._complete_masks(self.choice)
         self.model = self._make_model(self.choice)
 
@@ -255,7 +278,7 @@ class _Run:
         """Write everything into an empty folder."""
         layout = self.recording.layout if self.recording.layout in ("minari", "d4rl") else "own"
         name = RELABELLED[layout == "minari"]
-        tally = Tally()
+        tally = Tally(self.model.function.outcome)
         write_dataset(
             folder / name,
             relabelled_header(self.recording.header, self._settings()),
@@ -327,6 +350,7 @@ class _Run:
         parts += ["--video", "--env", self.video] if self.video is not None else []
         parts += ["--columns", self.columns] if self.columns is not None else []
         parts += ["--returns", self.returns] if self.returns is not None else []
+        parts += ["--preferences", self.preferences] if self.preferences is not None else []
         return shlex.join(parts)
 
     def _relabel(self, tally: Tally) -> Iterator[Record]:
@@ -385,6 +409,7 @@ class _Run:
             "reason": self.choice.reason,
             "alternatives": [one.describe() for one in self.choice.candidates],
             **{name: value for name, value in chosen.items() if name != "fit"},
+            "outcome": self.model.function.outcome,
             "returns_kept_r2": tally.return_r2(),
             "dynamics_held_out_log_likelihood": self.likelihoods,
             "verdict": reach_verdict(findings)._asdict(),

@@ -65,7 +65,8 @@ class Method:
     def make(self, **parameters: Any) -> Decomposer:
         """An estimator that is not fitted yet.
 
-        `device`, `next_state` and `state_at` are left out if the method has no such parameter.
+        `device`, `next_state`, `state_at` and `outcome` are left out if the method has no such
+        parameter.
         """
         if parameters.get("next_state") and not self.takes_next_state:
             called = self.fit or self.name
@@ -75,7 +76,7 @@ class Method:
         return self.load()(**{**self.parameters, **given})
 
 
-_COMMON = ("device", "next_state", "state_at")
+_COMMON = ("device", "next_state", "state_at", "outcome")
 _HERE = "grd_offline.methods"
 BUILT_IN = (
     Method(

@@ -47,6 +47,7 @@ from grd_offline.formats.tables.results import (
     write_rewards,
 )
 from grd_offline.methods.contract import Decomposer, Progress
+from grd_offline.outcomes import NUMBER, PREFERENCE, SUCCESS, give_chance
 from grd_offline.rewards.contract import Array
 from grd_offline.rewards.model import RewardModel
 from grd_offline.threads import one_numpy_thread
@@ -55,7 +56,8 @@ from grd_offline.threads import one_numpy_thread
 class Tally:
     """What passes by while relabelling: sums, and the truth if asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, outcome: str = "number") -> None:
+        self.outcome = outcome
         self.returns: list[tuple[float, float]] = []
         self.true: list[Array] = []
         self.predicted: list[Array] = []
@@ -71,20 +73,37 @@ class Tally:
             self.predicted.append(rewards)
             self.std.append(std)
 
-    def return_r2(self) -> float:
+    def return_r2(self) -> float | None:
+        """R² of the returns, or of labels of success; None for preferences, which have neither."""
+        if self.outcome == PREFERENCE:
+            return None
         predicted, observed = np.array(self.returns).T
+        if self.outcome == SUCCESS:
+            predicted = give_chance(predicted)
         return r_squared(predicted, observed)
 
     def calibrate(self) -> list[float]:
         """How often the truth lies within intervals of each level."""
-        parts = (self.predicted, self.std, self.true)
-        return compute_calibration(*(np.concatenate(part) for part in parts))
+        predicted, std = self._match_units()
+        return compute_calibration(predicted, std, np.concatenate(self.true))
 
     def compare(self) -> dict[str, float]:
-        coverage = compute_coverage(
-            np.concatenate(self.predicted), np.concatenate(self.std), np.concatenate(self.true)
-        )
+        """Rewards against the truth, and how often the truth lies within 90 % bands."""
+        predicted, std = self._match_units()
+        coverage = compute_coverage(predicted, std, np.concatenate(self.true))
         return {**compare_rewards(self.predicted, self.true), "coverage_90": coverage}
+
+    def _match_units(self) -> tuple[Array, Array]:
+        """All rewards and their spread, in the units of the truth.
+
+        Log-odds of success or of a preference have no unit and no zero in common with it: those
+        that fit best are taken.
+        """
+        predicted, std = np.concatenate(self.predicted), np.concatenate(self.std)
+        if self.outcome == NUMBER or not predicted.std():
+            return predicted, std
+        slope, level = np.polyfit(predicted, np.concatenate(self.true), 1)
+        return slope * predicted + level, abs(slope) * std
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 from grd_offline.errors import DataError
 from grd_offline.methods.closed_form.moments import CHOICES
+from grd_offline.methods.closed_form.settings import OUTCOMES
 from grd_offline.methods.registry import AUTO, find_method, list_fits, list_names
 from grd_offline.names import OFFLINE
+from grd_offline.outcomes import SUCCESS
 from grd_offline.settings import Settings, setting
 
 COMPACT = ("closure", "one_hop")
@@ -46,6 +48,13 @@ class DecomposeSettings(Settings):
     next_state: bool = setting(
         False, "Let the reward depend on the state and, separately, on the next state."
     )
+    outcome: str = setting(
+        "auto",
+        "Kind of the outcomes: any number, or success (1) and failure (0). auto takes them for "
+        "success and failure where nothing else occurs, unless rewards that sum to them explain "
+        "them exactly.",
+        names=OUTCOMES,
+    )
     step_rewards: bool = setting(
         False,
         "Use rewards that come with every step as they are. Without it, only their sum is used.",
@@ -72,5 +81,11 @@ class DecomposeSettings(Settings):
             raise DataError(f"{name} does not take the next state as an input", field="next_state")
         if self.state_at != AUTO and not method.takes_next_state:
             raise DataError(f"{name} looks at the state at its own moment", field="state_at")
+        if self.outcome == SUCCESS and name != "closed-form" and self.fit != AUTO:
+            raise DataError(f"{name} takes outcomes as numbers", field="outcome")
+        if self.outcome == SUCCESS and self.exact_returns:
+            raise DataError(
+                "rewards that are log-odds do not sum to returns", field="exact_returns"
+            )
         if self.state_at != AUTO and self.next_state:
             raise DataError("expected auto together with next_state", field="state_at")

@@ -13,6 +13,7 @@ import numpy as np
 
 from grd_offline.episodes import EpisodeSet
 from grd_offline.methods.contract import CAREFUL, FINE, NOTE, UNRELIABLE, Decomposer, Finding
+from grd_offline.outcomes import speak_of
 
 LITTLE, MUCH = 0.5, 0.9
 """R² of returns held out: below the first most is not explained, from the second on enough is."""
@@ -50,7 +51,12 @@ def gather_findings(
     # Where no effect was found, the method says so already.
     if not own or decomposer.function_.explain().effects:
         findings += check_held_out(held_out)
-    return settle_findings(findings), numbers
+    outcome = decomposer.function_.outcome
+    spoken = [
+        one._replace(text=speak_of(one.text, outcome), short=speak_of(one.short, outcome))
+        for one in findings
+    ]
+    return settle_findings(spoken), numbers
 
 
 def reach_verdict(findings: Sequence[Finding]) -> Verdict:

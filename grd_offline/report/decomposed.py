@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import grd_offline.report.page as page
 from grd_offline.evaluate import STEP_BANDS
 from grd_offline.files.decomposition import MISFIT, DecompositionRecord
 from grd_offline.files.plain import folder_errors
+from grd_offline.outcomes import NUMBER, PREFERENCE, SUCCESS, give_chance, speak_of
 from grd_offline.report.effects import name_together, pack_effects, tell_effects
 from grd_offline.report.film import Film, make_film
 from grd_offline.report.graph import pack_graph, tell_graph
 from grd_offline.report.packing import pack
 from grd_offline.report.viewer import Tracks, find_landmarks, pack_tracks, read_tracks
+
+Array = NDArray[np.float64]
 
 MOST_POINTS = 2000
 """This many returns are drawn as points."""
@@ -78,7 +83,13 @@ def compose_page(record: DecompositionRecord, tracks: Tracks, film: Film | None 
         ("limits", "What the data can tell", _tell_limits(metrics["identifiability"])),
         ("again", "Make it again", _tell_settings(metrics)),
     ]
-    body = page.make_body(_tell_headline(record), sections)
+    outcome = str(metrics.get("outcome", NUMBER))
+    sections = [
+        (name, speak_of(title, outcome), text if name == "again" else _speak(outcome, text))
+        for name, title, text in sections
+        if text
+    ]
+    body = page.make_body(_speak(outcome, _tell_headline(record)), sections)
     used = page.count_fixed_bytes() + len(body.encode()) + len(page.embed(payload))
     payload["viewer"] = pack_tracks(tracks, max(page.PAGE_BYTES - used, 200_000))
     return page.make_page(f"{metrics['data']}: return decomposition", body, payload)
@@ -209,7 +220,9 @@ def _tell_episodes(metrics: Mapping[str, Any], tracks: Tracks, film: Film | None
 
 
 def _tell_returns(metrics: Mapping[str, Any], tracks: Tracks) -> str:
-    observed, found = tracks.returns.T
+    if metrics.get("outcome") == PREFERENCE:
+        return ""
+    observed, found = _match_outcome(metrics, tracks).T
     gap = float(np.sqrt(np.mean((observed - found) ** 2)))
     scatter = (
         f"Predicted against observed returns: observed from {page.show_number(observed.min())} to "
@@ -319,7 +332,7 @@ def _tell_settings(metrics: Mapping[str, Any]) -> str:
 
 
 def _pack_returns(metrics: Mapping[str, Any], tracks: Tracks) -> dict[str, Any]:
-    returns = tracks.returns
+    returns = _match_outcome(metrics, tracks)
     keep = np.linspace(0, len(returns) - 1, min(len(returns), MOST_POINTS)).round().astype(int)
     held = metrics.get("held_out")
     return {
@@ -328,6 +341,20 @@ def _pack_returns(metrics: Mapping[str, Any], tracks: Tracks) -> dict[str, Any]:
         "episodes": keep.tolist(),
         "held_out": held and {name: pack(values) for name, values in held.items()},
     }
+
+
+def _match_outcome(metrics: Mapping[str, Any], tracks: Tracks) -> Array:
+    """(episode, 2) the observed outcome, and what the rewards say of it: a chance for labels."""
+    observed, found = tracks.returns.T
+    if metrics.get("outcome") == SUCCESS:
+        found = give_chance(found)
+    return np.stack([observed, found], 1)
+
+
+def _speak(outcome: str, text: str) -> str:
+    """`speak_of` for HTML: what stands in tags stays as it is."""
+    parts = re.split(r"(<[^>]*>)", text)
+    return "".join(part if part.startswith("<") else speak_of(part, outcome) for part in parts)
 
 
 def _mark(names: Sequence[str]) -> str:

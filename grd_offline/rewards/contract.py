@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from grd_offline.outcomes import NUMBER
+
 if TYPE_CHECKING:
     import torch
 
@@ -75,6 +77,8 @@ class RewardFunction(Protocol):
     """Whether it depends on the midpoint (s + s') / 2 of each transition."""
     needs_termination: bool = False
     """Whether the reward depends on whether the episode terminated at this step."""
+    outcome: str = NUMBER
+    """What sums of rewards stand for: a number, the log-odds of success, or a preference."""
 
     @abstractmethod
     def predict(self, *steps: StepPart) -> Array:

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from grd_offline.outcomes import KINDS
 from grd_offline.rewards.config import ConfigReader
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 MAX_ORDER = 4
 FREE = ("columns", "tables", "factor")
 """Arrays whose shapes say how many inputs, grid points, features and columns of F there are."""
@@ -29,6 +30,7 @@ SCALARS = (
 )
 _SINCE = {"hidden_variance": 2, "lasting_share": 3, "shared_variance": 3, "whole_variance": 3}
 """The version in which a number came into the files; others were there from the first on."""
+_SINCE_OUTCOME = 4
 _MAX_FEATURES = 4096
 _MAX_SPREAD = 2**28
 """Of one input, and of all inputs times the rank of F: far beyond what a fit makes. A prediction
@@ -85,6 +87,8 @@ def read_fields(config: Mapping[str, Any], kind: str) -> dict[str, Any]:
         "sizes": _check_wholes("sizes", read.take("sizes")),
         **{name: read.number(name) for name in scalars},
     }
+    if version >= _SINCE_OUTCOME:
+        fields["outcome"] = str(read.choice("outcome", KINDS))
     read.done()
     return fields
 

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from grd_offline.interpolation import interpolate, locate_on_grid
+from grd_offline.outcomes import KINDS, NUMBER
 from grd_offline.rewards.config import check_tensors
 from grd_offline.rewards.contract import (
     Array,
@@ -110,6 +111,8 @@ class EffectModel(RewardFunction):
     """Variance of noise that all steps of an episode share."""
     whole_variance: float = 0.0
     """Variance of noise of a whole return, which no step has."""
+    outcome: str = NUMBER
+    """What sums of rewards stand for: a number, the log-odds of success, or a preference."""
     states: int = field(init=False)
     actions: int = field(init=False)
     needs_next: bool = field(init=False)
@@ -127,6 +130,8 @@ class EffectModel(RewardFunction):
             value.flags.writeable = False
             object.__setattr__(self, name, value)
         self._check_inputs()
+        if self.outcome not in KINDS:
+            raise ValueError(f"outcome: expected one of {KINDS}, got {self.outcome!r}")
         for name in SCALARS:
             number = getattr(self, name)
             if not math.isfinite(number) or (name != "constant" and number < 0):
@@ -291,6 +296,7 @@ class EffectModel(RewardFunction):
             "action_names": list(self.action_names),
             "effects": [list(effect) for effect in self.effects],
             "sizes": list(self.sizes),
+            "outcome": self.outcome,
             **{name: float(getattr(self, name)) for name in SCALARS},
         }
 

@@ -49,13 +49,14 @@ def open_table(
     columns: Given | None = None,
     returns: Outcomes | None = None,
     expected: Expected | None = None,
+    needs_outcome: bool = True,
     max_bytes: int | None = None,
 ) -> Recording:
     """The recording of a CSV or Parquet file, of a LeRobot folder or of turns as JSON lines.
 
     `columns` says which column is what, as `--columns` does. `returns` are outcomes by episode, or
     a file that holds them. `expected` are the inputs of a model: the table must have them, and
-    needs no outcomes.
+    needs no outcomes. Neither does it where `needs_outcome` is False.
     """
     try:
         given = parse_columns(columns) if isinstance(columns, str) else dict(columns or {})
@@ -63,7 +64,7 @@ def open_table(
             outcomes = None
             if returns is not None:
                 outcomes = returns if isinstance(returns, Mapping) else read_outcomes(Path(returns))
-            return open_source(source, given, outcomes, expected)
+            return open_source(source, given, outcomes, expected, needs_outcome=needs_outcome)
     except DataError as error:
         raise error.at(file=path) from None
 
@@ -73,10 +74,12 @@ def open_source(
     given: Mapping[str, Sequence[str]],
     returns: Mapping[Any, float] | None = None,
     expected: Expected | None = None,
+    *,
+    needs_outcome: bool = True,
 ) -> Recording:
     """The recording of a table that is open."""
     labels: dict[str, list[str]] = {}
-    needs_outcome = expected is None
+    needs_outcome = needs_outcome and expected is None
     if expected is not None:
         given = {
             **_find_roles(source.kinds, expected),

@@ -23,7 +23,7 @@ def read_outcomes(path: Path) -> dict[str, float]:
     column holds the episodes, and the only other column of numbers the outcomes.
     """
     try:
-        with _open(path) as source:
+        with open_small_table(path) as source:
             episode, outcome = _find_columns(source)
             return _read(source, episode, outcome)
     except DataError as error:
@@ -31,7 +31,8 @@ def read_outcomes(path: Path) -> dict[str, float]:
 
 
 @contextmanager
-def _open(path: Path) -> Iterator[TableSource]:
+def open_small_table(path: Path) -> Iterator[TableSource]:
+    """A table of outcomes or preferences."""
     ending = path.suffix.lower()
     if re.fullmatch(r"\.(parquet|pq)", ending):
         with open_parquet([path]) as source:
@@ -40,7 +41,7 @@ def _open(path: Path) -> Iterator[TableSource]:
         with open_csv(path) as source:
             yield source
     else:
-        raise DataError("expected a .csv or .parquet file with the outcome of each episode")
+        raise DataError("expected a .csv, .tsv or .parquet file")
 
 
 def _find_columns(source: TableSource) -> tuple[str, str]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,8 +72,12 @@ class EffectChooser:
         rng: np.random.Generator,
         progress: Progress,
         only: Collection[int] | None = None,
+        combine: Callable[[NDArray[Any]], NDArray[Any]] = lambda sums: sums,
     ) -> None:
-        """With `only`, no other columns of [states, actions, terminated] are inputs."""
+        """With `only`, no other columns of [states, actions, terminated] are inputs.
+
+        `combine` is that of `ColumnSource`.
+        """
         self.settings, self.progress = settings, progress
         progress("sample", 0.0)
         self.data = ColumnSource(
@@ -84,6 +89,7 @@ class EffectChooser:
             reach=settings.reach,
             rng=rng,
             only=only,
+            combine=combine,
         )
         ended = self.data.terminated
         kept = frozenset() if ended is None else frozenset({(ended,)})
@@ -201,7 +207,7 @@ class EffectChooser:
         inputs = list(range(self.data.inputs))
         if not self.data.varies or len(self.data.target) < 2:
             inputs = []
-        size = self._search_size(len(inputs))
+        size = self.find_search_size(len(inputs))
         chosen, bank = self._search(inputs, size)
         if size < self.settings.basis and chosen.inputs:
             inputs = self.data.expand_inputs(chosen.effects)
@@ -211,13 +217,12 @@ class EffectChooser:
             chosen = self._search_joint(chosen, bank, order)
         if self._is_undecided(chosen.fit):
             return Chosen(chosen, bank, null, True)
-        share = self.settings.input_share * (chosen.fit.evidence - null)
-        threshold = min(20.0, max(self.settings.input_loss, share))
+        threshold = self.settings.find_input_loss(chosen.fit.evidence - null)
         self.progress("backward", 0.0)
         chosen, _ = search_backward(bank, chosen, self.rules, threshold, self.data.column)
         return Chosen(chosen, bank, null, False)
 
-    def _search_size(self, count: int) -> int:
+    def find_search_size(self, count: int) -> int:
         """Features per input that candidate pairs of this many inputs leave memory for."""
         pairs = max(1, count * (count - 1) // 2)
         room = self.settings.memory / (4.0 * len(self.data.equations.target) * pairs)

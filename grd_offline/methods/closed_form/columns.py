@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +55,10 @@ class ColumnSource:
         rng: np.random.Generator,
         reach: float = 0.0,
         only: Collection[int] | None = None,
+        combine: Callable[[NDArray[Any]], NDArray[Any]] = lambda sums: sums,
     ) -> None:
+        """`combine` makes the rows of the equations from those of all segments."""
+        self.combine = combine
         self.episodes, self.state_at, self.discount = episodes, state_at, discount
         self.still = find_still(episodes)
         steps = sample_steps(episodes, state_at, sample, rng, self.still)
@@ -63,7 +67,10 @@ class ColumnSource:
         self.basis = smooth.join(build_basis(steps, sizes[1], rough_kernel, reach, only))
         self.probe = steps[rng.permutation(len(steps))[:_PROBE]]
         self.transitions = sample_steps(episodes, BOTH, _TRANSITIONS, rng)
-        self.equations, self.sums = read_equations(self.segments(), self.basis.columns)
+        self.equations, sums = read_equations(self.segments(), self.basis.columns)
+        self.segment_count = len(self.equations.target)
+        self.totals = combine(self.equations.constant / self.equations.scale)
+        self.sums = combine(sums)
         if not len(self.equations.target):
             raise DataError("no reward was delivered in any episode")
         self._raw = self._plain = self.equations
@@ -93,6 +100,14 @@ class ColumnSource:
         root = np.sqrt(noise.weigh(raw.constant, raw.scale))
         self._plain = Equations(raw.target * root, raw.constant * root, raw.scale * root)
         self.reweight(np.ones_like(self.weights))
+
+    def take_amounts(self, amounts: Array, precisions: Array) -> None:
+        """Fit to these amounts, whose noise is known: its variance is 1 / precision."""
+        root = np.sqrt(precisions)
+        self.weights = np.ones(len(amounts))
+        self._raw = self._plain = Equations(amounts * root, self.totals * root, root)
+        self.noise = NoiseKind()
+        self.reweight(self.weights)
 
     def find_noise(self, errors: Array) -> NoiseKind:
         """The kind of noise that makes some errors of the scaled amounts likely."""
@@ -199,29 +214,36 @@ class ColumnSource:
         """The inputs of some effects, and of those that stand in one block with them."""
         return sorted({i for e in effects for part in self.expand_effect(e) for i in part})
 
-    def build_bank(self, effects: Sequence[Effect], size: int) -> EffectBank:
+    def build_bank(
+        self, effects: Sequence[Effect], size: int, *, plain: bool = False
+    ) -> EffectBank:
         """Columns of these effects: constant removed, mean squared norm per step 1.
 
-        A main effect takes those of its input's mates along; they have none of their own.
+        A main effect takes those of its input's mates along; they have none of their own. `plain`
+        leaves the constant in, and the rows as they are.
         """
         followers = {mate for mates in self._mates.values() for mate in mates}
         effects = [e for e in effects if len(e) > 1 or e[0] not in followers]
         whole = {e: self.expand_effect(e) for e in effects}
-        bank = self._build([part for parts in whole.values() for part in parts], size)
+        bank = self._build([part for parts in whole.values() for part in parts], size, plain)
         for effect, parts in whole.items():
             if len(parts) > 1:
                 bank.merge(effect, parts)
         return bank
 
-    def _build(self, effects: Sequence[Effect], size: int) -> EffectBank:
+    def _build(self, effects: Sequence[Effect], size: int, plain: bool) -> EffectBank:
         sums, is_kept = self._sum(effects, size)
         scales = self.measure_scales(effects, size)
         bank = EffectBank({}, self.target)
         for effect, scale in zip(effects, scales.tolist(), strict=True):
-            block = sums[effect].copy() if is_kept else sums[effect]
-            block *= (self.equations.scale * scale)[:, None].astype(block.dtype)
-            block[1:], block[0] = self.equations.remove_constant(block)
-            bank.columns[effect], bank.averages[effect] = block[1:], block[0]
+            if plain:
+                bank.columns[effect] = sums[effect] * sums[effect].dtype.type(scale)
+                bank.averages[effect] = np.zeros(sums[effect].shape[1])
+            else:
+                block = sums[effect].copy() if is_kept else sums[effect]
+                block *= (self.equations.scale * scale)[:, None].astype(block.dtype)
+                block[1:], block[0] = self.equations.remove_constant(block)
+                bank.columns[effect], bank.averages[effect] = block[1:], block[0]
             bank.scales[effect], bank.sizes[effect] = scale, size
         return bank
 
@@ -233,11 +255,12 @@ class ColumnSource:
         They depend on no weights of the amounts, so that a search with new weights finds them here.
         """
         wanted = [effect for effect in effects if (effect, size) not in self._kept]
-        rows = len(self.equations.target)
+        rows = self.segment_count
         entries = rows * sum(size ** len(effect) for effect in wanted)
         kind = np.float32 if entries > _LARGE else np.float64
         segments = self.segments() if wanted else iter(())
         found = sum_features(segments, rows, self.basis, wanted, size, kind)
+        found = {effect: self.combine(block) for effect, block in found.items()}
         if entries > self._room:
             found.update({e: self._kept[e, size].copy() for e in effects if e not in found})
             return found, False
@@ -254,8 +277,9 @@ class ColumnSource:
         states = [i for i in range(self.inputs) if self.basis.columns[i] < self.episodes.state_size]
         if not states:
             return bank
-        rows = len(self.equations.target)
-        every = difference_features(self.segments(), rows, self.basis, states, size)
+        every = self.combine(
+            difference_features(self.segments(), self.segment_count, self.basis, states, size)
+        )
         scales = self.measure_scales([(i,) for i in states], size)
         for place, i in enumerate(states):
             block = every[:, place] * (self.equations.scale * scales[place])[:, None]

@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from grd_offline.episodes import EpisodeSet
+from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.methods.closed_form.fit import fit_closed_form
 from grd_offline.methods.closed_form.identifiability import examine
 from grd_offline.methods.closed_form.last_fit import ClosedFormFit
 from grd_offline.methods.closed_form.settings import ClosedFormSettings
 from grd_offline.methods.contract import Decomposer, Finding, Progress
+from grd_offline.outcomes import SUCCESS, soften_chance
+from grd_offline.rewards.contract import Array
 
 
 class ClosedForm(Decomposer, settings=ClosedFormSettings):
@@ -38,6 +40,14 @@ class ClosedForm(Decomposer, settings=ClosedFormSettings):
             "state_to_reward": self.fit_.state_score,
             "action_to_reward": self.fit_.action_score,
         }
+
+    def predict_amounts(self, episode: Episode, discount: float) -> tuple[Array, Array | None]:
+        """Mean and standard deviation of each amount; of labels, those of the chance of success."""
+        mean, std = super().predict_amounts(episode, discount)
+        if self.function_.outcome != SUCCESS or std is None:
+            return mean, std
+        chances = soften_chance(mean, std)
+        return chances, np.sqrt(chances * (1 - chances))
 
     def examine(self, episodes: EpisodeSet) -> tuple[list[Finding], dict[str, Any]]:
         """How strongly the episodes pin each effect down, and what could hide from them."""

@@ -21,6 +21,7 @@ import numpy as np
 
 from grd_offline.episodes import EpisodeSet
 from grd_offline.methods.closed_form.choosing import Chosen, EffectChooser
+from grd_offline.methods.closed_form.label_fit import are_labels, fit_labels
 from grd_offline.methods.closed_form.last_fit import ClosedFormFit, LastFit
 from grd_offline.methods.closed_form.moments import (
     AUTO,
@@ -36,8 +37,14 @@ from grd_offline.methods.closed_form.noise import NoiseKind
 from grd_offline.methods.closed_form.outliers import FAR_WEIGHT, FEWEST, FEWEST_EVENTS
 from grd_offline.methods.closed_form.settings import ClosedFormSettings
 from grd_offline.methods.closed_form.switches import translate_switch
+from grd_offline.outcomes import SUCCESS
 
 Progress = Callable[[str, float], None]
+
+_CLEAR = 0.95
+"""Where labels that are left out are predicted so well, they may be numbers."""
+_EXACT = 0.98
+"""And they are, where so much of their variance is explained as such."""
 
 
 def fit_closed_form(
@@ -46,7 +53,31 @@ def fit_closed_form(
     rng: np.random.Generator,
     progress: Progress = lambda stage, share: None,
 ) -> ClosedFormFit:
-    """Find effects, variances and weights of the reward behind the delivered amounts."""
+    """Find effects, variances and weights of the reward behind the outcomes.
+
+    Where outcomes are 0 or 1 they are labels of success. But where a reward explains them exactly
+    as numbers, as one that is paid at a goal, they are taken as numbers.
+    """
+    if episodes.preferences is None and not _has_labels(episodes, settings):
+        return _fit_numbers(episodes, settings, rng, progress)
+    found = fit_labels(episodes, settings, rng, progress)
+    if found.outcome != SUCCESS or settings.outcome == SUCCESS or found.left_out_r2 < _CLEAR:
+        return found
+    plain = _fit_numbers(episodes, settings, rng, progress)
+    return plain if plain.left_out_r2 >= _EXACT else found
+
+
+def _has_labels(episodes: EpisodeSet, settings: ClosedFormSettings) -> bool:
+    asked = settings.outcome
+    return asked == SUCCESS or (asked == AUTO and are_labels(episodes))
+
+
+def _fit_numbers(
+    episodes: EpisodeSet,
+    settings: ClosedFormSettings,
+    rng: np.random.Generator,
+    progress: Progress,
+) -> ClosedFormFit:
     asked = BOTH if settings.next_state else settings.state_at
     if asked != AUTO:
         chooser = EffectChooser(episodes, asked, settings, rng, progress)

@@ -26,6 +26,7 @@ from grd_offline.methods.closed_form.share_words import (
 )
 from grd_offline.methods.contract import CAREFUL, FINE, UNRELIABLE, Finding
 from grd_offline.methods.verdict import settle_findings
+from grd_offline.outcomes import NUMBER
 from grd_offline.rewards.contract import EffectCurve
 
 Array = NDArray[np.float64]
@@ -47,6 +48,12 @@ _MANY_OUTLIERS = 0.02
 _NAMED = 5
 _SAME_LENGTH = 0.05
 _PROBED_STEPS = 20_000
+_NOTHING = Finding(
+    UNRELIABLE,
+    "Nothing was found to drive the return: no input explains it better than chance. So every "
+    "step is given the same reward.",
+    "no input explains the returns",
+)
 
 
 def examine(
@@ -58,7 +65,7 @@ def examine(
     findings = [
         *_find_few(episodes),
         *_find_outliers(outliers, episodes),
-        *_find_ends(fit, episodes),
+        *(_find_ends(fit, episodes) if fit.outcome == NUMBER else []),
     ]
     if fit.model.effects:
         findings += [*_find_weak(curves), *_find_alike(fit, curves), *_find_more(fit, episodes)]
@@ -129,6 +136,8 @@ def _explain_nothing(fit: ClosedFormFit, episodes: EpisodeSet, discount: float) 
     """Why the reward is the same at every step."""
     if _count_returns(episodes) < FEWEST_RETURNS:
         return []
+    if fit.outcome != NUMBER:
+        return [_NOTHING]
     amounts, lengths, step = _read_amounts(episodes, discount)
     rest = amounts - lengths * amounts.sum() / lengths.sum()
     if np.abs(rest).max() <= step:
@@ -150,11 +159,7 @@ def _explain_nothing(fit: ClosedFormFit, episodes: EpisodeSet, discount: float) 
             "are summed, or store returns in float64."
         )
         return [Finding(UNRELIABLE, text, "the differences of returns are lost in rounding")]
-    text = (
-        "Nothing was found to drive the return: no input explains it better than chance. So every "
-        "step is given the same reward."
-    )
-    return [Finding(UNRELIABLE, text, "no input explains the returns")]
+    return [_NOTHING]
 
 
 def _read_amounts(episodes: EpisodeSet, discount: float) -> tuple[Array, Array, float]:
@@ -344,4 +349,7 @@ _HIDDEN_WORDS = {
 
 
 def _count_returns(episodes: EpisodeSet) -> int:
+    """Returns, or preferences where these are what a fit learns from."""
+    if episodes.preferences is not None:
+        return len(episodes.preferences)
     return sum(int(episode.delivered.sum()) for episode in episodes)

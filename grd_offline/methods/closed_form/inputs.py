@@ -316,9 +316,12 @@ class Equations:
 
         A reflection H turns the constant's column h into |h| e_1. The first row then fixes c given
         the rest, and is left out: what remains is the likelihood with c integrated out. The average
-        is (H Z)_1 / |h|.
+        is (H Z)_1 / |h|. Where no row has a constant, as with preferences between pieces of equal
+        length, the first row is left out all the same.
         """
         length = float(np.linalg.norm(self.constant))
+        if not length:
+            return columns[1:], np.zeros(columns.shape[1], columns.dtype)
         sign = -np.copysign(1.0, self.constant[0])
         mirror = self.find_mirror().astype(columns.dtype)
         along = mirror @ columns
@@ -327,7 +330,7 @@ class Equations:
 
     def find_mirror(self) -> Array:
         """(row,) the unit vector m of the reflection H = I - 2 m m^T."""
-        mirror = self.constant / np.linalg.norm(self.constant)
+        mirror = self.constant / (np.linalg.norm(self.constant) or 1.0)
         mirror = mirror + np.where(np.arange(len(mirror)) == 0, np.copysign(1.0, mirror[0]), 0.0)
         return np.asarray(mirror / np.linalg.norm(mirror))
 

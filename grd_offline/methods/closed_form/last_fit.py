@@ -33,6 +33,7 @@ from grd_offline.methods.closed_form.uncertainty import (
     measure_inflation,
     measure_pinned,
 )
+from grd_offline.outcomes import NUMBER
 from grd_offline.rewards.effects import EffectModel
 
 Array = NDArray[np.float64]
@@ -85,6 +86,8 @@ class ClosedFormFit:
     """Whether amounts differ by no more than rounding does."""
     even_inputs: tuple[str, ...] = ()
     """Inputs that take nearly the same values in every episode; see `hidden.find_even`."""
+    outcome: str = NUMBER
+    """Whether amounts were numbers, labels of success, or preferences."""
 
 
 class LastFit:
@@ -110,9 +113,7 @@ class LastFit:
         """The last fit, given the evidence of the moments that were compared."""
         last, bank, scores, climb = self.found
         self.progress("uncertainty", 0.0)
-        hidden = measure_hidden(self.data, last, bank, evidence)
-        error, share = measure_interactions(self.data, last, bank)
-        hidden["interactions left out"] = error * self.data.unit**2
+        hidden, share = self._find_hidden(last, bank, evidence)
         model = self._add_uncertainty(self._make_model(last, bank), last, bank, climb)
         model = replace(
             _change_unit(model, self.data.unit),
@@ -120,6 +121,15 @@ class LastFit:
             lasting_share=share,
         )
         return self._describe(last, bank, model, scores, evidence, hidden)
+
+    def _find_hidden(
+        self, last: Selection, bank: EffectBank, evidence: Mapping[str, float]
+    ) -> tuple[dict[str, float], float]:
+        """What returns cannot exclude, and the share of their noise that is a lasting error."""
+        hidden = measure_hidden(self.data, last, bank, evidence)
+        error, share = measure_interactions(self.data, last, bank)
+        hidden["interactions left out"] = error * self.data.unit**2
+        return hidden, share
 
     def _refine(self) -> tuple[Selection, EffectBank, dict[int, float], int]:
         """The chosen effects with a larger basis, corners and jumps."""
@@ -244,7 +254,7 @@ class LastFit:
             model,
             factor=factor * scales[:, None],
             residual_variance=left,
-            constant_variance=model.noise_variance / length,
+            constant_variance=model.noise_variance / length if length else 0.0,
             inflation=measure_inflation(last.fit, self.settings.noise_floor, self.rng, climb),
             shares=np.array(shares) / (variance or 1.0),
         )

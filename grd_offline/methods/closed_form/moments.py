@@ -11,7 +11,9 @@ in opposite directions. It is also the mean of the three, so that it errs least 
 known. Since the choice decides all step rewards, strong evidence (a factor of 50) is asked for
 before the midpoint is left: see `ADVANTAGE`. The bands of steps follow the same prior. What is said
 about the choice does not: there the midpoint has prior probability 1/2 and the ends 1/4 each, so
-that a moment which returns do not exclude is named.
+that a moment which returns do not exclude is named. Labels and preferences choose by that prior,
+too: their likelihood holds no noise that has to be estimated, and no small error of the features
+can pass for evidence.
 
 An input that stands still in most steps and jumps in the others, such as a contact force or a flag,
 is an event and no point on a path: halfway between two of its values is a value that it never has.
@@ -44,10 +46,11 @@ _OPEN = {
 _FIRM = {**ADVANTAGE, BEFORE: 0.0}
 
 
-def prefer(evidence: Mapping[str, float]) -> str:
-    """The moment that a reward is taken at, given the evidence of each."""
+def prefer(evidence: Mapping[str, float], *, firmly: bool = True) -> str:
+    """The moment that a reward is taken at, given the evidence of each; see `weigh`."""
+    prior = _FIRM if firmly else _OPEN
     known = [moment for moment in evidence if moment in ADVANTAGE]
-    return max(known, key=lambda moment: evidence[moment] + ADVANTAGE[moment])
+    return max(known, key=lambda moment: evidence[moment] + prior[moment])
 
 
 def weigh(evidence: Mapping[str, float], *, firmly: bool = False) -> dict[str, float]:

@@ -141,6 +141,10 @@ class EffectBank:
         )
         return Selection(tuple(effects), fit)
 
+    def measure_losses(self, chosen: Selection, rules: SearchRules) -> Array:
+        """(effect,) evidence lost if that effect alone were removed, all else held."""
+        return measure_losses(chosen.fit)
+
     def scan(self, chosen: Selection, candidates: Sequence[Effect]) -> tuple[Array, Array]:
         """Gain of each candidate at its best variance, and that variance."""
         gains, variances = np.zeros(len(candidates)), np.zeros(len(candidates))
@@ -198,7 +202,7 @@ def search_forward(
 def drop_idle(bank: EffectBank, chosen: Selection, rules: SearchRules) -> Selection:
     """Drop effects whose removal costs less than `drop_loss`, the idlest first; refit."""
     while chosen.effects:
-        losses = measure_losses(chosen.fit)
+        losses = bank.measure_losses(chosen, rules)
         gained = chosen.fit.evidence - bank.null_evidence
         prices = np.array([rules.price(effect) for effect in chosen.effects])
         least = max(rules.drop_loss, 0.5 * rules.gain_share * gained)

@@ -6,6 +6,10 @@ from dataclasses import dataclass
 
 from grd_offline.methods.closed_form.moments import AUTO, CHOICES
 from grd_offline.methods.closed_form.search import SearchRules
+from grd_offline.outcomes import NUMBER, SUCCESS
+
+OUTCOMES = (AUTO, NUMBER, SUCCESS)
+"""What may be asked for: preferences are taken wherever there are some."""
 
 
 @dataclass(frozen=True)
@@ -16,6 +20,8 @@ class ClosedFormSettings:
     """Offer states and next states as separate inputs."""
     state_at: str = AUTO
     """The moment of a transition at which the reward looks at the state: see `moments`."""
+    outcome: str = AUTO
+    """Whether outcomes are numbers, or 1 for success and 0 for failure."""
     discount: float = 1.0
     """Weight of step t within a delivered amount: discount^t, t from the episode's start."""
     order: int = 4
@@ -73,6 +79,9 @@ class ClosedFormSettings:
         if self.state_at not in CHOICES:
             expected = ", ".join(CHOICES)
             raise ValueError(f"state_at: expected one of {expected}, got {self.state_at!r}")
+        if self.outcome not in OUTCOMES:
+            expected = ", ".join(OUTCOMES)
+            raise ValueError(f"outcome: expected one of {expected}, got {self.outcome!r}")
         if self.order not in (1, 2, 3, 4):
             raise ValueError(f"order: expected 1, 2, 3 or 4, got {self.order!r}")
         if not 0 < self.discount <= 1:
@@ -92,6 +101,10 @@ class ClosedFormSettings:
             raise ValueError(f"reach: expected at least 0, less than 10, got {self.reach!r}")
         if self.sweeps < 4:
             raise ValueError(f"sweeps: expected at least 4, got {self.sweeps!r}")
+
+    def find_input_loss(self, gained: float) -> float:
+        """Log evidence an input has to carry, given what all of them gain."""
+        return min(20.0, max(self.input_loss, self.input_share * gained))
 
     def basis_of(self, order: int) -> int:
         """Features per input of an effect of so many inputs, in the last fit."""

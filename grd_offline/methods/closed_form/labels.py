@@ -1,0 +1,234 @@
+"""Outcomes that are one of two: a logistic link between sums of rewards and labels.
+
+Of an episode that ended in success or failure, and of a pair of which one was preferred, only a
+label y is known, 1 or 0 (or 1/2 where both of a pair were found alike):
+
+    P(y = 1) = 1 / (1 + exp(-eta)),   eta = c n + sum_p Z_p w_p,   w_p ~ N(0, v_p I)
+
+For success, eta is the sum of the rewards of the episode, so rewards are in units of log-odds: a
+step of reward 1 multiplies the odds of success by e. For a preference it is the sum of the first
+piece less that of the second (Bradley and Terry). Rows of Z are the same sums of features as those
+of returns, and n counts steps.
+
+Laplace's method. About the weights that are most likely, the logarithm of the likelihood is nearly
+a parabola. With p = P(y = 1) there and h = p (1 - p), it is that of a return z = eta + (y - p) / h
+with noise of variance 1 / h. So the evidence of some effects is
+
+    L = log P(y | eta) - 1/2 sum_p |w_p|^2 / v_p
+        - 1/2 log |I + D^1/2 Z^T H Z D^1/2| - 1/2 log n^T H n
+
+at that place, with D the variances of all weights, and H = diag(h). Newton's steps for the weights
+and MacKay's for the variances take turns. Gains of candidates follow from the parabola. The loss of
+an effect that stands in the model does not: far from the place of the parabola it says too little,
+so such an effect is taken out and the rest is fitted anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grd_offline.methods.closed_form.evidence import (
+    SMALLEST_VARIANCE,
+    EvidenceProblem,
+    Posterior,
+    measure_gains,
+    measure_losses,
+)
+from grd_offline.methods.closed_form.inputs import Effect, Equations
+from grd_offline.methods.closed_form.search import EffectBank, SearchRules, Selection
+from grd_offline.outcomes import give_chance
+
+Array = NDArray[np.float64]
+
+_STEPS = 30
+_CLOSE = 0.05  # change of the log evidence at which a fit has arrived
+_LEAST = 1e-4  # of the precision h: keeps Newton's steps finite
+_LARGEST = 64.0  # standard deviation of eta: labels that are never wrong ask for any size
+_FIRST = 2.0  # the same at the start
+_HURRY = 1.5  # power of the factors of the fixed point, which alone creeps
+_FACTOR = 10.0  # by which one step may change a variance
+_SURE = 2.0  # loss by the parabola beyond which an effect is not tried without: it is too small
+_CHUNK = 8_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class LabelSelection(Selection):
+    """Effects in the model of labels; `fit` is that of the parabola, with the evidence of labels.
+
+    Its columns and target have been multiplied by the root of h, and its noise is 1.
+    """
+
+    logits: Array
+    """(row,) eta."""
+
+
+class LabelBank(EffectBank):
+    """Columns of candidate effects, without scaling of their rows, and fits of them to labels."""
+
+    def __init__(self, columns: dict[Effect, NDArray[np.floating]], labels: Array, totals: Array):
+        """`totals` is (row,) n: how often the constant reward stands in eta."""
+        super().__init__(columns, labels)
+        self.totals = totals
+        self.has_constant = bool(totals.any())
+        self._null: float | None = None
+        self._latest: dict[Effect, Array] = {}
+        self._level = 0.0
+
+    @property
+    def null_evidence(self) -> float:
+        """Log evidence without any effect."""
+        if self._null is None:
+            self._null = self._fit([], np.zeros(0)).fit.evidence
+        return self._null
+
+    def fit(
+        self,
+        effects: Sequence[Effect],
+        variances: dict[Effect, float],
+        noise: float,
+        rules: SearchRules,
+        *,
+        free: bool = True,
+        iterations: int | None = None,
+    ) -> LabelSelection:
+        """Maximise the evidence of these effects; `noise` has no meaning for labels."""
+        even = _FIRST**2 / max(len(effects), 1)
+        start = [
+            variances.get(e, even / max(self._measure_power(self.columns[e]), 1e-12))
+            for e in effects
+        ]
+        return self._fit(effects, np.array(start, np.float64), free=free)
+
+    def _fit(
+        self, effects: Sequence[Effect], variances: Array, *, free: bool = True
+    ) -> LabelSelection:
+        blocks = [np.asarray(self.columns[effect], np.float64) for effect in effects]
+        sizes = [block.shape[1] for block in blocks]
+        rows = len(self.target)
+        every = np.concatenate([np.zeros((rows, 0)), *blocks], 1)
+        powers = np.array([self._measure_power(block) for block in blocks])
+        # Newton's steps begin where the fit before ended, which is near for related effects.
+        start = [
+            self._latest.get(effect, np.zeros(size))
+            for effect, size in zip(effects, sizes, strict=True)
+        ]
+        weights, last = np.concatenate([np.zeros(0), *start]), -np.inf
+        logits = every @ weights + self._level * self.totals
+        for step in range(_STEPS):
+            fit, evidence, goal, goal_logits = self._expand(logits, every, sizes, variances)
+            spread = np.repeat(variances, sizes)
+            part = self._find_step(weights, logits, goal, goal_logits, spread)
+            weights = weights + part * (goal - weights)
+            logits = logits + part * (goal_logits - logits)
+            if abs(evidence - last) < _CLOSE and part == 1:
+                break
+            last = evidence
+            if step and free and len(variances):
+                variances = _move_variances(fit, variances, powers)
+        parts = np.split(weights, np.cumsum(sizes)[:-1]) if sizes else []
+        self._latest.update(zip(effects, parts, strict=True))
+        if self.has_constant:
+            rest = logits - every @ weights
+            self._level = float(self.totals @ rest) / float(self.totals @ self.totals)
+        return LabelSelection(tuple(effects), replace(fit, evidence=evidence), logits)
+
+    def _expand(
+        self, logits: Array, every: Array, sizes: Sequence[int], variances: Array
+    ) -> tuple[Posterior, float, Array, Array]:
+        """The fit to the parabola at these logits, its evidence, and the place where it leads."""
+        amounts, root = self.find_parabola(logits)
+        inner = self._whiten(np.column_stack([amounts, every]), root)
+        problem = EvidenceProblem(
+            np.ascontiguousarray(inner[:, 1:], np.float64), sizes, inner[:, 0].astype(np.float64)
+        )
+        fit = problem.solve(variances, 1.0)
+        explained = every @ fit.weights
+        place, price = explained, 0.0
+        if self.has_constant:
+            constant = self.totals * root
+            power = float(constant @ constant)
+            mean = float(constant @ ((amounts - explained) * root)) / power
+            place, price = explained + mean * self.totals, 0.5 * float(np.log(power))
+        rest = 0.5 * (len(inner) * np.log(2 * np.pi) + float(fit.residual @ fit.residual))
+        evidence = fit.evidence + rest + self.measure_likelihood(place) - price
+        return fit, evidence, fit.weights, place
+
+    def _find_step(
+        self, weights: Array, logits: Array, goal: Array, goal_logits: Array, spread: Array
+    ) -> float:
+        """The part of Newton's step that does not lower the posterior density."""
+
+        def measure(part: float) -> float:
+            moved = weights + part * (goal - weights)
+            penalty = 0.5 * float((moved**2 / spread).sum())
+            return self.measure_likelihood(logits + part * (goal_logits - logits)) - penalty
+
+        before, part = measure(0.0), 1.0
+        while part > 1e-3 and measure(part) < before - 1e-9:
+            part /= 2
+        return part
+
+    def measure_likelihood(self, logits: Array) -> float:
+        """Log probability of the labels."""
+        return float((self.target * logits - np.logaddexp(0, logits)).sum())
+
+    def find_parabola(self, logits: Array) -> tuple[Array, Array]:
+        """(row,) the return that a label stands for, and the root of its precision."""
+        chances = give_chance(logits)
+        precisions = np.maximum(chances * (1 - chances), _LEAST)
+        return logits + (self.target - chances) / precisions, np.sqrt(precisions)
+
+    def _whiten(self, columns: NDArray[np.floating], root: Array) -> NDArray[np.floating]:
+        """Rows scaled to equal noise, and free of the constant."""
+        scaled = columns * root[:, None].astype(columns.dtype)
+        if not self.has_constant:
+            return scaled
+        return Equations(self.target, self.totals * root, root).remove_constant(scaled)[0]
+
+    def _measure_power(self, block: NDArray[np.floating]) -> float:
+        """Mean square of the rows of a block, apart from the constant."""
+        power = float((block**2).sum())
+        if self.has_constant:
+            power -= float(((self.totals @ block) ** 2).sum() / (self.totals @ self.totals))
+        return max(power, 0.0) / max(len(block), 1)
+
+    def scan(self, chosen: Selection, candidates: Sequence[Effect]) -> tuple[Array, Array]:
+        """Gain of each candidate at its best variance, by the parabola, and that variance."""
+        assert isinstance(chosen, LabelSelection)
+        _, root = self.find_parabola(chosen.logits)
+        gains, variances = np.zeros(len(candidates)), np.zeros(len(candidates))
+        widths = np.array([self.columns[effect].shape[1] for effect in candidates])
+        for width in np.unique(widths):
+            members = np.flatnonzero(widths == width)
+            step = max(1, _CHUNK // int(len(self.target) * width))
+            for begin in range(0, len(members), step):
+                part = members[begin : begin + step]
+                blocks = [self._whiten(self.columns[candidates[k]], root) for k in part]
+                found = measure_gains(chosen.fit, np.stack(blocks, 1))
+                gains[part], variances[part] = found
+        return gains, variances
+
+    def measure_losses(self, chosen: Selection, rules: SearchRules) -> Array:
+        """(effect,) evidence lost without it; refitted where the parabola says it is little."""
+        losses = measure_losses(chosen.fit)
+        guesses, noise = chosen.start()
+        for k in np.flatnonzero(losses < _SURE):
+            rest = [effect for place, effect in enumerate(chosen.effects) if place != k]
+            without = self.fit(rest, guesses, noise, rules)
+            losses[k] = chosen.fit.evidence - without.fit.evidence
+        return losses
+
+
+def _move_variances(fit: Posterior, variances: Array, powers: Array) -> Array:
+    """MacKay's step, with the size of eta bounded."""
+    ends = np.cumsum([0, *fit.sizes[:-1]])
+    strength = np.add.reduceat(fit.weights**2, ends) / variances**2
+    ratios = (strength / np.maximum(fit.block_traces(), 1e-300)) ** _HURRY
+    moved = variances * np.clip(ratios, 1 / _FACTOR, _FACTOR)
+    moved = np.clip(moved, SMALLEST_VARIANCE, 1e6)
+    total = float((moved * powers).sum())
+    return moved * min(1.0, _LARGEST**2 / max(total, 1e-300))

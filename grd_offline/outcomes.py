@@ -1,0 +1,39 @@
+"""Kinds of outcomes: what is known of an episode, and what sums of its rewards stand for."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+NUMBER, SUCCESS, PREFERENCE = "number", "success", "preference"
+"""The return is the sum of the rewards; the sum is the log-odds of success; of two pieces the one
+with the larger sum is preferred, with log-odds that are the difference of the sums."""
+KINDS = (NUMBER, SUCCESS, PREFERENCE)
+_CALLED = {SUCCESS: "label", PREFERENCE: "preference"}
+
+
+def give_chance(logits: Array) -> Array:
+    """The probability that belongs to some log-odds."""
+    return np.asarray(1 / (1 + np.exp(-np.clip(logits, -500, 500))))
+
+
+def soften_chance(logits: Array, std: Array) -> Array:
+    """The same where log-odds are uncertain: MacKay's approximation of the mean."""
+    return give_chance(logits / np.sqrt(1 + np.pi / 8 * std**2))
+
+
+def speak_of(text: str, outcome: str) -> str:
+    """A sentence about returns as one about labels or preferences.
+
+    >>> speak_of("500 returns are enough.", SUCCESS)
+    '500 labels are enough.'
+    """
+    called = _CALLED.get(outcome)
+    if called is None:
+        return text
+    text = re.sub(r"\breturn(s?)\b", rf"{called}\1", text)
+    return re.sub(r"\bReturn(s?)\b", rf"{called.capitalize()}\1", text)

@@ -1,0 +1,132 @@
+"""Preferences: of two pieces of episodes, which one was better.
+
+A piece is an episode from one step to another, or the whole of it. The answers of a person or of a
+program are 1 where the first piece was preferred, 0 where the second was, and 1/2 where both were
+found alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from grd_offline.episodes import Episode, EpisodeSet, KeptEpisodes
+from grd_offline.errors import DataError
+
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Preferences:
+    """Pairs of pieces, and which of each pair was preferred.
+
+    >>> Preferences.between([0, 1], [2, 0], [1, 0.5])
+    Preferences(2 pairs)
+    """
+
+    first: IntArray
+    """(pair, 3) episode, first step, and the step after the last; -1 for the episode's end."""
+    second: IntArray
+    """The same of the other piece."""
+    preferred: NDArray[np.float64]
+    """(pair,) 1 for the first, 0 for the second, 1/2 for neither."""
+
+    def __post_init__(self) -> None:
+        for name in ("first", "second"):
+            pieces = np.asarray(getattr(self, name), np.int64)
+            if pieces.ndim != 2 or pieces.shape[1] != 3:
+                raise DataError(f"expected shape (pairs, 3), got {pieces.shape}", field=name)
+            object.__setattr__(self, name, pieces)
+        preferred = np.asarray(self.preferred, np.float64)
+        if not len(self.first) == len(self.second) == len(preferred):
+            raise DataError("expected as many first pieces as second ones and answers")
+        wrong = np.flatnonzero(~((preferred >= 0) & (preferred <= 1)))
+        if wrong.size:
+            raise DataError(
+                f"expected 0 to 1, got {preferred[wrong[0]]:.4g} in pair {wrong[0]}",
+                field="preferred",
+            )
+        object.__setattr__(self, "preferred", preferred)
+
+    @classmethod
+    def between(cls, first: ArrayLike, second: ArrayLike, preferred: ArrayLike) -> Preferences:
+        """Pairs of whole episodes, by their index, or of pieces (episode, start, stop)."""
+        return cls(_as_pieces(first), _as_pieces(second), np.asarray(preferred, np.float64))
+
+    def __len__(self) -> int:
+        return len(self.preferred)
+
+    def __repr__(self) -> str:
+        return f"Preferences({len(self):,} pairs)"
+
+    def __getitem__(self, chosen: IntArray) -> Preferences:
+        """Some of the pairs."""
+        return Preferences(self.first[chosen], self.second[chosen], self.preferred[chosen])
+
+
+def attach_preferences(episodes: EpisodeSet, preferences: Preferences) -> EpisodeSet:
+    """The episodes with these preferences, which are what a fit then learns from."""
+    checked = {}
+    for name in ("first", "second"):
+        pieces = getattr(preferences, name).copy()
+        for row, (episode, start, stop) in enumerate(pieces.tolist()):
+            if not 0 <= episode < len(episodes):
+                raise DataError(
+                    f"no episode {episode} (there are {len(episodes):,}) in pair {row}", field=name
+                )
+            length = int(episodes.lengths[episode])
+            end = length if stop == -1 else stop
+            if not 0 <= start < end <= length:
+                raise DataError(
+                    f"steps {start} to {stop} do not lie in episode {episode} of {length} steps, "
+                    f"in pair {row}",
+                    field=name,
+                )
+            pieces[row, 2] = end
+        checked[name] = pieces
+    if not len(preferences):
+        raise DataError("no pairs", field="preferences")
+    return replace(episodes, preferences=replace(preferences, **checked))
+
+
+def cut_pieces(episodes: EpisodeSet) -> tuple[EpisodeSet, IntArray, IntArray]:
+    """Every piece once, as an episode of its own; and which piece each pair compares with which."""
+    preferences = episodes.preferences
+    assert preferences is not None
+    every = np.concatenate([preferences.first, preferences.second])
+    pieces, places = np.unique(every, axis=0, return_inverse=True)
+    places = places.reshape(-1)
+
+    def load(index: int) -> Episode:
+        episode, start, stop = (int(one) for one in pieces[index])
+        return _cut(episodes[episode], start, stop)
+
+    cut = replace(
+        episodes,
+        lengths=np.asarray(pieces[:, 2] - pieces[:, 1]),
+        load=KeptEpisodes(load),
+        preferences=None,
+    )
+    return cut, places[: len(preferences)], places[len(preferences) :]
+
+
+def _cut(episode: Episode, start: int, stop: int) -> Episode:
+    last = np.arange(stop - start) == stop - start - 1
+    return Episode(
+        observations=episode.observations[start : stop + 1],
+        actions=episode.actions[start:stop],
+        rewards=np.zeros(stop - start),
+        terminations=episode.terminations[start:stop],
+        truncations=episode.truncations[start:stop],
+        delivered=last,
+    )
+
+
+def _as_pieces(pieces: ArrayLike) -> IntArray:
+    """Whole episodes as pieces of all their steps."""
+    given = np.asarray(pieces, np.int64)
+    if given.ndim != 1:
+        return given
+    return np.stack([given, np.zeros_like(given), np.full_like(given, -1)], 1)
