@@ -12,15 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from grd_offline.errors import DataError
-
-if TYPE_CHECKING:
-    from grd_offline.preferences import Preferences
+from grd_offline.preferences import Preferences
 
 FloatArray = NDArray[np.float32]
 Amounts = NDArray[np.float64]

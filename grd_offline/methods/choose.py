@@ -38,7 +38,7 @@ from grd_offline.evaluate import compute_coverage, r_squared
 from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.methods.registry import AUTO, find_method, make_decomposer
 from grd_offline.outcomes import NUMBER, PREFERENCE, SUCCESS, soften_chance
-from grd_offline.preferences import cut_pieces
+from grd_offline.pieces import cut_pieces
 from grd_offline.rewards.contract import Array
 from grd_offline.rewards.effects import EffectModel
 from grd_offline.rewards.mixture import average_effects
@@ -79,6 +79,7 @@ class Candidate:
     """Squared errors per step of the segment, for comparing candidates."""
     step_std: float
     """Spread of a step's reward that the held-out returns speak for."""
+    outcome: str = NUMBER
 
     def describe(self) -> dict[str, Any]:
         """For `metrics.json`."""
@@ -91,7 +92,7 @@ class Candidate:
             ),
             "held_out_return_coverage_90": compute_coverage(self.predicted, self.std, self.true),
             "held_out_returns": len(self.true),
-            "outcome": self.decomposer.function_.outcome,
+            "outcome": self.outcome,
         }
 
     def find_voters(self) -> NDArray[np.bool_]:
@@ -99,7 +100,7 @@ class Candidate:
 
         Labels all have one: where one is unlikely, that is what labels are there to tell.
         """
-        if self.decomposer.function_.outcome != NUMBER:
+        if self.outcome != NUMBER:
             return self.errors >= 0
         usual = float(np.median(self.errors))
         return np.asarray(self.errors <= _FAR**2 * usual) if usual > 0 else self.errors >= 0
@@ -191,9 +192,8 @@ class _Contest:
     def run(self) -> Choice:
         """The rule of `auto`."""
         closed = self.candidates[0]
-        outcome = closed.decomposer.function_.outcome
-        if outcome != NUMBER:
-            return self.finish(closed.fit, _TOLD[outcome])
+        if closed.outcome != NUMBER:
+            return self.finish(closed.fit, _TOLD[closed.outcome])
         voting = closed.find_voters()
         explained = r_squared(closed.predicted[voting], closed.true[voting])
         if len(closed.true) < FEWEST_TO_COMPARE:
@@ -314,13 +314,14 @@ def _judge(
     decomposer: Decomposer, name: str, held_out: EpisodeSet, settings: dict[str, Any]
 ) -> Candidate:
     true, predicted, std, sizes = _predict_all(decomposer, held_out, settings["discount"])
-    if decomposer.function_.outcome != NUMBER:
+    outcome = decomposer.function_.outcome
+    if outcome != NUMBER:
         sizes = np.ones_like(sizes)
     errors = (true - predicted) ** 2 / sizes
     step_std = float(np.sqrt(errors.mean()))
     if not decomposer.function_.knows_std:
         std = step_std * np.sqrt(sizes)
-    return Candidate(name, decomposer, true, predicted, std, errors, step_std)
+    return Candidate(name, decomposer, true, predicted, std, errors, step_std, outcome)
 
 
 def _predict_all(

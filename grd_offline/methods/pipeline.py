@@ -74,7 +74,7 @@ from grd_offline.methods.result import Decomposition
 from grd_offline.methods.settings import DecomposeSettings
 from grd_offline.methods.verdict import gather_findings, reach_verdict
 from grd_offline.outcomes import NUMBER
-from grd_offline.preferences import attach_preferences
+from grd_offline.pieces import attach_preferences
 from grd_offline.report import make_decomposition_page
 from grd_offline.rewards.model import RewardModel
 from grd_offline.threads import one_numpy_thread

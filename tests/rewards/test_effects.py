@@ -199,13 +199,13 @@ def test_files_of_the_first_version_are_read(next_state: bool) -> None:
     model = make_model(rng, next_state)
     config, tensors = model.config(), model.tensors()
     config["format_version"] = 1
-    for name in (*SINCE_2, *SINCE_3):
+    for name in (*SINCE_2, *SINCE_3, "outcome"):
         del config[name]
     tensors["columns"] = np.array([0, 3, 6 if next_state else 2])
     again = EffectModel.from_parts(json.loads(json.dumps(config)), tensors)
     steps = make_steps(rng, 10)
     np.testing.assert_array_equal(again.predict(*steps), model.predict(*steps))
-    assert again.config()["format_version"] == 3
+    assert again.config()["format_version"] == 4
 
 
 def test_files_of_the_second_version_are_read() -> None:
@@ -213,7 +213,7 @@ def test_files_of_the_second_version_are_read() -> None:
     rng = np.random.default_rng(3)
     model = make_model(rng, next_state=True)
     config = {**model.config(), "format_version": 2}
-    for name in SINCE_3:
+    for name in (*SINCE_3, "outcome"):
         del config[name]
     again = EffectModel.from_parts(json.loads(json.dumps(config)), model.tensors())
     steps = make_steps(rng, 10)

@@ -207,7 +207,10 @@ def test_sizes_out_of_reach_are_refused_before_memory_is_taken(kind, saved):
 @pytest.mark.parametrize("column", [-1, 12, 17, 2**63 - 1, -(2**63)])
 def test_columns_that_the_first_version_did_not_have_are_refused(column, saved):
     first = {**config_of(saved)["function"], "format_version": 1}
-    for name in ("hidden_variance", "lasting_share", "shared_variance", "whole_variance"):
+    for name in (
+        *("hidden_variance", "lasting_share", "shared_variance", "whole_variance"),
+        "outcome",
+    ):
         del first[name]
     tamper_config(saved, function=first)
     tamper_tensors(saved, lambda tensors: tensors["columns"].__setitem__(0, column))
@@ -235,7 +238,8 @@ def test_sizes_within_limits_but_not_in_the_file_are_refused(kind, saved):
         ({"constant": HUGE}, "constant: expected a finite number"),
         ({"inflation": -1.0}, "inflation: expected a finite, non-negative number"),
         ({"noise_variance": float("nan")}, "noise_variance: expected a finite number"),
-        ({"format_version": 4}, "format_version: expected 1 or 2 or 3, got 4"),
+        ({"format_version": 5}, "format_version: expected 1 or 2 or 3 or 4, got 5"),
+        ({"outcome": "medal"}, "outcome: expected number or success or preference"),
         ({"observation_names": [*"abc"]}, "function: 3 state and 2 action|columns: expected"),
     ],
 )

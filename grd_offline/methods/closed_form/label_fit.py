@@ -41,7 +41,7 @@ from grd_offline.methods.closed_form.search import (
 )
 from grd_offline.methods.closed_form.settings import ClosedFormSettings
 from grd_offline.outcomes import PREFERENCE, SUCCESS, give_chance
-from grd_offline.preferences import cut_pieces
+from grd_offline.pieces import cut_pieces
 
 Array = NDArray[np.float64]
 Progress = Callable[[str, float], None]
