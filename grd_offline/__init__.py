@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from grd_offline.offline.training import train_offline as train_offline
     from grd_offline.online.training import resume_online as resume_online
     from grd_offline.online.training import train_online as train_online
+    from grd_offline.pieces import attach_preferences as attach_preferences
+    from grd_offline.preferences import Preferences as Preferences
     from grd_offline.rewards.model import RewardModel as RewardModel
 
 __version__ = "0.1.0"
@@ -74,6 +76,8 @@ __getattr__, __dir__, __all__ = import_when_used(
         "offline.judge": ("judge",),
         "offline.training": ("train_offline",),
         "online.training": ("resume_online", "train_online"),
+        "pieces": ("attach_preferences",),
+        "preferences": ("Preferences",),
         "rewards.model": ("RewardModel",),
     },
 )
