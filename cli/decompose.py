@@ -10,7 +10,7 @@ import click
 from grd_offline.files.naming import beside
 from grd_offline.methods.registry import find_method
 from grd_offline.methods.settings import DecomposeSettings
-from grd_offline.outcomes import NUMBER, speak_of
+from grd_offline.outcomes import NUMBER, UNITS, speak_of
 
 from .options import out_option, print_warning, reading_options, setting_option, setting_options
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
       grd-offline decompose hc.h5 --method rrd --out hc-rrd
       grd-offline decompose hc.h5 --video --env HalfCheetah
       grd-offline decompose trips.csv
+      grd-offline decompose trips.csv --outcomes fuel,minutes
       grd-offline decompose trips.csv --preferences answers.csv
       grd-offline decompose trips.csv --columns episode=trip,actions=throttle --returns bills.csv
     """
@@ -48,12 +49,23 @@ if TYPE_CHECKING:
     help="Learn from preferences instead of returns: a .csv or .parquet file with the columns "
     "first and second (episodes), and preferred (first, second or both).",
 )
+@click.option(
+    "--outcomes",
+    metavar="NAME,NAME,...",
+    help="Decompose several outcomes, each into a folder of its own, and show their effects side "
+    "by side: columns of a table with a number per episode, or fields with a number per step.",
+)
 @click.option("--video", is_flag=True, help="Film three episodes for the report; needs --env.")
 @click.option("--env", "environment", help="Environment to film in: a Gymnasium id or short name.")
 @setting_options(DecomposeSettings, "seed", "device")
 @reading_options
 def decompose(
-    file: str, out: Path | None, video: bool, environment: str | None, **options: Any
+    file: str,
+    out: Path | None,
+    video: bool,
+    environment: str | None,
+    outcomes: str | None,
+    **options: Any,
 ) -> None:
     """Find the rewards behind the returns, what drives them, and what a policy needs to see.
 
@@ -73,12 +85,41 @@ def decompose(
     }
     settings = DecomposeSettings(**options)
     folder = out if out is not None else beside(file, "-grd")
+    if outcomes is not None:
+        given = {name: value for name, value in reading.items() if value is not None}
+        _decompose_each(file, folder, outcomes, settings, given)
+        return
     try:
         with show_stages() as progress:
             result = run(file, folder, settings, video=filmed, progress=progress, **reading)
     except DataError as error:
         raise error.at(file=file) from None
     show_result(result)
+
+
+def _decompose_each(
+    file: str, folder: Path, outcomes: str, settings: DecomposeSettings, reading: dict[str, Any]
+) -> None:
+    from rich.console import Console
+
+    from grd_offline.errors import DataError
+    from grd_offline.methods.several import decompose_each
+
+    from .progress import show_stages
+
+    for name in ("returns", "preferences"):
+        if name in reading:
+            raise click.UsageError(f"--outcomes names the outcomes: leave --{name} out.")
+    names = [name.strip() for name in outcomes.split(",") if name.strip()]
+    try:
+        with show_stages() as progress:
+            results = decompose_each(file, folder, names, settings, progress=progress, **reading)
+    except DataError as error:
+        raise error.at(file=file) from None
+    for name, result in results.items():
+        Console(highlight=False).rule(name)
+        show_result(result)
+    click.echo(f"All outcomes side by side: {folder}/report.html")
 
 
 def show_result(result: Decomposition) -> None:
@@ -120,6 +161,8 @@ def show_result(result: Decomposition) -> None:
             f"within episodes {truth['pearson_within_episodes']:.4f}, "
             f"90 % bands hold {truth['coverage_90']:.0%} of the steps"
         )
+    if metrics.get("outcome") in UNITS:
+        facts["unit"] = UNITS[metrics["outcome"]]
     facts["bands"] = speak_of(metrics["bands"], metrics.get("outcome", NUMBER))
     facts["written"] = (
         f"{result.folder}/ in {metrics['seconds']} s; look at {result.folder}/report.html"

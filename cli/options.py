@@ -124,8 +124,8 @@ def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
         help="For tables: which column is what, for example episode=trip,step=minute,"
         "observations=speed+load,actions=throttle,return=fuel. Roles are episode, step, "
         "observations, actions, reward (a number per step), return (a number per episode), "
-        "terminated, truncated, truth and categories. Names that tell by themselves need not be "
-        "given, and * stands for any letters.",
+        "terminated, truncated, truth, categories and ignored. Names that tell by themselves need "
+        "not be given, and * stands for any letters.",
     )(command)
     command = click.option(
         "--max-episode-steps",

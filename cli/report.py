@@ -60,9 +60,17 @@ def leave_report(folder: Path) -> None:
 def _make_page(folders: Sequence[Path], filmed: str | None = None) -> str:
     from grd_offline.files.decomposition import is_decomposition, read_decomposition
     from grd_offline.files.judgement import is_judgement, read_judgement
+    from grd_offline.files.outcomes import has_outcomes, read_outcomes
     from grd_offline.files.runs import read_run
-    from grd_offline.report import make_decomposition_page, make_judgement_page, make_run_page
+    from grd_offline.report import (
+        make_decomposition_page,
+        make_judgement_page,
+        make_outcomes_page,
+        make_run_page,
+    )
 
+    if len(folders) == 1 and has_outcomes(folders[0]) and filmed is None:
+        return make_outcomes_page(*read_outcomes(folders[0]))
     decomposed = any(is_decomposition(folder) for folder in folders)
     judged = any(is_judgement(folder) for folder in folders)
     if (decomposed or judged) and len(folders) > 1:

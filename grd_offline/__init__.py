@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from grd_offline.methods.relabelling import relabel as relabel
     from grd_offline.methods.rrd import Rrd as Rrd
     from grd_offline.methods.settings import DecomposeSettings as DecomposeSettings
+    from grd_offline.methods.several import decompose_each as decompose_each
     from grd_offline.offline.judge import judge as judge
     from grd_offline.offline.training import train_offline as train_offline
     from grd_offline.online.training import resume_online as resume_online
@@ -73,6 +74,7 @@ __getattr__, __dir__, __all__ = import_when_used(
         "methods.relabelling": ("relabel",),
         "methods.rrd": ("Rrd",),
         "methods.settings": ("DecomposeSettings",),
+        "methods.several": ("decompose_each",),
         "offline.judge": ("judge",),
         "offline.training": ("train_offline",),
         "online.training": ("resume_online", "train_online"),

@@ -13,6 +13,13 @@ NUMBER, SUCCESS, PREFERENCE = "number", "success", "preference"
 """The return is the sum of the rewards; the sum is the log-odds of success; of two pieces the one
 with the larger sum is preferred, with log-odds that are the difference of the sums."""
 KINDS = (NUMBER, SUCCESS, PREFERENCE)
+UNITS = {
+    SUCCESS: "Rewards are in units of log-odds: a step of reward 1 multiplies the odds of success "
+    "by 2.72.",
+    PREFERENCE: "Rewards are in units of log-odds: if the sum of rewards of one piece is larger by "
+    "1, the odds that it is preferred are 2.72 to 1. Only differences of sums count.",
+}
+"""What a reward of 1 means, where it is not a number of the data."""
 _CALLED = {SUCCESS: "label", PREFERENCE: "preference"}
 
 

@@ -7,6 +7,12 @@ bundle is part of the page.
 
 from grd_offline.report.decomposed import make_decomposition_page
 from grd_offline.report.judged import make_judgement_page
+from grd_offline.report.outcomes import make_outcomes_page
 from grd_offline.report.runs import make_run_page
 
-__all__ = ["make_decomposition_page", "make_judgement_page", "make_run_page"]
+__all__ = [
+    "make_decomposition_page",
+    "make_judgement_page",
+    "make_outcomes_page",
+    "make_run_page",
+]

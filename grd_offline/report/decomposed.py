@@ -15,7 +15,7 @@ import grd_offline.report.page as page
 from grd_offline.evaluate import STEP_BANDS
 from grd_offline.files.decomposition import MISFIT, DecompositionRecord
 from grd_offline.files.plain import folder_errors
-from grd_offline.outcomes import NUMBER, PREFERENCE, SUCCESS, give_chance, speak_of
+from grd_offline.outcomes import NUMBER, PREFERENCE, SUCCESS, UNITS, give_chance, speak_of
 from grd_offline.report.effects import name_together, pack_effects, tell_effects
 from grd_offline.report.film import Film, make_film
 from grd_offline.report.graph import pack_graph, tell_graph
@@ -198,6 +198,8 @@ def _tell_episodes(metrics: Mapping[str, Any], tracks: Tracks, film: Film | None
         "The reward found for every step, and what it adds up to. The band is where "
         f"{page.NINETY} of rewards are expected. {metrics.get('bands', STEP_BANDS)}"
     )
+    outcome = metrics.get("outcome", NUMBER)
+    lead += f" {UNITS[outcome]}" if outcome in UNITS else ""
     truth = metrics.get("truth")
     if truth is not None and truth["coverage_90"] < TOO_NARROW:
         held = page.show_share(truth["coverage_90"])

@@ -8,6 +8,7 @@ from typing import Any
 
 from grd_offline.evaluate import EVEN_BANDS, STEP_BANDS
 from grd_offline.files.models import as_plain
+from grd_offline.outcomes import UNITS
 from grd_offline.rewards.contract import RewardFunction
 
 _DATA = {
@@ -34,6 +35,11 @@ _QUALITY = {
 }
 
 
+def _tell_unit(function: RewardFunction) -> str:
+    unit = UNITS.get(function.outcome)
+    return f"\n\n{fill(unit, 88)}" if unit else ""
+
+
 def write_card(
     about: Mapping[str, Any],
     *,
@@ -56,7 +62,7 @@ def write_card(
     return f"""# Reward model
 
 The reward of a step, learned from returns of whole episodes by grd-offline:
-{function.description}.
+{function.description}.{_tell_unit(function)}
 
 ## Use
 

@@ -32,10 +32,11 @@ _ALIASES = {
     "observation": "observations",
     "action": "actions",
     "category": "categories",
+    "ignore": "ignored",
 }
 _INDEX = re.compile(r"|index|unnamed: ?\d+|__index_level_\d+__")
 """Names of the row numbers that data frames write beside their columns."""
-_MANY = ("observations", "actions", "categories")
+_MANY = ("observations", "actions", "categories", "ignored")
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ class Columns:
     """True rewards, which no fit sees."""
     categories: tuple[str, ...] = ()
     """Columns of numbers that stand for categories."""
+    ignored: tuple[str, ...] = ()
+    """Columns that are left out."""
 
     def __str__(self) -> str:
         """The text that `--columns` takes for the same."""
