@@ -78,7 +78,7 @@ def test_success_from_a_table_to_a_table(trips, tmp_path, capsys):
 
 def test_preferences_from_a_file(trips, answers, tmp_path):
     """The table itself needs no outcomes."""
-    kept = choose(trips, "trip", "minute", "speed", "load", "throttle", "true_reward")
+    kept = choose(trips, "trip", "minute", "speed", "weather", "throttle", "true_reward")
     (tmp_path / "trips.csv").write_text(as_csv(kept))
     (tmp_path / "answers.csv").write_text(as_csv(answers))
     run(
