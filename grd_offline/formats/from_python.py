@@ -14,6 +14,8 @@ from grd_offline.errors import DataError
 from grd_offline.formats import as_episodes
 from grd_offline.formats.tables.frames import find_library, open_frame
 from grd_offline.formats.tables.opening import open_source
+from grd_offline.formats.tables.pairs import read_preferences
+from grd_offline.pieces import attach_preferences
 
 Names = str | Sequence[str] | None
 
@@ -26,10 +28,12 @@ def from_dataframe(
     actions: Names = None,
     rewards: str | None = None,
     returns: Any = None,
+    preferences: Any = None,
     step: str | None = None,
     terminated: str | None = None,
     truncated: str | None = None,
     categories: Names = None,
+    ignored: Names = None,
     environment: str | None = None,
 ) -> EpisodeSet:
     """The episodes of a table with one row per step.
@@ -37,9 +41,11 @@ def from_dataframe(
     `frame` is a data frame of pandas or polars, an Arrow table, or a mapping from names to arrays.
     The other arguments name its columns; those that are not given are found by their names, and
     `observations` are what is left. `rewards` is a column with a number per step; `returns` is a
-    column with one number per episode, or a mapping or Series from episodes to numbers. `step`
+    column with one number per episode, or a mapping or Series from episodes to numbers.
+    `preferences` are learned from instead: a table with the columns first, second and preferred,
+    which compares episodes by their names. `step`
     gives the order of the rows of an episode, by numbers or timestamps. Texts become one-hot
-    columns, and so do the columns of numbers that `categories` names.
+    columns, and so do the columns of numbers that `categories` names. `ignored` are left out.
 
     >>> table = {"trip": [1, 1, 2, 2], "speed": [3.0, 4.0, 5.0, 6.0], "fuel": [7, 7, 11, 11]}
     >>> from_dataframe(table, episode="trip", returns="fuel")
@@ -56,10 +62,15 @@ def from_dataframe(
         terminated=terminated,
         truncated=truncated,
         categories=categories,
+        ignored=ignored,
     )
-    episodes = as_episodes(open_source(open_frame(frame), given, outcomes), "the table")
+    opened = open_source(open_frame(frame), given, outcomes, needs_outcome=preferences is None)
+    episodes = as_episodes(opened, "the table")
     table = {**(episodes.table or {}), "library": find_library(frame) or ""}
-    return replace(episodes, environment=environment, table=table)
+    episodes = replace(episodes, environment=environment, table=table)
+    if preferences is None:
+        return episodes
+    return attach_preferences(episodes, read_preferences(preferences, episodes))
 
 
 def _list_roles(**roles: Names) -> dict[str, tuple[str, ...]]:

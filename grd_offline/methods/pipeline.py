@@ -179,6 +179,8 @@ class _Run:
         episodes = as_episodes(recording, source, delay=self.delay)
         given = settings.gamma
         self.discount = given if given is not None else recording.header.discount
+        if preferences is None and isinstance(source, EpisodeSet):
+            preferences = source.preferences
         if preferences is not None:
             episodes = attach_preferences(episodes, read_preferences(preferences, episodes))
         elif self.delay == "step" and not settings.step_rewards:

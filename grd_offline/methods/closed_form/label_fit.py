@@ -18,7 +18,11 @@ from numpy.typing import NDArray
 from grd_offline.episodes import EpisodeSet
 from grd_offline.errors import DataError
 from grd_offline.methods.closed_form.choosing import Chosen, EffectChooser
-from grd_offline.methods.closed_form.hidden import compute_features, measure_hidden
+from grd_offline.methods.closed_form.hidden import (
+    compute_features,
+    measure_hidden,
+    measure_moments,
+)
 from grd_offline.methods.closed_form.inputs import Effect
 from grd_offline.methods.closed_form.label_search import search_labels, shake_inputs
 from grd_offline.methods.closed_form.labels import LabelBank, LabelSelection
@@ -268,4 +272,6 @@ class _LabelFit(LastFit):
         self, last: Selection, bank: EffectBank, evidence: Mapping[str, float]
     ) -> tuple[dict[str, float], float]:
         """What labels cannot exclude. Their noise is chance, and no error of the reward."""
-        return measure_hidden(self.data, last, bank, evidence), 0.0
+        hidden = measure_hidden(self.data, last, bank, evidence)
+        moment = measure_moments(self.data, last, bank, evidence, firmly=False)
+        return {**hidden, "moment": moment * self.data.unit**2}, 0.0
