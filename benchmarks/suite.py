@@ -34,6 +34,7 @@ from grd_offline.evaluate import compare_masks, compute_coverage, pearson
 from grd_offline.methods import make_decomposer
 from grd_offline.methods.choose import Choice, choose
 from grd_offline.methods.verdict import gather_findings, reach_verdict
+from grd_offline.outcomes import NUMBER
 from grd_offline.synthetic import FactoredWorld, WorldSettings
 
 Array = NDArray[np.float64]
@@ -195,20 +196,23 @@ def _judge_default(problem: Problem, start: float) -> tuple[list[Array], dict[st
     rng = np.random.default_rng(0)
     choice = choose(problem.training, "grd", "auto", settings, rng, lambda stage, share: None)
     described = choice.winner.describe() if choice.winner is not None else None
-    findings, _ = gather_findings(choice.decomposer, problem.training, described)
+    findings, numbers = gather_findings(choice.decomposer, problem.training, described)
     seconds = time.perf_counter() - start
     both = [_predict(choice, episode) for episode in problem.judged]
     rewards, std = [mean for mean, _ in both], np.concatenate([std for _, std in both])
+    predicted, truth = np.concatenate(rewards), np.concatenate(problem.true)
+    if choice.decomposer.function_.outcome != NUMBER:  # log-odds have no unit in common with it
+        slope, level = np.polyfit(predicted, truth, 1)
+        predicted, std = slope * predicted + level, abs(slope) * std
     result: dict[str, Any] = {
         "seconds": seconds,
-        "step_coverage": compute_coverage(
-            np.concatenate(rewards), std, np.concatenate(problem.true)
-        ),
-        "band": 1.645 * float(std.mean()) / float(np.concatenate(problem.true).std() or 1.0),
+        "step_coverage": compute_coverage(predicted, std, truth),
+        "band": 1.645 * float(std.mean()) / float(truth.std() or 1.0),
         "fit": choice.fit,
         "reason": choice.reason,
         "verdict": reach_verdict(findings)._asdict(),
         "findings": [finding._asdict() for finding in findings],
+        "conditions": numbers.get("conditions", []),
     }
     fitted = getattr(choice.decomposer, "fit_", None)
     if fitted is not None:

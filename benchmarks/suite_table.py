@@ -45,8 +45,6 @@ BANDS = 0.85, 0.97
 HARMLESS = 0.05
 """Half the width of 90 % bands, as a share of the spread of the true rewards, up to which they may
 hold too much: bands so narrow claim a Pearson of .999, and nobody is misled by a wider one."""
-CONDITION = "hold on one condition"
-"""Words of the finding that says when bands are too wide; see `noise_findings`."""
 WRONG = 0.8
 """Below this Pearson no decomposition may call itself fine."""
 EXACT_MASKS = ("smooth 200", "hard 500")
@@ -67,8 +65,8 @@ def find_misses(row: str, own: list[Result], peers: dict[str, float]) -> list[st
     bands = _mean(own, "step_coverage")
     is_harmless = bands > BANDS[1] and _mean(own, "band") <= HARMLESS
     if not BANDS[0] <= round(bands, 2) <= BANDS[1] and not is_harmless:
-        said = ", as a finding says they may be" if all(map(_says_condition, own)) else ""
-        misses.append("bands too narrow" if bands < BANDS[0] else f"bands too wide{said}")
+        said = ", and said to be conditional" if all(one.get("conditions") for one in own) else ""
+        misses.append(f"bands too {'narrow' if bands < BANDS[0] else 'wide'}{said}")
     if any(one["pearson"] < WRONG and one["verdict"]["level"] == "fine" for one in own):
         misses.append("wrong, but fine")
     best = max(
@@ -81,11 +79,6 @@ def find_misses(row: str, own: list[Result], peers: dict[str, float]) -> list[st
     if row in EXACT_MASKS and any(_mean(own, f"f1_{name}") < 1 for name in _MASKS):
         misses.append("masks")
     return misses
-
-
-def _says_condition(result: Result) -> bool:
-    """Whether a finding says on what condition the bands of steps hold."""
-    return any(CONDITION in finding["text"] for finding in result["findings"])
 
 
 def make_table(results: list[Result]) -> str:

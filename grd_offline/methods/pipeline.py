@@ -24,13 +24,7 @@ from grd_offline.dynamics.search import fit_dynamics
 from grd_offline.endings import find_signs
 from grd_offline.episodes import EpisodeSet
 from grd_offline.errors import DataError
-from grd_offline.evaluate import (
-    EVEN_BANDS,
-    LEVELS,
-    STEP_BANDS,
-    compare_all_masks,
-    compute_calibration,
-)
+from grd_offline.evaluate import LEVELS, compare_all_masks, compute_calibration
 from grd_offline.files import REPORT_FILE
 from grd_offline.files.decomposition import (
     RELABELLED,
@@ -63,6 +57,7 @@ from grd_offline.formats.tables.results import (
 )
 from grd_offline.graph import compact_closure, compact_one_hop
 from grd_offline.methods.choose import Choice, choose
+from grd_offline.methods.closed_form.conditions import tell_bands
 from grd_offline.methods.contract import Finding, Progress
 from grd_offline.methods.relabelling import (
     Tally,
@@ -415,7 +410,7 @@ class _Run:
             "returns_kept_r2": tally.return_r2(),
             "dynamics_held_out_log_likelihood": self.likelihoods,
             "verdict": reach_verdict(findings)._asdict(),
-            "bands": STEP_BANDS if self.model.function.knows_std else EVEN_BANDS,
+            "bands": tell_bands(self.model.function.knows_std, numbers.get("conditions", [])),
             "identifiability": {"findings": [f._asdict() for f in findings], **numbers},
             "episodes": len(self.episodes),
             "steps": self.episodes.total_steps,

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.episodes import Episode, EpisodeSet
+from grd_offline.methods.closed_form.conditions import list_conditions
 from grd_offline.methods.closed_form.last_fit import ClosedFormFit
 from grd_offline.methods.closed_form.moment_findings import find_moment
 from grd_offline.methods.closed_form.noise_findings import find_noise_sources, measure_step_noise
@@ -84,6 +85,7 @@ def examine(
         "hidden": {name: float(np.sqrt(part)) for name, part in fit.hidden.items()},
         "step_noise": float(np.sqrt(measure_step_noise(fit))),
         "outliers": outliers,
+        "conditions": list_conditions(fit, episodes, spread),
     }
 
 

@@ -18,7 +18,7 @@ from grd_offline.methods.contract import CAREFUL, FINE, UNRELIABLE, Finding
 
 _POSSIBLE = 0.05
 """A moment with at least this posterior probability is not excluded."""
-_PLACES = {
+PLACES = {
     START: "at the start of each step",
     MIDPOINT: "halfway through each step, (s + s')/2",
     END: "at the end of each step",
@@ -39,12 +39,8 @@ def find_moment(fit: ClosedFormFit, spread: float) -> list[Finding]:
             "that. Move the rewards by one step, or add the previous state to the observations."
         )
         return [Finding(UNRELIABLE, text, "the reward seems to come a step late")]
-    taken = f"The reward looks at the state {_PLACES[fit.state_at]}."
-    others = [
-        moment
-        for moment in (START, MIDPOINT, END, BEFORE)
-        if moment != fit.state_at and chances.get(moment, 0.0) > _POSSIBLE
-    ]
+    taken = f"The reward looks at the state {PLACES[fit.state_at]}."
+    others = list_open_moments(fit)
     if not others:
         return [
             Finding(FINE, f"{taken} This explains returns clearly better than the other moments.")
@@ -52,11 +48,23 @@ def find_moment(fit: ClosedFormFit, spread: float) -> list[Finding]:
     return [_tell_undecided(fit, spread, taken, others)]
 
 
+def list_open_moments(fit: ClosedFormFit) -> list[str]:
+    """Moments other than the one taken that returns do not exclude."""
+    if not fit.moments or fit.state_at == BOTH:
+        return []
+    chances = weigh(fit.moments)
+    return [
+        moment
+        for moment in (START, MIDPOINT, END, BEFORE)
+        if moment != fit.state_at and chances.get(moment, 0.0) > _POSSIBLE
+    ]
+
+
 def _tell_undecided(
     fit: ClosedFormFit, spread: float, taken: str, others: Sequence[str]
 ) -> Finding:
     share = float(np.sqrt(fit.moment_variance)) / max(spread, 1e-300)
-    places = " or ".join(_PLACES[moment] for moment in others)
+    places = " or ".join(PLACES[moment] for moment in others)
     why = (
         "The midpoint was taken because it errs least where nothing decides."
         if fit.state_at == MIDPOINT

@@ -36,11 +36,9 @@ def find_noise_sources(fit: ClosedFormFit, episodes: EpisodeSet, spread: float) 
             "as those of long ones. The bands of single steps leave it out."
         )
         return [Finding(FINE, text)]
-    lengths = np.array([len(episode) for episode in episodes], np.float64)
-    share = float(np.sqrt(step)) / max(spread, 1e-300)
-    known = lengths.std() > _SAME_LENGTH * lengths.mean()
-    if known or share < _MUCH_NOISE:
+    if not is_noise_open(fit, episodes, spread):
         return []
+    share = float(np.sqrt(step)) / max(spread, 1e-300)
     text = (
         "The bands of steps hold on one condition: that what returns leave unexplained is noise "
         f"of single steps, {show_share(share)} of the spread of the rewards. Episodes of one "
@@ -48,3 +46,14 @@ def find_noise_sources(fit: ClosedFormFit, episodes: EpisodeSet, spread: float) 
         "many steps, these bands are too wide."
     )
     return [Finding(FINE, text)]
+
+
+def is_noise_open(fit: ClosedFormFit, episodes: EpisodeSet, spread: float) -> bool:
+    """Whether much noise is shared out over single steps, and nothing shows that it is theirs."""
+    model = fit.model
+    if model.shared_variance > model.noise_variance * _SHARED_NOISE or model.whole_variance > 0:
+        return False
+    lengths = np.array([len(episode) for episode in episodes], np.float64)
+    share = float(np.sqrt(measure_step_noise(fit))) / max(spread, 1e-300)
+    is_known = bool(lengths.std() > _SAME_LENGTH * lengths.mean())
+    return not is_known and share >= _MUCH_NOISE

@@ -1,0 +1,41 @@
+"""What the bands of steps take for granted in one fit, in words that stand beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from grd_offline.episodes import EpisodeSet
+from grd_offline.evaluate import EVEN_BANDS, STEP_BANDS
+from grd_offline.methods.closed_form.last_fit import ClosedFormFit
+from grd_offline.methods.closed_form.moment_findings import PLACES, list_open_moments
+from grd_offline.methods.closed_form.noise_findings import is_noise_open
+from grd_offline.methods.closed_form.share_words import MUCH_HIDDEN, list_names
+
+
+def list_conditions(fit: ClosedFormFit, episodes: EpisodeSet, spread: float) -> list[str]:
+    """Clauses that can follow "The bands hold if"; none where returns decide all that matters."""
+    conditions = []
+    depends = float(np.sqrt(fit.moment_variance)) / max(spread, 1e-300)
+    if list_open_moments(fit) and depends >= MUCH_HIDDEN:
+        conditions.append(
+            f"the reward looks at the state {PLACES[fit.state_at]}, which returns do not decide"
+        )
+    if fit.model.effects and is_noise_open(fit, episodes, spread):
+        conditions.append(
+            "what returns leave unexplained is noise of single steps, which episodes of one length "
+            "cannot show"
+        )
+    if fit.even_inputs:
+        names = list_names(list(fit.even_inputs))
+        conditions.append(f"{names} is worth what was found, which returns hardly show")
+    return conditions
+
+
+def tell_bands(knows_std: bool, conditions: Sequence[str]) -> str:
+    """What is said beside the bands of steps."""
+    if not knows_std:
+        return EVEN_BANDS
+    here = f" Here they hold if {', and if '.join(conditions)}." if conditions else ""
+    return STEP_BANDS + here

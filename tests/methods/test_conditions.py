@@ -1,0 +1,65 @@
+"""What is said beside the bands of steps."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from grd_offline.episodes import Episode, EpisodeSet
+from grd_offline.evaluate import EVEN_BANDS, STEP_BANDS
+from grd_offline.methods.closed_form.conditions import list_conditions, tell_bands
+
+
+def make_fit(**changes):
+    model = SimpleNamespace(
+        effects=((0,),), shared_variance=0.0, noise_variance=0.0, whole_variance=0.0,
+        lasting_share=0.0, inflation=1.0,
+    )  # fmt: skip
+    for name in [name for name in changes if hasattr(model, name)]:
+        setattr(model, name, changes.pop(name))
+    facts = {"moments": {}, "state_at": "midpoint", "moment_variance": 0.0, "even_inputs": ()}
+    return SimpleNamespace(model=model, **{**facts, **changes})
+
+
+def make_episodes(lengths):
+    return EpisodeSet.from_episodes(
+        [
+            Episode(
+                np.zeros((n, 1)), np.zeros((n, 1)), np.zeros(n), np.zeros(n, bool),
+                np.zeros(n, bool), np.arange(n) == n - 1,
+            )
+            for n in lengths
+        ]
+    )  # fmt: skip
+
+
+OPEN = {"moments": {"start": 0.0, "midpoint": 1.0, "end": -50.0}}
+SAME, OTHER = make_episodes([5, 5, 5]), make_episodes([2, 5, 9])
+
+
+@pytest.mark.parametrize(
+    ("fit", "episodes", "words"),
+    [
+        (make_fit(**OPEN, moment_variance=0.25), SAME, "halfway through each step"),
+        (make_fit(**OPEN, moment_variance=1e-6), SAME, None),
+        (make_fit(moments={"start": -50.0, "midpoint": 1.0}, moment_variance=0.25), SAME, None),
+        (make_fit(noise_variance=0.1), SAME, "episodes of one length"),
+        (make_fit(noise_variance=0.1), OTHER, None),
+        (make_fit(noise_variance=0.1, whole_variance=1.0), SAME, None),
+        (make_fit(even_inputs=("hour",)), SAME, "hour is worth what was found"),
+    ],
+)
+def test_a_condition_is_told_where_it_holds_and_only_there(fit, episodes, words):
+    found = list_conditions(fit, episodes, spread=1.0)
+    told = tell_bands(True, found)
+    if words is None:
+        assert not found
+        assert told == STEP_BANDS
+    else:
+        assert len(found) == 1
+        assert words in told
+        assert " Here they hold if " in told
+
+
+def test_bands_without_a_posterior_say_so():
+    assert tell_bands(False, ["it rains"]) == EVEN_BANDS
