@@ -100,9 +100,11 @@ def fit_labels(
     given = read_labels(episodes)
     asked = BOTH if settings.next_state else settings.state_at
     moments = (MIDPOINT, START, END) if asked == AUTO else (asked,)
-    searches = {
-        moment: _MomentOfLabels(given, moment, settings, rng, progress) for moment in moments
-    }
+    searches: dict[str, _MomentOfLabels] = {}
+    for moment in moments:
+        first = next(iter(searches.values()), None)
+        searches[moment] = _MomentOfLabels(given, moment, settings, rng, progress, first)
+        searches[moment].search()
     evidence = {moment: one.found.fit.evidence for moment, one in searches.items()}
     best = searches[prefer(evidence, firmly=False) if asked == AUTO else asked]
     best.refine()
@@ -124,12 +126,16 @@ class _MomentOfLabels:
         settings: ClosedFormSettings,
         rng: np.random.Generator,
         progress: Progress,
+        first: _MomentOfLabels | None = None,
     ) -> None:
+        """The search begins with the effects that another one found first."""
+        self.first = first
         self.given, self.settings, self.progress = given, settings, progress
         self.chooser = EffectChooser(
             given.episodes, moment, settings, rng, progress, combine=given.combine
         )
         self.data = self.chooser.data
+        self.found: Selection
         self.scores: dict[int, float] = {}
         self.pair_size = min(_PAIR_SIZE, self.chooser.find_search_size(self.data.inputs))
 
@@ -169,33 +175,34 @@ class _MomentOfLabels:
         bank.join(self.data.build_bank(pairs, self.pair_size, plain=plain))
         return bank
 
-    @cached_property
-    def found(self) -> Selection:
-        """The effects that the search chose."""
+    def search(self) -> None:
+        """Find the effects, and leave out the inputs that carry little."""
         self.progress("effects", 0.0)
-        return search_labels(
-            self.bank,
-            list(self.bank.columns),
-            self.rules,
-            lambda share: self.progress("effects", share),
-        )
+        start = [] if self.first is None else self.translate(self.first)
+        candidates = list(self.bank.columns)
+        self._settle(search_labels(self.bank, candidates, self.rules, start=start))
 
     def refine(self) -> None:
-        """Search more widely, then leave out the inputs that carry little."""
+        """Search more widely."""
         self.progress("other effects", 0.0)
-        found = shake_inputs(self.bank, self.found, list(self.bank.columns), self.rules)
+        candidates = list(self.bank.columns)
+        self._settle(shake_inputs(self.bank, self.found, candidates, self.rules))
+
+    def _settle(self, found: Selection) -> None:
         gained = found.fit.evidence - self.bank.null_evidence
         threshold = self.settings.find_input_loss(gained)
-        self.progress("backward", 0.0)
-        found, self.scores = search_backward(
+        self.found, self.scores = search_backward(
             self.bank, found, self.rules, threshold, self.data.column
         )
-        self.__dict__["found"] = found
+
+    def translate(self, other: _MomentOfLabels) -> list[Effect]:
+        """The effects that were found at another moment, as effects of this one."""
+        known = [self.data.translate(e, other.data) for e in other.found.effects]
+        return [effect for effect in known if effect is not None]
 
     def measure(self, other: _MomentOfLabels) -> float:
         """Log evidence here of the effects that were found at another moment."""
-        known = [self.data.translate(e, other.data) for e in other.found.effects]
-        effects = [effect for effect in known if effect is not None]
+        effects = self.translate(other)
         guesses, noise = other.found.start()
         return self.build(effects).fit(effects, guesses, noise, self.rules).fit.evidence
 

@@ -8,14 +8,19 @@ the evidence, less what the search asks of each effect and input.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from grd_offline.methods.closed_form.evidence import measure_losses
 from grd_offline.methods.closed_form.inputs import Effect
 from grd_offline.methods.closed_form.labels import LabelBank
-from grd_offline.methods.closed_form.search import SearchRules, Selection, search_forward
+from grd_offline.methods.closed_form.search import (
+    SearchRules,
+    Selection,
+    drop_idle,
+    search_forward,
+)
 
 _TRIED = 2  # effects that may take the place of one
 _BETTER = 0.5  # log evidence that a move has to gain
@@ -26,11 +31,12 @@ def search_labels(
     bank: LabelBank,
     candidates: Sequence[Effect],
     rules: SearchRules,
-    progress: Callable[[float], None] = lambda share: None,
+    *,
+    start: Sequence[Effect] = (),
 ) -> Selection:
-    """Add effects, and replace single ones, until neither helps."""
-    chosen: Selection = bank.fit([], {}, 1.0, rules)
-    chosen = search_forward(bank, candidates, chosen, rules, progress)
+    """Add effects to those of the start, and replace single ones, until neither helps."""
+    chosen: Selection = drop_idle(bank, bank.fit(list(start), {}, 1.0, rules), rules)
+    chosen = search_forward(bank, candidates, chosen, rules)
     for _ in range(_SWAPS):
         other = _replace_effect(bank, chosen, candidates, rules)
         if other is None:

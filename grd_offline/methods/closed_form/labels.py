@@ -53,6 +53,7 @@ _HURRY = 1.5  # power of the factors of the fixed point, which alone creeps
 _FACTOR = 10.0  # by which one step may change a variance
 _SURE = 2.0  # loss by the parabola beyond which an effect is not tried without: it is too small
 _CHUNK = 8_000_000
+_WIDTH = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,15 +202,21 @@ class LabelBank(EffectBank):
         assert isinstance(chosen, LabelSelection)
         _, root = self.find_parabola(chosen.logits)
         gains, variances = np.zeros(len(candidates)), np.zeros(len(candidates))
+        # Columns of zeros gain nothing, so that blocks of nearly the same width go together.
         widths = np.array([self.columns[effect].shape[1] for effect in candidates])
+        widths = -(-widths // _WIDTH) * _WIDTH
         for width in np.unique(widths):
             members = np.flatnonzero(widths == width)
             step = max(1, _CHUNK // int(len(self.target) * width))
             for begin in range(0, len(members), step):
                 part = members[begin : begin + step]
-                blocks = [self._whiten(self.columns[candidates[k]], root) for k in part]
-                found = measure_gains(chosen.fit, np.stack(blocks, 1))
-                gains[part], variances[part] = found
+                padded = np.zeros((len(self.target), len(part), width), np.float32)
+                for place, k in enumerate(part):
+                    block = self.columns[candidates[k]]
+                    padded[:, place, : block.shape[1]] = block
+                flat = self._whiten(padded.reshape(len(padded), -1), root)
+                blocks = flat.reshape(len(flat), len(part), width)
+                gains[part], variances[part] = measure_gains(chosen.fit, blocks)
         return gains, variances
 
     def measure_losses(self, chosen: Selection, rules: SearchRules) -> Array:
