@@ -11,8 +11,8 @@ from importlib import import_module
 import click
 
 COMMANDS = (
-    "collect", "convert", "decompose", "evaluate", "export", "inspect", "judge", "plot", "relabel",
-    "report", "train_offline", "train_online",
+    "collect", "convert", "decompose", "doctor", "evaluate", "export", "inspect", "judge", "plot",
+    "relabel", "report", "train_offline", "train_online",
 )  # fmt: skip
 """Each is a function in the module of its name."""
 
@@ -33,13 +33,26 @@ COMMANDS = (
       grd-offline report runs/Walker2d-grd
     """,
 )
-@click.version_option(package_name="grd-offline", prog_name="grd-offline")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False,
+    callback=lambda context, parameter, value: _show_version(context) if value else None,
+    help="Show the version, and those of the packages that decide the numbers.",
+)  # fmt: skip
 def cli() -> None:
     """Find out, from nothing but how well each episode went, which steps deserve the credit."""
 
 
 for name in COMMANDS:
     cli.add_command(getattr(import_module(f".{name}", __package__), name))
+
+
+def _show_version(context: click.Context) -> None:
+    from grd_offline.versions import find_versions
+
+    found = find_versions()
+    click.echo(f"grd-offline, version {found.pop('grd-offline', 'unknown')}")
+    click.echo(", ".join(f"{name} {version}" for name, version in found.items()))
+    context.exit()
 
 
 def run(arguments: Sequence[str] | None) -> int:

@@ -27,6 +27,16 @@ EVEN_BANDS = (
 """The same of a fit that knows no bands of its own."""
 
 
+def give_chance(logits: Array) -> Array:
+    """The probability that belongs to some log-odds."""
+    return np.asarray(1 / (1 + np.exp(-np.clip(logits, -500, 500))))
+
+
+def soften_chance(logits: Array, std: Array) -> Array:
+    """The same where log-odds are uncertain: MacKay's approximation of the mean."""
+    return give_chance(logits / np.sqrt(1 + np.pi / 8 * std**2))
+
+
 def pearson(first: ArrayLike, second: ArrayLike) -> float:
     """Correlation; 0 where one of the two is constant."""
     x, y = np.asarray(first, np.float64), np.asarray(second, np.float64)

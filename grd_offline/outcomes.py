@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
-from numpy.typing import NDArray
-
-Array = NDArray[np.float64]
-
 NUMBER, SUCCESS, PREFERENCE = "number", "success", "preference"
 """The return is the sum of the rewards; the sum is the log-odds of success; of two pieces the one
 with the larger sum is preferred, with log-odds that are the difference of the sums."""
 KINDS = (NUMBER, SUCCESS, PREFERENCE)
+CHOICES = ("auto", NUMBER, SUCCESS)
+"""What may be asked for: preferences are taken wherever there are some."""
 UNITS = {
     SUCCESS: "Rewards are in units of log-odds: a step of reward 1 multiplies the odds of success "
     "by 2.72.",
@@ -21,16 +18,6 @@ UNITS = {
 }
 """What a reward of 1 means, where it is not a number of the data."""
 _CALLED = {SUCCESS: "label", PREFERENCE: "preference"}
-
-
-def give_chance(logits: Array) -> Array:
-    """The probability that belongs to some log-odds."""
-    return np.asarray(1 / (1 + np.exp(-np.clip(logits, -500, 500))))
-
-
-def soften_chance(logits: Array, std: Array) -> Array:
-    """The same where log-odds are uncertain: MacKay's approximation of the mean."""
-    return give_chance(logits / np.sqrt(1 + np.pi / 8 * std**2))
 
 
 def speak_of(text: str, outcome: str) -> str:

@@ -34,10 +34,10 @@ from numpy.typing import NDArray
 
 from grd_offline.episodes import EpisodeSet
 from grd_offline.errors import DataError
-from grd_offline.evaluate import compute_coverage, r_squared
+from grd_offline.evaluate import compute_coverage, r_squared, soften_chance
 from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.methods.registry import AUTO, find_method, make_decomposer
-from grd_offline.outcomes import NUMBER, PREFERENCE, SUCCESS, soften_chance
+from grd_offline.outcomes import NUMBER, PREFERENCE, SUCCESS
 from grd_offline.pieces import cut_pieces
 from grd_offline.rewards.contract import Array
 from grd_offline.rewards.effects import EffectModel

@@ -17,6 +17,7 @@ from grd_offline.evaluate import (
     compare_rewards,
     compute_calibration,
     compute_coverage,
+    give_chance,
     r_squared,
 )
 from grd_offline.files.decomposition import MASKS_FILE, read_masks
@@ -47,7 +48,7 @@ from grd_offline.formats.tables.results import (
     write_rewards,
 )
 from grd_offline.methods.contract import Decomposer, Progress
-from grd_offline.outcomes import NUMBER, PREFERENCE, SUCCESS, give_chance
+from grd_offline.outcomes import NUMBER, PREFERENCE, SUCCESS
 from grd_offline.rewards.contract import Array
 from grd_offline.rewards.model import RewardModel
 from grd_offline.threads import one_numpy_thread

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from grd_offline.errors import DataError
 from grd_offline.methods.closed_form.moments import CHOICES
-from grd_offline.methods.closed_form.settings import OUTCOMES
 from grd_offline.methods.registry import AUTO, find_method, list_fits, list_names
 from grd_offline.names import OFFLINE
+from grd_offline.outcomes import CHOICES as OUTCOMES
 from grd_offline.outcomes import SUCCESS
 from grd_offline.settings import Settings, setting
 

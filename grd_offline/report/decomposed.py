@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import grd_offline.report.page as page
-from grd_offline.evaluate import STEP_BANDS
+from grd_offline.evaluate import STEP_BANDS, give_chance
 from grd_offline.files.decomposition import MISFIT, DecompositionRecord
 from grd_offline.files.plain import folder_errors
-from grd_offline.outcomes import NUMBER, PREFERENCE, SUCCESS, UNITS, give_chance, speak_of
+from grd_offline.outcomes import NUMBER, PREFERENCE, SUCCESS, UNITS, speak_of
 from grd_offline.report.effects import name_together, pack_effects, tell_effects
 from grd_offline.report.film import Film, make_film
 from grd_offline.report.graph import pack_graph, tell_graph

@@ -17,7 +17,17 @@ from grd_offline.formats import open_recording, write_dataset
 
 SAMPLE = ROOT / "datasets" / "sample.h5"
 COMMANDS = (
-    *("collect", "convert", "decompose", "evaluate", "export", "inspect", "judge", "plot"),
+    *(
+        "collect",
+        "convert",
+        "decompose",
+        "doctor",
+        "evaluate",
+        "export",
+        "inspect",
+        "judge",
+        "plot",
+    ),
     *("relabel", "report"),
 )
 
@@ -33,7 +43,7 @@ def test_help_lists_every_command():
 def test_every_command_shows_an_example(command):
     done = run(command, "--help")
     assert done.returncode == 0
-    assert f"\n    grd-offline {command} " in done.stdout.split("Examples:")[1]
+    assert f"\n    grd-offline {command}" in done.stdout.split("Examples:")[1]
 
 
 def test_help_loads_nothing_heavy():
@@ -48,7 +58,29 @@ def test_help_loads_nothing_heavy():
 
 
 def test_version():
-    assert run("--version").stdout.startswith("grd-offline, version 0.")
+    told = run("--version").stdout
+    assert told.startswith("grd-offline, version 0.")
+    assert "numpy 2." in told
+
+
+def test_doctor_names_what_is_installed_and_what_is_missing():
+    done = run("doctor")
+    assert done.returncode == 0
+    for words in ("h5py ", "Optional packages", "processor cores", "Nothing is missing."):
+        assert words in done.stdout
+
+
+def test_doctor_fails_where_a_package_is_missing():
+    code = (
+        "import sys\nimport grd_offline.versions as versions\n"
+        "known = versions.find_version\n"
+        "versions.find_version = lambda name: None if name == 'torch' else known(name)\n"
+        "from grd_offline.cli import main\nmain(['doctor'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "missing: train-online" in done.stdout
+    assert "missing: torch" in done.stderr
 
 
 def test_inspect_in_words():

@@ -9,13 +9,13 @@ import pytest
 
 from grd_offline import ClosedForm, DataError, Preferences, attach_preferences
 from grd_offline.episodes import Episode, EpisodeSet
-from grd_offline.evaluate import pearson
+from grd_offline.evaluate import pearson, soften_chance
 from grd_offline.methods.choose import choose
 from grd_offline.methods.closed_form.fit import fit_closed_form
 from grd_offline.methods.closed_form.label_fit import are_labels
 from grd_offline.methods.closed_form.labels import LabelBank
 from grd_offline.methods.closed_form.settings import ClosedFormSettings
-from grd_offline.outcomes import NUMBER, PREFERENCE, SUCCESS, soften_chance, speak_of
+from grd_offline.outcomes import NUMBER, PREFERENCE, SUCCESS, speak_of
 
 STEPS, EPISODES = 10, 250
 RULES = ClosedFormSettings().rules()

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from grd_offline.episodes import EpisodeSet
 from grd_offline.errors import DataError
+from grd_offline.evaluate import give_chance
 from grd_offline.methods.closed_form.choosing import Chosen, EffectChooser
 from grd_offline.methods.closed_form.hidden import (
     compute_features,
@@ -44,7 +45,7 @@ from grd_offline.methods.closed_form.search import (
     search_backward,
 )
 from grd_offline.methods.closed_form.settings import ClosedFormSettings
-from grd_offline.outcomes import PREFERENCE, SUCCESS, give_chance
+from grd_offline.outcomes import PREFERENCE, SUCCESS
 from grd_offline.pieces import cut_pieces
 
 Array = NDArray[np.float64]

@@ -31,6 +31,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from grd_offline.evaluate import give_chance
 from grd_offline.methods.closed_form.evidence import (
     SMALLEST_VARIANCE,
     EvidenceProblem,
@@ -40,7 +41,6 @@ from grd_offline.methods.closed_form.evidence import (
 )
 from grd_offline.methods.closed_form.inputs import Effect, Equations
 from grd_offline.methods.closed_form.search import EffectBank, SearchRules, Selection
-from grd_offline.outcomes import give_chance
 
 Array = NDArray[np.float64]
 

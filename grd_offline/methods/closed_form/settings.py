@@ -6,10 +6,7 @@ from dataclasses import dataclass
 
 from grd_offline.methods.closed_form.moments import AUTO, CHOICES
 from grd_offline.methods.closed_form.search import SearchRules
-from grd_offline.outcomes import NUMBER, SUCCESS
-
-OUTCOMES = (AUTO, NUMBER, SUCCESS)
-"""What may be asked for: preferences are taken wherever there are some."""
+from grd_offline.outcomes import CHOICES as OUTCOMES
 
 
 @dataclass(frozen=True)
