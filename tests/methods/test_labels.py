@@ -110,6 +110,7 @@ def test_success_gives_rewards_masks_and_chances(labelled) -> None:
     assert found.action_to_reward.tolist() == [1]
     assert pearson(predict(found, episodes).ravel(), truth.ravel()) > 0.95
     assert 0.5 < found.left_out_r2 < found.return_r2 < 1
+    assert not found.even_inputs
     fitted = ClosedForm(state_at="start", order=1, outcome=SUCCESS).fit(episodes)
     chances = np.array([fitted.predict_amounts(e, 1.0)[0][0] for e in episodes])
     labels = np.array([e.rewards[-1] for e in episodes])
@@ -160,6 +161,7 @@ def test_preferences_between_episodes_and_between_pieces() -> None:
         rewards = predict(found, episodes)
         assert pearson(rewards.ravel(), truth.ravel()) > 0.95
         assert abs(rewards.mean()) < 0.2 * rewards.std()
+        assert not found.even_inputs
 
 
 def test_answers_that_say_neither_pull_to_the_middle() -> None:
@@ -219,3 +221,13 @@ def test_words_follow_the_outcome() -> None:
     assert speak_of(text, NUMBER) == text
     assert speak_of(text, SUCCESS) == "Labels of 5 episodes: the label"
     assert speak_of(text, PREFERENCE) == "Preferences of 5 episodes: the preference"
+
+
+def test_an_input_that_is_the_same_in_every_episode_is_named() -> None:
+    """The step's number: no label can tell what it is worth."""
+    episodes, _ = draw(count=100)
+    clock = np.arange(STEPS + 1)[:, None]
+    timed = [
+        replace(e, observations=np.concatenate([e.observations[:, :1], clock], 1)) for e in episodes
+    ]
+    assert fit_to(EpisodeSet.from_episodes(timed)).even_inputs == ("s1",)

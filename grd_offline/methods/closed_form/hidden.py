@@ -72,19 +72,26 @@ def _choose_size(data: ColumnSource, most: int = _SIZE) -> int:
     return min(most, int(data.basis.tables.shape[2]))
 
 
-def find_even(data: ColumnSource) -> tuple[str, ...]:
+def find_even(data: ColumnSource, counts: Array | None = None) -> tuple[str, ...]:
     """Names of inputs that differ between steps and take nearly the same values in every episode.
 
     Were steps drawn one by one, sums of an input's features would have mean square 1. Where every
     episode has the same hours, say, they hardly differ, and no return shows what an hour is worth.
+    `counts` are the steps behind each row, where rows are not scaled by them.
     """
-    inputs = [i for i in range(data.inputs) if i != data.terminated]
-    bank = data.build_bank([(i,) for i in inputs], _choose_size(data, _EVEN_SIZE))
+    mains = [(i,) for i in range(data.inputs) if i != data.terminated]
+    size, plain = _choose_size(data, _EVEN_SIZE), counts is not None
+    bank = data.build_bank(mains, size, plain=plain)
+    usual = max(len(data.target), 1) if counts is None else float(counts.sum())
+    power = float(data.totals @ data.totals)
     found = []
     for effect, columns in bank.columns.items():
-        _, counts = np.unique(data.probe[:, data.basis.columns[effect[0]]], return_counts=True)
-        moves = counts.max() < _STILL * len(data.probe)
-        if moves and float((columns**2).sum()) < _EVEN * max(len(data.target), 1):
+        _, often = np.unique(data.probe[:, data.basis.columns[effect[0]]], return_counts=True)
+        moves = often.max() < _STILL * len(data.probe)
+        spread = float((columns**2).sum())
+        if plain and power:
+            spread -= float(((data.totals @ columns) ** 2).sum()) / power
+        if moves and spread < _EVEN * usual:
             found.append(data.names[effect[0]])
     return tuple(found)
 

@@ -21,6 +21,7 @@ from grd_offline.evaluate import give_chance
 from grd_offline.methods.closed_form.choosing import Chosen, EffectChooser
 from grd_offline.methods.closed_form.hidden import (
     compute_features,
+    find_even,
     measure_hidden,
     measure_moments,
 )
@@ -65,6 +66,8 @@ class Labelled:
     labels: Array
     combine: Callable[[NDArray[np.floating]], NDArray[np.floating]]
     """Makes one row per label of one row per piece."""
+    counts: Array
+    """(label,) the steps of its episode, or of both its pieces."""
     outcome: str
 
 
@@ -84,11 +87,15 @@ def read_labels(episodes: EpisodeSet) -> Labelled:
     if episodes.preferences is not None:
         pieces, first, second = cut_pieces(episodes)
         preferred = episodes.preferences.preferred
-        return Labelled(pieces, preferred, lambda sums: sums[first] - sums[second], PREFERENCE)
+        counts = (pieces.lengths[first] + pieces.lengths[second]).astype(np.float64)
+        return Labelled(
+            pieces, preferred, lambda sums: sums[first] - sums[second], counts, PREFERENCE
+        )
     if not are_labels(episodes):
         raise DataError("expected one outcome per episode, 0 or 1, and both of them")
     amounts = np.array([episode.rewards[-1] for episode in episodes], np.float64)
-    return Labelled(episodes, amounts, lambda sums: sums, SUCCESS)
+    counts = episodes.lengths.astype(np.float64)
+    return Labelled(episodes, amounts, lambda sums: sums, counts, SUCCESS)
 
 
 def fit_labels(
@@ -267,6 +274,7 @@ class _LabelFit(LastFit):
             noise=0.0,
             return_r2=1 - errors[0] / power,
             left_out_r2=1 - errors[1] / power,
+            even_inputs=find_even(self.data, self.search.given.counts),
             outcome=outcome,
         )
 

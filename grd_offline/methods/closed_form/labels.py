@@ -50,7 +50,7 @@ _LEAST = 1e-4  # of the precision h: keeps Newton's steps finite
 _LARGEST = 64.0  # standard deviation of eta: labels that are never wrong ask for any size
 _FIRST = 2.0  # the same at the start
 _HURRY = 1.5  # power of the factors of the fixed point, which alone creeps
-_FACTOR = 10.0  # by which one step may change a variance
+_FACTOR = 5.0  # by which one step may change a variance
 _SURE = 2.0  # loss by the parabola beyond which an effect is not tried without: it is too small
 _CHUNK = 8_000_000
 _WIDTH = 8
@@ -234,8 +234,8 @@ def _move_variances(fit: Posterior, variances: Array, powers: Array) -> Array:
     """MacKay's step, with the size of eta bounded."""
     ends = np.cumsum([0, *fit.sizes[:-1]])
     strength = np.add.reduceat(fit.weights**2, ends) / variances**2
-    ratios = (strength / np.maximum(fit.block_traces(), 1e-300)) ** _HURRY
-    moved = variances * np.clip(ratios, 1 / _FACTOR, _FACTOR)
+    ratios = strength / np.maximum(fit.block_traces(), 1e-300)
+    moved = variances * np.clip(ratios, 1 / _FACTOR, _FACTOR) ** _HURRY
     moved = np.clip(moved, SMALLEST_VARIANCE, 1e6)
     total = float((moved * powers).sum())
     return moved * min(1.0, _LARGEST**2 / max(total, 1e-300))
