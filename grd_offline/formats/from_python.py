@@ -14,6 +14,7 @@ from grd_offline.errors import DataError
 from grd_offline.formats import as_episodes
 from grd_offline.formats.tables.frames import find_library, open_frame
 from grd_offline.formats.tables.opening import open_source
+from grd_offline.formats.tables.source import Embedder
 
 Names = str | Sequence[str] | None
 
@@ -30,6 +31,7 @@ def from_dataframe(
     terminated: str | None = None,
     truncated: str | None = None,
     categories: Names = None,
+    embed: Names | Mapping[str, Embedder] = None,
     environment: str | None = None,
 ) -> EpisodeSet:
     """The episodes of a table with one row per step.
@@ -39,7 +41,9 @@ def from_dataframe(
     `observations` are what is left. `rewards` is a column with a number per step; `returns` is a
     column with one number per episode, or a mapping or Series from episodes to numbers. `step`
     gives the order of the rows of an episode, by numbers or timestamps. Texts become one-hot
-    columns, and so do the columns of numbers that `categories` names.
+    columns, and so do the columns of numbers that `categories` names. `embed` names columns with a
+    list of numbers in each row, or says by which function of yours the cells of a column become
+    such lists: `embed={"photo": encode}`.
 
     >>> table = {"trip": [1, 1, 2, 2], "speed": [3.0, 4.0, 5.0, 6.0], "fuel": [7, 7, 11, 11]}
     >>> from_dataframe(table, episode="trip", returns="fuel")
@@ -56,10 +60,22 @@ def from_dataframe(
         terminated=terminated,
         truncated=truncated,
         categories=categories,
+        embed=_list_embedded(embed),
     )
-    episodes = as_episodes(open_source(open_frame(frame), given, outcomes), "the table")
+    embedders = embed if isinstance(embed, Mapping) else {}
+    opened = open_source(open_frame(frame), given, outcomes, embedders=embedders)
+    episodes = as_episodes(opened, "the table")
     table = {**(episodes.table or {}), "library": find_library(frame) or ""}
     return replace(episodes, environment=environment, table=table)
+
+
+def _list_embedded(embed: Names | Mapping[str, Embedder]) -> Names:
+    """The columns that are embedded; a function has to say whose cells it takes."""
+    if callable(embed) or (
+        isinstance(embed, Mapping) and not all(callable(one) for one in embed.values())
+    ):
+        raise DataError("embed: expected names of columns, or a mapping from names to functions")
+    return list(embed) if isinstance(embed, Mapping) else embed
 
 
 def _list_roles(**roles: Names) -> dict[str, tuple[str, ...]]:
