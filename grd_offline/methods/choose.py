@@ -50,6 +50,8 @@ SIMPLE = ("linear", "uniform")
 CHALLENGERS = ("masked-net", "pair-net")
 AVERAGE = "closed-form and linear, averaged"
 MOST_LISTED = 1000
+MOST_FITTED = 10_000
+"""Deliveries that rewards are fitted to; of more, so many are drawn. All get their rewards."""
 _MOST_COMPARED = 200
 _FAR = 10.0  # times the usual error
 _TRIALS = (0.01, 0.03)  # of a network's updates, to time it
@@ -268,6 +270,17 @@ def _measure_gain(closed: Candidate, other: Candidate) -> tuple[float, float, fl
     error = float((mine - theirs).std() / max(1.0, np.sqrt(len(mine))))
     ratio = float(theirs.mean() / max(float(mine.mean()), 1e-300))
     return float((mine - theirs).mean()), error, ratio
+
+
+def draw_episodes(episodes: EpisodeSet, deliveries: int, rng: np.random.Generator) -> EpisodeSet:
+    """Episodes with about `MOST_FITTED` of all deliveries, drawn at random; all if there are fewer.
+
+    A fit to more takes gigabytes, and gains little.
+    """
+    if deliveries <= MOST_FITTED:
+        return episodes
+    count = max(min(len(episodes), FEWEST), round(len(episodes) * MOST_FITTED / deliveries))
+    return episodes[np.sort(rng.choice(len(episodes), count, replace=False))]
 
 
 def split(episodes: EpisodeSet, rng: np.random.Generator) -> tuple[EpisodeSet, EpisodeSet]:
