@@ -50,7 +50,7 @@ SIMPLE = ("linear", "uniform")
 CHALLENGERS = ("masked-net", "pair-net")
 AVERAGE = "closed-form and linear, averaged"
 MOST_LISTED = 1000
-MOST_FITTED = 10_000
+MOST_FITTED = 5_000
 """Deliveries that rewards are fitted to; of more, so many are drawn. All get their rewards."""
 _MOST_COMPARED = 200
 _FAR = 10.0  # times the usual error

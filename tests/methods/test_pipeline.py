@@ -299,7 +299,8 @@ def test_the_report_is_the_same_when_made_again_from_the_folder(folder):
 
 def test_a_failure_leaves_the_old_result(world, tmp_path, monkeypatch):
     source = worlds.write_world(tmp_path / "data.h5", world, 15)
-    decompose_file(source, tmp_path / "out", CLOSED)
+    uniform = DecomposeSettings(method="uniform")
+    decompose_file(source, tmp_path / "out", uniform)
     before = (tmp_path / "out" / "metrics.json").read_bytes()
 
     def fail(*_, **__):
@@ -307,7 +308,7 @@ def test_a_failure_leaves_the_old_result(world, tmp_path, monkeypatch):
 
     monkeypatch.setattr("grd_offline.methods.pipeline.make_decomposition_page", fail)
     with pytest.raises(OSError, match="No space left"):
-        decompose_file(source, tmp_path / "out", CLOSED)
+        decompose_file(source, tmp_path / "out", uniform)
     assert (tmp_path / "out" / "metrics.json").read_bytes() == before
     assert {entry.name for entry in tmp_path.iterdir()} == {"data.h5", "out"}
 
