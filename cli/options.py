@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_origin
 
@@ -114,11 +115,37 @@ def workers_option(text: str) -> Callable[..., Any]:
 def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Options for commands that read a dataset: of flat files, of tables, and --max-size."""
     command = click.option(
+        "--max-episode-steps",
+        type=click.IntRange(min=1),
+        help="Truncate the episodes of flat files that hold no timeouts after this number of "
+        "steps.",
+    )(table_options(command))
+    return max_size_option(command)
+
+
+def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--columns, --embed and --returns. The command gets what is embedded among its columns."""
+
+    @wraps(command)
+    def join(*arguments: Any, embed: tuple[str, ...], columns: str | None, **options: Any) -> Any:
+        if embed:
+            names = [name for part in embed for name in part.split(",")]
+            columns = ",".join(filter(None, [columns, f"embed={'+'.join(names)}"]))
+        return command(*arguments, columns=columns, **options)
+
+    joined = click.option(
         "--returns",
         metavar="FILE",
         help="For tables: a .csv or .parquet file with the outcome of each episode.",
-    )(command)
-    command = click.option(
+    )(join)
+    joined = click.option(
+        "--embed",
+        metavar="NAME,...",
+        multiple=True,
+        help="For tables: columns that hold an embedding, as a list of numbers in each row. Each "
+        "of the numbers becomes an input: NAME[0], NAME[1] and so on.",
+    )(joined)
+    return click.option(
         "--columns",
         metavar="ROLE=NAME,...",
         help="For tables: which column is what, for example episode=trip,step=minute,"
@@ -126,14 +153,7 @@ def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "observations, actions, reward (a number per step), return (a number per episode), "
         "terminated, truncated, truth, categories and ignored. Names that tell by themselves need "
         "not be given, and * stands for any letters.",
-    )(command)
-    command = click.option(
-        "--max-episode-steps",
-        type=click.IntRange(min=1),
-        help="Truncate the episodes of flat files that hold no timeouts after this number of "
-        "steps.",
-    )(command)
-    return max_size_option(command)
+    )(joined)
 
 
 class SettingOption(click.Option):

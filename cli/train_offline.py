@@ -17,6 +17,7 @@ from .options import (
     print_warning,
     setting_option,
     setting_options,
+    table_options,
     workers_option,
 )
 from .report import leave_report
@@ -26,12 +27,13 @@ _SHARED = (
     "temperature", "pessimism", "averaging", "eval_every", "eval_episodes", "env_args",
     "max_episode_steps",
 )  # fmt: skip
+_READING = ("max_bytes", "columns", "returns")
 
 
 def training_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that `train-offline` and `judge` share."""
     text = "Number of processes that evaluate. 0 evaluates in the process of the command."
-    others = workers_option(text), device_option, max_size_option
+    others = table_options, workers_option(text), device_option, max_size_option
     for option in (*others, setting_options(OfflineSettings, *_SHARED)):
         command = option(command)
     return command
@@ -46,6 +48,7 @@ def training_options(command: Callable[..., Any]) -> Callable[..., Any]:
           --rewards relabelled,observed,true --seeds 5 --device cuda --out runs/hc
       grd-offline train-offline hc-grd/relabelled.h5 --updates 20000
       grd-offline train-offline hc-grd/relabelled.h5 --env HalfCheetah --pessimism 1
+      grd-offline train-offline trips.csv --columns actions=throttle,return=fuel --rewards observed
       grd-offline plot runs/hc
       grd-offline collect --env HalfCheetah --policy runs/hc --out better.h5
 
@@ -82,7 +85,7 @@ def pick_training(options: dict[str, Any]) -> dict[str, Any]:
     """The arguments of `train_offline` and `judge` among the options that the commands share."""
     _tell_unused(options["algorithm"])
     return {
-        **{name: options[name] for name in (*_SHARED, "device", "workers", "max_bytes")},
+        **{name: options[name] for name in (*_SHARED, *_READING, "device", "workers")},
         "warn": print_warning,
         "command": ["grd-offline", *sys.argv[1:]],
     }

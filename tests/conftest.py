@@ -1,11 +1,14 @@
 """Switches on, for the test run, the shapes that are written on the signatures of the package.
 
+A call is checked if none with arguments of the same shapes and types came before it.
+
 Tensors in tests are small: more threads than one only wait for each other, and for those of the
 other test processes.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import signal
@@ -15,6 +18,7 @@ from typing import Any
 
 import beartype
 import jaxtyping
+import numpy as np
 import torch
 from places import ROOT
 
@@ -33,10 +37,40 @@ def check_shapes(module: ModuleType) -> dict[Any, Any]:
     for owner in (module, *(v for v in vars(module).values() if _is_own(v, module, type))):
         for name, value in list(vars(owner).items()):
             if inspect.isfunction(value) and _is_own(value, module, object):
-                checked = jaxtyping.jaxtyped(value, typechecker=CHECKER)
+                checked = check_once(value, jaxtyping.jaxtyped(value, typechecker=CHECKER))
                 setattr(owner, name, checked)
                 replaced[value] = checked
     return replaced
+
+
+def check_once(plain: Any, checked: Any) -> Any:
+    """The plain function, but for the first call with arguments of each kind, which is checked."""
+    seen = set()
+
+    @functools.wraps(plain)
+    def call(*arguments: Any, **named: Any) -> Any:
+        kind = (*map(_describe, arguments), *named, *map(_describe, named.values()))
+        if kind in seen:
+            return plain(*arguments, **named)
+        result = checked(*arguments, **named)
+        seen.add(kind)
+        return result
+
+    return call
+
+
+def _describe(value: Any) -> Any:
+    """What a check can see of an argument; of a list it looks at one entry."""
+    kind = type(value)
+    if kind is torch.Tensor:
+        return value.shape, value.dtype
+    if kind is list or kind is tuple:
+        return kind, len(value), _describe(value[0]) if value else None
+    if isinstance(value, tuple):  # a NamedTuple of tensors
+        return kind, *map(_describe, value)
+    if isinstance(value, torch.Tensor | np.ndarray):
+        return kind, value.shape, value.dtype
+    return value if kind in (int, bool, str) else kind
 
 
 def _is_own(value: Any, module: ModuleType, kind: type) -> bool:

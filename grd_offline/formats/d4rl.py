@@ -54,6 +54,9 @@ _RESERVED = (
 )
 _DEPTH = 8
 _BLOCK = 2**20
+_WAITING_BYTES = 2**20
+_ATTRIBUTE_BYTES = 200
+"""What the attributes of one episode may take on average, where there are many episodes."""
 
 
 def is_d4rl(root: SafeGroup) -> bool:
@@ -78,7 +81,7 @@ def read_d4rl(root: SafeGroup, max_episode_steps: int | None = None) -> Recordin
         stops = np.append(stops, steps)
     starts = np.concatenate([[0], stops[:-1]])
     reader = _EpisodeReader(
-        root=root,
+        rewards=root.dataset("rewards"),
         header=header,
         columns=columns,
         extras=_find_extras(root, names),
@@ -133,7 +136,7 @@ def _read_header(root: SafeGroup, columns: Mapping[str, SafeDataset]) -> Header:
 class _EpisodeReader:
     """Cuts single episodes out of the flat arrays."""
 
-    root: SafeGroup
+    rewards: SafeDataset
     header: Header
     columns: Mapping[str, SafeDataset]
     extras: Mapping[str, SafeDataset]
@@ -175,7 +178,7 @@ class _EpisodeReader:
 
     def load_rewards(self, index: int) -> Array:
         """The rewards of one episode."""
-        rows = self.root.dataset("rewards").read(int(self.starts[index]), int(self.stops[index]))
+        rows = self.rewards.read(int(self.starts[index]), int(self.stops[index]))
         return rows.reshape(-1)
 
     def _read_extra(self, path: str, index: int) -> Array:
@@ -205,6 +208,7 @@ def write_d4rl(
             attributes.append(dict(record.attributes))
             table.next_episode()
             output.check()
+        table.flush()
         if len(attributes) != len(lengths):
             raise DataError(f"{len(lengths)} episodes announced, {len(attributes)} came")
         if any(attributes):
@@ -216,22 +220,26 @@ def write_d4rl(
 
 
 class _Table:
-    """Flat datasets that are filled episode by episode."""
+    """Flat datasets that are filled episode by episode.
+
+    Rows wait until they make a block: writing each of many short episodes takes far longer.
+    """
 
     def __init__(self, file: h5py.File, lengths: NDArray[np.int64]) -> None:
         self._file = file
         self._lengths = lengths
         self._episode = 0
-        self._start = 0
         self._paths: dict[str, int] = {}
         self._datasets: dict[str, h5py.Dataset] = {}
+        self._waiting: dict[str, list[Array]] = {}
+        self._filled: dict[str, int] = {}
 
     def put(self, path: str, rows: Array, *, is_final: bool = False) -> None:
         """The rows of this episode, or the one row that follows its last step."""
         if is_final:
-            self._fill(path, rows, len(self._lengths), self._episode)
+            self._fill(path, rows, len(self._lengths), 1)
         else:
-            self._fill(path, rows, int(self._lengths.sum()), self._start)
+            self._fill(path, rows, int(self._lengths.sum()), int(self._lengths[self._episode]))
 
     def next_episode(self) -> None:
         """Go on to the next episode; every column must have been filled for this one."""
@@ -242,10 +250,22 @@ class _Table:
                     episode=self._episode,
                     field=path,
                 )
-        self._start += int(self._lengths[self._episode])
         self._episode += 1
 
-    def _fill(self, path: str, rows: Array, total: int, start: int) -> None:
+    def flush(self) -> None:
+        """Write all rows that wait."""
+        for path, rows in self._waiting.items():
+            if rows:
+                self._write(path)
+
+    def _write(self, path: str) -> None:
+        rows, start = np.concatenate(self._waiting[path]), self._filled[path]
+        self._datasets[path][start : start + len(rows)] = rows
+        self._waiting[path], self._filled[path] = [], start + len(rows)
+
+    def _fill(self, path: str, rows: Array, total: int, expected: int) -> None:
+        if len(rows) != expected:
+            raise DataError(f"expected {expected} rows, got {len(rows)}", field=path)
         if path not in self._paths:
             if self._episode:
                 raise DataError(
@@ -253,7 +273,8 @@ class _Table:
                 )
             new = create_dataset(self._file, path, (total, *rows.shape[1:]), rows.dtype)
             self._datasets[path] = h5py.Dataset(new)
-            self._paths[path] = 0
+            self._paths[path] = self._filled[path] = 0
+            self._waiting[path] = []
         dataset = self._datasets[path]
         if dataset.shape[1:] != rows.shape[1:] or dataset.dtype != rows.dtype:
             raise DataError(
@@ -261,8 +282,10 @@ class _Table:
                 f"{dataset.dtype} of shape {dataset.shape[1:]}",
                 field=path,
             )
-        dataset[start : start + len(rows)] = rows
+        self._waiting[path].append(rows)
         self._paths[path] += 1
+        if len(self._waiting[path]) * rows.nbytes >= _WAITING_BYTES:
+            self._write(path)
 
 
 def _write_record(table: _Table, record: Record) -> None:
@@ -384,7 +407,7 @@ def _read_attributes(root: SafeGroup, names: set[str], episodes: int) -> list[di
         return []
     try:
         dataset = root.dataset(_ATTRIBUTES)
-        if dataset.nbytes > ATTRIBUTE_BYTES:
+        if dataset.nbytes > max(ATTRIBUTE_BYTES, _ATTRIBUTE_BYTES * episodes):
             raise ValueError("size")
         attributes = json.loads(dataset.read().astype(np.uint8).tobytes())
         if len(attributes) != episodes or not all(map(_are_plain, attributes)):

@@ -15,6 +15,7 @@ from grd_offline.formats import as_episodes
 from grd_offline.formats.tables.frames import find_library, open_frame
 from grd_offline.formats.tables.opening import open_source
 from grd_offline.formats.tables.pairs import read_preferences
+from grd_offline.formats.tables.source import Embedder
 from grd_offline.pieces import attach_preferences
 
 Names = str | Sequence[str] | None
@@ -34,6 +35,7 @@ def from_dataframe(
     truncated: str | None = None,
     categories: Names = None,
     ignored: Names = None,
+    embed: Names | Mapping[str, Embedder] = None,
     environment: str | None = None,
 ) -> EpisodeSet:
     """The episodes of a table with one row per step.
@@ -45,7 +47,9 @@ def from_dataframe(
     `preferences` are learned from instead: a table with the columns first, second and preferred,
     which compares episodes by their names. `step`
     gives the order of the rows of an episode, by numbers or timestamps. Texts become one-hot
-    columns, and so do the columns of numbers that `categories` names. `ignored` are left out.
+    columns, and so do the columns of numbers that `categories` names. `embed` names columns with a
+    list of numbers in each row, or says by which function of yours the cells of a column become
+    such lists: `embed={"photo": encode}`. Columns that are `ignored` are left out.
 
     >>> table = {"trip": [1, 1, 2, 2], "speed": [3.0, 4.0, 5.0, 6.0], "fuel": [7, 7, 11, 11]}
     >>> from_dataframe(table, episode="trip", returns="fuel")
@@ -63,14 +67,31 @@ def from_dataframe(
         truncated=truncated,
         categories=categories,
         ignored=ignored,
+        embed=_list_embedded(embed),
     )
-    opened = open_source(open_frame(frame), given, outcomes, needs_outcome=preferences is None)
+    embedders = embed if isinstance(embed, Mapping) else {}
+    opened = open_source(
+        open_frame(frame),
+        given,
+        outcomes,
+        embedders=embedders,
+        needs_outcome=preferences is None,
+    )
     episodes = as_episodes(opened, "the table")
     table = {**(episodes.table or {}), "library": find_library(frame) or ""}
     episodes = replace(episodes, environment=environment, table=table)
     if preferences is None:
         return episodes
     return attach_preferences(episodes, read_preferences(preferences, episodes))
+
+
+def _list_embedded(embed: Names | Mapping[str, Embedder]) -> Names:
+    """The columns that are embedded; a function has to say whose cells it takes."""
+    if callable(embed) or (
+        isinstance(embed, Mapping) and not all(callable(one) for one in embed.values())
+    ):
+        raise DataError("embed: expected names of columns, or a mapping from names to functions")
+    return list(embed) if isinstance(embed, Mapping) else embed
 
 
 def _list_roles(**roles: Names) -> dict[str, tuple[str, ...]]:

@@ -62,7 +62,9 @@ class Linear(Decomposer, settings=LinearSettings):
         count = data.inputs if data.varies and len(data.target) > 1 else 0
         columns = data.basis.columns[:count]
         values = data.probe[:, columns]
-        spread = values.std(0) + 1e-300
+        spread = values.std(0)
+        # What differs in a few steps only may be the same in all of those looked at here.
+        spread = np.where(spread > 0, spread, data.basis.high[:count] - data.basis.low[:count])
         free, average = data.equations.remove_constant(data.sums[:, :count] / spread)
         sums, averages = np.asarray(free, np.float64), np.asarray(average, np.float64)
         problem = EvidenceProblem(sums, [count] if count else [], data.target)

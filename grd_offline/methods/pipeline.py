@@ -51,17 +51,16 @@ from grd_offline.formats.tables.pairs import read_preferences
 from grd_offline.formats.tables.results import (
     ENDINGS,
     find_columns,
-    find_names,
-    list_rewards,
-    write_rewards,
 )
 from grd_offline.graph import compact_closure, compact_one_hop
-from grd_offline.methods.choose import Choice, choose
+from grd_offline.methods.choose import Choice, choose, draw_episodes
 from grd_offline.methods.closed_form.conditions import tell_bands
 from grd_offline.methods.contract import Finding, Progress
 from grd_offline.methods.relabelling import (
     Tally,
+    choose_layout,
     find_truth,
+    keep_table,
     relabel_records,
     relabelled_header,
 )
@@ -196,6 +195,21 @@ class _Run:
             )
         _check_width(episodes)
         self.episodes = episodes
+        self.fitted = draw_episodes(episodes, self._count_deliveries(), self.rng)
+        """The episodes that models are fitted to: those of large datasets are drawn at random."""
+        if len(self.fitted) < len(episodes):
+            recording.warn(
+                f"the models are fitted to {len(self.fitted):,} of {len(episodes):,} episodes, "
+                "drawn at random; every episode gets its rewards"
+            )
+
+    def _count_deliveries(self) -> int:
+        """Deliveries that a fit sees, by the delay alone."""
+        if self.delay == "step" and self.settings.step_rewards:
+            return self.episodes.total_steps
+        if isinstance(self.delay, int):
+            return int((-(-self.episodes.lengths // self.delay)).sum())
+        return len(self.episodes)
 
     def fit(self) -> None:
         """Fit the reward, then the dynamics."""
@@ -204,7 +218,7 @@ class _Run:
         options = {name: getattr(settings, name) for name in names}
         options["discount"] = self.discount
         self.choice = choose(
-            self.episodes, settings.method, settings.fit, options, self.rng, self.progress
+            self.fitted, settings.method, settings.fit, options, self.rng, self.progress
         )
         outcome = self.choice.decomposer.function_.outcome
         if settings.exact_returns and outcome != NUMBER:
@@ -224,10 +238,10 @@ class _Run:
         if "state_to_state" in masks:
             graph = masks["state_to_state"], masks["action_to_state"]
             self.dynamics = fit_dynamics_model(
-                self.episodes, *graph, rng=self.rng, progress=self.progress
+                self.fitted, *graph, rng=self.rng, progress=self.progress
             )
         else:
-            found = fit_dynamics(self.episodes, rng=self.rng, progress=self.progress)
+            found = fit_dynamics(self.fitted, rng=self.rng, progress=self.progress)
             self.dynamics = found.model
             masks |= {
                 "state_to_state": found.state_to_state,
@@ -236,10 +250,10 @@ class _Run:
             scores |= {"state_to_state": found.state_score, "action_to_state": found.action_score}
         self.progress("dynamics without masks", 0.0)
         self.likelihoods = compare_dynamics(
-            self.episodes, masks["state_to_state"], masks["action_to_state"], rng=self.rng
+            self.fitted, masks["state_to_state"], masks["action_to_state"], rng=self.rng
         )
         # Where episodes terminate, a policy also needs what tells that the end is near.
-        parents = np.asarray(masks["state_to_reward"]) | find_signs(self.episodes)
+        parents = np.asarray(masks["state_to_reward"]) | find_signs(self.fitted)
         graph = parents, masks["state_to_state"]
         masks["compact"] = {"one_hop": compact_one_hop(*graph), "closure": compact_closure(*graph)}
         for name in _MASKS:
@@ -273,17 +287,17 @@ class _Run:
 
     def write(self, folder: Path, out: Path, start: float) -> Decomposition:
         """Write everything into an empty folder."""
-        layout = self.recording.layout if self.recording.layout in ("minari", "d4rl") else "own"
+        layout = choose_layout(self.recording)
         name = RELABELLED[layout == "minari"]
         tally = Tally(self.model.function.outcome)
-        write_dataset(
-            folder / name,
-            relabelled_header(self.recording.header, self._settings()),
-            self._relabel(tally),
-            layout=layout,
-            lengths=self.recording.lengths,
-        )
-        table = self._write_table(folder, folder / name)
+        header = relabelled_header(self.recording.header, self._settings())
+        ending = ENDINGS.get(self.recording.layout)
+        table = None if ending is None else f"relabelled{ending}"
+        place = None if table is None else folder / table
+        with keep_table(place, header, self._relabel(tally), fresh=True) as passing:
+            write_dataset(
+                folder / name, header, passing, layout=layout, lengths=self.recording.lengths
+            )
         self.progress("writing", 0.5)
         findings, numbers = self._examine(tally)
         verdict = reach_verdict(findings)
@@ -316,18 +330,6 @@ class _Run:
             columns=self.columns,
             table=None if table is None else out / table,
         )
-
-    def _write_table(self, folder: Path, relabelled: Path) -> str | None:
-        """Write the rewards as a table where the data came as one; its name."""
-        ending = ENDINGS.get(self.recording.layout)
-        if ending is None:
-            return None
-        with open_recording(relabelled) as recording:
-            names = find_names(recording.header.settings)
-            write_rewards(
-                folder / f"relabelled{ending}", list_rewards(recording), names, fresh=True
-            )
-        return f"relabelled{ending}"
 
     def _settings(self) -> dict[str, Any]:
         return {
@@ -368,7 +370,7 @@ class _Run:
     def _examine(self, tally: Tally) -> tuple[list[Finding], dict[str, Any]]:
         winner, truth = self.choice.winner, tally.compare() if tally.true else None
         held_out = winner.describe() if winner else None
-        return gather_findings(self.choice.decomposer, self.episodes, held_out, truth)
+        return gather_findings(self.choice.decomposer, self.fitted, held_out, truth)
 
     def _describe_effects(self) -> dict[str, Any]:
         explanation = self.choice.decomposer.function_.explain()

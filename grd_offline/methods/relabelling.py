@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -38,20 +39,24 @@ from grd_offline.formats import (
 )
 from grd_offline.formats.in_memory import DELIVERED
 from grd_offline.formats.relabelled import OBSERVED, STD
+from grd_offline.formats.tables.columns import parse_columns
 from grd_offline.formats.tables.opening import Expected, Given, Outcomes
 from grd_offline.formats.tables.results import (
     ENDINGS,
+    add_records,
     find_columns,
     find_names,
-    list_rewards,
+    open_rewards,
     read_rewards,
-    write_rewards,
 )
 from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.outcomes import NUMBER, PREFERENCE, SUCCESS
 from grd_offline.rewards.contract import Array
 from grd_offline.rewards.model import RewardModel
 from grd_offline.threads import one_numpy_thread
+
+MANY_EPISODES = 2_000
+"""Tables with more episodes than this are relabelled in a flat file."""
 
 
 class Tally:
@@ -161,7 +166,7 @@ def relabel(
     )
     with opened:
         episodes = check_sizes(chosen, opened, source)
-        layout = opened.layout if opened.layout in ("minari", "d4rl") else "own"
+        layout = choose_layout(opened)
         ending = "-relabelled" if layout == "minari" else "-relabelled.h5"
         target = _find_target(source, out, ending)
         records = relabel_records(
@@ -173,8 +178,9 @@ def relabel(
             progress=lambda share: progress("relabelling", share),
         )
         header = relabelled_header(opened.header, {"model": dict(about)})
-        warnings = write_dataset(target, header, records, layout=layout, lengths=opened.lengths)
-        table = _write_table(opened.layout, target)
+        table = _name_table(opened.layout, target)
+        with keep_table(table, header, records) as passing:
+            warnings = write_dataset(target, header, passing, layout=layout, lengths=opened.lengths)
         columns = find_columns(opened)
     return Relabelled(
         target,
@@ -200,14 +206,35 @@ def _find_target(source: Data, out: str | os.PathLike[str] | None, ending: str) 
     return target
 
 
-def _write_table(layout: str, relabelled: Path) -> Path | None:
-    """Write the rewards as a table beside the relabelled data, where they came as one."""
-    if layout not in ENDINGS:
-        return None
-    table = relabelled.with_suffix(ENDINGS[layout])
-    with open_recording(relabelled) as recording:
-        write_rewards(table, list_rewards(recording), find_names(recording.header.settings))
-    return table
+def _name_table(layout: str, relabelled: Path) -> Path | None:
+    """The table of rewards beside the relabelled data, where they came as one."""
+    return relabelled.with_suffix(ENDINGS[layout]) if layout in ENDINGS else None
+
+
+@contextmanager
+def keep_table(
+    path: Path | None, header: Header, records: Iterable[Record], *, fresh: bool = False
+) -> Iterator[Iterable[Record]]:
+    """The same records, whose rewards are written into a table as they pass; None: no table."""
+    if path is None:
+        yield records
+        return
+    with open_rewards(path, find_names(header.settings), fresh=fresh) as add:
+        yield add_records(records, add)
+
+
+def choose_layout(recording: Recording) -> str:
+    """The layout of relabelled data: that of the source, or our own.
+
+    A group for each of many short episodes takes hours to write and read. So large tables are
+    written flat, as D4RL has it, if flags mark the end of each episode.
+    """
+    if recording.layout in ("minari", "d4rl"):
+        return recording.layout
+    if recording.layout not in ENDINGS or len(recording) <= MANY_EPISODES:
+        return "own"
+    given = parse_columns(find_columns(recording) or "")
+    return "own" if given.get("truncated") else "d4rl"
 
 
 def relabel_records(

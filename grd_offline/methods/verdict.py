@@ -110,6 +110,11 @@ def check_held_out(held_out: Mapping[str, Any] | None) -> list[Finding]:
 
 def _check_explained(held_out: Mapping[str, Any]) -> list[Finding]:
     r2 = float(held_out["held_out_return_r2_without_outliers"])
+    if not held_out.get("held_out_returns_differ", True):
+        short = "the returns held out are all equal, and cannot test them"
+        return [
+            Finding(CAREFUL, "The returns held out are all equal: no test of the rewards.", short)
+        ]
     if r2 < LITTLE:
         told, rest = (
             ("nothing", "The differences") if r2 <= 0 else (f"only {_percent(r2)}", "The rest")

@@ -13,6 +13,7 @@ from grd_offline.episodes import Episode, EpisodeSet, check_finite, find_resolut
 from grd_offline.errors import DataError
 from grd_offline.evaluate import pearson
 from grd_offline.formats.relabelled import OBSERVED, STD
+from grd_offline.formats.tables.opening import Given, Outcomes
 from grd_offline.offline.settings import SOURCES
 
 Array = NDArray[np.float64]
@@ -71,10 +72,16 @@ def load_data(
     *,
     max_episode_steps: int | None = None,
     max_bytes: int | None = None,
+    columns: Given | None = None,
+    returns: Outcomes | None = None,
 ) -> OfflineData:
-    """Read a dataset in any layout, relabelled or not."""
+    """Read a dataset in any layout, relabelled or not. `columns` and `returns` are for tables."""
     with formats.open_recording(
-        source, max_episode_steps=max_episode_steps, max_bytes=max_bytes
+        source,
+        max_episode_steps=max_episode_steps,
+        max_bytes=max_bytes,
+        columns=columns,
+        returns=returns,
     ) as opened:
         header, delay = opened.header, formats.find_delay(opened)
         episodes, parts = [], []

@@ -20,7 +20,8 @@ from grd_offline.errors import DataError
 from grd_offline.evaluate import compare_rewards
 from grd_offline.files.judgement import OBSERVED, RUN_FOLDER, TRUE, Verdict, write_judgement
 from grd_offline.fleet.watch import Warn
-from grd_offline.methods.choose import Choice, choose
+from grd_offline.formats.tables.opening import Given, Outcomes
+from grd_offline.methods.choose import Choice, choose, draw_episodes
 from grd_offline.methods.registry import AUTO, NEXT_STATE, find_method, list_fits, list_judged
 from grd_offline.offline.data import Array, OfflineData, be_pessimistic
 from grd_offline.offline.run import check_environment
@@ -106,7 +107,9 @@ def find_rewards(
     settings = {"discount": data.discount, "next_state": with_next, "device": device}
     rng = np.random.default_rng(seed)
     name = method.removesuffix(NEXT_STATE)
-    choice = choose(data.episodes, name, fit, settings, rng, progress)
+    deliveries = sum(int(episode.delivered.sum()) for episode in data.episodes)
+    fitted = draw_episodes(data.episodes, deliveries, rng)
+    choice = choose(fitted, name, fit, settings, rng, progress)
     rewards = np.concatenate(list(choice.decomposer.relabel(data.episodes)))
     tested = choice.winner.describe() if choice.winner else {}
     about = {"reason": choice.reason, "fit": choice.fit, **tested}
@@ -238,6 +241,8 @@ def judge(
     fit: str = AUTO,
     observed: bool = True,
     max_bytes: int | None = None,
+    columns: Given | None = None,
+    returns: Outcomes | None = None,
     device: str = "auto",
     workers: int | None = None,
     watch: Watch = watch_nothing,
@@ -263,7 +268,7 @@ def judge(
     check_names(methods, fit, warn)
     chosen, folder = OfflineSettings(tuple(methods), environment, **settings), Path(out)
     OfflineFolder(folder).check_free()
-    data = load_checked(source, chosen, max_bytes=max_bytes)
+    data = load_checked(source, chosen, max_bytes=max_bytes, columns=columns, returns=returns)
     try:
         check_data(data, methods)
         _warn_of_data(chosen, data, warn)

@@ -10,6 +10,7 @@ from grd_offline.agents.algorithms import find_algorithm
 from grd_offline.environments import resolve_environment_id
 from grd_offline.errors import DataError
 from grd_offline.fleet.watch import Warn
+from grd_offline.formats.tables.opening import Given, Outcomes
 from grd_offline.offline.data import Array, OfflineData, check_actions, load_data
 from grd_offline.offline.run import OfflineRun, check_environment
 from grd_offline.offline.run_folder import OfflineFolder
@@ -25,6 +26,8 @@ def train_offline(
     *,
     rewards: Sequence[str] | Mapping[str, Array] = ("relabelled",),
     max_bytes: int | None = None,
+    columns: Given | None = None,
+    returns: Outcomes | None = None,
     device: str = "auto",
     workers: int | None = None,
     observers: Sequence[Observer] = (),
@@ -47,7 +50,8 @@ def train_offline(
     `relabelled`, `observed` and `true`. Or they are your own: arrays by name, one number for each
     step of the data. The other keyword arguments are the fields of `OfflineSettings`, for example
     `environment`, `algorithm`, `seeds`, `updates` and `eval_every`. Without `environment` nothing
-    is evaluated. `max_bytes` trusts the file to unpack to that size.
+    is evaluated. `max_bytes` trusts the file to unpack to that size. `columns` and `returns` are
+    for tables, as `decompose` has them.
 
     `device`, `workers`, `observers`, `watch`, `warn` and `command` are those of `train_online`.
     This function changes settings of the process: see `grd_offline.runs.process.prepare_process`.
@@ -55,7 +59,7 @@ def train_offline(
     chosen = OfflineSettings(rewards=tuple(rewards), **settings)
     files = OfflineFolder(Path(out))
     files.check_free()
-    data = load_checked(source, chosen, max_bytes=max_bytes)
+    data = load_checked(source, chosen, max_bytes=max_bytes, columns=columns, returns=returns)
     try:
         own = rewards if isinstance(rewards, Mapping) else {}
         given = {
@@ -74,13 +78,24 @@ def train_offline(
 
 
 def load_checked(
-    source: str | os.PathLike[str], settings: OfflineSettings, *, max_bytes: int | None
+    source: str | os.PathLike[str],
+    settings: OfflineSettings,
+    *,
+    max_bytes: int | None = None,
+    columns: Given | None = None,
+    returns: Outcomes | None = None,
 ) -> OfflineData:
     """Read a dataset. Refuse an environment that does not fit it before any time is spent."""
     if settings.environment is not None:
         resolve_environment_id(settings.environment)
     try:
-        data = load_data(source, max_episode_steps=settings.max_episode_steps, max_bytes=max_bytes)
+        data = load_data(
+            source,
+            max_episode_steps=settings.max_episode_steps,
+            max_bytes=max_bytes,
+            columns=columns,
+            returns=returns,
+        )
         check_actions(data.episodes)
         algorithm = find_algorithm(settings.algorithm)
         algorithm.find_class(is_discrete=data.episodes.discrete_actions)

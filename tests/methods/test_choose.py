@@ -113,9 +113,9 @@ def make_waves(count, rng):
 
 def test_the_masked_net_learns_what_four_inputs_do_together():
     rng = np.random.default_rng(0)
-    training, _ = make_waves(250, rng)
+    training, _ = make_waves(220, rng)
     test, truth = make_waves(50, rng)
-    found = make_decomposer("grd", "masked-net", updates=600, members=2)
+    found = make_decomposer("grd", "masked-net", updates=300, members=1)
     found.fit(training, rng=np.random.default_rng(0))
     assert found.masks_["state_to_reward"].tolist() == [1, 0, 1, 0, 1]
     missed = [

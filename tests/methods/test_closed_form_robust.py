@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.methods import make_decomposer
+from grd_offline.methods.choose import Candidate
 from grd_offline.methods.closed_form.choosing import EffectChooser
 from grd_offline.methods.closed_form.fit import fit_closed_form
 from grd_offline.methods.closed_form.inputs import find_still, take_states
@@ -14,6 +17,7 @@ from grd_offline.methods.closed_form.moments import prefer, spread_about, weigh
 from grd_offline.methods.closed_form.outliers import measure_weights
 from grd_offline.methods.closed_form.settings import ClosedFormSettings
 from grd_offline.methods.closed_form.switches import add_switches, is_switch, translate_switch
+from grd_offline.methods.linear import Linear
 from grd_offline.rewards.mixture import average_effects
 
 QUICK = {"basis": 5, "final_basis": 8, "rough_basis": 1, "order": 2}
@@ -256,3 +260,46 @@ def test_the_linear_fit_and_its_average_with_the_closed_form():
     assert (both.predict_std(*steps) >= 0.3).all()
     again = type(both).from_parts(both.config(), both.tensors())
     np.testing.assert_array_equal(again.predict(*steps), both.predict(*steps))
+
+
+def make_races(ended, count=100, steps=40):
+    """Every step costs 1 until the goal, as in Acrobot: few episodes (`ended`) reach it in time."""
+    rng, episodes = np.random.default_rng(0), []
+    for index in range(count):
+        length = int(rng.integers(steps // 2, steps)) if index < ended else steps
+        last = np.arange(length) == length - 1
+        won = last & (index < ended)
+        paid = np.where(last, -length + float(index < ended), 0.0)
+        states = rng.normal(size=(length + 1, 2))
+        episodes.append(Episode(states, rng.normal(size=(length, 1)), paid, won, last & ~won, last))
+    return EpisodeSet.from_episodes(episodes)
+
+
+def test_returns_that_differ_from_many_equal_ones_are_no_outliers():
+    episodes = make_races(ended=13)
+    found = fit(episodes)
+    assert (found.weights == 1).all()
+    assert found.left_out_r2 > 0.999
+    episode = episodes[0]
+    rewards = found.model.predict(
+        episode.observations[:-1], episode.actions, episode.next_observations, episode.terminations
+    )
+    np.testing.assert_allclose(rewards[:-1], -1.0, atol=0.01)
+    assert abs(rewards[-1]) < 0.1
+
+
+def test_held_out_returns_that_are_mostly_equal_all_vote():
+    true = np.array([-500.0] * 18 + [-320.0, -410.0])
+    predicted = true + np.array([1e-9] * 18 + [0.3, 0.2])
+    errors = (true - predicted) ** 2 / 500
+    one = Candidate("closed-form", Linear(), true, predicted, np.ones(20), errors, 1.0)
+    assert one.find_voters().all()
+    assert one.describe()["held_out_return_r2_without_outliers"] > 0.999
+    corrupted = replace(one, true=np.append(true[:-1], 900.0), errors=np.append(errors[:-1], 1e4))
+    assert corrupted.find_voters().tolist() == [True] * 19 + [False]
+
+
+def test_an_input_that_differs_in_a_single_step_leaves_the_linear_fit_in_order():
+    episodes = make_races(ended=1, count=200)
+    found = Linear().fit(episodes, rng=np.random.default_rng(1))
+    assert all(np.isfinite(rewards).all() for rewards in found.relabel(episodes))

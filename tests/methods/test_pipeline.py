@@ -22,6 +22,8 @@ from grd_offline.formats import open_recording, write_dataset
 from grd_offline.methods.relabelling import compare_with_truth
 
 CLOSED = DecomposeSettings(fit="closed-form")
+LINEAR = DecomposeSettings(fit="linear")
+UNIFORM = DecomposeSettings(method="uniform")
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +163,7 @@ def test_relabel_gives_the_model_s_rewards_to_other_data(folder, world):
 
 def test_exact_returns_hold(world, tmp_path):
     source = worlds.write_world(tmp_path / "data.h5", world, 15)
-    settings = DecomposeSettings(fit="closed-form", exact_returns=True)
+    settings = DecomposeSettings(fit="linear", exact_returns=True)
     decompose_file(source, tmp_path / "exact", settings)
     with open_recording(tmp_path / "exact" / "relabelled.h5") as recording:
         for record in recording:
@@ -173,7 +175,7 @@ def test_exact_returns_hold(world, tmp_path):
 @pytest.mark.parametrize("layout", ["minari", "d4rl"])
 def test_the_layout_stays(layout, folder, world, tmp_path):
     source = worlds.write_world(tmp_path / "source", world, 15, layout=layout)
-    result = decompose_file(source, tmp_path / "out", CLOSED)
+    result = decompose_file(source, tmp_path / "out", LINEAR)
     with open_recording(result.relabelled) as recording:
         assert recording.layout == layout
         assert "observed_rewards" in recording.load(0).extras
@@ -196,7 +198,7 @@ def test_other_methods_leave_the_same_files(method, folder, world, tmp_path):
 
 def test_rewards_at_every_step_are_summed_unless_asked(world, tmp_path):
     source = worlds.write_world(tmp_path / "dense.h5", world, 8, dense=True)
-    summed = decompose_file(source, tmp_path / "summed", CLOSED)
+    summed = decompose_file(source, tmp_path / "summed", LINEAR)
     assert any("summed into one return" in warning for warning in summed.warnings)
     settings = DecomposeSettings(fit="closed-form", step_rewards=True, truth="rewards")
     used = decompose_file(source, tmp_path / "used", settings)
@@ -264,7 +266,7 @@ def test_names_from_the_data_are_escaped_in_the_report(world, tmp_path):
         names = tuple(f"<script>alert({i})</script>" for i in range(5))
         header = replace(recording.header, observation_names=names)
         write_dataset(tmp_path / "evil.h5", header, recording)
-    decompose_file(tmp_path / "evil.h5", tmp_path / "out", CLOSED)
+    decompose_file(tmp_path / "evil.h5", tmp_path / "out", LINEAR)
     page = (tmp_path / "out" / "report.html").read_text()
     assert "<script>alert" not in page
     assert "alert(0)</script>" not in page
@@ -299,7 +301,7 @@ def test_the_report_is_the_same_when_made_again_from_the_folder(folder):
 
 def test_a_failure_leaves_the_old_result(world, tmp_path, monkeypatch):
     source = worlds.write_world(tmp_path / "data.h5", world, 15)
-    decompose_file(source, tmp_path / "out", CLOSED)
+    decompose_file(source, tmp_path / "out", UNIFORM)
     before = (tmp_path / "out" / "metrics.json").read_bytes()
 
     def fail(*_, **__):
@@ -307,7 +309,7 @@ def test_a_failure_leaves_the_old_result(world, tmp_path, monkeypatch):
 
     monkeypatch.setattr("grd_offline.methods.pipeline.make_decomposition_page", fail)
     with pytest.raises(OSError, match="No space left"):
-        decompose_file(source, tmp_path / "out", CLOSED)
+        decompose_file(source, tmp_path / "out", UNIFORM)
     assert (tmp_path / "out" / "metrics.json").read_bytes() == before
     assert {entry.name for entry in tmp_path.iterdir()} == {"data.h5", "out"}
 

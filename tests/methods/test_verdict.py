@@ -84,6 +84,8 @@ def test_intervals_that_fail_on_returns_held_out(inside, count, level) -> None:
 
 def test_too_few_returns_held_out_prove_nothing() -> None:
     assert check_held_out(None)[0].level == CAREFUL
+    (equal,) = check_held_out({**describe(0.0), "held_out_returns_differ": False})
+    assert (equal.level, "all equal" in equal.text) == (CAREFUL, True)
     first, *_ = check_held_out(describe(1.0, count=4))
     assert (first.level, first.short) == (CAREFUL, "only 4 returns were held out")
     assert all(finding.level == FINE for finding in check_held_out(describe(1.0, count=10)))

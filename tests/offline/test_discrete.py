@@ -23,8 +23,8 @@ def data(tmp_path_factory):
 
 def make_settings(**changes):
     given = {
-        "rewards": ("true",), "environment": choices.ID, "seeds": 2, "updates": 300, "batch": 64,
-        "hidden": (32, 32), "learning_rate": 3e-3, "discount": 0.5, "eval_every": 300,
+        "rewards": ("true",), "environment": choices.ID, "seeds": 2, "updates": 300, "batch": 32,
+        "hidden": (16, 16), "learning_rate": 3e-3, "discount": 0.5, "eval_every": 300,
     }  # fmt: skip
     return OfflineSettings(**{**given, **changes})
 

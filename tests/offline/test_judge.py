@@ -91,7 +91,7 @@ def test_what_a_method_cannot_take_is_refused_before_the_others_begin(tmp_path):
 def test_judging_methods(factored, tmp_path):
     result = run_command(
         tmp_path, "judge", factored, *SMALL, *FEW, "--methods", "grd,uniform", "--seeds", 2,
-        "--eval-episodes", 3, "--alpha", 4, "--out", "out",
+        "--eval-episodes", 3, "--alpha", 4, "--fit", "linear", "--out", "out",
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     verdict = json.loads((tmp_path / "out/judge.json").read_text())
@@ -120,7 +120,7 @@ def test_judging_methods(factored, tmp_path):
     assert verdict["settings"]["updates"] == 40
     assert verdict["settings"]["alpha"] == 4
     assert "warning: --alpha is for td3bc: iql has no use for it\n" in result.stderr
-    assert verdict["sources"]["grd"]["fit"]
+    assert verdict["sources"]["grd"]["fit"] == "linear"
     with (tmp_path / "out/judge.csv").open(newline="") as file:
         table = list(csv.DictReader(file))
     assert [row["source"] for row in table] == names

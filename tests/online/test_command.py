@@ -29,7 +29,7 @@ def run_command(folder, *arguments, code=0):
 
 
 SMALL = (
-    "--env", "grd/Factored-v0", "--steps", "600", "--warmup", "300", "--eval-every", "200",
+    "--env", "grd/Factored-v0", "--steps", "300", "--warmup", "150", "--eval-every", "100",
     "--eval-episodes", "1", "--workers", "1",
 )  # fmt: skip
 
@@ -43,22 +43,22 @@ def test_the_command_leaves_what_it_says(tmp_path):
     assert contents["environment"] == "grd/Factored-v0"
     assert "torch" in contents["versions"]
     rows = read_table(folder / "evaluations.csv")
-    assert [row["step"] for row in rows if row["member"] == "oracle-seed0"] == ["400", "600"]
+    assert [row["step"] for row in rows if row["member"] == "oracle-seed0"] == ["200", "300"]
     assert all(np.isfinite(float(row["mean_return"])) for row in rows)
     model = RewardModel.load(folder / "members" / "grd-closed-form-seed0")
     assert (model.about["method"], model.about["fit"]) == ("grd", "closed-form")
     zeros = np.zeros((4, 10))
     assert model.predict(zeros, np.zeros((4, 3)), zeros, np.zeros(4)).shape == (4,)
     masks = json.loads(
-        (folder / "members/grd-closed-form-seed0/masks/step-000000400.json").read_text()
+        (folder / "members/grd-closed-form-seed0/masks/step-000000200.json").read_text()
     )
     assert np.shape(masks["state_to_state"]) == (10, 10)
-    episode = read_table(folder / "members/grd-closed-form-seed0/episodes/step-000000400.csv")
+    episode = read_table(folder / "members/grd-closed-form-seed0/episodes/step-000000200.csv")
     assert len(episode) == 100
     assert (folder / "members/oracle-seed0/policies/best/config.json").is_file()
     board = EventAccumulator(str(folder / "tensorboard")).Reload()
     shown = board.Scalars("mean_return/oracle-seed0")
-    assert [event.step for event in shown] == [400, 600]
+    assert [event.step for event in shown] == [200, 300]
     written = [float(row["mean_return"]) for row in rows if row["member"] == "oracle-seed0"]
     np.testing.assert_allclose([event.value for event in shown], written, rtol=1e-5)
     again = run_command(tmp_path, *SMALL, "--out", "run", code=2)
@@ -67,7 +67,7 @@ def test_the_command_leaves_what_it_says(tmp_path):
 
 
 def test_a_killed_run_goes_on_exactly(tmp_path):
-    arguments = [*SMALL, "--steps", "700", "--method", "grd"]
+    arguments = [*SMALL, "--steps", "400", "--method", "grd"]
     run_command(tmp_path, *arguments, "--out", "whole")
     script = (
         "import sys\n"
@@ -144,8 +144,8 @@ def test_mistakes_end_in_one_line(tmp_path, arguments, words):
 
 
 def test_a_run_without_updates_is_told_beforehand(tmp_path):
-    result = run_command(tmp_path, *SMALL, "--steps", "200", "--out", "run")
-    words = "nothing will be learned in 200 steps: the warm-up alone takes 300 (--warmup)"
+    result = run_command(tmp_path, *SMALL, "--steps", "100", "--out", "run")
+    words = "nothing will be learned in 100 steps: the warm-up alone takes 150 (--warmup)"
     assert words in result.stderr
 
 

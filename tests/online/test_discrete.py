@@ -22,7 +22,8 @@ def _register():
 
 def make_discrete(**changes):
     given = {"environment": choices.ID, "backbone": "dqn", "steps": 1200, "eval_every": 1200,
-             "policy_discount": 0.5, "round_updates": 5}  # fmt: skip
+             "policy_discount": 0.5, "round_updates": 5, "batch": 32,
+             "hidden": (16, 16)}  # fmt: skip
     return make_settings(**{**given, **changes})
 
 

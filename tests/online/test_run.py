@@ -33,7 +33,7 @@ GOOD = -12.0
 
 def test_every_method_and_fit_learns_to_act_from_returns():
     settings = make_settings(
-        methods=tuple(m for m in METHODS if m != "grd-no-compact"), steps=900, eval_every=900,
+        methods=tuple(m for m in METHODS if m != "grd-no-compact"), steps=750, eval_every=750,
         fits=("closed-form", "quadratic", "joint-net", "paper"), hidden=(16, 16), warmup=300,
         batch=32,
     )  # fmt: skip
@@ -50,8 +50,9 @@ def test_every_method_and_fit_learns_to_act_from_returns():
 @pytest.mark.parametrize("backbone", ["td3", "ddpg"])
 def test_every_backbone_learns_to_act_from_returns(backbone):
     settings = make_settings(
-        backbone=backbone, methods=("grd", "grd-no-compact", "oracle"), exploration=0.3, steps=1500
-    )
+        backbone=backbone, methods=("grd", "grd-no-compact", "oracle"), exploration=0.3, steps=1000,
+        eval_every=1000, batch=32, hidden=(16, 16),
+    )  # fmt: skip
     run, evaluations = train(settings)
     final = evaluations[-1].returns.mean(1)
     assert (final > GOOD).all(), dict(zip([m.name for m in run.members], final, strict=True))
@@ -121,7 +122,10 @@ def test_ends_and_time_limits_are_told_apart():
 
 def test_too_many_bad_updates_stop_the_run_with_a_line(tmp_path, monkeypatch):
     monkeypatch.setattr(shared, "MOST_SKIPPED", 30)
-    settings = make_settings(steps=1000, methods=("oracle", "none"), eval_every=500)
+    settings = make_settings(
+        steps=700, warmup=200, methods=("oracle", "none"), eval_every=300, eval_episodes=1,
+        batch=16, hidden=(16, 16),
+    )  # fmt: skip
     folder = OnlineFolder(tmp_path / "run")
     with OnlineRun(settings, workers=0, observers=[folder]) as run:
         folder.create(run, command=[], workers=0, device="cpu")
@@ -129,7 +133,7 @@ def test_too_many_bad_updates_stop_the_run_with_a_line(tmp_path, monkeypatch):
         spoiled = []
 
         def spoil():
-            if run.step == 600 and not spoiled:
+            if run.step == 400 and not spoiled:
                 spoiled.append(True)
                 folder.save(run)
                 (oracle,) = (s for s in run.learner.sources if isinstance(s, Oracle))
@@ -143,10 +147,10 @@ def test_too_many_bad_updates_stop_the_run_with_a_line(tmp_path, monkeypatch):
     folder = OnlineFolder(tmp_path / "run")
     with OnlineRun(settings, workers=0, observers=[folder]) as again:
         folder.resume(again)
-        assert again.step == 600
+        assert again.step == 400
         assert np.isfinite(weights_of(again)).all()
         again.train()
-        assert again.step == 1000
+        assert again.step == 700
 
 
 def test_a_full_disk_and_a_lost_table_are_told_in_a_line(tmp_path, monkeypatch):

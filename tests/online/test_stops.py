@@ -19,19 +19,27 @@ def _register():
     point_mass.register()
 
 
+@pytest.fixture(scope="module")
+def whole_runs():
+    """Runs that are not stopped, by their settings: once for all places where others stop."""
+    return {}
+
+
 @pytest.mark.parametrize("overlap", [True, False])
 @pytest.mark.parametrize(
     ("stop", "replay"),
     [(200, 10_000), (450, 10_000), (460, 10_000), (600, 300)],
     ids=["warm-up", "mid-episode", "at-reset", "full-buffer"],
 )
-def test_going_on_equals_not_having_stopped(tmp_path, overlap, stop, replay):
+def test_going_on_equals_not_having_stopped(tmp_path, whole_runs, overlap, stop, replay):
     settings = make_settings(
-        steps=700, round_steps=10, round_updates=3, eval_every=250, overlap=overlap,
+        steps=640, round_steps=10, round_updates=2, eval_every=250, overlap=overlap,
         replay=replay, methods=("grd", "rrd"), fits=("quadratic", "joint-net"),
-        eval_episodes=2,
+        eval_episodes=2, batch=16, hidden=(16, 16),
     )  # fmt: skip
-    whole, evaluations = train(settings)
+    if (overlap, replay) not in whole_runs:
+        whole_runs[overlap, replay] = train(settings)
+    whole, evaluations = whole_runs[overlap, replay]
     expected = weights_of(whole)
     keeper = Keeper()
     train_until(tmp_path / "run", settings, lambda run: run.step >= stop, keeper)

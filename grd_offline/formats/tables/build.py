@@ -21,6 +21,7 @@ from grd_offline.formats.tables.source import (
     TIME,
     Array,
     Block,
+    Embedder,
     TableSource,
     as_numbers,
     as_times,
@@ -56,11 +57,12 @@ def build(
     *,
     returns: Mapping[Any, float] | None = None,
     labels: Labels | None = None,
+    embedders: Mapping[str, Embedder] | None = None,
 ) -> Recording:
     """Read a table once, and give its episodes.
 
     `returns` are outcomes from elsewhere, by episode. `labels` are the categories that columns must
-    have, in this order, where a model knows them.
+    have, in this order, where a model knows them. `embedders` make vectors of the cells of columns.
     """
     known = {**(source.labels or {}), **(labels or {})}
     entries = source.entries or {}
@@ -71,6 +73,7 @@ def build(
             labels=known.get(name),
             is_category=name in columns.categories,
             entries=entries.get(name),
+            embedder=(embedders or {}).get(name),
         )
         for name in (*columns.observations, *columns.actions)
     ]

@@ -10,7 +10,14 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from grd_offline.errors import DataError
-from grd_offline.formats.tables.source import FLAG, NUMBER, TIME, VECTOR
+from grd_offline.formats.tables.source import (
+    FLAG,
+    IMAGE,
+    NUMBER,
+    TIME,
+    VECTOR,
+    refuse_image,
+)
 
 _NUMBERED = r"(_?(id|index|nr|no|number))?"
 _NAMES = {
@@ -33,10 +40,13 @@ _ALIASES = {
     "action": "actions",
     "category": "categories",
     "ignore": "ignored",
+    "embedding": "embed",
 }
 _INDEX = re.compile(r"|index|unnamed: ?\d+|__index_level_\d+__")
 """Names of the row numbers that data frames write beside their columns."""
-_MANY = ("observations", "actions", "categories", "ignored")
+_MANY = ("observations", "actions", "categories", "embed", "ignored")
+_MARKS = ("categories", "embed")
+"""Roles that say more about columns which are observations or actions."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +68,8 @@ class Columns:
     """True rewards, which no fit sees."""
     categories: tuple[str, ...] = ()
     """Columns of numbers that stand for categories."""
+    embed: tuple[str, ...] = ()
+    """Columns with an embedding in each row: a list of numbers, which may stand there as text."""
     ignored: tuple[str, ...] = ()
     """Columns that are left out."""
 
@@ -103,8 +115,10 @@ def choose_columns(
     needs_outcome: bool = True,
 ) -> Columns:
     """Which column is what. `has_returns`: the outcomes come from elsewhere."""
-    found: dict[str, Any] = {role: _expand(role, names, kinds) for role, names in given.items()}
-    taken = {name for role, names in found.items() if role != "categories" for name in names}
+    found: dict[str, Any] = {
+        role: expand_names(role, names, kinds) for role, names in given.items()
+    }
+    taken = {name for role, names in found.items() if role not in _MARKS for name in names}
     for role in _NAMES:
         is_told = role in ("rewards", "returns") and _has_outcome(found, has_returns)
         free = [name for name in kinds if name not in taken and _suits(role, kinds[name])]
@@ -122,8 +136,13 @@ def choose_columns(
         found["observations"] = tuple(
             name
             for name in kinds
-            if name not in taken and kinds[name] != TIME and not _is_left_out(name)
+            if name not in taken and kinds[name] not in (TIME, IMAGE) and not _is_left_out(name)
         )
+    taken.update(found["observations"])
+    found["observations"] += tuple(name for name in found.get("embed", ()) if name not in taken)
+    images = [name for name in kinds if kinds[name] == IMAGE]
+    if not found["observations"] and images:
+        raise refuse_image(images[0])
     if not found["observations"]:
         raise DataError(f"no column is left for observations; {_list(kinds)}")
     chosen: dict[str, Any] = {role: tuple(found.get(role, ())) for role in _MANY}
@@ -141,10 +160,10 @@ def find_names(role: str, names: Iterable[str]) -> list[str]:
 def _suits(role: str, kind: str) -> bool:
     """Whether a column of this kind can be what its name says."""
     if role == "episode":
-        return kind != VECTOR
+        return kind not in (VECTOR, IMAGE)
     if role == "step":
         return kind in (NUMBER, TIME)
-    return kind != TIME if role == "actions" else kind in (NUMBER, FLAG)
+    return kind not in (TIME, IMAGE) if role == "actions" else kind in (NUMBER, FLAG)
 
 
 def _has_outcome(found: Mapping[str, Any], elsewhere: bool) -> bool:
@@ -176,13 +195,13 @@ def _check(
         raise DataError("outcomes are given twice: as a column, and with --returns (returns=)")
     seen: dict[str, str] = {}
     for role, names in found.items():
-        for name in names if role != "categories" else ():
+        for name in names if role not in _MARKS else ():
             if name in seen:
                 raise DataError(f"column {name} is given twice: as {seen[name]} and as {role}")
             seen[name] = role
 
 
-def _expand(role: str, names: Iterable[str], kinds: Mapping[str, str]) -> tuple[str, ...]:
+def expand_names(role: str, names: Iterable[str], kinds: Mapping[str, str]) -> tuple[str, ...]:
     """Names with their wildcards filled in; a name that is not there is refused."""
     found: list[str] = []
     for name in names:

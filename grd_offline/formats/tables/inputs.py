@@ -12,13 +12,17 @@ from numpy.typing import NDArray
 from grd_offline.episodes import LARGEST, FloatArray
 from grd_offline.errors import DataError
 from grd_offline.formats.tables.source import (
+    IMAGE,
     TEXT,
     TIME,
     VECTOR,
     Array,
+    Embedder,
     as_numbers,
     as_vectors,
+    embed,
     is_missing,
+    refuse_image,
 )
 
 MOST_LABELS = 100
@@ -61,12 +65,15 @@ class Input:
         labels: Sequence[str] | None = None,
         is_category: bool = False,
         entries: Sequence[str] | None = None,
+        embedder: Embedder | None = None,
     ) -> None:
         if kind == TIME:
             raise DataError(
                 "holds timestamps, which can only give the order (step)", field=f"column {name}"
             )
-        self.name, self.kind, self._entries = name, kind, entries
+        if kind == IMAGE:
+            raise refuse_image(name)
+        self.name, self.kind, self._entries, self._embedder = name, kind, entries, embedder
         self._fixed = labels is not None
         is_category = is_category or self._fixed or kind == TEXT
         self._codes: dict[str, int] | None = None
@@ -79,6 +86,8 @@ class Input:
         if self._codes is not None:
             return self._encode_labels(values, self._codes, gaps, first_row)[:, None]
         if self.kind == VECTOR:
+            if self._embedder is not None:
+                values = embed(values, self._embedder, self.name, first_row)
             numbers = as_vectors(values, self.name, first_row)
             if self.width not in (1, numbers.shape[1]):
                 raise DataError(
@@ -131,7 +140,7 @@ class Input:
         if len(codes) == MOST_LABELS:
             raise DataError(
                 f"{place}more than {MOST_LABELS} different texts are no categories: leave the "
-                "column out, or turn it into numbers",
+                "column out, or turn it into numbers (--embed NAME takes lists of numbers)",
                 field=f"column {self.name}",
             )
         codes[label] = len(codes)

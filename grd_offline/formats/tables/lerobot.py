@@ -1,8 +1,8 @@
 """LeRobot datasets, version 3: Parquet files of frames, and `meta/info.json`.
 
-Only numbers are read: videos and images are left out. `meta/info.json` names the entries of
-vectors. The outcome of an episode is what the frames hold (`next.reward`, `next.success`), or what
-`--returns FILE` or `--columns` says.
+Only numbers are read: videos and images are left out, and refused where they are asked for.
+`meta/info.json` names the entries of vectors. The outcome of an episode is what the frames hold
+(`next.reward`, `next.success`), or what `--returns FILE` or `--columns` says.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from grd_offline.errors import DataError
 from grd_offline.files.plain import read_json
 from grd_offline.formats.tables.frames import open_parquet
-from grd_offline.formats.tables.source import TEXT, TIME, TableSource
+from grd_offline.formats.tables.source import IMAGE, TEXT, TIME, TableSource
 
 INFO = Path("meta") / "info.json"
 _BOOKKEEPING = ("index", "task_index", "timestamp", "next.done")
@@ -47,7 +47,18 @@ def open_lerobot(folder: Path, max_bytes: int | None = None) -> Iterator[TableSo
             for name, kind in source.kinds.items()
             if name not in _BOOKKEEPING and kind not in (TEXT, TIME)
         }
+        kinds |= dict.fromkeys(_find_images(info), IMAGE)
         yield replace(source, kinds=kinds, entries=_find_entries(info))
+
+
+def _find_images(info: Mapping[str, Any]) -> list[str]:
+    """Names of the features that are images or videos."""
+    features = info.get("features")
+    return [
+        name
+        for name, feature in (features if isinstance(features, dict) else {}).items()
+        if isinstance(feature, dict) and feature.get("dtype") in ("image", "video")
+    ]
 
 
 def _find_entries(info: Mapping[str, Any]) -> dict[str, list[str]]:

@@ -6,18 +6,19 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from grd_offline.errors import DataError
 from grd_offline.formats.record import Recording
 from grd_offline.formats.tables.build import build
-from grd_offline.formats.tables.columns import choose_columns, parse_columns
+from grd_offline.formats.tables.columns import choose_columns, expand_names, parse_columns
 from grd_offline.formats.tables.csv_file import open_csv
 from grd_offline.formats.tables.frames import open_parquet
 from grd_offline.formats.tables.lerobot import is_lerobot, open_lerobot
 from grd_offline.formats.tables.outcomes import read_outcomes
-from grd_offline.formats.tables.source import VECTOR, TableSource
+from grd_offline.formats.tables.source import VECTOR, Embedder, TableSource
 from grd_offline.formats.tables.turns import open_turns
 
 Given = str | Mapping[str, Sequence[str]]
@@ -74,22 +75,32 @@ def open_source(
     given: Mapping[str, Sequence[str]],
     returns: Mapping[Any, float] | None = None,
     expected: Expected | None = None,
+    embedders: Mapping[str, Embedder] | None = None,
     *,
     needs_outcome: bool = True,
 ) -> Recording:
-    """The recording of a table that is open."""
+    """The recording of a table that is open.
+
+    `embedders` turn the cells of columns that are embedded into vectors; lists need none.
+    """
     labels: dict[str, list[str]] = {}
+    known = parse_columns(expected.columns or "") if expected is not None else {}
+    if "embed" in known:
+        given = {"embed": known["embed"], **given}
+    embedded = expand_names("embed", given.get("embed", ()), source.kinds)
+    kinds = {name: VECTOR if name in embedded else kind for name, kind in source.kinds.items()}
+    source = replace(source, kinds=kinds)
     needs_outcome = needs_outcome and expected is None
     if expected is not None:
         given = {
-            **_find_roles(source.kinds, expected),
+            **_find_roles(source.kinds, known),
             **_find_inputs(source.kinds, expected, labels),
             **given,
         }
     chosen = choose_columns(
         source.kinds, given, has_returns=returns is not None, needs_outcome=needs_outcome
     )
-    return build(source, chosen, returns=returns, labels=labels)
+    return build(source, chosen, returns=returns, labels=labels, embedders=embedders)
 
 
 @contextmanager
@@ -105,9 +116,10 @@ def _open(path: Path, max_bytes: int | None) -> Iterator[TableSource]:
             yield source
 
 
-def _find_roles(kinds: Mapping[str, str], expected: Expected) -> dict[str, tuple[str, ...]]:
+def _find_roles(
+    kinds: Mapping[str, str], known: Mapping[str, tuple[str, ...]]
+) -> dict[str, tuple[str, ...]]:
     """Columns that name episodes and steps, as in the table of the model, where they are here."""
-    known = parse_columns(expected.columns) if expected.columns is not None else {}
     return {
         role: names
         for role in ("episode", "step", "terminated", "truncated")

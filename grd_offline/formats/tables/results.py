@@ -6,7 +6,8 @@ import csv
 import io
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.files.storage import create_file, replace_file
-from grd_offline.formats.record import Array, Recording
+from grd_offline.formats.record import Array, Record, Recording
 from grd_offline.formats.relabelled import STD
 from grd_offline.formats.tables.build import EPISODE, STEP, TABLE
 
@@ -22,6 +23,10 @@ REWARD, SPREAD = "reward", "spread"
 LIBRARIES = ("pandas", "polars", "pyarrow")
 ENDINGS = {"csv": ".csv", "parquet": ".parquet", "lerobot": ".parquet", "jsonl": ".jsonl"}
 """The ending of the table of rewards that goes with data of each layout."""
+
+
+_PART_ROWS = 200_000
+"""Rows that wait in memory until a part of a Parquet file is written."""
 
 
 class Names(NamedTuple):
@@ -69,13 +74,17 @@ def find_columns(recording: Recording) -> str | None:
 def list_rewards(recording: Recording) -> Iterator[Rewarded]:
     """The rewards of a relabelled dataset, episode by episode."""
     for index, record in enumerate(recording):
-        steps = record.extras.get(STEP)
-        yield Rewarded(
-            record.attributes.get(EPISODE, index),
-            np.arange(len(record.rewards)) if steps is None else steps,
-            record.rewards,
-            record.extras[STD],
-        )
+        yield _as_rewarded(record, index)
+
+
+def _as_rewarded(record: Record, index: int) -> Rewarded:
+    steps = record.extras.get(STEP)
+    return Rewarded(
+        record.attributes.get(EPISODE, index),
+        np.arange(len(record.rewards)) if steps is None else steps,
+        record.rewards,
+        record.extras[STD],
+    )
 
 
 def tabulate(rewarded: Iterable[Rewarded], names: Names) -> dict[str, NDArray[Any]]:
@@ -115,23 +124,35 @@ def as_frame(columns: Mapping[str, NDArray[Any]], library: str) -> Any:
     return dict(columns)
 
 
-def write_rewards(
-    path: Path, rewarded: Iterable[Rewarded], names: Names, *, fresh: bool = False
-) -> None:
-    """Write a table of rewards in the format that the ending of the path says.
+Add = Callable[[Rewarded], None]
+
+
+@contextmanager
+def open_rewards(path: Path, names: Names, *, fresh: bool = False) -> Iterator[Add]:
+    """A table of rewards that episodes are added to, in the format that the ending says.
 
     `fresh`: the path lies in a folder that `replace_folder` handed out.
     """
-    write = {".csv": _write_csv, ".jsonl": _write_lines, ".parquet": _write_parquet}[path.suffix]
-    with create_file(path) if fresh else replace_file(path) as output:
-        write(output, rewarded, names)
+    write = {".csv": _open_csv, ".jsonl": _open_lines, ".parquet": _open_parquet}[path.suffix]
+    opened = create_file(path) if fresh else replace_file(path)
+    with opened as output, write(output, names) as add:
+        yield add
 
 
-def _write_csv(output: Any, rewarded: Iterable[Rewarded], names: Names) -> None:
+def add_records(records: Iterable[Record], add: Add) -> Iterator[Record]:
+    """The same records; the rewards of each are added to a table as it passes by."""
+    for index, record in enumerate(records):
+        add(_as_rewarded(record, index))
+        yield record
+
+
+@contextmanager
+def _open_csv(output: Any, names: Names) -> Iterator[Add]:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator=os.linesep)
     writer.writerow([names.episode, names.step, REWARD, SPREAD])
-    for one in rewarded:
+
+    def add(one: Rewarded) -> None:
         shown = _show_times(one.steps) if names.step_type else one.steps
         rows = zip(shown.tolist(), one.rewards.tolist(), one.spread.tolist(), strict=True)
         writer.writerows(
@@ -141,6 +162,8 @@ def _write_csv(output: Any, rewarded: Iterable[Rewarded], names: Names) -> None:
         text.seek(0)
         text.truncate()
 
+    yield add
+
 
 def _show_times(steps: Array) -> Array:
     """Timestamps as text, to the second where all are whole seconds."""
@@ -148,8 +171,9 @@ def _show_times(steps: Array) -> Array:
     return np.datetime_as_string(steps.astype("datetime64[us]"), unit)
 
 
-def _write_lines(output: Any, rewarded: Iterable[Rewarded], names: Names) -> None:
-    for one in rewarded:
+@contextmanager
+def _open_lines(output: Any, names: Names) -> Iterator[Add]:
+    def add(one: Rewarded) -> None:
         line = {
             "id": one.episode,
             "rewards": _shorten(one.rewards, 9),
@@ -157,40 +181,42 @@ def _write_lines(output: Any, rewarded: Iterable[Rewarded], names: Names) -> Non
         }
         output.write((json.dumps(line) + "\n").encode())
 
+    yield add
+
 
 def _shorten(values: Array, digits: int) -> list[float]:
     return [float(f"{value:.{digits}g}") for value in values.tolist()]
 
 
-def _write_parquet(output: Any, rewarded: Iterable[Rewarded], names: Names) -> None:
+@contextmanager
+def _open_parquet(output: Any, names: Names) -> Iterator[Add]:
     import pyarrow
     from pyarrow import parquet
 
     writer: Any = None
+    waiting: list[Rewarded] = []
+
+    def flush() -> None:
+        nonlocal writer
+        columns = tabulate(waiting, names)
+        table = pyarrow.table({name: _as_arrow(column) for name, column in columns.items()})
+        if writer is None:
+            writer = parquet.ParquetWriter(pyarrow.PythonFile(output, "w"), table.schema)
+        writer.write_table(table.cast(writer.schema))
+        waiting.clear()
+
+    def add(one: Rewarded) -> None:
+        waiting.append(one)
+        if len(waiting) * len(one.rewards) >= _PART_ROWS:
+            flush()
+
     try:
-        for part in _cut(rewarded):
-            columns = tabulate(part, names)
-            table = pyarrow.table({name: _as_arrow(column) for name, column in columns.items()})
-            if writer is None:
-                writer = parquet.ParquetWriter(pyarrow.PythonFile(output, "w"), table.schema)
-            writer.write_table(table.cast(writer.schema))
+        yield add
+        if waiting:
+            flush()
     finally:
         if writer is not None:
             writer.close()
-
-
-def _cut(rewarded: Iterable[Rewarded], rows: int = 200_000) -> Iterator[list[Rewarded]]:
-    """Episodes in parts of about this many steps."""
-    part: list[Rewarded] = []
-    count = 0
-    for one in rewarded:
-        part.append(one)
-        count += len(one.rewards)
-        if count >= rows:
-            yield part
-            part, count = [], 0
-    if part:
-        yield part
 
 
 def _as_arrow(column: NDArray[Any]) -> Any:

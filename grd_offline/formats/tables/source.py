@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +16,12 @@ Array = NDArray[Any]
 Block = Mapping[str, Array]
 """Some rows in order: an array with one entry, or one vector, per row for each column."""
 
+Embedder = Callable[[Any], Any]
+"""Makes a vector of numbers of what stands in a cell."""
 NUMBER, FLAG, TEXT, TIME, VECTOR = "number", "flag", "text", "time", "vector"
 """Kinds of columns."""
+IMAGE = "image"
+"""A column that is there, and that nothing can be done with."""
 BLOCK_ROWS = 65_536
 
 
@@ -108,15 +113,18 @@ def as_vectors(values: Array, name: str, first_row: int) -> NDArray[np.float64]:
     if values.ndim == 2 and values.dtype.kind in "fiub":
         return values.astype(np.float64)
     if values.ndim > 2:
-        raise DataError(
-            f"entries of shape {values.shape[1:]}: images are not supported, only vectors",
-            field=f"column {name}",
-        )
+        raise refuse_image(name, values.shape[1:])
     width = None
+    values = values.copy()
     for index, value in enumerate(values):
-        if is_missing(value) if np.ndim(value) == 0 else np.ndim(value) != 1:
+        if isinstance(value, str):
+            value = values[index] = _parse_list(value)
+        if getattr(value, "ndim", 1) > 1:
+            raise refuse_image(name, value.shape)
+        if not isinstance(value, list | tuple | np.ndarray) or np.ndim(value) != 1:
             raise DataError(
-                f"row {first_row + index:,}: expected a list of numbers", field=f"column {name}"
+                f"row {first_row + index:,}: expected a list of numbers, got {value!r:.40}",
+                field=f"column {name}",
             )
         width = len(value) if width is None else width
         if len(value) != width:
@@ -129,4 +137,40 @@ def as_vectors(values: Array, name: str, first_row: int) -> NDArray[np.float64]:
             len(values), width or 0
         )
     except (TypeError, ValueError):
+        inner = next((np.shape(one) for value in values for one in value[:1]), ())
+        if inner:
+            raise refuse_image(name, (len(values[0]), *inner)) from None
         raise DataError("expected lists of numbers", field=f"column {name}") from None
+
+
+def _parse_list(text: str) -> Any:
+    """A list that stands as JSON in a cell; the text itself where it is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def refuse_image(name: str, shape: tuple[int, ...] | None = None) -> DataError:
+    """The one line that says what to do about images."""
+    shown = "" if shape is None else f" of shape {shape}"
+    return DataError(
+        f"images{shown} are not supported, only vectors of numbers: put embeddings of them in "
+        "their place (--embed NAME, or embed= in Python)",
+        field=f"column {name}",
+    )
+
+
+def embed(values: Array, embedder: Embedder, name: str, first_row: int) -> Array:
+    """What a function of the user makes of each cell of a column."""
+    vectors: Array = np.empty(len(values), object)
+    for index, value in enumerate(values):
+        try:
+            vectors[index] = np.asarray(embedder(value), np.float64)
+        except Exception as error:
+            raise DataError(
+                f"row {first_row + index:,}: the function of embed failed: "
+                f"{type(error).__name__}: {error}",
+                field=f"column {name}",
+            ) from error
+    return vectors

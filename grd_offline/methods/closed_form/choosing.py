@@ -140,7 +140,7 @@ class EffectChooser:
         A return is far from any reward only if no threshold predicts it when it is left out.
         """
         plain = self._find_errors(found.selection)
-        weights = measure_weights(plain)
+        weights = measure_weights(plain, self._measure_near())
         if weights is None or (weights < FAR_WEIGHT).sum() < FEWEST_EVENTS:
             return found.selection
         self.progress("switches", 0.0)
@@ -153,7 +153,7 @@ class EffectChooser:
         """Weigh the returns by their errors, the effects held; whether any weight has changed."""
         start = self.data.weights
         for _ in range(_TURNS):
-            weights = measure_weights(self._find_errors(selection))
+            weights = measure_weights(self._find_errors(selection), self._measure_near())
             if weights is None or np.abs(weights - self.data.weights).max() < _SETTLED:
                 break
             self.data.reweight(weights)
@@ -201,6 +201,10 @@ class EffectChooser:
         """(row,) errors of amounts that are left out in turn, as if all counted alike."""
         errors = find_errors(selection.fit, self.data.equations)
         return np.asarray(errors * self.data.unit / np.sqrt(self.data.weights))
+
+    def _measure_near(self) -> float:
+        """The size of errors that the search takes for noise in any case."""
+        return float(np.sqrt(self.settings.search_floor)) * self.data.measure_size()
 
     def search(self) -> Chosen:
         """Search for effects, every amount counting as it does now."""

@@ -94,6 +94,11 @@ class ColumnSource:
         self.target: Array = np.asarray(target[:, 0] / self.unit, np.float64)
         self.mean = float(mean[0]) / self.unit
 
+    def measure_size(self) -> float:
+        """Spread of the scaled amounts without the constant, all counting alike."""
+        target, _ = self._plain.remove_constant(self._plain.target[:, None])
+        return float(np.sqrt((target**2).mean())) if target.size else 0.0
+
     def take_noise(self, noise: NoiseKind) -> None:
         """Let the noise of returns grow with their length in this way; all weights are 1 again."""
         raw, self.noise = self._raw, noise

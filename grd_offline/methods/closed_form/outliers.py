@@ -37,14 +37,19 @@ def find_errors(fit: Posterior, equations: Equations) -> Array:
     return residual / np.maximum(diagonal, 1e-300)
 
 
-def measure_weights(errors: Array) -> Array | None:
-    """(row,) how much each row counts; None where all errors are of a size."""
+def measure_weights(errors: Array, near: float = 0.0) -> Array | None:
+    """(row,) how much each row counts; None where all errors are of a size.
+
+    Errors of up to `near` are not far, however small the usual one is: where most episodes have
+    the same return, the usual error is next to nothing.
+    """
     if len(errors) < FEWEST:
         return None
     spread = float(np.sqrt((errors**2).mean()))
     usual = _TO_SD * float(np.median(np.abs(errors)))
-    if usual <= _LEAST * spread or not (np.abs(errors) > _FAR * usual).any():
+    if usual <= _LEAST * spread or not (np.abs(errors) > max(_FAR * usual, near)).any():
         return None
+    usual = max(usual, near / _FAR)
     return np.asarray((FREEDOM + 1) / (FREEDOM + (errors / usual) ** 2))
 
 
