@@ -45,11 +45,11 @@ def from_dataframe(
     `observations` are what is left. `rewards` is a column with a number per step; `returns` is a
     column with one number per episode, or a mapping or Series from episodes to numbers.
     `preferences` are learned from instead: a table with the columns first, second and preferred,
-    which compares episodes by their names. `step`
-    gives the order of the rows of an episode, by numbers or timestamps. Texts become one-hot
-    columns, and so do the columns of numbers that `categories` names. `embed` names columns with a
-    list of numbers in each row, or says by which function of yours the cells of a column become
-    such lists: `embed={"photo": encode}`. Columns that are `ignored` are left out.
+    which compares episodes by their names. `step` gives the order of the rows of an episode, by
+    numbers or timestamps. Texts become one-hot columns, and so do the columns of numbers that
+    `categories` names. `embed` names columns with a list of numbers in each row, or says by which
+    function of yours the cells of a column become such lists: `embed={"photo": encode}`. Columns
+    that are `ignored` are left out.
 
     >>> table = {"trip": [1, 1, 2, 2], "speed": [3.0, 4.0, 5.0, 6.0], "fuel": [7, 7, 11, 11]}
     >>> from_dataframe(table, episode="trip", returns="fuel")
@@ -70,19 +70,13 @@ def from_dataframe(
         embed=_list_embedded(embed),
     )
     embedders = embed if isinstance(embed, Mapping) else {}
-    opened = open_source(
-        open_frame(frame),
-        given,
-        outcomes,
-        embedders=embedders,
-        needs_outcome=preferences is None,
-    )
+    source, needed = open_frame(frame), preferences is None
+    opened = open_source(source, given, outcomes, embedders=embedders, needs_outcome=needed)
     episodes = as_episodes(opened, "the table")
     table = {**(episodes.table or {}), "library": find_library(frame) or ""}
     episodes = replace(episodes, environment=environment, table=table)
-    if preferences is None:
-        return episodes
-    return attach_preferences(episodes, read_preferences(preferences, episodes))
+    given_pairs = None if needed else read_preferences(preferences, episodes)
+    return episodes if given_pairs is None else attach_preferences(episodes, given_pairs)
 
 
 def _list_embedded(embed: Names | Mapping[str, Embedder]) -> Names:
