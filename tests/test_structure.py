@@ -29,6 +29,7 @@ ROOMS = (
     "graph",
     "endings",
     "evaluate",
+    "statistics",
     "members",
     "losses",
     "agents",
