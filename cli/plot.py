@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from grd_offline.files.decomposition import DecompositionRecord
     from grd_offline.files.runs import RunRecord
 
-_FORMATS = ("png", "svg", "pdf")
+FORMATS = ("png", "svg", "pdf")
 
 
 @click.command(
@@ -31,7 +31,7 @@ _FORMATS = ("png", "svg", "pdf")
 @click.option(
     "--format",
     "form",
-    type=click.Choice(_FORMATS),
+    type=click.Choice(FORMATS),
     help="File format.  [default: the ending of FILE, or png]",
 )
 @click.option(
@@ -111,8 +111,8 @@ def _find_format(out: Path | None) -> str:
     if out is None:
         return "png"
     ending = out.suffix.removeprefix(".").lower()
-    if ending not in _FORMATS:
-        known = ", ".join(f".{form}" for form in _FORMATS)
+    if ending not in FORMATS:
+        known = ", ".join(f".{form}" for form in FORMATS)
         raise click.UsageError(
             f"{out}: expected a name that ends in {known}, or the option --format"
         )

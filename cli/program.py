@@ -11,8 +11,8 @@ from importlib import import_module
 import click
 
 COMMANDS = (
-    "collect", "convert", "decompose", "evaluate", "export", "inspect", "judge", "plot", "relabel",
-    "report", "train_offline", "train_online",
+    "collect", "compare", "convert", "decompose", "evaluate", "export", "inspect", "judge", "plot",
+    "relabel", "report", "train_offline", "train_online",
 )  # fmt: skip
 """Each is a function in the module of its name."""
 
@@ -31,6 +31,7 @@ COMMANDS = (
       grd-offline train-online --env Walker2d
       grd-offline plot runs/Walker2d-grd
       grd-offline report runs/Walker2d-grd
+      grd-offline compare runs/Walker2d-grd runs/Hopper-grd
     """,
 )
 @click.version_option(package_name="grd-offline", prog_name="grd-offline")

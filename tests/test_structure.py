@@ -30,6 +30,7 @@ ROOMS = (
     "endings",
     "evaluate",
     "statistics",
+    "comparison",
     "members",
     "losses",
     "agents",

@@ -20,7 +20,9 @@ def main() -> None:
     theirs = {"first": first, "second": second}
     for name, tasks in ours.items():
         values, ends = library.get_interval_estimates(
-            {name: theirs[name]}, lambda scores: np.array([metrics.aggregate_iqm(scores)]), reps=20000
+            {name: theirs[name]},
+            lambda scores: np.array([metrics.aggregate_iqm(scores)]),
+            reps=20000,
         )
         print(f"interquartile mean, {name}: rliable {values[name][0]:.4f} {ends[name].ravel()}")
         print(f"    ours {statistics.estimate_mean(tasks, rng)}")
