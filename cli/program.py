@@ -12,7 +12,7 @@ import click
 
 COMMANDS = (
     "collect", "compare", "convert", "decompose", "evaluate", "export", "inspect", "judge", "plot",
-    "relabel", "report", "train_offline", "train_online",
+    "relabel", "report", "sweep", "train_offline", "train_online",
 )  # fmt: skip
 """Each is a function in the module of its name."""
 
@@ -32,6 +32,7 @@ COMMANDS = (
       grd-offline plot runs/Walker2d-grd
       grd-offline report runs/Walker2d-grd
       grd-offline compare runs/Walker2d-grd runs/Hopper-grd
+      grd-offline sweep experiments/main.toml
     """,
 )
 @click.version_option(package_name="grd-offline", prog_name="grd-offline")

@@ -45,6 +45,7 @@ ROOMS = (
     "interop",
     "online",
     "offline",
+    "sweep",
     "cli",
 )
 """From top to bottom."""

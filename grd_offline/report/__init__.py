@@ -9,10 +9,12 @@ from grd_offline.report.compared import make_comparison_page
 from grd_offline.report.decomposed import make_decomposition_page
 from grd_offline.report.judged import make_judgement_page
 from grd_offline.report.runs import make_run_page
+from grd_offline.report.swept import make_sweep_page
 
 __all__ = [
     "make_comparison_page",
     "make_decomposition_page",
     "make_judgement_page",
     "make_run_page",
+    "make_sweep_page",
 ]
