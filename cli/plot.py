@@ -36,11 +36,12 @@ FORMATS = ("png", "svg", "pdf")
 )
 @click.option(
     "--metric",
-    type=click.Choice(("return", "correlation")),
+    type=click.Choice(("return", "success", "correlation")),
     default="return",
     show_default=True,
-    help="What the learning curves show: the true return of evaluations, or the correlation of the "
-    "found reward with the true reward within an episode.",
+    help="What the learning curves show: the true return of evaluations, the success rate where "
+    "the environment tells it, or the correlation of the found reward with the true reward within "
+    "an episode.",
 )
 def plot(runs: tuple[Path, ...], out: Path | None, form: str | None, metric: str) -> None:
     """Draw figures of training runs and decompositions that fit a column of a paper.

@@ -31,8 +31,8 @@ FORMAT, VERSION = "grd-offline job", 1
 MARK_FILE, OUTPUT_FILE, RESULT_FOLDER, JOBS_FOLDER = "job.json", "output.txt", "result", "jobs"
 CHECKPOINT_FILE = "checkpoint.pt"
 STARTED, FINISHED, FAILED, STOPPED = "started", "finished", "failed", "stopped"
-PROGRAM = (sys.executable, "-m", "grd_offline.cli")
-"""What a job runs, before its command."""
+PROGRAM = (sys.executable, "-P", "-m", "grd_offline.cli")
+"""What a job runs, before its command. Modules in the working folder are not in its way (-P)."""
 OUTPUT_BYTES = 64 * 2**20
 """Of what a command printed, at most so much is read to find its last line."""
 
@@ -226,7 +226,7 @@ def _start_process(
         with create_file(output):
             pass
     append_file(output, f"$ grd-offline {' '.join(command)}\n".encode())
-    line = [sys.executable, "-m", "grd_offline.sweep.guard", str(os.getpid())]
+    line = [sys.executable, "-P", "-m", "grd_offline.sweep.guard", str(os.getpid())]
     line += [*PROGRAM, *command]
     with output.open("ab") as file:
         return subprocess.Popen(
