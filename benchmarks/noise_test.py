@@ -4,8 +4,8 @@ python benchmarks/noise_test.py sweeps/noise
 python benchmarks/noise_test.py sweeps/noise --episodes 1 --max-episode-steps 50
 
 The argument is a run of `train-online --env grd/PaddedAnt-v0`, or a folder that holds some. Every
-member's last policy acts without noise of its own. The table has the interquartile mean over seeds with
-its 95 % interval; the file noise.csv in the folder has every seed.
+member's last policy acts without noise of its own. The table has the interquartile mean over seeds
+with its 95 % interval; the file noise.csv in the folder has every seed.
 """
 
 from __future__ import annotations
