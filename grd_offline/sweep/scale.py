@@ -12,7 +12,8 @@ from grd_offline.settings import describe_settings
 
 LEAST_STEPS = 200
 """Steps, or updates, of a run that is made shorter."""
-LEAST_WARMUP = 100
+LEARNING_STEPS = 100
+"""Steps after the warm-up, which is not scaled and would be longer than the run."""
 LEAST_EPISODE = 50
 """Steps after which episodes are truncated."""
 LEAST_EVALUATIONS = 2
@@ -45,8 +46,8 @@ def scale_options(
         "max-episode-steps": _shrink(longest, scale, LEAST_EPISODE),
     }
     if command == "train-online":
-        warmup = _shrink(_read(options, "warmup", known["warmup"]), scale, LEAST_WARMUP)
-        changed["warmup"] = min(warmup, total // 2)
+        warmup = _read(options, "warmup", known["warmup"])
+        changed["warmup"] = min(warmup, max(0, total - LEARNING_STEPS))
     return {**options, **changed}, total
 
 

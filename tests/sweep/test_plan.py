@@ -88,7 +88,7 @@ def test_a_scale_makes_jobs_shorter(tmp_path):
     short = plan(tmp_path, BLOCK, scale=0.001).jobs[0]
     options = dict(zip(short.command[1::2], short.command[2::2], strict=True))
     assert options["--steps"] == "1000"
-    assert options["--warmup"] == "100"
+    assert options["--warmup"] == "900"
     assert options["--eval-every"] == "500"
     assert options["--eval-episodes"] == "1"
     assert options["--max-episode-steps"] == str(LEAST_EPISODE)
