@@ -98,7 +98,7 @@ def make_sweep(record: SweepRecord) -> str:
     from .sweep_display import list_jobs
 
     compared = compare_sweep(record)
-    comparison = None if compared is None else compared[0]
+    comparison = None if isinstance(compared, str) else compared[0]
     return make_sweep_page(record.title, record.about, list_jobs(record), comparison)
 
 

@@ -207,7 +207,9 @@ def leave_sweep_report(record: SweepRecord) -> None:
     from .report import make_sweep, write_page
 
     compared = compare_sweep(record)
-    if compared is not None:
+    if isinstance(compared, str):
+        click.echo(f"nothing is compared: {compared}", err=True)
+    else:
         print_comparison(compared[0])
         place = record.path / COMPARISON_FOLDER
         write_comparison(place, *compared, title=record.title, form="png")

@@ -35,6 +35,7 @@ class Display(Watcher):
         self._folder, self._jobs = folder, {job.name: job for job in jobs}
         self._done = {name for name, mark in marks.items() if mark and mark.state == FINISHED}
         self._given_up: set[str] = set()
+        self._busy: set[str] = set()
         self._marks: dict[str, Mark | None] = dict(marks)
         self._begin = time.monotonic()
         self._at_begin = sum(self._measure(name) for name in self._jobs)
@@ -64,7 +65,9 @@ class Display(Watcher):
             self.say(f"{mark.state}: {job.name}: {mark.reason}")
 
     def on_busy(self, job: Job) -> None:
-        self.say(f"waiting for {job.name}: a process of an earlier sweep still works on it")
+        if job.name not in self._busy:
+            self._busy.add(job.name)
+            self.say(f"waiting for {job.name}: a process of an earlier sweep still works on it")
 
     def on_wait(self, running: Sequence[Job]) -> None:
         now = time.monotonic()

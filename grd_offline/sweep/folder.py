@@ -114,12 +114,15 @@ def find_sweep_runs(record: SweepRecord) -> list[RunRecord]:
     return runs
 
 
-def compare_sweep(record: SweepRecord) -> tuple[Comparison, list[RunRecord]] | None:
-    """Compare the methods of a sweep; None if it has no evaluations."""
-    runs = find_sweep_runs(record)
-    scores = collect_scores(runs)
+def compare_sweep(record: SweepRecord) -> tuple[Comparison, list[RunRecord]] | str:
+    """Compare the methods of a sweep, or say why that cannot be done."""
+    try:
+        runs = find_sweep_runs(record)
+        scores = collect_scores(runs)
+    except DataError as error:
+        return str(error)
     if not scores:
-        return None
+        return "no job has evaluations"
     return compare_scores(scores, printed=record.printed), runs
 
 

@@ -1,4 +1,4 @@
-"""Shorter jobs, to try a sweep file out: fewer steps, evaluations, episodes and seeds."""
+"""Shorter jobs, to try a sweep file out: fewer steps, updates, evaluations, episodes and seeds."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ LEAST_STEPS = 200
 """Steps, or updates, of a run that is made shorter."""
 LEARNING_STEPS = 100
 """Steps after the warm-up, which is not scaled and would be longer than the run."""
+LEAST_UPDATES = 5
+"""Updates of a block after 100 steps."""
+LEAST_BATCH = 32
 LEAST_EPISODE = 50
 """Steps after which episodes are truncated."""
 LEAST_EVALUATIONS = 2
@@ -48,6 +51,10 @@ def scale_options(
     if command == "train-online":
         warmup = _read(options, "warmup", known["warmup"])
         changed["warmup"] = min(warmup, max(0, total - LEARNING_STEPS))
+        updates = _read(options, "round-updates", known["round-updates"])
+        changed["round-updates"] = _shrink(updates, scale, LEAST_UPDATES)
+    batch = _read(options, "batch", known["batch"])
+    changed["batch"] = _shrink(batch, scale, LEAST_BATCH)
     return {**options, **changed}, total
 
 

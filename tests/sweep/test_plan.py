@@ -89,6 +89,7 @@ def test_a_scale_makes_jobs_shorter(tmp_path):
     options = dict(zip(short.command[1::2], short.command[2::2], strict=True))
     assert options["--steps"] == "1000"
     assert options["--warmup"] == "900"
+    assert (options["--round-updates"], options["--batch"]) == ("5", "32")
     assert options["--eval-every"] == "500"
     assert options["--eval-episodes"] == "1"
     assert options["--max-episode-steps"] == str(LEAST_EPISODE)
