@@ -61,14 +61,15 @@ sweep-ray: $(STAMP)
 	rm -rf demo/sweep-ray
 	$(BIN)/python benchmarks/sweep_faults.py demo/sweep-ray
 
-# The experiments of the paper, each as short as it runs. MetaWorld has an environment of its own.
+# The experiments of the paper, each as short as it runs; `RUNNER=ray` runs them on Ray.
 .PHONY: experiments-short
 EXPERIMENTS := table1 masks rewards noise backbones main
-SHORT := --scale 0.001 --cpus 1
+RUNNER := local
+SHORT := --scale 0.001 --cpus 1 --runner $(RUNNER)
 experiments-short: $(STAMP)
 	for name in $(EXPERIMENTS); do \
-		$(BIN)/grd-offline sweep experiments/$$name.toml $(SHORT) --out demo/experiments/$$name || exit 1; done
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/noise_test.py demo/experiments/noise --episodes 1 --max-episode-steps 50
+		$(BIN)/grd-offline sweep experiments/$$name.toml $(SHORT) --out demo/experiments-$(RUNNER)/$$name || exit 1; done
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/noise_test.py demo/experiments-$(RUNNER)/noise --episodes 1 --max-episode-steps 50
 
 # The experiment on MetaWorld, which needs an older MuJoCo and so an environment of its own.
 .PHONY: metaworld

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grd_offline.comparison.scores import LAST, METRICS
+from grd_offline.comparison.metrics import LAST, METRICS
 
 from .options import Parameter, out_option
 from .plot import FORMATS
@@ -133,9 +133,7 @@ def compare(
 
 
 def _name(results: Sequence[Path]) -> str:
-    return ", ".join(path.resolve().name for path in results[:3]) + (
-        " and others" if len(results) > 3 else ""
-    )
+    return results[0].resolve().name if len(results) == 1 else f"{len(results)} results"
 
 
 def _find_printed(results: Sequence[Path], paper: Path | None) -> tuple[Printed, ...]:

@@ -12,7 +12,6 @@ import click
 
 from .options import out_option, pick_settings
 from .signals import catch_signals
-from .sweep_display import print_jobs, show_jobs
 
 if TYPE_CHECKING:
     from grd_offline.sweep.folder import SweepRecord
@@ -157,6 +156,8 @@ def _run(
     from grd_offline.sweep.folder import hold_sweep, read_sweep, write_sweep
     from grd_offline.sweep.job import FINISHED, describe_marks
     from grd_offline.sweep.run import run_jobs
+
+    from .sweep_display import print_jobs, show_jobs
 
     describe_marks(folder, plan.jobs)  # a sweep of other commands is refused before it is changed
     write_sweep(folder, plan, ["grd-offline", *sys.argv[1:]], scale)

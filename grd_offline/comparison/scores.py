@@ -11,18 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from grd_offline.comparison.metrics import LAST, METRICS
 from grd_offline.errors import DataError, printable
 from grd_offline.files.judgement import RUN_FOLDER, is_judgement
 from grd_offline.files.runs import EVALUATIONS_FILE, LARGEST, SETTINGS_FILE, RunRecord, read_run
 
-LAST = 3
-"""Number of evaluations whose mean is a score."""
-METRICS = {
-    "return": ("mean_return", "true return"),
-    "success": ("success_rate", "success rate"),
-    "correlation": ("correlation", "correlation with the true reward"),
-}
-"""For each metric, its column in `evaluations.csv` and its name in words."""
 MOST_DEPTH = 4
 """Folders below a folder of results that are searched for runs."""
 _NOT_VARIANTS = frozenset(

@@ -67,7 +67,10 @@ def _tell_totals(comparison: Comparison, figures: dict[str, Figure]) -> str:
 
 def _tell_tasks(comparison: Comparison, figures: dict[str, Figure]) -> str:
     head = ("task", "method", "seeds", "step", "mean", "interquartile mean", "share", "paper")
-    table = page.make_table(head, list_rows(comparison), "Methods on each task", (2, 3, 4, 5, 6, 7))
+    rows = list_rows(comparison)
+    width = len(head) if any(row[-1] != "-" for row in rows) else len(head) - 1
+    shown = [row[:width] for row in rows]
+    table = page.make_table(head[:width], shown, "Methods on each task", range(2, width))
     drawn = _embed(figures["tasks"], FIGURES["tasks"])
     lead = "Mean and standard deviation over seeds, and the interquartile mean with its interval."
     return page.make_section("tasks", "Tasks", lead, table, drawn)
@@ -161,7 +164,7 @@ def _embed(figure: Figure, label: str) -> str:
         figure.savefig(memory, format="svg", metadata={"Date": None})
     data = b64encode(memory.getvalue()).decode()
     picture = f"<img src='data:image/svg+xml;base64,{data}' alt='{escape(label)}'>"
-    return f"<figure>{picture}<figcaption>{escape(label)}</figcaption></figure>"
+    return f"<figure class='picture'><figcaption>{escape(label)}</figcaption>{picture}</figure>"
 
 
 def is_worth_comparing(comparison: Comparison) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from grd_offline.comparison.compare import THRESHOLDS, Comparison
-from grd_offline.comparison.scores import METRICS
+from grd_offline.comparison.metrics import METRICS
 from grd_offline.report.figures import (
     COLOURS,
     COLUMN,
