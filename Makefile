@@ -53,3 +53,28 @@ test-d3rlpy:
 	.venv-d3rlpy/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-d3rlpy.txt
 	.venv-d3rlpy/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	OMP_NUM_THREADS=1 .venv-d3rlpy/bin/python -m pytest tests/interop/test_d3rlpy.py
+
+# A sweep on Ray that loses a worker and then its driver, against the same sweep on this machine alone.
+.PHONY: sweep-ray
+sweep-ray: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[ray]"
+	rm -rf demo/sweep-ray
+	$(BIN)/python benchmarks/sweep_faults.py demo/sweep-ray
+
+# The experiments of the paper, each as short as it runs; `RUNNER=ray` runs them on Ray.
+.PHONY: experiments-short
+EXPERIMENTS := table1 masks rewards noise backbones main
+RUNNER := local
+SHORT := --scale 0.001 --cpus 1 --runner $(RUNNER)
+experiments-short: $(STAMP)
+	for name in $(EXPERIMENTS); do \
+		$(BIN)/grd-offline sweep experiments/$$name.toml $(SHORT) --out demo/experiments-$(RUNNER)/$$name || exit 1; done
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/noise_test.py demo/experiments-$(RUNNER)/noise --episodes 1 --max-episode-steps 50
+
+# The experiment on MetaWorld, which needs an older MuJoCo and so an environment of its own.
+.PHONY: metaworld
+metaworld:
+	test -x .venv-metaworld/bin/python || $(PYTHON) -m venv .venv-metaworld
+	.venv-metaworld/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 -e ".[metaworld]"
+	.venv-metaworld/bin/grd-offline sweep experiments/metaworld.toml $(SHORT) --out demo/experiments/metaworld
+	.venv-metaworld/bin/grd-offline compare demo/experiments/metaworld --metric success

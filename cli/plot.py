@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from grd_offline.files.decomposition import DecompositionRecord
     from grd_offline.files.runs import RunRecord
 
-_FORMATS = ("png", "svg", "pdf")
+FORMATS = ("png", "svg", "pdf")
 
 
 @click.command(
@@ -31,16 +31,17 @@ _FORMATS = ("png", "svg", "pdf")
 @click.option(
     "--format",
     "form",
-    type=click.Choice(_FORMATS),
+    type=click.Choice(FORMATS),
     help="File format.  [default: the ending of FILE, or png]",
 )
 @click.option(
     "--metric",
-    type=click.Choice(("return", "correlation")),
+    type=click.Choice(("return", "success", "correlation")),
     default="return",
     show_default=True,
-    help="What the learning curves show: the true return of evaluations, or the correlation of the "
-    "found reward with the true reward within an episode.",
+    help="What the learning curves show: the true return of evaluations, the success rate where "
+    "the environment tells it, or the correlation of the found reward with the true reward within "
+    "an episode.",
 )
 def plot(runs: tuple[Path, ...], out: Path | None, form: str | None, metric: str) -> None:
     """Draw figures of training runs and decompositions that fit a column of a paper.
@@ -111,8 +112,8 @@ def _find_format(out: Path | None) -> str:
     if out is None:
         return "png"
     ending = out.suffix.removeprefix(".").lower()
-    if ending not in _FORMATS:
-        known = ", ".join(f".{form}" for form in _FORMATS)
+    if ending not in FORMATS:
+        known = ", ".join(f".{form}" for form in FORMATS)
         raise click.UsageError(
             f"{out}: expected a name that ends in {known}, or the option --format"
         )

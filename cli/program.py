@@ -11,8 +11,8 @@ from importlib import import_module
 import click
 
 COMMANDS = (
-    "collect", "convert", "decompose", "doctor", "evaluate", "export", "inspect", "judge", "plot",
-    "relabel", "report", "train_offline", "train_online",
+    "collect", "compare", "convert", "decompose", "doctor", "evaluate", "export", "inspect", "judge",
+    "plot", "relabel", "report", "sweep", "train_offline", "train_online",
 )  # fmt: skip
 """Each is a function in the module of its name."""
 
@@ -31,6 +31,8 @@ COMMANDS = (
       grd-offline train-online --env Walker2d
       grd-offline plot runs/Walker2d-grd
       grd-offline report runs/Walker2d-grd
+      grd-offline compare runs/Walker2d-grd runs/Hopper-grd
+      grd-offline sweep experiments/main.toml
     """,
 )
 @click.option(

@@ -1,11 +1,17 @@
-"""`grd-offline report`: the page of a decomposition, of runs, or of a judgement."""
+"""`grd-offline report`: the page of a decomposition, of runs, of a judgement, or of a sweep."""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from .options import file_option, print_warning
+
+if TYPE_CHECKING:
+    from grd_offline.sweep.folder import SweepRecord
 
 
 @click.command(
@@ -17,6 +23,7 @@ from .options import file_option, print_warning
       grd-offline report runs/Walker2d-grd
       grd-offline report runs/Walker2d-grd runs/Walker2d-rrd -o both.html
       grd-offline report hc-judge
+      grd-offline report sweeps/main
     """
 )
 @click.argument(
@@ -34,14 +41,14 @@ def report(
 ) -> None:
     """Make a page that opens offline in any browser.
 
-    FOLDER is a folder that `grd-offline decompose` or `judge` wrote, or a run of `train-online` or
-    `train-offline`. Several runs are compared on one page. A video uses only the environment that
-    you name with --env, never one that a file names.
+    FOLDER is a folder that `grd-offline decompose`, `judge` or `sweep` wrote, or a run of
+    `train-online` or `train-offline`. Several runs are compared on one page. A video uses only the
+    environment that you name with --env, never one that a file names.
     """
     from grd_offline.files import REPORT_FILE
 
     path = out if out is not None else folders[0] / REPORT_FILE
-    _write_page(path, _make_page(folders, check_video(video, environment)))
+    write_page(path, _make_page(folders, check_video(video, environment)))
     click.echo(f"wrote {path}")
 
 
@@ -50,7 +57,7 @@ def leave_report(folder: Path) -> None:
     try:
         from grd_offline.files import REPORT_FILE
 
-        _write_page(folder / REPORT_FILE, _make_page([folder]))
+        write_page(folder / REPORT_FILE, _make_page([folder]))
     except Exception as error:
         click.echo(f"warning: no report: {' '.join(str(error).split())}", err=True)
     else:
@@ -68,24 +75,43 @@ def _make_page(folders: Sequence[Path], filmed: str | None = None) -> str:
         make_outcomes_page,
         make_run_page,
     )
+    from grd_offline.sweep.folder import is_sweep, read_sweep
 
     if len(folders) == 1 and has_outcomes(folders[0]) and filmed is None:
         return make_outcomes_page(*read_outcomes(folders[0]))
     decomposed = any(is_decomposition(folder) for folder in folders)
     judged = any(is_judgement(folder) for folder in folders)
-    if (decomposed or judged) and len(folders) > 1:
-        raise click.UsageError("expected one decomposition, one judgement, or one or more runs")
+    swept = any(is_sweep(folder) for folder in folders)
+    if (decomposed or judged or swept) and len(folders) > 1:
+        raise click.UsageError(
+            "expected one decomposition, one judgement, one sweep, or one or more runs"
+        )
     if decomposed:
         record = read_decomposition(folders[0])
         return make_decomposition_page(record, video=filmed, warn=print_warning)
     if filmed is not None:
         raise click.UsageError("--video: only a decomposition has episodes to show")
+    if swept:
+        return make_sweep(read_sweep(folders[0]))
     if judged:
         return make_judgement_page(read_judgement(folders[0]))
     return make_run_page([read_run(folder) for folder in folders])
 
 
-def _write_page(path: Path, page: str) -> None:
+def make_sweep(record: SweepRecord) -> str:
+    """Make the page of a sweep."""
+    from grd_offline.report import make_sweep_page
+    from grd_offline.sweep.folder import compare_sweep
+
+    from .sweep_display import list_jobs
+
+    compared = compare_sweep(record)
+    comparison = None if isinstance(compared, str) else compared[0]
+    return make_sweep_page(record.title, record.about, list_jobs(record), comparison)
+
+
+def write_page(path: Path, page: str) -> None:
+    """Write a page in full or not at all."""
     from grd_offline.files.storage import replace_file
 
     with replace_file(path) as output:

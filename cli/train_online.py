@@ -61,6 +61,8 @@ def _two_defaults(name: str) -> Callable[..., Any]:
 @_two_defaults("eval_every")
 @setting_options(OnlineSettings, "eval_episodes")
 @_two_defaults("warmup")
+@_two_defaults("batch")
+@_two_defaults("round_updates")
 @setting_options(OnlineSettings, "env_args", "max_episode_steps")
 @device_option
 @workers_option("Number of processes that step environments.")

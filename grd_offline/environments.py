@@ -77,17 +77,25 @@ class PaddedAntEnv(AntEnv):
     """Ant-v5 with 27 informative dimensions followed by 84 that are always zero.
 
     These are the 111 dimensions that the versions used in the literature had: MuJoCo left their
-    contact forces at zero. Keyword arguments are those of Ant-v5.
+    contact forces at zero. With `noise`, these 84 dimensions hold independent Gaussian noise of
+    that standard deviation instead. The other keyword arguments are those of Ant-v5.
     """
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, *, noise: float = 0.0, **settings: Any) -> None:
+        self._noise = float(noise)
+        if not 0 <= self._noise < np.inf:
+            raise DataError(f"expected a number of at least 0, got {noise!r:.40}", field="noise")
         super().__init__(**{**settings, "include_cfrc_ext_in_observation": False})
-        EzPickle.__init__(self, **settings)  # a copy is made by this class, not by Ant's
+        # A copy is made by this class, not by Ant's.
+        EzPickle.__init__(self, noise=noise, **settings)
         size = sum(self.observation_structure[part] for part in ("qpos", "qvel")) + _ANT_PADDING
         self.observation_space = Box(-np.inf, np.inf, (size,), np.float64)
 
     def _get_obs(self) -> NDArray[np.float64]:
-        return np.concatenate([super()._get_obs(), np.zeros(_ANT_PADDING)])  # type: ignore[no-untyped-call]
+        unused = np.zeros(_ANT_PADDING)
+        if self._noise:
+            unused = self._noise * self.np_random.standard_normal(_ANT_PADDING)
+        return np.concatenate([super()._get_obs(), unused])  # type: ignore[no-untyped-call]
 
 
 def resolve_environment_id(name: str) -> str:

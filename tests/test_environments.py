@@ -127,6 +127,18 @@ def test_padded_ant_is_ant_and_zeros() -> None:
     assert not seen[0][27:].any()
 
 
+def test_padded_ant_can_have_noise_where_nothing_is_observed() -> None:
+    plain, noisy = PaddedAntEnv(), PaddedAntEnv(noise=0.5)
+    ours, theirs = (env.reset(seed=0)[0] for env in (noisy, plain))
+    assert np.array_equal(ours[:27], theirs[:27])
+    rows = np.array([noisy.step(np.zeros(8))[0][27:] for _ in range(100)])
+    assert rows.std() == pytest.approx(0.5, rel=0.05)
+    assert rows.mean() == pytest.approx(0, abs=0.05)
+    assert copy.deepcopy(noisy).reset(seed=0)[0][27:].any()
+    with pytest.raises(ValueError, match="noise: expected a number of at least 0, got -1"):
+        PaddedAntEnv(noise=-1)
+
+
 def test_padded_ant_can_be_copied() -> None:
     clone = copy.deepcopy(PaddedAntEnv(reset_noise_scale=0.0))
     assert clone.observation_space.shape == (111,)

@@ -32,6 +32,8 @@ ROOMS = (
     "graph",
     "endings",
     "evaluate",
+    "statistics",
+    "comparison",
     "members",
     "losses",
     "agents",
@@ -46,6 +48,7 @@ ROOMS = (
     "interop",
     "online",
     "offline",
+    "sweep",
     "cli",
 )
 """From top to bottom."""

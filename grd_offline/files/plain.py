@@ -13,6 +13,7 @@ import math
 import os
 import stat
 import warnings
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -96,15 +97,37 @@ def _check(value: Any, finite: bool, depth: int) -> None:
 
 
 def read_table(path: Path, limit: int = TABLE_BYTES) -> list[dict[str, str]]:
-    """Read the rows of a CSV file with a header; a row that was cut off is left out."""
+    """Read the rows of a CSV file with a header; a row that was cut off is left out.
+
+    If there is no such file, but one with `.gz` at the end of its name, that one is unpacked.
+    """
+    packed = path.with_name(f"{path.name}.gz")
+    is_packed = packed.is_file() and not path.exists()
     try:
-        text = read_bytes(path, limit).decode("utf-8")
+        data = _unpack(packed, limit) if is_packed else read_bytes(path, limit)
+        text = data.decode("utf-8")
         rows = list(csv.DictReader(io.StringIO(text, newline=""), restkey=""))
     except FileNotFoundError:
         raise DataError("cannot be read: no such file", file=path) from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"is not a table that can be read: {error}", file=path) from error
     return [row for row in rows if None not in row.values()]
+
+
+def _unpack(path: Path, limit: int) -> bytes:
+    """Unpack a gzip file that holds at most `limit` bytes."""
+    unpacker = zlib.decompressobj(wbits=31)
+    try:
+        data = unpacker.decompress(read_bytes(path, limit), limit + 1)
+    except zlib.error as error:
+        raise DataError(f"is not a gzip file that can be read: {error}", file=path) from error
+    if len(data) > limit:
+        raise DataError(
+            f"unpacks to more than {limit // 2**20} MB, more than such a file needs", file=path
+        )
+    if not unpacker.eof:
+        raise DataError("is cut off", file=path)
+    return data
 
 
 @contextmanager

@@ -46,6 +46,7 @@ _ENDINGS = {"masks": "json", "episodes": "csv"}
 EVALUATION_COLUMNS = (
     "step", "seconds", "member", "group", "seed", "mean_return", "std_return", "min_return",
     "max_return", "mean_length", "correlation", "edges_on", "compact_states", "policy_states",
+    "success_rate",
 )  # fmt: skip
 FORMAT, OFFLINE = "grd-offline run", "grd-offline offline run"
 """The format in `settings.json` of a run of `train-online`, and of `train-offline`."""

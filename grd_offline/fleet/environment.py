@@ -110,6 +110,8 @@ class VectorEnvironment:
         self.steps = 0
         """Number of steps taken in this episode."""
         self._is_started = False
+        self.success: bool | None = None
+        """Whether this episode was a success at any of its steps. None if nothing tells it."""
         self.heartbeat = make_heartbeat()
         """An odd count means that the environment is at work."""
         self._action_type = np.dtype(acted.dtype)
@@ -117,7 +119,7 @@ class VectorEnvironment:
 
     def reset(self, seed: int) -> Array:
         """Begin an episode and give its first observation."""
-        self.steps, self._is_started = 0, False
+        self.steps, self._is_started, self.success = 0, False, None
         self.heartbeat += 1
         observation, _ = self.environment.reset(seed=seed)
         self.heartbeat += 1
@@ -135,9 +137,11 @@ class VectorEnvironment:
         # Copies both ways: an environment may change an action that it was given, and an
         # observation that it gave.
         self.heartbeat += 1
-        observation, reward, terminated, truncated, _ = self._step(self._decode(action))
+        observation, reward, terminated, truncated, info = self._step(self._decode(action))
         self.heartbeat += 1
         self.steps += 1
+        if info and "success" in info:
+            self.success = bool(self.success) or bool(info["success"])
         terminated = bool(terminated)
         truncated = bool(truncated) or (self.steps >= self.step_limit and not terminated)
         return self._flatten(observation), float(reward), terminated, truncated

@@ -29,6 +29,8 @@ class EvaluationResult(NamedTuple):
     """The index that the evaluation was started with."""
     returns: NDArray[np.float64]  # (member, episode)
     lengths: NDArray[np.int64]  # (member, episode)
+    successes: NDArray[np.float64]
+    """(member, episode) 1 for a success and 0 for none; nan if the environment does not tell it."""
 
 
 class EvaluationPart(NamedTuple):
@@ -37,6 +39,7 @@ class EvaluationPart(NamedTuple):
     episodes: tuple[EpisodeOfMember, ...]
     returns: NDArray[np.float64]  # (episode,)
     lengths: NDArray[np.int64]  # (episode,)
+    successes: NDArray[np.float64]  # (episode,)
 
 
 def divide_episodes(
@@ -70,6 +73,7 @@ def evaluate(
     actor, loaded = Actor(settings.spec, weights[episodes[0][0]]), episodes[0][0]
     environment.heartbeat = shared.evaluation_heartbeats[worker]
     returns, lengths = np.zeros(len(episodes)), np.zeros(len(episodes), np.int64)
+    successes = np.full(len(episodes), np.nan)
     taken = 0
     for row, (member, episode) in enumerate(episodes):
         if member != loaded:
@@ -91,7 +95,9 @@ def evaluate(
             if not np.isfinite(returns[row]) or not np.isfinite(observation).all():
                 raise DataError("observations or rewards: nan or infinite")
         lengths[row] = environment.steps
-    return EvaluationPart(tuple(episodes), returns, lengths)
+        if environment.success is not None:
+            successes[row] = environment.success
+    return EvaluationPart(tuple(episodes), returns, lengths, successes)
 
 
 def _describe(member: int, index: int, episode: int) -> str:

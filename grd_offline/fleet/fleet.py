@@ -221,7 +221,9 @@ class Fleet:
         self._put(self._shared.evaluation_weights, weights)
         self._evaluation = int(index)
         shape = (self.members, episodes)
-        self._results = EvaluationResult(int(index), np.zeros(shape), np.zeros(shape, np.int64))
+        self._results = EvaluationResult(
+            int(index), np.zeros(shape), np.zeros(shape, np.int64), np.full(shape, np.nan)
+        )
         loads = [len(group.members) for group in self._groups]
         parts = divide_episodes(loads, self.members, episodes)
         for group, part in zip(self._groups, parts, strict=True):
@@ -353,6 +355,7 @@ class Fleet:
             places = tuple(np.array(reply.episodes).T)
             self._results.returns[places] = reply.returns
             self._results.lengths[places] = reply.lengths
+            self._results.successes[places] = reply.successes
         else:
             group.owes.discard("positions")
             for member, gap in zip(group.members, reply.gaps, strict=True):

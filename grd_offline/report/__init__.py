@@ -5,14 +5,18 @@ and numbers, and `page` puts them into the template with its style and scripts. 
 bundle is part of the page.
 """
 
+from grd_offline.report.compared import make_comparison_page
 from grd_offline.report.decomposed import make_decomposition_page
 from grd_offline.report.judged import make_judgement_page
 from grd_offline.report.outcomes import make_outcomes_page
 from grd_offline.report.runs import make_run_page
+from grd_offline.report.swept import make_sweep_page
 
 __all__ = [
+    "make_comparison_page",
     "make_decomposition_page",
     "make_judgement_page",
     "make_outcomes_page",
     "make_run_page",
+    "make_sweep_page",
 ]

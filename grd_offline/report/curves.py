@@ -27,6 +27,7 @@ from grd_offline.report.page import (
 Array = NDArray[np.float64]
 METRICS = {
     "return": ("mean_return", "true return"),
+    "success": ("success_rate", "success rate"),
     "correlation": ("correlation", "correlation with the true reward"),
     "edges": ("edges_on", "share of edges on"),
     "compact": ("compact_states", "dimensions of the compact state"),

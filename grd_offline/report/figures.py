@@ -81,7 +81,7 @@ def draw_curves(curves: Sequence[Curve], metric: str, title: str, unit: str) -> 
     """Draw the mean over seeds as a line, and one standard deviation as a band."""
     columns = 2 if max(len(curve.label) for curve in curves) <= SHORT_LABEL else 1
     rows = -(-len(curves) // columns)
-    figure = _make_figure(COLUMN, 2.3 + 0.15 * rows)
+    figure = make_figure(COLUMN, 2.3 + 0.15 * rows)
     axes = figure.subplots()
     _plot_curves(axes, curves)
     axes.set(xlabel=unit, ylabel=METRICS[metric][1], title=title)
@@ -118,11 +118,11 @@ def draw_masks(masks: Sequence[Mapping[str, Any]], member: str) -> Figure:
     gap, thick = _choose_gap(states)
     share = (states + gap + actions) / (states + gap + thick)
     width = PAGE if len(masks) > 1 else COLUMN
-    figure = _make_figure(width, min(1.5 + 2.0 * share, 8.0))
+    figure = make_figure(width, min(1.5 + 2.0 * share, 8.0))
     for axes, at in zip(figure.subplots(1, len(masks), squeeze=False)[0], masks, strict=True):
         _plot_masks(axes, at)
     between = ": " if len(masks) > 1 else "\n"
-    title = f"masks of {_shorten(member)}{between}rows are causes, columns are effects"
+    title = f"masks of {shorten(member)}{between}rows are causes, columns are effects"
     figure.suptitle(title)
     return figure
 
@@ -178,7 +178,7 @@ def draw_episode(episode: EpisodeRewards) -> Figure:
     """Draw the found and the true rewards; if their scales differ, both are standardised."""
     found, true, is_scaled = align_rewards(episode)
     result = describe_match(episode)
-    figure = _make_figure(PAGE, 2.2)
+    figure = make_figure(PAGE, 2.2)
     axes = figure.subplots()
     axes.plot(true, color=GREYS[0], label="true reward")
     axes.plot(found, color=COLOURS[1], linewidth=0.9, label="reward found")
@@ -190,7 +190,8 @@ def draw_episode(episode: EpisodeRewards) -> Figure:
     return figure
 
 
-def _make_figure(width: float, height: float) -> Figure:
+def make_figure(width: float, height: float) -> Figure:
+    """Make an empty figure of a size in inches."""
     # A figure without pyplot has no window and no backend to choose: saving uses Agg for png.
     from matplotlib.figure import Figure
 
@@ -248,7 +249,7 @@ def draw_decomposition(record: DecompositionRecord) -> dict[str, Figure]:
 
 def draw_returns(returns: Array, held_out: Mapping[str, Any] | None) -> Figure:
     """Draw predicted against observed returns; held-out returns have intervals."""
-    figure = _make_figure(COLUMN, COLUMN)
+    figure = make_figure(COLUMN, COLUMN)
     axes = figure.subplots()
     axes.axline((0, 0), slope=1, color="0.8", linewidth=0.8, zorder=0)
     axes.plot(*returns.T, ".", color=GREYS[1], markersize=3, label="in the fit")
@@ -275,7 +276,7 @@ def draw_effects(effects: Sequence[Mapping[str, Any]]) -> Figure:
     """Draw curves with bands, and surfaces; a third input is at the middle of its range."""
     columns = min(len(effects), 3)
     rows = -(-len(effects) // columns)
-    figure = _make_figure(PAGE if columns > 1 else COLUMN, 0.2 + 1.7 * rows)
+    figure = make_figure(PAGE if columns > 1 else COLUMN, 0.2 + 1.7 * rows)
     places = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes, effect in zip(places, effects, strict=False):
         _plot_effect(axes, effect)
@@ -285,7 +286,7 @@ def draw_effects(effects: Sequence[Mapping[str, Any]]) -> Figure:
 
 
 def _plot_effect(axes: Axes, effect: Mapping[str, Any]) -> None:
-    names = [_shorten(name) for name in effect["inputs"]]
+    names = [shorten(name) for name in effect["inputs"]]
     mean, std = (np.asarray(effect[name], np.float64) for name in ("mean", "std"))
     grids = effect["grids"]
     axes.set(xlabel=names[0], title=f"{effect['share']:.1%} of the variance")
@@ -307,7 +308,7 @@ def _plot_effect(axes: Axes, effect: Mapping[str, Any]) -> None:
 
 def draw_track(track: Track, index: int) -> Figure:
     """Draw the rewards of one episode with their band, and their sum so far."""
-    figure = _make_figure(PAGE, 2.9)
+    figure = make_figure(PAGE, 2.9)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
     steps = np.arange(len(track.rewards))
     low, high = (track.rewards + sign * NORMAL_90 * track.std for sign in (-1, 1))
@@ -325,7 +326,8 @@ def draw_track(track: Track, index: int) -> Figure:
     return figure
 
 
-def _shorten(name: str) -> str:
+def shorten(name: str) -> str:
+    """A name of at most 24 letters."""
     return printable(name) if len(name) <= 24 else f"{printable(name)[:23]}…"
 
 

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import grd_offline.report.page as page
+from grd_offline.comparison.compare import compare_scores
+from grd_offline.comparison.scores import collect_scores
 from grd_offline.errors import DataError
 from grd_offline.files.plain import folder_errors
 from grd_offline.files.runs import (
@@ -22,6 +24,7 @@ from grd_offline.files.runs import (
     read_episodes,
     read_masks,
 )
+from grd_offline.report.compared import is_worth_comparing, list_sections
 from grd_offline.report.curves import (
     Curve,
     align_rewards,
@@ -70,6 +73,7 @@ def _make_page(runs: Sequence[RunRecord]) -> str:
         "speed": [_pack_speed(run) for run in runs],
     }
     sections = [("learning", "Learning", _tell_learning(runs, curves, metrics))]
+    sections += _compare(runs)
     if masks:
         sections.append(("masks", "Masks", _tell_masks(masks)))
     if episodes:
@@ -78,6 +82,15 @@ def _make_page(runs: Sequence[RunRecord]) -> str:
     sections.append(("again", "Make it again", _tell_settings(runs)))
     body = page.make_body(_tell_headline(runs, curves), sections)
     return page.make_page(f"{_list_environments(runs)}: training", body, payload)
+
+
+def _compare(runs: Sequence[RunRecord]) -> list[tuple[str, str, str]]:
+    """Sections with statistics, if there is more than one method and more than one seed."""
+    try:
+        comparison = compare_scores(collect_scores(runs))
+    except DataError:  # two runs with the same members stand side by side, and are not pooled
+        return []
+    return list_sections(comparison) if is_worth_comparing(comparison) else []
 
 
 def _list_environments(runs: Sequence[RunRecord]) -> str:

@@ -134,6 +134,7 @@ class RunFolder(Observer, ABC):
                         "mean_return": mean,
                         **{f"{n}_return": float(getattr(returns, n)()) for n in _SPREADS},
                         "mean_length": float(lengths.mean()),
+                        **_describe_success(evaluation, index),
                         **self._describe_policy(run, index, evaluation.step),
                     }
                 )
@@ -173,6 +174,13 @@ class RunFolder(Observer, ABC):
         save_actor(folder / f"step-{evaluation.step:09d}", actor, about)
         if is_best:
             save_actor(folder / "best", actor, about)
+
+
+def _describe_success(evaluation: Evaluation, index: int) -> dict[str, float]:
+    """The share of episodes with a success; nothing if the environment does not tell it."""
+    if evaluation.successes is None or not np.isfinite(evaluation.successes[index]).all():
+        return {}
+    return {"success_rate": float(evaluation.successes[index].mean())}
 
 
 def _describe_member(member: Any) -> dict[str, Any]:

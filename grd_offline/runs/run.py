@@ -41,6 +41,8 @@ class Evaluation:
     """(member, episode) true returns, not discounted. None if nothing was evaluated."""
     lengths: NDArray[np.int64] | None = None
     """(member, episode) steps of each episode."""
+    successes: NDArray[np.float64] | None = None
+    """(member, episode) 1 for a success, 0 for none, nan if the environment does not tell it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,7 +192,7 @@ class Run(ABC):
         if result is not None:
             step, weights = self._evaluating
             self._evaluating = None
-            self._tell(Evaluation(step, weights, result.returns, result.lengths))
+            self._tell(Evaluation(step, weights, result.returns, result.lengths, result.successes))
 
     def _tell(self, evaluation: Evaluation) -> None:
         self._told = evaluation.step

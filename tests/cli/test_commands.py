@@ -17,18 +17,8 @@ from grd_offline.formats import open_recording, write_dataset
 
 SAMPLE = ROOT / "datasets" / "sample.h5"
 COMMANDS = (
-    *(
-        "collect",
-        "convert",
-        "decompose",
-        "doctor",
-        "evaluate",
-        "export",
-        "inspect",
-        "judge",
-        "plot",
-    ),
-    *("relabel", "report"),
+    *("collect", "compare", "convert", "decompose", "doctor", "evaluate", "export", "inspect"),
+    *("judge", "plot", "relabel", "report", "sweep"),
 )
 
 

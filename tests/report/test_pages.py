@@ -281,8 +281,14 @@ def test_the_command_writes_a_page_of_either_kind(tmp_path, capsys, monkeypatch)
     ("arguments", "message"),
     [
         (["nowhere"], "nowhere: no such folder"),
-        (["grd", "one"], "expected one decomposition, one judgement, or one or more runs"),
-        (["judge", "one"], "expected one decomposition, one judgement, or one or more runs"),
+        (
+            ["grd", "one"],
+            "expected one decomposition, one judgement, one sweep, or one or more runs",
+        ),
+        (
+            ["judge", "one"],
+            "expected one decomposition, one judgement, one sweep, or one or more runs",
+        ),
         (["one", "--video", "--env", "Hopper"], "only a decomposition has episodes"),
         (["judge", "--video", "--env", "Hopper"], "only a decomposition has episodes"),
         (["grd", "--video"], "--video and --env go together"),

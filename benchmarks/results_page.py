@@ -1,0 +1,264 @@
+"""The page of results, made from the files in benchmarks/results alone.
+
+python benchmarks/results_page.py           # writes docs/results.md
+python benchmarks/results_page.py --check   # says whether it is up to date
+
+Runs of SAC below benchmarks/results/online with at least 1,000,000 steps fill the main table, and
+the longest run there that varies lambda 1 fills Table 1. Other experiments are in folders of their
+own. What no file has is named as missing. A run needs `settings.json`, and `evaluations.csv` or
+`evaluations.csv.gz`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from textwrap import fill
+
+import numpy as np
+
+from grd_offline.comparison.compare import Comparison, compare_scores
+from grd_offline.comparison.paper import find_printed, read_printed
+from grd_offline.comparison.scores import Score, collect_scores, find_runs
+from grd_offline.files.runs import RunRecord
+from grd_offline.report.compared import show_interval, show_printed, show_share_interval
+from grd_offline.report.curves import show_spread
+from grd_offline.report.page import show_number
+from grd_offline.statistics import estimate_mean
+
+ROOT = Path(__file__).parents[1]
+RESULTS, PAGE = ROOT / "benchmarks" / "results", ROOT / "docs" / "results.md"
+TASKS = tuple(
+    f"{name}-v5"
+    for name in (
+        *("Ant", "HalfCheetah", "Walker2d", "Humanoid"),
+        *("Reacher", "Swimmer", "Hopper", "HumanoidStandup"),
+    )
+)
+METHODS = (
+    *("grd-closed-form", "grd-quadratic", "grd-joint-net", "grd-paper"),
+    *("grd-no-compact-closed-form", "grd-no-compact-paper"),
+    *("rrd", "rrd-unbiased", "ircr", "none", "oracle"),
+)
+STEPS, SEEDS = 1_000_000, 5
+PUBLISHED = {
+    "Ant-v5": 5850,
+    "HalfCheetah-v5": 12139,
+    "Hopper-v5": 3542,
+    "Walker2d-v5": 5007,
+    "Humanoid-v5": 5489,
+    "Swimmer-v5": 44,
+    "Reacher-v5": -2.6,
+}
+"""Dense-reward SAC after 1,000,000 steps as another project publishes it: the maximum over
+training, ten seeds."""
+MISSING = "missing"
+HEAD = """# Results
+
+This page is made by `python benchmarks/results_page.py` from the files in
+[benchmarks/results](../benchmarks/results), which hold the evaluations, settings and commands. Do
+not edit it. What no file has is called missing. [sweeps.md](sweeps.md) explains the statistics, and
+[experiments](../experiments/README.md) has the commands.
+"""
+OTHERS = {
+    "backbones": ("Other backbones on HalfCheetah", "return"),
+    "rewards": ("Correlation of learned with true rewards on Ant", "correlation"),
+    "metaworld": ("Success rates on MetaWorld", "success"),
+}
+"""Folders of further experiments: their titles, and what is compared."""
+
+
+def make_page() -> str:
+    """The whole page."""
+    runs = find_runs(RESULTS / "online")
+    long = [run for run in runs if _find_last(run) >= STEPS and _is_plain(run)]
+    scores = [s for s in collect_scores(long, at=STEPS) if s.task.name in TASKS]
+    parts = [HEAD, _tell_main(scores), _tell_totals(scores), _tell_published(long)]
+    parts += [_tell_table(runs), _tell_noise()]
+    parts += [_tell_other(name, *about) for name, about in OTHERS.items()]
+    return "\n".join(part for part in parts if part)
+
+
+def _find_last(run: RunRecord) -> int:
+    return max(int(row["step"]) for row in run.rows)
+
+
+def _is_plain(run: RunRecord) -> bool:
+    """Whether a run is of SAC and varies nothing but methods, fits and seeds."""
+    settings = run.about.get("settings", {})
+    return settings.get("backbone") == "sac" and not settings.get("sets")
+
+
+def wrap(text: str) -> str:
+    """A paragraph in lines that are not too long."""
+    return fill(text, 100) + "\n\n"
+
+
+def make_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def _tell_main(scores: Sequence[Score]) -> str:
+    found = {(score.task.name, score.method): score for score in scores}
+    others = sorted({score.method for score in scores} - set(METHODS))
+    rows, done, wanted = [], 0, 0
+    for method in (*METHODS, *others):
+        cells = []
+        for task in TASKS:
+            score = found.get((task, method))
+            is_whole = score is not None and len(score.values) >= SEEDS
+            wanted, done = wanted + 1, done + is_whole
+            cells.append(MISSING if score is None else _show(score))
+        rows.append([method, *cells])
+    return (
+        "## Eight tasks after 1,000,000 steps\n\n"
+        + wrap(
+            "True return: interquartile mean over seeds with its 95 % interval. A seed's score is "
+            "the mean of its last three evaluations of ten episodes. Where there are fewer than "
+            f"five seeds, their number is added. {done} of {wanted} cells have five seeds."
+        )
+        + make_table(["method", *(task.removesuffix("-v5") for task in TASKS)], rows)
+    )
+
+
+def _show(score: Score) -> str:
+    text = show_interval(estimate_mean([score.values], np.random.default_rng(0)))
+    return text if len(score.values) >= SEEDS else f"{text}, {len(score.values)} seeds"
+
+
+def _tell_totals(scores: Sequence[Score]) -> str:
+    if not scores:
+        return ""
+    comparison: Comparison = compare_scores(scores)
+    rows = []
+    for total in comparison.totals:
+        rows.append(
+            [
+                total.method,
+                f"{len(total.tasks)} of {len(TASKS)}",
+                "-" if total.middle is None else show_interval(total.middle),
+                "-" if total.share is None else show_share_interval(total.share),
+                "-" if total.improvement is None else show_share_interval(total.improvement),
+            ]
+        )
+    better = f"P({comparison.chosen} does better)"
+    head = ["method", "tasks", "interquartile mean", "of the oracle", better]
+    return (
+        "## Over tasks\n\n"
+        + wrap(
+            "Scores are normalised on each task: 0 is the return of random actions, 1 the mean of "
+            "the oracle. Intervals are from a bootstrap that draws seeds anew within each task."
+        )
+        + make_table(head, rows)
+    )
+
+
+def _tell_published(runs: Sequence[RunRecord]) -> str:
+    """The oracle beside SAC with the true reward of another project."""
+    rows = []
+    best: dict[str, dict[str, float]] = {}
+    for run in runs:
+        for row in run.rows:
+            if row["group"] == "oracle" and int(row["step"]) <= STEPS:
+                seeds = best.setdefault(run.environment, {})
+                value = float(row["mean_return"])
+                seeds[row["seed"]] = max(value, seeds.get(row["seed"], -np.inf))
+    for task, published in PUBLISHED.items():
+        values = list(best.get(task, {}).values())
+        ours = (
+            show_spread(float(np.mean(values)), float(np.std(values)), len(values))
+            if values
+            else MISSING
+        )
+        rows.append([task, ours, show_number(published)])
+    return (
+        "## The oracle beside published numbers\n\n"
+        + wrap(
+            "SAC with the true reward after 1,000,000 steps. Both columns have the best evaluation "
+            "of the whole training, which flatters: ours as the mean and standard deviation over "
+            "seeds, the other project's over ten seeds."
+        )
+        + make_table(["task", "oracle, best evaluation", "published, best evaluation"], rows)
+    )
+
+
+def _tell_table(runs: Sequence[RunRecord]) -> str:
+    numbers = read_printed(ROOT / "experiments" / "table1.toml")
+    steps = sorted({number.step for number in numbers if number.step is not None})
+    varied = [run for run in runs if any("lambda_state_reward=" in r["group"] for r in run.rows)]
+    chosen = sorted(varied, key=_find_last)[-1:]
+    rows = []
+    for method in dict.fromkeys(number.method for number in numbers):
+        ours, papers = [], []
+        for step in steps:
+            scores = collect_scores(chosen, at=step, last=1)
+            score = next((s for s in scores if s.method == method), None)
+            text = MISSING
+            if score is not None:
+                spread = float(np.std(score.values))
+                text = show_spread(float(np.mean(score.values)), spread, len(score.values))
+            ours.append(text)
+            papers.append(show_printed(find_printed(numbers, "Swimmer-v5", method, step)))
+        weight = method.rsplit("=", 1)[1]
+        rows += [[weight, "ours", *ours], ["", "paper", *papers]]
+    return (
+        "## Table 1: Swimmer by weight of the sparsity penalty\n\n"
+        + wrap(
+            "True return of `--fit paper` at one evaluation, mean and standard deviation over five "
+            "seeds."
+        )
+        + make_table(["lambda 1", "", *(f"{step:,} steps" for step in steps)], rows)
+    )
+
+
+def _tell_noise() -> str:
+    head = "## Noise on the unused dimensions of Ant\n\n"
+    path = RESULTS / "noise.csv"
+    if not path.is_file():
+        return f"{head}Missing: `experiments/noise.toml` and `benchmarks/noise_test.py`.\n"
+    with path.open() as file:
+        rows = list(csv.DictReader(file))
+    levels = sorted({float(row["noise"]) for row in rows})
+    table = []
+    for group in dict.fromkeys(row["group"] for row in rows):
+        cells = []
+        for level in levels:
+            chosen = [r for r in rows if r["group"] == group and float(r["noise"]) == level]
+            scores = [float(row["mean_return"]) for row in chosen]
+            cells.append(show_interval(estimate_mean([scores], np.random.default_rng(0))))
+        table.append([group, *cells])
+    return f"{head}True return by standard deviation of the noise.\n\n" + make_table(
+        ["method", *(f"{level:g}" for level in levels)], table
+    )
+
+
+def _tell_other(name: str, title: str, metric: str) -> str:
+    """An experiment in a folder of its own, as it is at the end of its runs."""
+    if not (RESULTS / name).is_dir():
+        return f"## {title}\n\nMissing: `experiments/{name}.toml`.\n"
+    comparison = compare_scores(collect_scores(find_runs(RESULTS / name), metric=metric))
+    rows = [
+        [row.task, row.method, str(len(row.scores)), f"{row.step:,}", show_interval(row.middle)]
+        for row in comparison.rows
+    ]
+    head = ["task", "method", "seeds", "step", "interquartile mean"]
+    return f"## {title}\n\n{make_table(head, rows)}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true")
+    page = make_page()
+    if not parser.parse_args().check:
+        PAGE.write_text(page)
+        print(f"wrote {PAGE.relative_to(ROOT)}")
+    elif PAGE.read_text() != page:
+        sys.exit("docs/results.md is not up to date: run python benchmarks/results_page.py")
+
+
+if __name__ == "__main__":
+    main()

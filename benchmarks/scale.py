@@ -1,0 +1,103 @@
+"""Memory and time of the whole suite, worked out from measured rates.
+
+python benchmarks/scale.py
+
+Rates are from benchmarks/results/online (whole runs of 1,000,000 steps: members times steps divided
+by seconds), from benchmarks/results/online_speed.txt and from benchmarks/research/online.md. The
+printed tables are in docs/scale.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+STEPS, SEEDS = 3_000_000, 5
+CAPACITY, LONGEST = 1_000_000, 1000
+LIGHT, NET = 6, 5
+"""Methods of experiments/main.toml without a network for the reward (grd with closed-form and
+quadratic, grd-no-compact with closed-form, ircr, none, oracle), and with one (grd with joint-net
+and paper, grd-no-compact with paper, rrd, rrd-unbiased)."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Sizes, and member-steps per second on one H200 with 16 processors."""
+
+    name: str
+    states: int
+    actions: int
+    light: float
+    net: float
+    measured: str
+    """What the rate without a network is of."""
+
+    @property
+    def replay_bytes(self) -> int:
+        """Memory of one member's replay: see `grd_offline.online.replay.Replay`."""
+        rows = CAPACITY + CAPACITY // 8 + 2 * (LONGEST + 1)
+        return 4 * rows * (self.states + self.actions + 3) + CAPACITY * (3 * 8 + 4)
+
+    @property
+    def hours(self) -> float:
+        """Hours of one H200 for all methods and seeds."""
+        return SEEDS * STEPS * (LIGHT / self.light + NET / self.net) / 3600
+
+    @property
+    def longest_job(self) -> float:
+        """Hours of the longest job: four baselines of five seeds."""
+        return SEEDS * STEPS * (2 / self.light + 2 / self.net) / 3600
+
+
+WHOLE, PART, GUESS = "whole run", "part of a run", "not measured: as Humanoid"
+SMALL_NET = 9_800
+"""Of `--fit paper`, 20 members: 9,824 on HalfCheetah (updates alone), 9,780 on Swimmer (a run)."""
+HUMANOID_NET = SMALL_NET / 3.3
+"""On a CPU an update of joint-net takes 3.3 times as long with Humanoid's sizes. A guess here."""
+ANT_NET = SMALL_NET / 2
+"""A guess between the two."""
+TASKS = (
+    Task("Ant", 105, 8, 11_314, ANT_NET, PART),
+    Task("HalfCheetah", 17, 6, 10 * 1_000_000 / 711.0, SMALL_NET, WHOLE),
+    Task("Walker2d", 17, 6, 10 * 1_000_000 / 1098.5, SMALL_NET, WHOLE),
+    Task("Humanoid", 348, 17, 7_445, HUMANOID_NET, PART),
+    Task("Reacher", 10, 2, 10 * 1_000_000 / 940.3, SMALL_NET, WHOLE),
+    Task("Swimmer", 8, 2, 10 * 1_000_000 / 677.7, SMALL_NET, WHOLE),
+    Task("Hopper", 11, 3, 10 * 1_000_000 / 962.3, SMALL_NET, WHOLE),
+    Task("HumanoidStandup", 348, 17, 7_445, HUMANOID_NET, GUESS),
+)
+CORE_MS = {"small": (28.5, 27.8 * 4.61 / 0.72), "large": (47.0, 46.2 * 6.35 / 0.80)}
+"""Milliseconds of one core for an update, without and with a network for the reward, at the sizes
+of HalfCheetah and of Humanoid. Those with a network are ratios to SAC times SAC's."""
+LARGE = ("Humanoid", "HumanoidStandup")
+
+
+def main() -> None:
+    members = SEEDS * (LIGHT + NET)
+    print(
+        "| task | replay of a member | of all 55 members | light methods | with networks | hours |"
+    )
+    print("|---|---|---|---|---|---|")
+    for task in TASKS:
+        memory = task.replay_bytes / 1e9
+        print(
+            f"| {task.name} | {memory:.2f} GB | {members * memory:.0f} GB | {task.light:,.0f} "
+            f"({task.measured}) | {task.net:,.0f} | {task.hours:.1f} |"
+        )
+    total = sum(task.hours for task in TASKS)
+    longest = max(task.longest_job for task in TASKS)
+    print(f"\none H200: {total:.0f} h; eight: at least {total / 8:.1f} h, and at most", end=" ")
+    print(f"{total / 8 + longest:.1f} h (the longest job takes {longest:.1f} h)")
+    light = net = 0.0
+    for task in TASKS:
+        fast, slow = CORE_MS["large" if task.name in LARGE else "small"]
+        light += SEEDS * LIGHT * STEPS * fast / 3.6e6
+        net += SEEDS * NET * STEPS * slow / 3.6e6
+    print(f"CPU: {light:,.0f} core-hours without and {net:,.0f} with networks for the reward")
+    print(
+        f"one member on one core: {STEPS * CORE_MS['small'][0] / 3.6e6:.0f} h (HalfCheetah, light)"
+    )
+    print(f"    to {STEPS * CORE_MS['large'][1] / 3.6e6:.0f} h (Humanoid, with a network)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,239 @@
+"""`grd-offline compare`: statistics of methods over seeds and tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from grd_offline.comparison.metrics import LAST, METRICS
+
+from .options import Parameter, out_option
+from .plot import FORMATS
+
+if TYPE_CHECKING:
+    from grd_offline.comparison.compare import Comparison
+    from grd_offline.comparison.paper import Printed
+    from grd_offline.files.runs import RunRecord
+
+FILE_WIDTH = 140
+"""Letters in a line of a table that is not printed to a terminal."""
+
+
+class StepsType(Parameter):
+    """Steps of training, separated by commas."""
+
+    name = "steps"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        texts = str(value).replace("_", "").split(",")
+        if not all(text.isdecimal() and int(text) > 0 for text in texts):
+            self.fail(f"expected steps such as 100000,200000, got {value!r}", param, ctx)
+        return tuple(sorted({int(text) for text in texts}))
+
+
+@click.command(
+    epilog="""
+    \b
+    Examples:
+      grd-offline compare runs/Walker2d-grd
+      grd-offline compare runs/Walker2d-grd runs/Hopper-grd --out comparison
+      grd-offline compare sweeps/main --method grd-closed-form
+      grd-offline compare sweeps/table1 --at 100000,200000,1000000 --last 1
+      grd-offline compare sweeps/metaworld --metric success
+      grd-offline compare runs/Swimmer --paper experiments/table1.toml
+    """
+)
+@click.argument(
+    "results", metavar="RESULTS...", nargs=-1, required=True, type=click.Path(path_type=Path)
+)
+@click.option(
+    "--metric",
+    type=click.Choice(tuple(METRICS)),
+    default="return",
+    show_default=True,
+    help="What is compared: the true return of evaluations, the success rate where the environment "
+    "tells it, or the correlation of the found reward with the true one.",
+)
+@click.option(
+    "--at",
+    type=StepsType(),
+    metavar="STEP,...",
+    help="Compare after this many steps of training. With several, one table shows them side by "
+    "side, and the rest is of the last one.  [default: the end of each run]",
+)
+@click.option(
+    "--last",
+    type=click.IntRange(min=1),
+    default=LAST,
+    show_default=True,
+    help="A score is the mean of this many evaluations, the last of which is at the step.",
+)
+@click.option("--method", "chosen", help="Method that the others are set against.")
+@click.option(
+    "--reference",
+    help="Method whose mean is 1 after normalising.  [default: the oracle, if there is one]",
+)
+@click.option(
+    "--paper",
+    type=click.Path(path_type=Path),
+    metavar="FILE.toml",
+    help="Set the numbers of a paper beside ours, from a file of experiments/.  [default: those of "
+    "the sweep]",
+)
+@click.option("--format", "form", type=click.Choice(FORMATS), default="png", show_default=True,
+              help="File format of the figures.")  # fmt: skip
+@out_option("Folder for tables, figures and a page.  [default: comparison in the first folder]")
+def compare(
+    results: tuple[Path, ...],
+    metric: str,
+    at: tuple[int, ...] | None,
+    last: int,
+    chosen: str | None,
+    reference: str | None,
+    paper: Path | None,
+    form: str,
+    out: Path | None,
+) -> None:
+    """Compare methods over seeds and tasks, with intervals.
+
+    RESULTS are runs of train-online or train-offline, folders of judge, sweeps, or folders that
+    hold any of them. Prints interquartile means over seeds and tasks with 95 % intervals from a
+    stratified bootstrap, shares of the oracle, and the probability that one method does better than
+    another. Writes the same as a page, as tables, and as figures with performance profiles.
+    """
+    from grd_offline.comparison.compare import compare_scores
+    from grd_offline.comparison.scores import collect_scores, find_runs
+
+    runs = [run for path in results for run in find_runs(path)]
+    printed = _find_printed(results, paper)
+    steps: Sequence[int | None] = at or (None,)
+    comparisons = []
+    for step in steps:
+        scores = collect_scores(runs, metric=metric, at=step, last=last)
+        if not scores:
+            where = "" if step is None else f" after {step:,} steps"
+            raise click.UsageError(f"no {METRICS[metric][1]} in any evaluation{where}")
+        comparisons.append(
+            compare_scores(
+                scores, metric=metric, chosen=chosen, reference=reference, printed=printed
+            )
+        )
+    if len(comparisons) > 1:
+        _print_steps(comparisons, [step for step in steps if step is not None])
+    print_comparison(comparisons[-1])
+    folder = out if out is not None else results[0] / "comparison"
+    write_comparison(folder, comparisons[-1], runs, title=_name(results), form=form)
+
+
+def _name(results: Sequence[Path]) -> str:
+    return results[0].resolve().name if len(results) == 1 else f"{len(results)} results"
+
+
+def _find_printed(results: Sequence[Path], paper: Path | None) -> tuple[Printed, ...]:
+    """The numbers of the paper that was named, or of the sweeps among the results."""
+    from grd_offline.comparison.paper import read_printed
+
+    files = [paper] if paper is not None else [path / "sweep.toml" for path in results]
+    return tuple(
+        number for file in files if file == paper or file.is_file() for number in read_printed(file)
+    )
+
+
+def print_comparison(comparison: Comparison) -> None:
+    """Print the tables of a comparison."""
+    from grd_offline.report.compared import explain, list_rows, list_totals
+
+    rows: list[Sequence[str]] = []
+    for row in list_rows(comparison):
+        if [row[0]] not in rows:
+            rows.append([row[0]])
+        rows.append((f"  {row[1]}", *row[2:]))
+    reference = f"of {comparison.reference}"
+    head: Sequence[str] = ("task", "seeds", "step", "mean", "IQM (95 %)", reference, "paper")
+    _print_table(head, rows, 1)
+    if len(comparison.totals) > 1:
+        better = f"P({comparison.chosen} better)"
+        head = ("over tasks", "tasks", "IQM (95 %)", reference, better)
+        _print_table(head, list_totals(comparison), 1)
+        click.echo(explain(comparison))
+    for note in comparison.notes:
+        click.echo(f"note: {note}", err=True)
+
+
+def _print_steps(comparisons: Sequence[Comparison], steps: Sequence[int]) -> None:
+    """One row for each method on each task, one column for each step, the paper's number below."""
+    from grd_offline.report.compared import show_printed
+    from grd_offline.report.curves import show_spread
+
+    keys = dict.fromkeys((row.task, row.method) for one in comparisons for row in one.rows)
+    rows = []
+    for key in keys:
+        found = [one.find(*key) for one in comparisons]
+        cells = ["-" if r is None else show_spread(r.mean, r.spread, len(r.scores)) for r in found]
+        rows.append((*key, *cells))
+        if any(row is not None and row.printed is not None for row in found):
+            cells = [show_printed(row.printed) if row is not None else "-" for row in found]
+            rows.append(("", "    paper", *cells))
+    _print_table(("task", "method", *(f"{step:,}" for step in steps)), rows, 2)
+
+
+def _print_table(head: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> None:
+    """Print a table whose first columns hold words, and the others numbers.
+
+    A row with one entry is a heading. Columns without any number are left out.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    kept = [
+        place
+        for place in range(len(head))
+        if place < words or any(len(row) > place and row[place] != "-" for row in rows)
+    ]
+    for place in kept:
+        justify: Any = "left" if place < words else "right"
+        table.add_column(head[place], justify=justify, overflow="fold", no_wrap=place >= words)
+    for row in rows:
+        style = "bold" if len(row) == 1 and len(head) > 1 else None
+        table.add_row(*(row[place] for place in kept if place < len(row)), style=style)
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = FILE_WIDTH
+    console.print(table)
+    console.print()
+
+
+def write_comparison(
+    folder: Path, comparison: Comparison, runs: Sequence[RunRecord], *, title: str, form: str
+) -> None:
+    """Write the page, the tables and the figures of a comparison, and say so."""
+    from grd_offline.files import REPORT_FILE
+    from grd_offline.files.runs import start_table, write_json
+    from grd_offline.files.storage import make_folder, replace_file
+    from grd_offline.report import make_comparison_page
+    from grd_offline.report.comparison_figures import draw_comparison_figures
+    from grd_offline.report.figures import save_figure
+
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(folder.parent, folder.name)
+    sources = [str(run.path) for run in runs]
+    write_json(folder / "comparison.json", {**comparison.to_json(), "runs": sources})
+    rows = [
+        {"task": row.task, "method": row.method, "step": row.step, "seed": seed, "score": score}
+        for row in comparison.rows
+        for seed, score in zip(row.seeds, row.scores, strict=True)
+    ]
+    start_table(folder / "scores.csv", ("task", "method", "step", "seed", "score"), rows)
+    for name, figure in draw_comparison_figures(comparison).items():
+        save_figure(figure, folder / f"{name}.{form}", form)
+    with replace_file(folder / REPORT_FILE) as output:
+        output.write(make_comparison_page(comparison, title).encode())
+    click.echo(f"wrote {folder}: {REPORT_FILE}, comparison.json, scores.csv, figures")

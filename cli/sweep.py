@@ -1,0 +1,218 @@
+"""`grd-offline sweep`: a grid of commands, on this machine or on a cluster."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .options import out_option, pick_settings
+from .signals import catch_signals
+
+if TYPE_CHECKING:
+    from grd_offline.sweep.folder import SweepRecord
+    from grd_offline.sweep.plan import Job, Plan
+    from grd_offline.sweep.run import Runner
+
+
+@click.command(
+    epilog="""
+    \b
+    Examples:
+      grd-offline sweep experiments/table1.toml
+      grd-offline sweep experiments/main.toml --dry-run
+      grd-offline sweep experiments/main.toml --scale 0.001 --out /tmp/try
+      grd-offline sweep experiments/main.toml --cpus 4 --gpus 0.5
+      grd-offline sweep experiments/main.toml --runner ray --address auto
+      grd-offline compare sweeps/main
+
+    \b
+    A sweep file:
+      title = "Two methods on two tasks"
+      [[jobs]]
+      command = "train-online"
+      options = { method = ["grd", "oracle"], steps = 100_000 }
+      grid = { env = ["Hopper", "Walker2d"], seed = [0, 1, 2, 3, 4] }
+
+    The same command again goes on with a sweep that was stopped: what is finished is skipped.
+    """
+)
+@click.argument("file", metavar="FILE.toml", type=click.Path(path_type=Path))
+@out_option("Folder of the sweep.  [default: sweeps/ and the name of the file]")
+@click.option(
+    "--runner",
+    "kind",
+    type=click.Choice(("local", "ray")),
+    default="local",
+    show_default=True,
+    help="What runs the jobs: this machine, or Ray. Ray needs: pip install 'grd-offline[ray]'.",
+)
+@click.option(
+    "--address",
+    help="Ray cluster to use: auto, or HOST:PORT. Its machines must share the folder of the sweep. "
+    " [default: Ray is started on this machine]",
+)
+@click.option(
+    "--cpus",
+    type=click.IntRange(min=1),
+    help="Cores of each job.  [default: the cores of this machine, divided by its accelerators]",
+)
+@click.option(
+    "--gpus",
+    type=click.FloatRange(min=0, max=1),
+    help="Part of an accelerator that each job has. With 0.5, two jobs share one.  [default: 1, or "
+    "0 where there is none]",
+)
+@click.option(
+    "--tries",
+    type=click.IntRange(min=1),
+    default=2,
+    show_default=True,
+    help="Number of times that a job is tried before the sweep gives it up.",
+)
+@click.option(
+    "--scale",
+    type=click.FloatRange(min=0, min_open=True, max=1),
+    default=1.0,
+    show_default=True,
+    help="Multiply steps, updates, evaluations, episodes and seeds by this, down to what is just "
+    "enough to run. For trying a file out.",
+)
+@click.option("--dry-run", is_flag=True, help="Print the jobs and their commands, and run nothing.")
+def sweep(
+    file: Path, out: Path | None, kind: str, address: str | None, scale: float, dry_run: bool,
+    tries: int, **resources: Any,
+) -> None:  # fmt: skip
+    """Run a grid of decompose, judge, train-online and train-offline jobs.
+
+    Each job is a command with a folder of its own below the folder of the sweep. A job that is
+    finished is skipped, one that broke is repeated, and a training run goes on from its last
+    checkpoint. Seeds of the same command are members of one run. At the end there are a table, a
+    comparison of all methods, and one report over all jobs.
+    """
+    if address is not None and kind != "ray":
+        raise click.UsageError("--address is for --runner ray")
+    from grd_offline.sweep.job import describe_marks
+    from grd_offline.sweep.plan import read_plan
+
+    plan = read_plan(file, scale=scale)
+    for job in plan.jobs:
+        _check_job(plan, job)
+    folder = out if out is not None else Path("sweeps") / _name_folder(file, scale)
+    folder = Path(os.path.abspath(folder))
+    if dry_run:
+        marks = describe_marks(folder, plan.jobs)
+        for job in plan.jobs:
+            mark = marks[job.name]
+            state = "new" if mark is None else mark.state
+            click.echo(f"{job.name} ({state}): grd-offline {shlex.join(job.command)}")
+        return
+    _run(plan, folder, kind, address, scale, tries, resources)
+
+
+def _name_folder(file: Path, scale: float) -> str:
+    return file.stem if scale == 1 else f"{file.stem}-x{scale:g}"
+
+
+def _check_job(plan: Plan, job: Job) -> None:
+    """Refuse options and values that the command would refuse."""
+    from grd_offline.errors import DataError
+    from grd_offline.methods.settings import DecomposeSettings
+    from grd_offline.offline.settings import OfflineSettings
+    from grd_offline.online.settings import OnlineSettings
+
+    context = click.get_current_context()
+    root = context.find_root().command
+    assert isinstance(root, click.Group)
+    name, *arguments = job.command
+    command = root.get_command(context, name)
+    assert command is not None
+    kinds: dict[str, type[Any]] = {"decompose": DecomposeSettings, "train-online": OnlineSettings}
+    kind = kinds.get(name, OfflineSettings)
+    try:
+        parsed = command.make_context(name, arguments)
+        if parsed.params.get("environment", "") is None and name == "train-online":
+            raise DataError("Missing option '--env'.")
+        kind(**pick_settings(kind, parsed.params))
+    except click.UsageError as error:
+        raise DataError(f"{job.name}: {error.format_message()}", file=plan.path) from None
+    except DataError as error:
+        raise DataError(f"{job.name}: {error}", file=plan.path) from None
+
+
+def _run(
+    plan: Plan,
+    folder: Path,
+    kind: str,
+    address: str | None,
+    scale: float,
+    tries: int,
+    resources: dict[str, Any],
+) -> None:
+    from grd_offline.sweep.folder import hold_sweep, read_sweep, write_sweep
+    from grd_offline.sweep.job import FINISHED, describe_marks
+    from grd_offline.sweep.run import run_jobs
+
+    from .sweep_display import print_jobs, show_jobs
+
+    describe_marks(folder, plan.jobs)  # a sweep of other commands is refused before it is changed
+    write_sweep(folder, plan, ["grd-offline", *sys.argv[1:]], scale)
+    held = hold_sweep(folder)
+    try:
+        with (
+            _make_runner(folder, kind, address, resources) as runner,
+            catch_signals() as stop,  # after Ray, which has a handler of its own
+            show_jobs(folder, plan.jobs) as watcher,
+        ):
+            run_jobs(
+                folder, plan.jobs, runner, tries=tries, watcher=watcher, should_stop=stop.is_set
+            )
+        record = read_sweep(folder)
+        print_jobs(record)
+        leave_sweep_report(record)
+    finally:
+        os.close(held)
+    if stop.signal_number:
+        click.echo("stopped: the same command goes on with it", err=True)
+        raise SystemExit(128 + stop.signal_number)
+    open_jobs = [n for n, mark in record.marks.items() if mark is None or mark.state != FINISHED]
+    if open_jobs:
+        raise click.ClickException(
+            f"{len(open_jobs)} of {len(record.jobs)} jobs failed, the first is {open_jobs[0]}: "
+            f"look at {folder / 'jobs' / open_jobs[0] / 'output.txt'}"
+        )
+
+
+def _make_runner(folder: Path, kind: str, address: str | None, resources: dict[str, Any]) -> Runner:
+    from grd_offline.sweep.local import LocalRunner, divide, find_machine
+
+    machine = find_machine()
+    if kind == "ray":
+        from grd_offline.sweep.ray_runner import RayRunner
+
+        return RayRunner(folder, machine, address=address, directory=Path.cwd(), **resources)
+    places = divide(machine, resources["cpus"], resources["gpus"])
+    return LocalRunner(folder, places, Path.cwd())
+
+
+def leave_sweep_report(record: SweepRecord) -> None:
+    """Compare the methods of a sweep and write the page over all of its jobs."""
+    from grd_offline.files import REPORT_FILE
+    from grd_offline.sweep.folder import COMPARISON_FOLDER, compare_sweep
+
+    from .compare import print_comparison, write_comparison
+    from .report import make_sweep, write_page
+
+    compared = compare_sweep(record)
+    if isinstance(compared, str):
+        click.echo(f"nothing is compared: {compared}", err=True)
+    else:
+        print_comparison(compared[0])
+        place = record.path / COMPARISON_FOLDER
+        write_comparison(place, *compared, title=record.title, form="png")
+    write_page(record.path / REPORT_FILE, make_sweep(record))
+    click.echo(f"look at {record.path / REPORT_FILE}")

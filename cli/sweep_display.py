@@ -1,0 +1,189 @@
+"""What a sweep shows: bars in a terminal, lines anywhere else, and a table at the end."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from grd_offline.sweep.run import Watcher
+
+from .progress import LINE_SECONDS, format_seconds
+
+if TYPE_CHECKING:
+    from grd_offline.sweep.folder import SweepRecord
+    from grd_offline.sweep.job import Mark
+    from grd_offline.sweep.plan import Job
+
+MOST_BARS = 16
+LOOK_SECONDS = 1.0
+"""Seconds between two looks at how far the running jobs are."""
+
+
+class Display(Watcher):
+    """Lines about jobs, and how far all of them are together."""
+
+    def __init__(self, folder: Path, jobs: Sequence[Job]) -> None:
+        from grd_offline.sweep.job import FINISHED, describe_marks
+
+        marks = describe_marks(folder, tuple(jobs))
+        self._folder, self._jobs = folder, {job.name: job for job in jobs}
+        self._done = {name for name, mark in marks.items() if mark and mark.state == FINISHED}
+        self._given_up: set[str] = set()
+        self._busy: set[str] = set()
+        self._marks: dict[str, Mark | None] = dict(marks)
+        self._begin = time.monotonic()
+        self._at_begin = sum(self._measure(name) for name in self._jobs)
+        self._looked = self._told = 0.0
+        if self._done:
+            self.say(f"{len(self._done)} of {len(jobs)} jobs are finished already")
+
+    def say(self, text: str) -> None:
+        """Print a line."""
+        click.echo(text, err=True)
+
+    def on_start(self, job: Job, tries: int) -> None:
+        self._given_up.discard(job.name)
+        if not tries:
+            return
+        before = self._marks.get(job.name)
+        reason = before.reason if before is not None and before.reason else "it was cut off"
+        self.say(f"repeating {job.name}: {reason}")
+
+    def on_end(self, job: Job, mark: Mark) -> None:
+        self._marks[job.name] = mark
+        if mark.state == "finished":
+            self._done.add(job.name)
+            self.say(f"finished {job.name} in {format_seconds(mark.seconds)}")
+        else:
+            self._given_up.add(job.name)
+            self.say(f"{mark.state}: {job.name}: {mark.reason}")
+
+    def on_busy(self, job: Job) -> None:
+        if job.name not in self._busy:
+            self._busy.add(job.name)
+            self.say(f"waiting for {job.name}: a process of an earlier sweep still works on it")
+
+    def on_wait(self, running: Sequence[Job]) -> None:
+        now = time.monotonic()
+        if now - self._looked >= LOOK_SECONDS:
+            self._looked = now
+            self.look(running)
+
+    def look(self, running: Sequence[Job]) -> None:
+        """Tell how far the sweep is."""
+        if time.monotonic() - max(self._told, self._begin) >= LINE_SECONDS:
+            self._told = time.monotonic()
+            left = self.estimate_left()
+            time_left = "" if left is None else f", about {format_seconds(left)} left"
+            shares = [(job.name, self._measure(job.name)) for job in running]
+            text = "".join(f"; {name} {share:.0%}" for name, share in shares if share > 0)
+            self.say(f"{len(self._done)} of {len(self._jobs)} jobs finished{time_left}{text:.300}")
+
+    def _measure(self, name: str) -> float:
+        from grd_offline.sweep.job import measure_progress
+
+        return 1.0 if name in self._done else measure_progress(self._folder, self._jobs[name])
+
+    def estimate_left(self) -> float | None:
+        """Seconds until all jobs are finished, at the speed so far. None if nothing is known."""
+        shares = {n: self._measure(n) for n in self._jobs if n not in self._given_up}
+        gained = sum(shares.values()) - self._at_begin
+        if gained <= 0.01:
+            return None
+        return (time.monotonic() - self._begin) / gained * (len(shares) - sum(shares.values()))
+
+
+class Bars(Display):
+    """The same with a bar for the sweep and one for each running job."""
+
+    def __init__(self, folder: Path, jobs: Sequence[Job], bars: Any) -> None:
+        self._bars = bars
+        self._tasks: dict[str, Any] = {}
+        super().__init__(folder, jobs)
+        self._all = bars.add_task("all jobs", total=len(jobs), completed=len(self._done), left="")
+
+    def say(self, text: str) -> None:
+        self._bars.console.print(text, highlight=False, markup=False)
+
+    def on_end(self, job: Job, mark: Mark) -> None:
+        super().on_end(job, mark)
+        task = self._tasks.pop(job.name, None)
+        if task is not None:
+            self._bars.remove_task(task)
+
+    def look(self, running: Sequence[Job]) -> None:
+        for job in running:
+            is_shown = job.name in self._tasks
+            # With Ray, `running` also holds the jobs that wait for a machine.
+            if not is_shown and len(self._tasks) < MOST_BARS and self._measure(job.name) > 0:
+                self._tasks[job.name] = self._bars.add_task(job.name, total=1.0, left="")
+            if job.name in self._tasks:
+                self._bars.update(self._tasks[job.name], completed=self._measure(job.name))
+        left = self.estimate_left()
+        text = "" if left is None else f"about {format_seconds(left)} left"
+        done = sum(self._measure(name) for name in self._jobs)
+        self._bars.update(self._all, completed=done, left=text)
+
+
+@contextmanager
+def show_jobs(folder: Path, jobs: Sequence[Job]) -> Iterator[Display]:
+    """Show how far a sweep is."""
+    if not sys.stderr.isatty():
+        yield Display(folder, jobs)
+        return
+    from rich import progress
+    from rich.console import Console
+
+    bars = progress.Progress(
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.TaskProgressColumn(),
+        progress.TimeElapsedColumn(),
+        progress.TextColumn("{task.fields[left]}"),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    with bars:
+        yield Bars(folder, jobs, bars)
+
+
+def print_jobs(record: SweepRecord) -> None:
+    """Print a table of all jobs."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from .compare import FILE_WIDTH
+
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for title in ("job", "state", "tries", "time", "result"):
+        numeric = title in ("tries", "time")
+        table.add_column(title, justify="right" if numeric else "left", overflow="fold")
+    for row in list_jobs(record):
+        table.add_row(*(Text(cell) for cell in row[:-1]))
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = FILE_WIDTH
+    console.print(table)
+    console.print()
+
+
+def list_jobs(record: SweepRecord) -> list[tuple[str, ...]]:
+    """A row for each job: name, state, tries, time, result and command."""
+    from grd_offline.sweep.folder import describe_result
+
+    rows: list[tuple[str, ...]] = []
+    for job in record.jobs:
+        mark = record.marks[job.name]
+        state = "new" if mark is None else "cut off" if mark.state == "started" else mark.state
+        tries = "0" if mark is None else str(mark.tries)
+        seconds = "-" if mark is None else format_seconds(mark.seconds)
+        command = f"grd-offline {' '.join(job.command)}"
+        rows.append((job.name, state, tries, seconds, describe_result(record, job), command))
+    return rows

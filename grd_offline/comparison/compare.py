@@ -1,0 +1,254 @@
+"""Statistics of methods over seeds and tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grd_offline.comparison.paper import Printed, find_printed
+from grd_offline.comparison.random_actions import RANDOM_RETURNS
+from grd_offline.comparison.scores import Score
+from grd_offline.errors import DataError
+from grd_offline.statistics import (
+    Estimate,
+    estimate_improvement,
+    estimate_mean,
+    estimate_share,
+    performance_profile,
+    profile_band,
+)
+
+Array = NDArray[np.float64]
+REFERENCES = ("oracle", "true")
+"""Methods that learn from the true reward, online and from data."""
+SEED = 0
+"""Intervals are drawn from this seed, so that the same results give the same intervals."""
+THRESHOLDS = np.linspace(0.0, 1.2, 61)
+"""Normalised scores at which performance profiles are known."""
+
+
+@dataclass(frozen=True)
+class TaskRow:
+    """A method on one task."""
+
+    task: str
+    method: str
+    step: int
+    seeds: tuple[str, ...]
+    scores: tuple[float, ...]
+    """One for each seed."""
+    middle: Estimate
+    """Interquartile mean over seeds."""
+    share: float | None
+    """Mean gain over random actions, as a share of the reference's. None without one."""
+    printed: Printed | None
+    """What the paper has."""
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.scores))
+
+    @property
+    def spread(self) -> float:
+        return float(np.std(self.scores))
+
+
+@dataclass(frozen=True, eq=False)
+class Total:
+    """A method over all of its tasks."""
+
+    method: str
+    tasks: tuple[str, ...]
+    middle: Estimate | None
+    """Interquartile mean of normalised scores over seeds and tasks. None without a reference."""
+    share: Estimate | None
+    """The same as a share of that of the reference on these tasks."""
+    improvement: Estimate | None
+    """How probable it is that the chosen method does better. None for that method itself."""
+    profile: Array | None
+    """Share of runs above each of `THRESHOLDS`."""
+    band: tuple[Array, Array] | None
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Methods side by side."""
+
+    metric: str
+    chosen: str
+    """The method that the others are set against."""
+    reference: str | None
+    """The method whose mean score is 1 after normalising."""
+    rows: tuple[TaskRow, ...]
+    totals: tuple[Total, ...]
+    notes: tuple[str, ...]
+    """What calls for care, in whole sentences."""
+
+    @property
+    def tasks(self) -> list[str]:
+        return list(dict.fromkeys(row.task for row in self.rows))
+
+    @property
+    def methods(self) -> list[str]:
+        return [total.method for total in self.totals]
+
+    def find(self, task: str, method: str) -> TaskRow | None:
+        """The row of a method on a task, if there is one."""
+        return next((r for r in self.rows if (r.task, r.method) == (task, method)), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for a file."""
+        totals = [
+            {**vars(total), "profile": None, "band": None, "tasks": list(total.tasks)}
+            for total in self.totals
+        ]
+        for plain in totals:
+            del plain["profile"], plain["band"]
+            for name in ("middle", "share", "improvement"):
+                plain[name] = None if plain[name] is None else asdict(plain[name])
+        rows = [
+            {**asdict(row), "printed": None if row.printed is None else row.printed.to_json()}
+            for row in self.rows
+        ]
+        return {
+            "metric": self.metric,
+            "chosen": self.chosen,
+            "reference": self.reference,
+            "tasks": rows,
+            "methods": totals,
+            "notes": list(self.notes),
+        }
+
+
+def compare_scores(
+    scores: Sequence[Score],
+    *,
+    metric: str = "return",
+    chosen: str | None = None,
+    reference: str | None = None,
+    printed: Sequence[Printed] = (),
+) -> Comparison:
+    """Compare methods. Normalised scores are 0 for random actions and 1 for the reference's mean.
+
+    Without `chosen`, the others are set against the first method that is no reference. Without
+    `reference`, it is the oracle, if there is one. A success rate is not normalised.
+    """
+    if not scores:
+        raise DataError("no evaluation to compare")
+    methods = list(dict.fromkeys(score.method for score in scores))
+    reference = _choose(
+        methods, reference, [name for name in methods if name.split()[0] in REFERENCES]
+    )
+    others = [name for name in methods if name != reference]
+    chosen = _choose(methods, chosen, others or methods)
+    assert chosen is not None
+    normalised, left_out = _normalise(scores, metric, reference)
+    rows = tuple(
+        _make_row(score, normalised.get((score.task.name, score.method)), printed)
+        for score in sorted(scores, key=lambda score: methods.index(score.method))
+    )
+    plain = {(score.task.name, score.method): np.array(score.values) for score in scores}
+    totals = tuple(_make_total(name, chosen, reference, plain, normalised) for name in methods)
+    notes = (*_find_notes(scores, totals), *left_out)
+    return Comparison(metric, chosen, reference, rows, totals, notes)
+
+
+def _choose(methods: Sequence[str], asked: str | None, preferred: Sequence[str]) -> str | None:
+    if asked is not None and asked not in methods:
+        raise DataError(f"no method {asked!r} in the results: expected {', '.join(methods)}")
+    return asked if asked is not None else next(iter(preferred), None)
+
+
+Values = Mapping[tuple[str, str], Array]
+"""Scores of all seeds by task and method."""
+
+
+def _normalise(
+    scores: Sequence[Score], metric: str, reference: str | None
+) -> tuple[dict[tuple[str, str], Array], list[str]]:
+    """Scores on one scale for all tasks, and what was left out."""
+    values = {(score.task.name, score.method): np.array(score.values) for score in scores}
+    if metric != "return":
+        return values, []
+    if reference is None:
+        return {}, []
+    found: dict[tuple[str, str], Array] = {}
+    left_out, without = [], []
+    for task in dict.fromkeys(score.task for score in scores):
+        if (task.name, reference) not in values:
+            without.append(task.name)
+            continue
+        low = RANDOM_RETURNS.get(task.environment, 0.0)
+        gain = float(values[task.name, reference].mean()) - low
+        if gain <= 0:
+            left_out.append(
+                f"{task.name}: {reference} is not better than {low:g}, the return of random "
+                "actions: the task is left out of what is over tasks."
+            )
+            continue
+        found |= {key: (v - low) / gain for key, v in values.items() if key[0] == task.name}
+    if without:
+        left_out.append(f"Without {reference}, and left out of what is over tasks: "
+                        f"{', '.join(without)}.")  # fmt: skip
+    return found, left_out
+
+
+def _make_row(score: Score, normalised: Array | None, printed: Sequence[Printed]) -> TaskRow:
+    rng = np.random.default_rng(SEED)
+    return TaskRow(
+        score.task.name,
+        score.method,
+        score.step,
+        score.seeds,
+        score.values,
+        estimate_mean([score.values], rng),
+        None if normalised is None else float(normalised.mean()),
+        find_printed(printed, score.task.name, score.method, score.step),
+    )
+
+
+def _make_total(
+    method: str, chosen: str, reference: str | None, plain: Values, normalised: Values
+) -> Total:
+    tasks = tuple(task for task, name in plain if name == method)
+    scaled = [task for task in tasks if (task, method) in normalised]
+    ours = [normalised[task, method] for task in scaled]
+    middle = share = profile = band = improvement = None
+    rng = np.random.default_rng(SEED)
+    if ours:
+        middle = estimate_mean(ours, rng)
+        profile = performance_profile(ours, THRESHOLDS)
+        band = profile_band(ours, THRESHOLDS, rng)
+    if ours and all((task, reference) in normalised for task in scaled):
+        theirs = [normalised[task, str(reference)] for task in scaled]
+        share = estimate_share(ours, theirs, rng)
+        share = share if np.isfinite([share.value, share.low, share.high]).all() else None
+    common = [task for task in tasks if (task, chosen) in plain]
+    if method != chosen and common:
+        improvement = estimate_improvement(
+            [plain[task, chosen] for task in common], [plain[task, method] for task in common], rng
+        )
+    return Total(method, tasks, middle, share, improvement, profile, band)
+
+
+def _find_notes(scores: Sequence[Score], totals: Sequence[Total]) -> list[str]:
+    notes = []
+    for task in dict.fromkeys(score.task.name for score in scores):
+        steps = {score.step for score in scores if score.task.name == task}
+        if len(steps) > 1:
+            low, high = min(steps), max(steps)
+            notes.append(
+                f"{task}: some methods end at {low:,} and others at {high:,}: compare them at the "
+                "same step."
+            )
+    if len({frozenset(total.tasks) for total in totals}) > 1:
+        notes.append("Not every method has every task: what is over tasks is over different ones.")
+    few = [score for score in scores if len(score.values) < 3]
+    if few:
+        count = f"{len(few)} of {len(scores)} rows have" if len(few) < len(scores) else "All have"
+        notes.append(f"{count} fewer than three seeds: their intervals say little.")
+    return notes

@@ -1,0 +1,10 @@
+"""What is compared. This module needs nothing but Python, so that a command can print its help."""
+
+LAST = 3
+"""Number of evaluations whose mean is a score."""
+METRICS = {
+    "return": ("mean_return", "true return"),
+    "success": ("success_rate", "success rate"),
+    "correlation": ("correlation", "correlation with the true reward"),
+}
+"""For each metric, its column in `evaluations.csv` and its name in words."""

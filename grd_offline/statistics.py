@@ -1,0 +1,133 @@
+"""Statistics over seeds and tasks, for comparisons of methods.
+
+Scores of a method are a list with one array per task, which holds one number per seed. Tasks may
+have different numbers of seeds. Intervals come from a stratified bootstrap: within every task,
+seeds are drawn anew with replacement, and the statistic is computed from each such draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+Tasks = Sequence[ArrayLike]
+"""Scores of a method: one array (seed,) for each task."""
+RESAMPLES = 2000
+"""Draws of a bootstrap."""
+LEVEL = 0.95
+"""Share of the draws that lies inside of an interval."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A statistic and the interval that a bootstrap gives it."""
+
+    value: float
+    low: float
+    high: float
+
+
+def interquartile_mean(scores: ArrayLike) -> Array:
+    """The mean of the middle half, along the last axis.
+
+    A quarter of the scores is left out on each side, rounded down to whole scores.
+    """
+    ordered = np.sort(np.asarray(scores, np.float64), axis=-1)
+    count = ordered.shape[-1]
+    if count == 0:
+        raise ValueError("expected at least one score")
+    cut = count // 4
+    return np.asarray(ordered[..., cut : count - cut].mean(axis=-1))
+
+
+def pool(tasks: Tasks) -> Array:
+    """All scores of all tasks in one array, along the last axis."""
+    return np.concatenate([np.asarray(scores, np.float64) for scores in tasks], axis=-1)
+
+
+def estimate_mean(tasks: Tasks, rng: np.random.Generator) -> Estimate:
+    """The interquartile mean over all seeds and tasks."""
+    return _estimate(lambda drawn: interquartile_mean(pool(drawn)), tasks, rng)
+
+
+def estimate_share(tasks: Tasks, reference: Tasks, rng: np.random.Generator) -> Estimate:
+    """The interquartile mean as a share of that of a reference, both of which are drawn anew."""
+
+    def divide(ours: Sequence[Array], theirs: Sequence[Array]) -> Array:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return interquartile_mean(pool(ours)) / interquartile_mean(pool(theirs))
+
+    return _estimate_pair(divide, tasks, reference, rng)
+
+
+def improvement_probability(ours: Tasks, theirs: Tasks) -> Array:
+    """How probable it is that a run of ours is better than one of theirs on a task drawn at random.
+
+    On each task every seed of ours meets every seed of theirs, and an equal score counts as half a
+    win. The mean over tasks gives each task the same weight.
+    """
+    if len(ours) != len(theirs) or not ours:
+        raise ValueError(f"expected the same tasks, got {len(ours)} and {len(theirs)}")
+    wins = []
+    for one, other in zip(ours, theirs, strict=True):
+        gaps = np.asarray(one, np.float64)[..., :, None] - np.asarray(other)[..., None, :]
+        wins.append(((gaps > 0) + 0.5 * (gaps == 0)).mean(axis=(-2, -1)))
+    return np.asarray(np.mean(wins, axis=0))
+
+
+def estimate_improvement(ours: Tasks, theirs: Tasks, rng: np.random.Generator) -> Estimate:
+    """The probability of improvement with its interval."""
+    return _estimate_pair(improvement_probability, ours, theirs, rng)
+
+
+def performance_profile(tasks: Tasks, thresholds: ArrayLike) -> Array:
+    """The share of all runs with a score above each threshold."""
+    scores = pool(tasks)
+    above = scores[..., None, :] > np.asarray(thresholds, np.float64)[:, None]
+    return np.asarray(above.mean(axis=-1))
+
+
+def profile_band(
+    tasks: Tasks, thresholds: ArrayLike, rng: np.random.Generator
+) -> tuple[Array, Array]:
+    """The lower and the upper end of the band around a performance profile."""
+    return _find_ends(performance_profile(resample(tasks, rng), thresholds))
+
+
+def resample(tasks: Tasks, rng: np.random.Generator, count: int = RESAMPLES) -> list[Array]:
+    """Draw seeds anew within every task: one array (draw, seed) for each task."""
+    drawn = []
+    for scores in tasks:
+        values = np.asarray(scores, np.float64)
+        drawn.append(values[rng.integers(len(values), size=(count, len(values)))])
+    return drawn
+
+
+def _estimate(
+    statistic: Callable[[Sequence[Array]], Array], tasks: Tasks, rng: np.random.Generator
+) -> Estimate:
+    value = statistic([np.asarray(scores, np.float64) for scores in tasks])
+    low, high = _find_ends(statistic(resample(tasks, rng)))
+    return Estimate(float(value), float(low), float(high))
+
+
+def _estimate_pair(
+    statistic: Callable[[Sequence[Array], Sequence[Array]], Array],
+    ours: Tasks,
+    theirs: Tasks,
+    rng: np.random.Generator,
+) -> Estimate:
+    plain = [[np.asarray(scores, np.float64) for scores in tasks] for tasks in (ours, theirs)]
+    low, high = _find_ends(statistic(resample(ours, rng), resample(theirs, rng)))
+    return Estimate(float(statistic(*plain)), float(low), float(high))
+
+
+def _find_ends(draws: Array) -> tuple[Array, Array]:
+    """The ends of the interval that holds the middle of the draws, along the first axis."""
+    rest = (1 - LEVEL) / 2
+    low, high = np.quantile(draws, (rest, 1 - rest), axis=0)
+    return low, high

@@ -1,0 +1,246 @@
+"""The folder of a job, and the process that runs it.
+
+jobs/NAME/result/     what the command wrote
+jobs/NAME/output.txt  what it printed, of all tries
+jobs/NAME/job.json    its mark: which command, whether it is finished, how long it took
+
+The mark is written in full or not at all, and says "finished" only after the command has ended
+without an error. Whoever works on a job holds a lock on its folder, and the process of the command
+holds it too: so a job is never worked on twice at the same time, even if a sweep was killed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from grd_offline.errors import DataError, printable
+from grd_offline.files.plain import folder_errors, read_bytes, read_json
+from grd_offline.files.runs import LOG_FILE, write_json
+from grd_offline.files.storage import append_file, create_file, lock_folder, make_folder
+from grd_offline.sweep.plan import SEEDED, Job
+
+FORMAT, VERSION = "grd-offline job", 1
+MARK_FILE, OUTPUT_FILE, RESULT_FOLDER, JOBS_FOLDER = "job.json", "output.txt", "result", "jobs"
+CHECKPOINT_FILE = "checkpoint.pt"
+STARTED, FINISHED, FAILED, STOPPED = "started", "finished", "failed", "stopped"
+PROGRAM = (sys.executable, "-P", "-m", "grd_offline.cli")
+"""What a job runs, before its command. Modules in the working folder are not in its way (-P)."""
+OUTPUT_BYTES = 64 * 2**20
+"""Of what a command printed, at most so much is read to find its last line."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What is known of a job."""
+
+    state: str
+    command: tuple[str, ...]
+    tries: int
+    seconds: float = 0.0
+    """Seconds of the last try."""
+    code: int | None = None
+    """Exit code of the last try."""
+    reason: str = ""
+    """What the command said last, if it failed."""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a job may use."""
+
+    cores: int
+    device: str | None = None
+    """The accelerators that it sees, as CUDA_VISIBLE_DEVICES has them. None leaves that alone."""
+
+    def make_environment(self) -> dict[str, str]:
+        """Environment variables of the job. The number of threads decides the last bits."""
+        variables = {**os.environ, "OMP_NUM_THREADS": str(self.cores)}
+        if self.device is not None:
+            variables["CUDA_VISIBLE_DEVICES"] = self.device
+        return variables
+
+
+class Busy(Exception):
+    """Another process works on this job."""
+
+
+def find_folder(sweep: Path, job: Job) -> Path:
+    """The folder of a job."""
+    return sweep / JOBS_FOLDER / job.name
+
+
+def read_mark(folder: Path) -> Mark | None:
+    """Read the mark of a job; None if it was never started."""
+    path = folder / MARK_FILE
+    try:
+        contents = read_json(path)
+    except FileNotFoundError:
+        return None
+    with folder_errors(path, "cannot be read as the mark of a job"):
+        if contents["format"] != FORMAT or contents["version"] != VERSION:
+            raise ValueError("not of this version")
+        kept = {name: contents[name] for name in Mark.__dataclass_fields__}
+        return Mark(**{**kept, "command": tuple(map(str, kept["command"]))})
+
+
+def write_mark(folder: Path, mark: Mark) -> None:
+    contents = {"format": FORMAT, "version": VERSION, **asdict(mark)}
+    write_json(folder / MARK_FILE, {**contents, "command": list(mark.command)})
+
+
+def check_command(sweep: Path, job: Job) -> Mark | None:
+    """The mark of a job, which must be of the same command."""
+    mark = read_mark(find_folder(sweep, job))
+    if mark is not None and mark.command != job.command:
+        raise DataError(
+            "was begun with another command: choose another folder with --out, or remove this one",
+            file=find_folder(sweep, job),
+        )
+    return mark
+
+
+def measure_progress(sweep: Path, job: Job) -> float:
+    """How much of a job is done, from 0 to 1, as far as its log tells."""
+    if not job.total:
+        return 0.0
+    result = find_folder(sweep, job) / RESULT_FOLDER
+    for place in (result / LOG_FILE, result / "run" / LOG_FILE):
+        with suppress(OSError, ValueError), place.open("rb") as file:
+            file.seek(max(0, place.stat().st_size - 4096))
+            lines = file.read().decode(errors="replace").splitlines()
+            return min(1.0, max(int(line.split(",", 1)[0]) for line in lines[-1:]) / job.total)
+    return 0.0
+
+
+class JobProcess:
+    """A job that is running."""
+
+    def __init__(self, sweep: Path, job: Job, resources: Resources, directory: Path) -> None:
+        """Start a job, or go on with it.
+
+        Raises `Busy` if another process works on it.
+        """
+        make_folder(sweep, JOBS_FOLDER, job.name)
+        self.job, self.folder = job, find_folder(sweep, job)
+        try:
+            self._lock = lock_folder(self.folder)
+        except BlockingIOError:
+            raise Busy from None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._begin = time.monotonic()
+        try:
+            before = check_command(sweep, job)
+            self.mark = before or Mark(STARTED, job.command, 0)
+            if self.mark.state != FINISHED:
+                self._start(before, resources, directory)
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def _start(self, before: Mark | None, resources: Resources, directory: Path) -> None:
+        result = self.folder / RESULT_FOLDER
+        # A resumed try that failed is begun anew: the checkpoint may be the reason.
+        is_trusted = before is None or before.state != FAILED
+        if (
+            self.job.command[0] == "train-online"
+            and (result / CHECKPOINT_FILE).is_file()
+            and is_trusted
+        ):
+            command = ["train-online", "--resume", str(result)]
+            given = self.job.command
+            if "--env" in given and ":" in given[given.index("--env") + 1]:
+                command += ["--env", given[given.index("--env") + 1]]
+        else:
+            if result.exists():
+                shutil.rmtree(result)
+            command = [*self.job.command, "--out", str(result)]
+        if self.job.command[0] in SEEDED and "--workers" not in command:
+            command += ["--workers", str(resources.cores)]
+        self.mark = Mark(STARTED, self.job.command, self.mark.tries + 1)
+        write_mark(self.folder, self.mark)
+        self._process = _start_process(
+            command, self.folder / OUTPUT_FILE, self._lock, resources, directory
+        )
+
+    def poll(self) -> bool:
+        """Whether the process has ended."""
+        return self._process is None or self._process.poll() is not None
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the end of the process for so long. Whether it has ended."""
+        with suppress(subprocess.TimeoutExpired):
+            if self._process is not None:
+                self._process.wait(seconds)
+        return self.poll()
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        """Ask the process to end. It may save a checkpoint first."""
+        if self._process is not None and not self.poll():
+            self._process.send_signal(number)
+
+    def finish(self) -> Mark:
+        """Write the mark of a process that has ended, and let the job go."""
+        if self._process is None:
+            os.close(self._lock)
+            return self.mark
+        try:
+            code = self._process.wait()
+            seconds = round(time.monotonic() - self._begin, 3)
+            mark = replace(self.mark, seconds=seconds, code=code)
+            if code == 0 and (self.folder / RESULT_FOLDER).is_dir():
+                mark = replace(mark, state=FINISHED)
+            elif code in (128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGTERM):
+                mark = replace(mark, state=STOPPED, reason="it was stopped")
+            else:
+                mark = replace(mark, state=FAILED, reason=self._find_reason(code))
+            write_mark(self.folder, mark)
+            return mark
+        finally:
+            os.close(self._lock)
+
+    def _find_reason(self, code: int) -> str:
+        if code < 0:
+            return f"it was killed ({signal.Signals(-code).name})"
+        try:
+            text = read_bytes(self.folder / OUTPUT_FILE, OUTPUT_BYTES).decode(errors="replace")
+        except (OSError, DataError):
+            text = ""
+        lines = [line for line in text.splitlines() if line.strip()]
+        last = lines[-1].removeprefix("grd-offline: error: ") if lines else "it said nothing"
+        return printable(f"exit code {code}: {last}")[:300]
+
+
+def _start_process(
+    command: list[str], output: Path, lock: int, resources: Resources, directory: Path
+) -> subprocess.Popen[bytes]:
+    """Start a command that ends with its parent. The lock is held as long as it lives."""
+    if not output.exists():
+        with create_file(output):
+            pass
+    append_file(output, f"$ grd-offline {' '.join(command)}\n".encode())
+    line = [sys.executable, "-P", "-m", "grd_offline.sweep.guard", str(os.getpid())]
+    line += [*PROGRAM, *command]
+    with output.open("ab") as file:
+        return subprocess.Popen(
+            line,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            cwd=directory,
+            env=resources.make_environment(),
+            start_new_session=True,  # Ctrl-C is for the sweep, which passes it on
+            pass_fds=(lock,),
+        )
+
+
+def describe_marks(sweep: Path, jobs: tuple[Job, ...]) -> dict[str, Mark | None]:
+    """The marks of all jobs, by name. A command that has changed is refused."""
+    return {job.name: check_command(sweep, job) for job in jobs}

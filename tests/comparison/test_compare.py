@@ -1,0 +1,192 @@
+"""Scores of runs and their statistics, from tables that are written by hand."""
+
+import csv
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from grd_offline.cli import main
+from grd_offline.comparison.compare import compare_scores
+from grd_offline.comparison.paper import parse_printed
+from grd_offline.comparison.scores import collect_scores, find_runs
+from grd_offline.errors import DataError
+from grd_offline.files.runs import EVALUATION_COLUMNS, FORMAT, VERSION, read_run
+from grd_offline.online.settings import OnlineSettings
+from grd_offline.report import make_run_page
+
+STEPS = (1000, 2000, 3000, 4000)
+
+
+def write_run(folder, returns, *, environment="Hopper-v5", steps=STEPS, **settings):
+    """A run in which the members of each group have the same curve, plus a number for the seed."""
+    folder.mkdir(parents=True)
+    about = {"format": FORMAT, "version": VERSION, "environment": environment}
+    about["settings"] = OnlineSettings(environment, **settings).to_json()
+    (folder / "settings.json").write_text(json.dumps(about))
+    with (folder / "evaluations.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, EVALUATION_COLUMNS, restval="")
+        writer.writeheader()
+        for place, step in enumerate(steps):
+            for group, levels in returns.items():
+                for seed, level in enumerate(levels):
+                    row = {"step": step, "member": f"{group}-seed{seed}", "group": group}
+                    writer.writerow(row | {"seed": seed, "mean_return": level + place})
+    return folder
+
+
+@pytest.fixture
+def results(tmp_path):
+    """Two tasks; what random actions return is known for one of them."""
+    write_run(tmp_path / "a", {"grd": [100, 110, 120], "oracle": [116.67, 116.67, 116.67]})
+    other = {"grd": [8, 8, 8], "oracle": [9, 10, 11], "ircr": [0, 1, 2]}
+    write_run(tmp_path / "b", other, environment="Other-v0")
+    return tmp_path
+
+
+def test_a_score_is_the_mean_of_the_last_evaluations(results):
+    runs = find_runs(results)
+    scores = {(s.task.name, s.method): s for s in collect_scores(runs)}
+    assert scores["Hopper-v5", "grd"].values == (102, 112, 122)  # plus the mean of 1, 2 and 3
+    assert scores["Hopper-v5", "grd"].step == 4000
+    one = collect_scores(runs, at=2500, last=1)[0]
+    assert (one.values, one.step) == ((101, 111, 121), 2000)
+    assert collect_scores(runs, at=5000) == []
+    assert collect_scores(runs, metric="success") == []
+
+
+def test_scores_are_normalised_by_random_actions_and_the_oracle(results):
+    found = compare_scores(collect_scores(find_runs(results)))
+    assert (found.chosen, found.reference) == ("grd", "oracle")
+    # Hopper: random actions return 16.67, so the oracle gains 102. Other: they count as 0.
+    assert found.find("Hopper-v5", "grd").share == pytest.approx((112 - 16.67) / 102)
+    assert found.find("Other-v0", "grd").share == pytest.approx(10 / 12)
+    grd, oracle, ircr = found.totals
+    pooled = sorted([*((np.array([102, 112, 122]) - 16.67) / 102), *[10 / 12] * 3])
+    assert grd.middle.value == pytest.approx(np.mean(pooled[1:-1]))
+    assert grd.share.value == pytest.approx(grd.middle.value / oracle.middle.value)
+    # Hopper: 102 and 112 lose against 118.67, 122 wins. Other: 10 loses to 11, 12 and 13.
+    assert oracle.improvement.value == pytest.approx((1 / 3 + 0) / 2)
+    assert ircr.tasks == ("Other-v0",)
+    assert ircr.improvement.value == 1
+    assert grd.improvement is None
+    assert any("Not every method" in note for note in found.notes)
+
+
+def test_without_an_oracle_there_is_no_common_scale(tmp_path):
+    run = read_run(write_run(tmp_path / "run", {"grd": [1, 2], "rrd": [0, 1]}))
+    found = compare_scores(collect_scores([run]))
+    assert [total.middle for total in found.totals] == [None, None]
+    assert found.totals[1].improvement.value == pytest.approx(3.5 / 4)
+    with pytest.raises(DataError, match=r"no method 'sac' in the results: expected grd, rrd"):
+        compare_scores(collect_scores([run]), chosen="sac")
+
+
+def test_runs_whose_settings_differ_are_different_methods(tmp_path):
+    first = read_run(write_run(tmp_path / "sac", {"grd": [1], "ircr": [0]}))
+    second = read_run(write_run(tmp_path / "td3", {"grd": [2]}, backbone="td3"))
+    methods = {score.method for score in collect_scores([first, second])}
+    assert methods == {"grd backbone=sac", "grd backbone=td3", "ircr"}
+    more = read_run(write_run(tmp_path / "more", {"grd": [1]}, seed=7))
+    with pytest.raises(DataError, match=r"grd with seed 0 is also in .*: leave one out"):
+        collect_scores([first, more])
+
+
+def test_one_environment_with_several_tasks(tmp_path):
+    runs = [
+        read_run(write_run(tmp_path / name, {"grd": [1]}, env_args={"env_name": name, "seed": 0}))
+        for name in ("door-lock-v3", "push-wall-v3")
+    ]
+    assert [s.task.name for s in collect_scores(runs)] == ["door-lock-v3", "push-wall-v3"]
+
+
+def test_compressed_evaluations_are_read(tmp_path):
+    folder = write_run(tmp_path / "run", {"grd": [1, 2]})
+    plain = read_run(folder)
+    table = folder / "evaluations.csv"
+    packed = gzip.compress(table.read_bytes())
+    table.unlink()
+    (folder / "evaluations.csv.gz").write_bytes(packed)
+    assert read_run(folder).rows == plain.rows
+    (folder / "evaluations.csv.gz").write_bytes(packed[:-20])
+    with pytest.raises(DataError, match=r"evaluations.csv.gz: is cut off"):
+        read_run(folder)
+    (folder / "evaluations.csv.gz").write_bytes(gzip.compress(bytes(9 * 2**20)))
+    with pytest.raises(DataError, match="unpacks to more than 8 MB"):
+        read_run(folder)
+
+
+def test_the_command_prints_tables_and_writes_figures(results, capsys):
+    paper = results / "paper.toml"
+    paper.write_text(
+        "[[paper.numbers]]\ntask = 'Hopper-v5'\nmethod = 'grd'\nmean = 87\nstd = 41\nstep = 4000\n"
+    )
+    out = results / "out"
+    command = ["compare", str(results), "--paper", str(paper), "--out", str(out)]
+    with pytest.raises(SystemExit) as end:
+        main([*command, "--at", "2000,4000", "--last", "1"])
+    assert end.value.code == 0
+    printed = capsys.readouterr().out
+    assert "2,000" in printed
+    assert "87 ± 41" in printed.replace("\N{NO-BREAK SPACE}", " ")
+    assert "P(grd better)" in printed
+    names = {path.name for path in out.iterdir()}
+    figures = {f"{name}.png" for name in ("tasks", "means", "profiles", "improvement")}
+    assert names == {"comparison.json", "scores.csv", "report.html", *figures}
+    assert json.loads((out / "comparison.json").read_text())["reference"] == "oracle"
+    with (out / "scores.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {
+        "task": "Hopper-v5",
+        "method": "grd",
+        "step": "4000",
+        "seed": "2",
+        "score": "123.0",
+    } in rows
+    assert (out / "report.html").read_text().count("<img src='data:image/svg") == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["nowhere"], "nowhere: no such folder"),
+        (["RESULTS", "--at", "9000"], "no true return in any evaluation after 9,000 steps"),
+        (["RESULTS", "--at", "many"], "expected steps such as 100000,200000, got 'many'"),
+        (["RESULTS", "--metric", "success"], "no success rate in any evaluation"),
+        (["RESULTS", "--paper", "none.toml"], "none.toml: no such file"),
+    ],
+)
+def test_mistakes_end_in_one_line(results, arguments, reason, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["compare", *(str(results) if text == "RESULTS" else text for text in arguments)])
+    assert end.value.code == 2
+    error = capsys.readouterr().err
+    assert reason in error
+    assert error.count("\n") == 1
+
+
+def test_a_folder_without_runs_is_refused(tmp_path):
+    with pytest.raises(DataError, match="no run with an evaluation in it"):
+        find_runs(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("entry", "reason"),
+    [
+        ({"task": "a", "method": "b", "mean": 1, "men": 2}, "unknown key 'men'"),
+        ({"task": "a", "mean": 1}, "expected a method"),
+        ({"task": "a", "method": "b", "mean": "1"}, "mean: expected a number, got '1'"),
+    ],
+)
+def test_wrong_numbers_of_a_paper_are_refused(tmp_path, entry, reason):
+    with pytest.raises(DataError, match=reason):
+        parse_printed([entry], tmp_path / "file.toml")
+
+
+def test_the_page_of_a_run_has_statistics(results):
+    page = make_run_page([read_run(results / "b")])
+    assert "id='statistics'" in page
+    assert "Probability of improvement" in page
+    single = write_run(results / "single", {"grd": [1], "oracle": [2]})
+    assert "id='statistics'" not in make_run_page([read_run(single)])

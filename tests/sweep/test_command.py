@@ -1,0 +1,106 @@
+"""`grd-offline sweep` from file to report."""
+
+import json
+import sys
+
+import pytest
+from places import HELPERS, ROOT
+
+from grd_offline.cli import main
+from grd_offline.sweep import job as jobs_module
+
+SAMPLE = ROOT / "datasets" / "sample.h5"
+PROGRAM = (sys.executable, str(HELPERS / "small_jobs.py"))
+
+
+def call(capsys, *arguments):
+    """The exit code of a command, and what it printed."""
+    with pytest.raises(SystemExit) as end:
+        main(list(map(str, arguments)))
+    return end.value.code, capsys.readouterr()
+
+
+def write(folder, text):
+    path = folder / "small.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_sweep_of_real_commands(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = write(
+        tmp_path,
+        f"""
+        title = "Two ways to share"
+        [[jobs]]
+        command = "decompose"
+        options = {{ file = "{SAMPLE}" }}
+        grid = {{ method = ["uniform", "ircr"] }}
+        """,
+    )
+    code, printed = call(capsys, "sweep", file, "--dry-run")
+    assert code == 0
+    assert f"decompose-uniform (new): grd-offline decompose {SAMPLE}" in printed.out
+    assert not (tmp_path / "sweeps").exists()
+    code, printed = call(capsys, "sweep", file, "--cpus", 1)
+    assert code == 0, printed.err
+    assert "finished decompose-uniform in" in printed.err
+    folder = tmp_path / "sweeps" / "small"
+    assert "Two ways to share" in (folder / "report.html").read_text()
+    marks = [json.loads(path.read_text()) for path in sorted(folder.glob("jobs/*/job.json"))]
+    assert [mark["state"] for mark in marks] == ["finished", "finished"]
+    assert (folder / "jobs" / "decompose-ircr" / "result" / "relabelled.h5").is_file()
+    before = (folder / "jobs" / "decompose-ircr" / "job.json").stat().st_mtime_ns
+    code, printed = call(capsys, "sweep", file, "--cpus", 1)
+    assert (code, "2 of 2 jobs are finished already" in printed.err) == (0, True)
+    assert (folder / "jobs" / "decompose-ircr" / "job.json").stat().st_mtime_ns == before
+    (folder / "report.html").unlink()
+    assert call(capsys, "report", folder)[0] == 0
+    assert "decompose-ircr" in (folder / "report.html").read_text()
+
+
+def test_what_failed_is_told_and_the_rest_is_kept(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(jobs_module, "PROGRAM", PROGRAM)
+    file = write(
+        tmp_path, "[[jobs]]\ncommand = 'train-online'\ngrid = { env = ['never', 'also-never'] }\n"
+    )
+    code, printed = call(capsys, "sweep", file, "--out", tmp_path / "out", "--tries", 1)
+    assert code == 2
+    assert "failed: train-online-never: exit code 2: it is broken" in printed.err
+    last = printed.err.splitlines()[-1]
+    assert "2 of 2 jobs failed, the first is train-online-never: look at" in last
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("options = { env = 'Hopper', stps = 3 }", "--stps"),
+        ("options = { env = 'Hopper', method = 'rdr' }", "got 'rdr'"),
+        (
+            "options = { env = 'Hopper', eval_episodes = 0 }",
+            "expected a whole number of at least 1",
+        ),
+        ("options = { steps = 3 }", "Missing option '--env'"),
+        ("options = { env = 'Hopper', set = { nonsense = 1 } }", "expected one of lambda_state"),
+    ],
+)
+def test_wrong_options_are_found_before_anything_runs(tmp_path, capsys, text, reason):
+    file = write(tmp_path, f"[[jobs]]\ncommand = 'train-online'\n{text}\n")
+    code, printed = call(capsys, "sweep", file, "--out", tmp_path / "out")
+    assert (code, printed.err.count("\n")) == (2, 1)
+    assert reason in printed.err
+    assert "small.toml: train-online" in printed.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_mistakes_end_in_one_line(tmp_path, capsys):
+    file = write(tmp_path, "[[jobs]]\ncommand = 'train-online'\noptions = { env = 'Hopper' }\n")
+    mistakes = {
+        ("--address", "auto"): "--address is for --runner ray",
+        ("--scale", "2"): "2.0 is not in the range",
+        ("--out", str(tmp_path)): "exists and is not a sweep",
+        ("--gpus", "1", "--cpus", "1", "--out", str(tmp_path / "new")): "no accelerator here",
+    }
+    for arguments, reason in mistakes.items():
+        code, printed = call(capsys, "sweep", file, *arguments)
+        assert (code, printed.err.count("\n"), reason in printed.err) == (2, 1, True), printed.err

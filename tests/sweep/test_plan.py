@@ -1,0 +1,155 @@
+"""Sweep files: the jobs that follow from them, and what is refused."""
+
+import pytest
+
+from grd_offline.errors import DataError
+from grd_offline.sweep.plan import read_plan
+from grd_offline.sweep.scale import LEAST_EPISODE, LEAST_STEPS
+
+
+def write(folder, text):
+    path = folder / "sweep.toml"
+    path.write_text(text)
+    return path
+
+
+def plan(folder, text, **options):
+    return read_plan(write(folder, text), **options)
+
+
+BLOCK = """
+[[jobs]]
+command = "train-online"
+options = { method = ["grd", "oracle"], steps = 1_000_000, set = { learning_rate = [1e-3, 3e-4] } }
+grid = { env = ["Hopper", "Ant"], seed = [0, 1, 2, 3, 4] }
+"""
+
+
+def test_every_combination_is_a_job_and_seeds_are_members(tmp_path):
+    found = plan(tmp_path, f"title = 'Two'\nabout = 'Why.'\n{BLOCK}")
+    assert (found.title, found.about) == ("Two", "Why.")
+    assert [job.name for job in found.jobs] == [
+        "train-online-Hopper-seed0-4",
+        "train-online-Ant-seed0-4",
+    ]
+    job = found.jobs[0]
+    assert job.total == 1_000_000
+    assert job.command == (
+        *("train-online", "--method", "grd,oracle", "--steps", "1000000"),
+        *("--set", "learning_rate=0.001,0.0003", "--env", "Hopper", "--seed", "0", "--seeds", "5"),
+    )
+
+
+def test_members_of_one_run_are_bounded(tmp_path):
+    # Two methods with two values each are four members for every seed.
+    found = plan(tmp_path, f"members = 8\n{BLOCK}")
+    assert [job.name.rsplit("-", 2)[-2:] for job in found.jobs[:3]] == [
+        ["seed0", "1"],
+        ["seed2", "3"],
+        ["Hopper", "seed4"],
+    ]
+    assert found.jobs[1].command[-4:] == ("--seed", "2", "--seeds", "2")
+
+
+def test_seeds_that_are_not_in_a_row_are_different_runs(tmp_path):
+    text = "[[jobs]]\ncommand = 'train-online'\ngrid = { env = ['Ant'], seed = [7, 1, 2] }\n"
+    assert [job.command[-4:] for job in plan(tmp_path, text).jobs] == [
+        ("--seed", "1", "--seeds", "2"),
+        ("--seed", "7", "--seeds", "1"),
+    ]
+
+
+def test_commands_with_data(tmp_path):
+    text = """
+    [[jobs]]
+    command = "decompose"
+    options = { truth = "true_rewards", exact_returns = true }
+    grid = { file = ["data/a.h5", "data/b.h5"], gamma = [0.9, 1.0] }
+    [[jobs]]
+    command = "judge"
+    options = { file = "a.h5", env = "Hopper", observed = false, env-arg = { x = 1, y = "z" } }
+    """
+    jobs = plan(tmp_path, text).jobs
+    assert [job.name for job in jobs] == [
+        *("decompose-a-gamma=0.9", "decompose-a-gamma=1"),
+        *("decompose-b-gamma=0.9", "decompose-b-gamma=1", "judge"),
+    ]
+    assert jobs[0].command == (
+        *("decompose", "data/a.h5", "--truth", "true_rewards", "--exact-returns"),
+        *("--gamma", "0.9"),
+    )
+    assert jobs[-1].command == (
+        *("judge", "a.h5", "--env", "Hopper", "--no-observed"),
+        *("--env-arg", "x=1", "--env-arg", "y=z"),
+    )
+
+
+def test_a_scale_makes_jobs_shorter(tmp_path):
+    short = plan(tmp_path, BLOCK, scale=0.001).jobs[0]
+    options = dict(zip(short.command[1::2], short.command[2::2], strict=True))
+    assert options["--steps"] == "1000"
+    assert options["--warmup"] == "900"
+    assert (options["--round-updates"], options["--batch"]) == ("5", "32")
+    assert options["--eval-every"] == "500"
+    assert options["--eval-episodes"] == "1"
+    assert options["--max-episode-steps"] == str(LEAST_EPISODE)
+    assert options["--seeds"] == "1"
+    half = plan(tmp_path, BLOCK, scale=0.5).jobs[0]
+    assert half.total == 500_000
+    assert "--seeds 2" in " ".join(half.command)
+    least = plan(tmp_path, BLOCK, scale=1e-9).jobs[0]
+    assert least.total == LEAST_STEPS
+
+
+def test_nothing_becomes_longer_by_a_scale(tmp_path):
+    text = "[[jobs]]\ncommand='train-online'\noptions={env='Ant',steps=50,warmup=0,eval_every=50}\n"
+    (job,) = plan(tmp_path, text, scale=0.5).jobs
+    options = dict(zip(job.command[1::2], job.command[2::2], strict=True))
+    assert (options["--steps"], options["--warmup"], options["--eval-every"]) == ("50", "0", "50")
+
+
+WRONG = {
+    "": "expected at least one [[jobs]]",
+    "jobs = 3": "expected at least one [[jobs]]",
+    "jobs = [": "is not TOML",
+    "tite = 'a'": "unknown key 'tite': expected about, jobs, members, paper, title",
+    "[[jobs]]\nname = 'a'": "jobs, block 1: expected a command out of decompose, judge",
+    "[[jobs]]\ncommand = 'train'": "train-online, got 'train'",
+    "[[jobs]]\ncommand = 'judge'\nopts = {}": "unknown key 'opts'",
+    "[[jobs]]\ncommand = 'judge'": "judge needs data: expected a file",
+    "[[jobs]]\ncommand = 'judge'\ngrid = { file = [] }": "grid: file: expected a list of values",
+    "[[jobs]]\ncommand = 'judge'\ngrid = { file = 'a' }": "grid: file: expected a list of values",
+    "[[jobs]]\ncommand = 'judge'\ngrid = { file = ['a', 'a'] }": "the same value twice",
+    "[[jobs]]\ncommand = 'judge'\noptions = { out = 'a' }": "out cannot be given: each job has",
+    "[[jobs]]\ncommand = 'judge'\nname = '../a'": "name: expected letters",
+    "[[jobs]]\ncommand = 'train-online'\noptions = { env = 'A' }\ngrid = { env = ['A'] }": (
+        "env is among the options and in the grid"
+    ),
+    "[[jobs]]\ncommand = 'train-online'\noptions = { eval-every = 1, eval_every = 2 }": (
+        "the same option twice"
+    ),
+    "[[jobs]]\ncommand = 'train-online'\ngrid = { seed = ['a'] }": "seed: expected whole numbers",
+    "[[jobs]]\ncommand = 'train-online'\ngrid = { seeds = [1, 2] }": "list them as seed = [",
+    "members = 0\n[[jobs]]\ncommand = 'train-online'": "members: expected a whole number",
+    "[[jobs]]\ncommand = 'train-online'\n[[jobs]]\ncommand = 'train-online'": (
+        "two jobs are called train-online: give their blocks a name"
+    ),
+    "[[jobs]]\ncommand = 'train-online'\n[paper]\nnumbers = [{ mean = 1 }]": "expected a task",
+    "[[jobs]]\ncommand = 'train-online'\noptions = { steps = 'a' }": "steps: expected a whole",
+}
+
+
+@pytest.mark.parametrize("text", WRONG, ids=range(len(WRONG)))
+def test_a_wrong_file_is_refused_in_one_line(tmp_path, text):
+    with pytest.raises(DataError) as error:
+        plan(tmp_path, text)
+    assert WRONG[text] in str(error.value)
+    assert "sweep.toml" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_file_and_a_wrong_scale(tmp_path):
+    with pytest.raises(DataError, match="no such file"):
+        read_plan(tmp_path / "none.toml")
+    with pytest.raises(DataError, match="scale: expected more than 0 and at most 1"):
+        plan(tmp_path, BLOCK, scale=2)

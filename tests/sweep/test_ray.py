@@ -1,0 +1,50 @@
+"""Jobs on Ray: the same marks and the same results as on this machine."""
+
+import pytest
+from places import ROOT
+
+from grd_offline.errors import DataError
+from grd_offline.files.plain import read_json
+from grd_offline.sweep.job import FINISHED, Job, Resources
+from grd_offline.sweep.local import LocalRunner, Machine
+from grd_offline.sweep.run import run_jobs
+
+SAMPLE = str(ROOT / "datasets" / "sample.h5")
+
+
+def test_without_ray_the_error_says_what_to_do(tmp_path, monkeypatch):
+    from grd_offline.sweep.ray_runner import RayRunner
+
+    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+    with pytest.raises(DataError, match=r"Ray is not installed: pip install 'grd-offline\[ray\]'"):
+        RayRunner(tmp_path, Machine(1, ()), address=None, directory=tmp_path, cpus=1, gpus=None)
+
+
+@pytest.mark.filterwarnings("ignore")  # of Ray itself
+def test_results_are_those_of_the_local_runner(tmp_path):
+    pytest.importorskip("ray")
+    from grd_offline.sweep.ray_runner import RayRunner
+
+    jobs = [
+        Job(name, ("decompose", SAMPLE, "--method", name, "--seed", "1"))
+        for name in ("uniform", "ircr")
+    ]
+    jobs.append(Job("broken", ("decompose", str(tmp_path / "nothing.h5"))))
+    with LocalRunner(tmp_path / "local", [Resources(1)], tmp_path) as local:
+        (tmp_path / "local").mkdir()
+        first = run_jobs(tmp_path / "local", jobs, local, tries=1)
+    (tmp_path / "ray").mkdir()
+    with RayRunner(
+        tmp_path / "ray", Machine(2, ()), address=None, directory=tmp_path, cpus=1, gpus=None
+    ) as runner:
+        second = run_jobs(tmp_path / "ray", jobs, runner, tries=1)
+    assert [mark.state for mark in first.values()] == [FINISHED, FINISHED, "failed"]
+    assert [mark.state for mark in second.values()] == [FINISHED, FINISHED, "failed"]
+    assert first["broken"].reason == second["broken"].reason
+    for name in ("uniform", "ircr"):
+        parts = [tmp_path / kind / "jobs" / name / "result" for kind in ("local", "ray")]
+        one, other = (part / "relabelled.h5" for part in parts)
+        assert one.read_bytes() == other.read_bytes()
+        ours, theirs = (read_json(part / "metrics.json") for part in parts)
+        del ours["seconds"], theirs["seconds"]
+        assert ours == theirs

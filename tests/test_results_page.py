@@ -1,0 +1,61 @@
+"""The page of results comes from committed files, and the files of experiments/ are sound."""
+
+import tomllib
+
+import pytest
+from places import ROOT
+
+from grd_offline.cli import main
+from grd_offline.sweep.plan import read_plan
+
+EXPERIMENTS = sorted((ROOT / "experiments").glob("*.toml"))
+
+
+@pytest.fixture
+def page(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import results_page
+
+    return results_page
+
+
+def test_the_page_is_up_to_date(page):
+    text = (ROOT / "docs" / "results.md").read_text()
+    assert text == page.make_page(), "run python benchmarks/results_page.py"
+    assert all(task.removesuffix("-v5") in text for task in page.TASKS)
+
+
+def test_what_no_file_has_is_named_as_missing(page, monkeypatch, tmp_path):
+    monkeypatch.setattr(page, "RESULTS", tmp_path)
+    source = ROOT / "benchmarks" / "results" / "online" / "HalfCheetah-v5-1000000"
+    target = tmp_path / "online" / "run"
+    target.mkdir(parents=True)
+    for name in ("settings.json", "evaluations.csv"):
+        (target / name).write_bytes((source / name).read_bytes())
+    made = page.make_page()
+    assert "2 of 88 cells have five seeds" in " ".join(made.split())
+    assert "| Ant-v5 | missing | 5,850 |" in made
+    assert "| 0 | ours | missing | missing | missing | missing | missing | missing |" in made
+    noise = "group,seed,step,noise,mean_return\ngrd,0,9,0,10\ngrd,1,9,0,20\ngrd,0,9,1,5\n"
+    (tmp_path / "noise.csv").write_text(noise)
+    assert "| grd | 15 (10 to 20) | 5 (5 to 5) |" in page.make_page()
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_every_experiment_is_a_sound_sweep(path, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["sweep", str(path), "--dry-run", "--scale", "0.001"])
+    assert end.value.code == 0, capsys.readouterr().err
+    plan = read_plan(path)
+    assert plan.about.startswith(("Figure", "Table"))
+    assert len(capsys.readouterr().out.splitlines()) == len(plan.jobs)
+
+
+def test_experiments_have_the_numbers_of_the_paper():
+    table = tomllib.loads((ROOT / "experiments" / "table1.toml").read_text())["paper"]["numbers"]
+    assert len(table) == 24
+    assert {number["step"] for number in table} == {
+        *(100_000, 200_000, 300_000, 500_000, 800_000, 1_000_000)
+    }
+    listed = (ROOT / "experiments" / "README.md").read_text()
+    assert all(f"({path.name})" in listed for path in EXPERIMENTS)
