@@ -53,6 +53,10 @@ class Source:
         """(member, batch) the reward of each step; `steps` are those of these members."""
         raise NotImplementedError
 
+    def predict_steps(self, steps: Steps) -> Tensor:
+        """`compute_rewards` of steps that need not lie in the replay."""
+        return self.compute_rewards(steps)
+
     def add(self, member: int, episode: FinishedEpisode) -> None:
         """Hear of an episode that the member (counted within the source) has finished."""
 
@@ -96,7 +100,7 @@ class Source:
             nothing.to(torch.int64),
         )
         with torch.no_grad():
-            found = self.compute_rewards(steps).numpy(force=True).astype(np.float64)
+            found = self.predict_steps(steps).numpy(force=True).astype(np.float64)
         return [
             None if episode is None else found[member, : len(episode.actions)]
             for member, episode in enumerate(episodes)
