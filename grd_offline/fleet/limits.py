@@ -19,3 +19,15 @@ def lower_priority(step: int = 5) -> None:
     """Let other processes go first, where the system can do that."""
     if hasattr(os, "nice"):
         os.nice(step)
+
+
+def yield_to_others() -> None:
+    """Use only cores that nobody else has work for, where the system can do that.
+
+    A low priority is not enough on Linux: such a process goes on for some milliseconds after
+    another one has woken up that would like the core.
+    """
+    if hasattr(os, "SCHED_IDLE"):
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    else:
+        lower_priority(19)
