@@ -32,6 +32,10 @@ PARTS = ("collecting", "taking_in", "updating", "evaluating", "logging")
 """What the process of a run does or waits for, apart from what the sources do."""
 
 
+Both = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""The learned and the true rewards of the steps of an episode."""
+
+
 @dataclass
 class Unfinished:
     """The episode that a member is in."""
@@ -289,7 +293,7 @@ class OnlineRun(Run):
             start = stop
         return finished
 
-    def predict_last(self) -> list[tuple[NDArray[np.float64], NDArray[np.float64]] | None]:
+    def predict_last(self) -> list[Both | None]:
         """The learned and the true rewards of each member's last finished episode."""
         found: list[NDArray[np.float64] | None] = []
         for source in self.learner.sources:
@@ -300,10 +304,13 @@ class OnlineRun(Run):
             for predicted, last in zip(found, self.last_episodes, strict=True)
         ]
 
-    def correlate(self) -> NDArray[np.float64]:
-        """(member,) correlation of learned and true reward in the last episode; nan: unknown."""
+    def correlate(self, predicted: Sequence[Both | None] | None = None) -> NDArray[np.float64]:
+        """(member,) correlation of learned and true reward in the last episode; nan: unknown.
+
+        `predicted` is what `predict_last` gave, where it is at hand.
+        """
         found = np.full(len(self.members), np.nan)
-        for member, both in enumerate(self.predict_last()):
+        for member, both in enumerate(self.predict_last() if predicted is None else predicted):
             if both is not None and min(np.ptp(both[0]), np.ptp(both[1])) > 0:
                 found[member] = pearson(*both)
         return found

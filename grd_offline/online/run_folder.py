@@ -35,6 +35,7 @@ from grd_offline.rewards.contract import RewardFunction
 from grd_offline.rewards.model import RewardModel
 from grd_offline.runs.folder import LOG_EVERY, RunFolder
 from grd_offline.runs.run import Evaluation, Run
+from grd_offline.runs.writer import Writer
 
 CHECKPOINT_SECONDS = 600.0
 PARTS = ("collecting", "taking_in", "updating", "evaluating", "logging", "solving", "searches")
@@ -73,6 +74,7 @@ class OnlineFolder(RunFolder):
         self._last_checkpoint = time.monotonic()
         self._moments: dict[int, _Moment] = {}
         self._rows = dict.fromkeys(self.tables, 0)
+        self._writer = Writer()
         """Number of rows of each table. A resume looks whether they are still there."""
         self._board: Any = None
         self._let_go: Callable[[], Any] = lambda: None
@@ -146,37 +148,48 @@ class OnlineFolder(RunFolder):
     def save(self, run: Any) -> None:
         # An evaluation under way is finished first, and its files must be in the folder.
         run.finish_evaluation()
+        self._writer.wait()
         extra = {"best": self.best, "seconds": self.seconds, "rows": self._rows}
         save_checkpoint(run, self.path, extra)
         self._last_checkpoint = time.monotonic()
 
     def on_evaluation_start(self, run: OnlineRun) -> None:
         """Keep what belongs to this moment: reward functions, masks, correlation."""
+        predicted = run.predict_last()
         moment = _Moment(
-            run.correlate(),
+            run.correlate(predicted),
             run.learner.compute_compact(),
             run.learner.mask.numpy(force=True) > 0,
             [],
             [],
         )
-        for index, (member, both) in enumerate(zip(run.members, run.predict_last(), strict=True)):
+        for index in range(len(run.members)):
             source, place = run.learner.find_source(index)
             moment.functions.append(source.export(place))
-            masks, found = None, source.find_masks()
-            if found is not None:
-                masks = {
-                    name: getattr(found, name)[place].numpy(force=True).astype(int).tolist()
-                    for name in EDGES
-                }
-                run_files.write_masks(
-                    self.path, member.name, run.step, masks, moment.compact[index]
-                )
+            found = source.find_masks()
+            masks = found and {
+                name: getattr(found, name)[place].numpy(force=True).astype(int).tolist()
+                for name in EDGES
+            }
             moment.masks.append(masks)
-            if both is not None:
-                run_files.write_episode(self.path, member.name, run.step, *both)
         self._moments[run.step] = moment
+        names = [member.name for member in run.members]
+        self._writer.submit(self._write_moment, names, run.step, moment, predicted)
+
+    def _write_moment(
+        self, names: list[str], step: int, moment: _Moment, predicted: list[Any]
+    ) -> None:
+        every = zip(names, moment.masks, moment.compact, predicted, strict=True)
+        for name, masks, compact, both in every:
+            if masks is not None:
+                run_files.write_masks(self.path, name, step, masks, compact)
+            if both is not None:
+                run_files.write_episode(self.path, name, step, *both)
 
     def on_evaluation(self, run: Run, evaluation: Evaluation) -> None:
+        self._writer.submit(self._write_evaluation, run, evaluation)
+
+    def _write_evaluation(self, run: Run, evaluation: Evaluation) -> None:
         super().on_evaluation(run, evaluation)
         del self._moments[evaluation.step]
 
@@ -260,6 +273,7 @@ class OnlineFolder(RunFolder):
         model.save(make_folder(self.path, "members", member.name) / REWARD_FOLDER)
 
     def close(self) -> None:
+        self._writer.close()
         if self._board is not None:
             self._board.close()
         self._let_go()
