@@ -249,9 +249,12 @@ class Learner(RunLearner):
 
         Of critics, actor and source the one counts that left out the most.
         """
+        return self.begin_skipped().finish().astype(np.int64)
+
+    def begin_skipped(self) -> Download:
+        """`count_skipped` without waiting for the device."""
         sources = torch.cat([source.skipped for source in self.sources])
-        worst = torch.maximum(self.agent.count_skipped(), sources)
-        return worst.numpy(force=True).astype(np.int64)
+        return Download(torch.maximum(self.agent.count_skipped(), sources))
 
     def state(self) -> dict[str, Any]:
         return {**super().state(), "sources": [source.changes() for source in self.sources]}
