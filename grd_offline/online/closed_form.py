@@ -47,7 +47,7 @@ GROWTH, EARLY_GROWTH, FEW = 0.4, 0.2, 150
 when each says much and a search costs little."""
 MOST_BETWEEN = 1000
 """Largest number of episodes between two searches."""
-PAUSE, DELAY, DELAY_SHARE = 2000, 1000, 0.15
+PAUSE, DELAY, DELAY_SHARE = 2000, 1000, 0.2
 """Steps between two searches, and until a search takes effect: at least so many, and so large a
 share of all steps, since a search among more episodes takes longer."""
 FEW_INPUTS = 150
