@@ -1,6 +1,7 @@
 """Bounds on the steps of an episode and on the number of processes."""
 
 import os
+from contextlib import suppress
 
 DEFAULT_STEP_LIMIT = 1000
 """The limit of environments that have none: that of Gymnasium's MuJoCo tasks."""
@@ -27,7 +28,7 @@ def yield_to_others() -> None:
     A low priority is not enough on Linux: such a process goes on for some milliseconds after
     another one has woken up that would like the core.
     """
+    lower_priority(19)
     if hasattr(os, "SCHED_IDLE"):
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    else:
-        lower_priority(19)
+        with suppress(OSError):  # a system that does not allow it
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))

@@ -9,8 +9,8 @@ from typing import Any
 class Writer:
     """Calls functions in a thread of its own, one after the other.
 
-    What one of them raises is raised by the next `submit` or `wait`. Those that were asked for
-    after it are not called any more.
+    What one of them raises is raised by the next `submit` or `wait`, which also gives up those that
+    have not begun by then.
     """
 
     def __init__(self) -> None:
