@@ -36,7 +36,9 @@ class Agent:
     noise_size = 0
     """Random numbers that an update needs for each step and each dimension of the action."""
     loss_names: tuple[str, ...] = ("critic", "actor")
-    compiled: tuple[str, ...] = ("compute_critic_losses", "compute_actor_losses")
+    compiled: tuple[str, ...] = (
+        "compute_critic_losses", "compute_actor_losses", "keep_losses", "centre", "follow",
+    )  # fmt: skip
     """Methods that become one kernel each where that pays."""
 
     def __init__(
@@ -126,8 +128,7 @@ class Agent:
         losses, surprises = self.compute_critic_losses(batch)
         self.step("critic", losses)
         if self.centre_rates is not None:
-            surprises = torch.nan_to_num(surprises, posinf=0.0, neginf=0.0)
-            self.mean_rewards.add_(self.centre_rates * surprises)
+            self.centre(surprises)
 
     def step_actor(self, batch: Batch) -> None:
         """One step of the actor, and of the policy that acts."""
@@ -140,8 +141,19 @@ class Agent:
     def step(self, name: str, losses: Float[Tensor, "member *critic"]) -> None:
         """One step of the optimiser with this name; the losses are kept for the log."""
         self.adams[name].step(losses.flatten())
-        place = self.loss_names.index(name)
-        self.losses[place] = losses.detach().view(self.members, -1).mean(1)
+        self.keep_losses(self.loss_names.index(name), losses)
+
+    @torch.no_grad()
+    def keep_losses(self, place: int, losses: Float[Tensor, "member *critic"]) -> None:
+        """Keep losses for the log."""
+        self.losses[place] = losses.view(self.members, -1).mean(1)
+
+    @torch.no_grad()
+    def centre(self, surprises: Float[Tensor, "member"]) -> None:
+        """Move the mean rewards by how much the targets exceed the values."""
+        assert self.centre_rates is not None
+        surprises = torch.nan_to_num(surprises, posinf=0.0, neginf=0.0)
+        self.mean_rewards.add_(self.centre_rates * surprises)
 
     @torch.no_grad()
     def follow(self) -> None:

@@ -115,7 +115,7 @@ class VectorEnvironment:
         self.heartbeat = make_heartbeat()
         """An odd count means that the environment is at work."""
         self._action_type = np.dtype(acted.dtype)
-        self._step = self.environment.step
+        self._step, self._is_limited = _find_step(self.environment, self.step_limit)
 
     def reset(self, seed: int) -> Array:
         """Begin an episode and give its first observation."""
@@ -143,8 +143,9 @@ class VectorEnvironment:
         if info and "success" in info:
             self.success = bool(self.success) or bool(info["success"])
         terminated = bool(terminated)
-        truncated = bool(truncated) or (self.steps >= self.step_limit and not terminated)
-        return self._flatten(observation), float(reward), terminated, truncated
+        if self.steps >= self.step_limit:
+            truncated = truncated or self._is_limited or not terminated
+        return self._flatten(observation), float(reward), terminated, bool(truncated)
 
     def _decode(self, action: Array) -> Any:
         """The action as the environment takes it."""
@@ -167,6 +168,24 @@ class VectorEnvironment:
     def close(self) -> None:
         with suppress(Exception):
             self.environment.close()
+
+
+def _find_step(environment: Any, limit: int) -> tuple[Callable[[Any], tuple[Any, ...]], bool]:
+    """The innermost function that makes the same steps, and whether the limit was outside of it.
+
+    `VectorEnvironment` counts steps itself and always resets first, as two of Gymnasium's wrappers
+    do, so it need not go through these two.
+    """
+    from gymnasium.wrappers import OrderEnforcing, TimeLimit
+
+    is_limited = False
+    while True:
+        if type(environment) is TimeLimit and environment._max_episode_steps == limit:
+            is_limited = True
+        elif type(environment) is not OrderEnforcing:
+            break
+        environment = environment.env
+    return environment.step, is_limited
 
 
 def _check_spaces(environment: Any) -> None:

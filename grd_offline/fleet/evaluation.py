@@ -16,7 +16,7 @@ from grd_offline.errors import DataError
 from grd_offline.fleet.environment import VectorEnvironment
 from grd_offline.fleet.shared import EVALUATIONS, FleetSettings, SharedArrays, make_reset_seed
 
-EVALUATION_STEPS = 5
+EVALUATION_STEPS = 2
 """Steps of an evaluation between two looks at whether a round is due."""
 EpisodeOfMember = tuple[int, int]
 """A member, and the number of one of its episodes in an evaluation."""

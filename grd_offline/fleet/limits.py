@@ -1,6 +1,7 @@
 """Bounds on the steps of an episode and on the number of processes."""
 
 import os
+from contextlib import suppress
 
 DEFAULT_STEP_LIMIT = 1000
 """The limit of environments that have none: that of Gymnasium's MuJoCo tasks."""
@@ -19,3 +20,15 @@ def lower_priority(step: int = 5) -> None:
     """Let other processes go first, where the system can do that."""
     if hasattr(os, "nice"):
         os.nice(step)
+
+
+def yield_to_others() -> None:
+    """Use only cores that nobody else has work for, where the system can do that.
+
+    A low priority is not enough on Linux: such a process goes on for some milliseconds after
+    another one has woken up that would like the core.
+    """
+    lower_priority(19)
+    if hasattr(os, "SCHED_IDLE"):
+        with suppress(OSError):  # a system that does not allow it
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))

@@ -137,9 +137,14 @@ class Stack(nn.Module):
 
 
 def _multiply_aligned(inputs: Tensor, weight: Tensor) -> Tensor:
-    """(member, row, output); sizes are filled up to what tensor cores take whole."""
+    """(member, row, output); sizes are filled up to what tensor cores take whole.
+
+    One output is a sum, which compiled code computes along with what comes before and after it.
+    """
     size, outputs = weight.shape[1:]
-    wider, taller = -size % _ALIGNMENT, -outputs % _ALIGNMENT if outputs > 1 else 0
+    if outputs == 1:
+        return (inputs * weight.transpose(1, 2)).sum(2, keepdim=True)
+    wider, taller = -size % _ALIGNMENT, -outputs % _ALIGNMENT
     if wider:
         inputs = torch.nn.functional.pad(inputs, (0, wider))
     if wider or taller:

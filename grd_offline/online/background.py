@@ -16,7 +16,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
-from grd_offline.fleet.limits import count_cores, lower_priority
+from grd_offline.fleet.limits import count_cores, yield_to_others
 
 _LOOK_EVERY = 2.0
 
@@ -108,5 +108,5 @@ def _follow(parent: int) -> None:
         os._exit(1)
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    lower_priority(10)
+    yield_to_others()
     threading.Thread(target=look, daemon=True).start()

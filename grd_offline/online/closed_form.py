@@ -3,14 +3,17 @@
 At moments that grow geometrically the effects are searched for among an even sample of all episodes
 (`effect_search`). The step at which a search takes effect is fixed when it begins, however long it
 takes, so that runs repeat themselves. Between two searches each finished episode adds a row to
-the sums of the chosen effects, from which their weights are solved for again (`effect_sums`); the
-policy trains on the new reward at once (`effect_rewards`).
+the sums of the chosen effects, from which their weights are solved for again (`effect_sums`).
+
+All steps of the replay have their rewards beside them, computed whenever the weights change
+(`effect_rewards`). Solves are so rare that this is less work than computing those of each batch,
+and an update only has to look them up.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -44,13 +47,15 @@ GROWTH, EARLY_GROWTH, FEW = 0.4, 0.2, 150
 when each says much and a search costs little."""
 MOST_BETWEEN = 1000
 """Largest number of episodes between two searches."""
-PAUSE, DELAY, DELAY_SHARE = 2000, 1000, 0.15
+PAUSE, DELAY, DELAY_SHARE = 2000, 1000, 0.2
 """Steps between two searches, and until a search takes effect: at least so many, and so large a
 share of all steps, since a search among more episodes takes longer."""
 FEW_INPUTS = 150
 """Among more inputs a search takes longer: `GROWTH` and `DELAY_SHARE` grow with their number."""
 SOLVE_EVERY = 50
 """Weights are solved for again when the episodes have grown by one part in so many."""
+CHUNKS = {"cpu": 2**20, "cuda": 2**25}
+"""Numbers that may be held at once while rewards are computed."""
 
 
 @dataclass
@@ -67,6 +72,8 @@ class _Member:
     """The search under way."""
     since: list[FinishedEpisode] = field(default_factory=list)
     """Episodes that have finished since the search under way began."""
+    new: int = 0
+    """Number of the newest episodes of the replay that have no rewards yet."""
     due: int = 0
     """Round in which the search under way takes effect."""
     searches: int = 0
@@ -91,6 +98,8 @@ class ClosedForm(Source):
         self._rewards = [
             EffectRewards(size, self.states, self.actions, replay.device) for _ in range(count)
         ]
+        self._table = torch.zeros((self.size, replay.rows), device=replay.device)
+        """(member, row) the reward of each step in the replay; 0 before the first search."""
         self._background = Background(beside=not is_cpu, most=self.size)
         self._solve_seconds = 0.0
         self._masks: Masks | None = None
@@ -99,12 +108,10 @@ class ClosedForm(Source):
         """On an accelerator, searches count as far as they were waited for."""
         return {"solving": self._solve_seconds, "searches": self._background.seconds}
 
-    def find_size(self) -> Hashable:
-        return tuple(rewards.sizes for rewards in self._rewards)
-
     def add(self, member: int, episode: FinishedEpisode) -> None:
         one = self._members[member]
         one.past.add(episode)
+        one.new += 1
         if one.structure is not None:
             one.waiting.append(episode)
         if one.job is not None:
@@ -168,6 +175,7 @@ class ClosedForm(Source):
         return (self._rewards[0], member) if len(self._rewards) == 1 else (self._rewards[member], 0)
 
     def _solve(self, ready: Sequence[int]) -> None:
+        """Solve for weights where episodes are new, and put rewards beside the steps."""
         began = time.perf_counter()
         chosen = []
         for member, one in enumerate(self._members):
@@ -184,7 +192,44 @@ class ClosedForm(Source):
             problem = self._members[member].problem
             assert problem is not None
             rewards.put_weights(place, problem.weights, problem.constant)
+        self._fill_table(chosen)
         self._solve_seconds += time.perf_counter() - began
+
+    def _fill_table(self, chosen: Sequence[int]) -> None:
+        """Compute the rewards of all steps of the chosen members, and of new steps of the others.
+
+        Rows that are no steps, such as last observations, get numbers that nobody reads.
+        """
+        for group, rewards in enumerate(self._rewards):
+            own = range(self.size) if len(self._rewards) == 1 else (group,)
+            places, new = [], []
+            for member in own:
+                one, base = self._members[member], member * self.replay.rows
+                layout = self.replay.layouts[self.members.start + member]
+                count, one.new = one.new, 0
+                if member in chosen:
+                    last = base + layout.highest - 1
+                    places.append(torch.arange(base, last, device=self.replay.device))
+                elif one.structure is not None:
+                    spans = layout.list_newest(count)
+                    new += [base + row + np.arange(size) for row, size in spans]
+            if new:
+                places.append(self.replay.upload(np.concatenate(new)))
+            if places:
+                self._fill_places(rewards, torch.cat(places))
+
+    def _fill_places(self, rewards: EffectRewards, places: Tensor) -> None:
+        """Compute the rewards in some places of the flat table."""
+        replay, start = self.replay, self.members.start * self.replay.rows
+        observations, actions = replay.observations.flatten(0, 1), replay.actions.flatten(0, 1)
+        terminated = replay.numbers.flatten(0, 1)[:, 0]
+        for at in torch.split(places, max(1, CHUNKS[replay.device.type] // rewards.width)):
+            owners = at // replay.rows if rewards.members > 1 else torch.zeros_like(at)
+            rows = at + start
+            found = rewards.compute(
+                owners, observations[rows], actions[rows], observations[rows + 1], terminated[rows]
+            )
+            self._table.flatten().index_copy_(0, at, found)
 
     def find_masks(self) -> Masks:
         """The same object until a search changes a mask."""
@@ -200,13 +245,17 @@ class ClosedForm(Source):
         return Masks(*(torch.from_numpy(edges) for edges in stacked))
 
     def compute_rewards(self, steps: Steps) -> Tensor:
+        return self._table.gather(1, steps.rows)
+
+    def predict_steps(self, steps: Steps) -> Tensor:
+        count = steps.actions.shape[1]
+        flat = [part.flatten(0, 1) for part in steps[:4]]
         if len(self._rewards) == 1:
-            return self._rewards[0].compute(steps)
-        parts = [
-            rewards.compute(Steps(*(part[m : m + 1] for part in steps)))
-            for m, rewards in enumerate(self._rewards)
-        ]
-        return torch.cat(parts)
+            owners = torch.arange(self.size, device=self.replay.device).repeat_interleave(count)
+            return self._rewards[0].compute(owners, *flat).view(self.size, count)
+        owners = torch.zeros(count, dtype=torch.int64)
+        parts = zip(self._rewards, *(torch.split(part, count) for part in flat), strict=True)
+        return torch.stack([rewards.compute(owners, *own) for rewards, *own in parts])
 
     def export(self, member: int) -> EffectModel | None:
         """The model with the weights of now, and with the bands of the last search."""
@@ -229,11 +278,13 @@ class ClosedForm(Source):
         return {
             "rounds": self.rounds,
             "sizes": [list(rewards.sizes) for rewards in self._rewards],
+            "rewards": self._table[:, : self.replay.used],
             "members": [_save(one) for one in self._members],
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
         self.rounds = int(state["rounds"])
+        self._table[:, : state["rewards"].shape[1]] = state["rewards"]
         for rewards, sizes in zip(self._rewards, state["sizes"], strict=False):
             rewards.resize(int(sizes[0]), int(sizes[1]))
         for one, kept in zip(self._members, state["members"], strict=True):

@@ -1,7 +1,7 @@
-"""Rewards of drawn steps as sums of effects, for all members at once, on the device.
+"""Rewards of steps as sums of effects, for all members at once, on the device.
 
 Main effects of an input are one curve over its grid; a pair is a form of the features of its
-inputs. Sizes are powers of two and hardly ever change, so that graphs need not be recorded anew.
+inputs, which its first input has on its grid already.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from grd_offline.agents.batch import Steps
 from grd_offline.methods.closed_form.inputs import GRID
 from grd_offline.online.effect_search import SETTINGS, Structure
 from grd_offline.online.effect_sums import round_up
@@ -37,7 +36,8 @@ class Tables(NamedTuple):
     features: Tensor  # (member, input, grid, feature)
     first: Tensor  # (member, pair) its first input
     second: Tensor  # (member, pair)
-    products: Tensor  # (member, pair, feature, feature)
+    bent: Tensor
+    """(member, pair, grid, feature) what each feature of the second input is multiplied by."""
     constant: Tensor  # (member, 1)
 
 
@@ -46,8 +46,7 @@ class EffectRewards:
 
     def __init__(self, members: int, states: int, actions: int, device: torch.device) -> None:
         self.layout, self.members, self.device = StepColumns(states, actions), members, device
-        # Growing costs a new graph on an accelerator, and room costs time on a CPU.
-        self._least = (32, 16) if device.type == "cuda" else (8, 1)
+        self._least = (8, 1)
         self._places: list[Tensor | None] = [None] * members
         self.tables = self._allocate(*self._least)
 
@@ -55,6 +54,11 @@ class EffectRewards:
     def sizes(self) -> tuple[int, int]:
         """Number of inputs and of pairs that there is room for."""
         return self.tables.low.shape[1], self.tables.first.shape[1]
+
+    @property
+    def width(self) -> int:
+        """Numbers that one step takes while its reward is computed."""
+        return self.sizes[0] + self.sizes[1] * FEATURES
 
     def _allocate(self, inputs: int, pairs: int) -> Tables:
         def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -70,7 +74,7 @@ class EffectRewards:
             features=zeros(inputs, GRID, FEATURES),
             first=zeros(pairs, dtype=whole),
             second=zeros(pairs, dtype=whole),
-            products=zeros(pairs, FEATURES, FEATURES),
+            bent=zeros(pairs, GRID, FEATURES),
             constant=zeros(1),
         )
 
@@ -142,43 +146,54 @@ class EffectRewards:
         tables = self.tables
         # A sum and no matrix product, which would round to fewer digits on some devices.
         tables.curves[member] = (tables.features[member] * mains).sum(2)
-        tables.products[member] = every[inputs * FEATURES :].view(pairs, FEATURES, FEATURES)
+        products = every[inputs * FEATURES :].view(pairs, 1, FEATURES, FEATURES)
+        firsts = tables.features[member].index_select(0, tables.first[member])
+        tables.bent[member] = (firsts.unsqueeze(3) * products).sum(2)
         tables.constant[member] = constant.float()
 
-    def compute(self, steps: Steps) -> Tensor:
-        """(member, batch) the reward of each step."""
+    def compute(
+        self,
+        owners: Tensor,
+        observations: Tensor,
+        actions: Tensor,
+        next_observations: Tensor,
+        terminated: Tensor,
+    ) -> Tensor:
+        """(step,) the reward of each step; `owners` (step,) are the members that took them."""
         tables = self.tables
-        members, batch = steps.actions.shape[:2]
         inputs, points = tables.curves.shape[1:]
-        ended = steps.terminated.unsqueeze(2)
-        columns = tables.columns.unsqueeze(1).expand(members, batch, inputs)
-        now = torch.cat([steps.observations, steps.actions, ended], 2).gather(2, columns)
-        later = torch.cat([steps.next_observations, steps.actions, ended], 2).gather(2, columns)
-        values = now + tables.later.unsqueeze(1) * (later - now)
-        place = (values - tables.low.unsqueeze(1)) * tables.density.unsqueeze(1)
+        ended = terminated.unsqueeze(1)
+        columns = tables.columns[owners]
+        now = torch.cat([observations, actions, ended], 1).gather(1, columns)
+        later = torch.cat([next_observations, actions, ended], 1).gather(1, columns)
+        values = now + tables.later[owners] * (later - now)
+        place = (values - tables.low[owners]) * tables.density[owners]
         place = place.clamp(0, points - 1)
         cell = place.long().clamp(max=points - 2)
-        part = place - cell  # (member, batch, input)
-        first = torch.arange(members * inputs, device=cell.device).view(members, 1, inputs)
+        part = place - cell  # (step, input)
+        first = torch.arange(inputs, device=cell.device) + owners.unsqueeze(1) * inputs
         index = first * points + cell
         curves = tables.curves.flatten()
         below = curves[index]
-        rewards = (below + part * (curves[index + 1] - below)).sum(2) + tables.constant
-        return rewards + self._compute_pairs(index, part)
+        rewards = (below + part * (curves[index + 1] - below)).sum(1)
+        return rewards + tables.constant[owners, 0] + self._compute_pairs(owners, cell, part)
 
-    def _compute_pairs(self, index: Tensor, part: Tensor) -> Tensor:
+    def _compute_pairs(self, owners: Tensor, cell: Tensor, part: Tensor) -> Tensor:
+        """(step,) the effects of two inputs."""
         tables = self.tables
-        members, batch, _ = index.shape
-        pairs = tables.first.shape[1]
-        table, sides = tables.features.flatten(0, 2), []
-        for inputs in (tables.first, tables.second):
-            chosen = inputs.unsqueeze(1).expand(members, batch, pairs)
-            where, share = index.gather(2, chosen), part.gather(2, chosen).unsqueeze(3)
-            below = table[where]
-            sides.append(below + share * (table[where + 1] - below))
-        left, right = sides  # (member, batch, pair, feature)
-        bent = (left.unsqueeze(4) * tables.products.unsqueeze(1)).sum(3)
-        return (bent * right).sum((2, 3))
+        (inputs, points), pairs = tables.curves.shape[1:], tables.first.shape[1]
+        first, second = tables.first[owners], tables.second[owners]  # (step, pair)
+        pair = torch.arange(pairs, device=cell.device)
+        sides = []
+        for table, chosen, row in (
+            (tables.bent, first, owners.unsqueeze(1) * pairs + pair),
+            (tables.features, second, owners.unsqueeze(1) * inputs + second),
+        ):
+            rows, where = table.flatten(0, 2), row * points + cell.gather(1, chosen)
+            below = rows[where]
+            sides.append(below + part.gather(1, chosen).unsqueeze(2) * (rows[where + 1] - below))
+        left, right = sides  # (step, pair, feature)
+        return (left * right).sum((1, 2))
 
 
 def _list_pairs(model: EffectModel) -> list[tuple[int, ...]]:

@@ -79,7 +79,7 @@ class Learner(RunLearner):
         self._noise_size = self.agent.noise_size * actions
         numbers = settings.batch * (1 + self._noise_size)
         self._uniform = Uniform(self._seeds, numbers, stream=STREAM, device=device)
-        self._draw, self._prepare = self._draw_steps, self._prepare_batch
+        self._draw = self._draw_steps
         self._rewards = [source.compute_rewards for source in self.sources]
         if self._capture:
             self.compile()
@@ -189,8 +189,7 @@ class Learner(RunLearner):
 
         `refresh` works out the compact state of line 28, which changes from round to round.
         """
-        self.counter += 1
-        steps, uniform = self._draw(self.counter)
+        steps, seen, uniform = self._draw(self.counter)
         parts = []
         for source, compute_rewards in zip(self.sources, self._rewards, strict=True):
             own = steps
@@ -201,30 +200,30 @@ class Learner(RunLearner):
                 parts.append(compute_rewards(own))  # lines 27 and 29
         rewards = torch.cat(parts) if len(parts) > 1 else parts[0]
         # line 30: Eq. 8, on states behind the compact mask
-        self.agent.update(self._prepare(steps, rewards, uniform), with_actor=with_actor)
+        batch = Batch(*seen, steps.terminated, rewards, uniform)
+        self.agent.update(batch, with_actor=with_actor)
 
-    def _draw_steps(self, counter: Tensor) -> tuple[Steps, Tensor]:
+    def _draw_steps(self, counter: Tensor) -> tuple[Steps, tuple[Tensor, Tensor, Tensor], Tensor]:
+        """Count an update, and draw its steps and random numbers.
+
+        The second of three are observations, actions and next observations as the agents see them:
+        the compact state, and actions between -1 and 1.
+        """
         batch = self.settings.batch
+        counter += 1
         uniform = self._uniform.draw(counter)
         noise = uniform[:, batch:].view(len(self.members), batch, self._noise_size)
-        return self.replay.draw_steps(uniform[:, :batch]), noise
-
-    def _prepare_batch(self, steps: Steps, rewards: Tensor, uniform: Tensor) -> Batch:
-        """The steps as the agents see them: the compact state, and actions between -1 and 1."""
-        mask = self.mask.unsqueeze(1)
-        return Batch(
+        steps, mask = self.replay.draw_steps(uniform[:, :batch]), self.mask.unsqueeze(1)
+        seen = (
             steps.observations * mask,
             (steps.actions - self._centre) / self._half,
             steps.next_observations * mask,
-            steps.terminated,
-            rewards,
-            uniform,
         )
+        return steps, seen, noise
 
     def compile(self, backend: str = "inductor") -> None:
         """Fuse what lies between matrix products; `backend` is one of torch.compile's."""
         self._draw = torch.compile(self._draw_steps, dynamic=False, backend=backend)
-        self._prepare = torch.compile(self._prepare_batch, dynamic=False, backend=backend)
         self.agent.compile(backend)
         for source in self.sources:
             source.compile(backend)
@@ -250,9 +249,12 @@ class Learner(RunLearner):
 
         Of critics, actor and source the one counts that left out the most.
         """
+        return self.begin_skipped().finish().astype(np.int64)
+
+    def begin_skipped(self) -> Download:
+        """`count_skipped` without waiting for the device."""
         sources = torch.cat([source.skipped for source in self.sources])
-        worst = torch.maximum(self.agent.count_skipped(), sources)
-        return worst.numpy(force=True).astype(np.int64)
+        return Download(torch.maximum(self.agent.count_skipped(), sources))
 
     def state(self) -> dict[str, Any]:
         return {**super().state(), "sources": [source.changes() for source in self.sources]}

@@ -328,6 +328,10 @@ class _Layout:
         self.highest = max(self.highest, self.next_row)
         return first, step_place, episode_place
 
+    def list_newest(self, count: int) -> list[tuple[int, int]]:
+        """First row and length of the newest episodes, as many of them as are still there."""
+        return [self.spans[-place] for place in range(1, min(count, len(self.spans)) + 1)]
+
     def _drop_oldest(self) -> None:
         _, length = self.spans.popleft()
         self.step_head = (self.step_head + length) % self.capacity

@@ -8,7 +8,7 @@ were before. Only finished episodes enter the replay.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,6 +32,10 @@ PARTS = ("collecting", "taking_in", "updating", "evaluating", "logging")
 """What the process of a run does or waits for, apart from what the sources do."""
 
 
+Both = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""The learned and the true rewards of the steps of an episode."""
+
+
 @dataclass
 class Unfinished:
     """The episode that a member is in."""
@@ -50,6 +54,8 @@ class OnlineRun(Run):
     members: list[Member]
     learner: Learner
     fleet: Fleet
+    _skipped: Download | None = None
+    """Counts of skipped updates, on their way from the device."""
 
     def __init__(
         self,
@@ -152,8 +158,17 @@ class OnlineRun(Run):
         if self._is_collecting and self._is_learning():
             self._actors = self.learner.begin_export()
         if self._is_learning() and (self._has_passed(CHECK_EVERY) or self.step == self.total):
-            self.check_skipped()
+            self._check_skipped()
         return True
+
+    def _check_skipped(self) -> None:
+        """Look at the counts from before, and ask for new ones. The last ones are waited for."""
+        if self._skipped is not None:
+            self.check_skipped(self._skipped.finish())
+        self._skipped = self.learner.begin_skipped()
+        if self._skipped.is_ready or self.step == self.total:
+            self.check_skipped(self._skipped.finish())
+            self._skipped = None
 
     def _collect(self) -> None:
         """Finish a round, start the next one, and take in what was collected.
@@ -289,21 +304,34 @@ class OnlineRun(Run):
             start = stop
         return finished
 
-    def predict_last(self) -> list[tuple[NDArray[np.float64], NDArray[np.float64]] | None]:
+    def predict_last(self) -> list[Both | None]:
         """The learned and the true rewards of each member's last finished episode."""
-        found: list[NDArray[np.float64] | None] = []
-        for source in self.learner.sources:
-            last = self.last_episodes[source.members]
-            found += source.predict_all([one and one[0] for one in last])
-        return [
-            None if predicted is None or last is None else (predicted, last[1].rewards)
-            for predicted, last in zip(found, self.last_episodes, strict=True)
+        return self.begin_predictions()()
+
+    def begin_predictions(self) -> Callable[[], list[Both | None]]:
+        """`predict_last` without waiting for the device: what comes back is called for that."""
+        last_ones = list(self.last_episodes)
+        parts = [
+            source.begin_predictions([one and one[0] for one in last_ones[source.members]])
+            for source in self.learner.sources
         ]
 
-    def correlate(self) -> NDArray[np.float64]:
-        """(member,) correlation of learned and true reward in the last episode; nan: unknown."""
+        def finish() -> list[Both | None]:
+            found = [predicted for part in parts for predicted in part()]
+            return [
+                None if predicted is None or last is None else (predicted, last[1].rewards)
+                for predicted, last in zip(found, last_ones, strict=True)
+            ]
+
+        return finish
+
+    def correlate(self, predicted: Sequence[Both | None] | None = None) -> NDArray[np.float64]:
+        """(member,) correlation of learned and true reward in the last episode; nan: unknown.
+
+        `predicted` is what `predict_last` gave, where it is at hand.
+        """
         found = np.full(len(self.members), np.nan)
-        for member, both in enumerate(self.predict_last()):
+        for member, both in enumerate(self.predict_last() if predicted is None else predicted):
             if both is not None and min(np.ptp(both[0]), np.ptp(both[1])) > 0:
                 found[member] = pearson(*both)
         return found

@@ -14,7 +14,7 @@ members/NAME/episodes/          step-000010000.csv, ...: reward found and true, 
 import os
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from grd_offline.files import runs as run_files
 from grd_offline.files.models import REWARD_FOLDER
 from grd_offline.files.plain import folder_errors
 from grd_offline.files.storage import lock_folder, make_folder, storage_errors
+from grd_offline.members.download import Download
 from grd_offline.members.nn import EDGES
 from grd_offline.names import find_member_folder, rename_member, rename_row
 from grd_offline.online.checkpoints import has_checkpoint, load_checkpoint, save_checkpoint
@@ -35,6 +36,7 @@ from grd_offline.rewards.contract import RewardFunction
 from grd_offline.rewards.model import RewardModel
 from grd_offline.runs.folder import LOG_EVERY, RunFolder
 from grd_offline.runs.run import Evaluation, Run
+from grd_offline.runs.writer import Writer
 
 CHECKPOINT_SECONDS = 600.0
 PARTS = ("collecting", "taking_in", "updating", "evaluating", "logging", "solving", "searches")
@@ -73,6 +75,9 @@ class OnlineFolder(RunFolder):
         self._last_checkpoint = time.monotonic()
         self._moments: dict[int, _Moment] = {}
         self._rows = dict.fromkeys(self.tables, 0)
+        self._writer = Writer()
+        self._log: tuple[Download, Callable[[], list[dict[str, Any]]]] | None = None
+        """Rows of the log whose numbers are on their way from the device."""
         """Number of rows of each table. A resume looks whether they are still there."""
         self._board: Any = None
         self._let_go: Callable[[], Any] = lambda: None
@@ -139,44 +144,63 @@ class OnlineFolder(RunFolder):
         self._board = SummaryWriter(str(folder), purge_step=purge_step)
 
     def on_progress(self, run: Run) -> None:
-        super().on_progress(run)
+        """Begin a row of the log for each member now and then; write it when it is complete."""
+        assert isinstance(run, OnlineRun)
+        if run.step // LOG_EVERY > self.logged:
+            self._write_log()
+            self.logged = run.step // LOG_EVERY
+            self._log = self._begin_log(run)
+        if self._log is not None and self._log[0].is_ready:
+            self._write_log()
         if time.monotonic() - self._last_checkpoint > CHECKPOINT_SECONDS:
             self.save(run)
 
     def save(self, run: Any) -> None:
         # An evaluation under way is finished first, and its files must be in the folder.
         run.finish_evaluation()
+        self._write_log()
+        self._writer.wait()
         extra = {"best": self.best, "seconds": self.seconds, "rows": self._rows}
         save_checkpoint(run, self.path, extra)
         self._last_checkpoint = time.monotonic()
 
     def on_evaluation_start(self, run: OnlineRun) -> None:
         """Keep what belongs to this moment: reward functions, masks, correlation."""
+        predicted = run.predict_last()
         moment = _Moment(
-            run.correlate(),
+            run.correlate(predicted),
             run.learner.compute_compact(),
             run.learner.mask.numpy(force=True) > 0,
             [],
             [],
         )
-        for index, (member, both) in enumerate(zip(run.members, run.predict_last(), strict=True)):
+        for index in range(len(run.members)):
             source, place = run.learner.find_source(index)
             moment.functions.append(source.export(place))
-            masks, found = None, source.find_masks()
-            if found is not None:
-                masks = {
-                    name: getattr(found, name)[place].numpy(force=True).astype(int).tolist()
-                    for name in EDGES
-                }
-                run_files.write_masks(
-                    self.path, member.name, run.step, masks, moment.compact[index]
-                )
+            found = source.find_masks()
+            masks = found and {
+                name: getattr(found, name)[place].numpy(force=True).astype(int).tolist()
+                for name in EDGES
+            }
             moment.masks.append(masks)
-            if both is not None:
-                run_files.write_episode(self.path, member.name, run.step, *both)
         self._moments[run.step] = moment
+        names = [member.name for member in run.members]
+        self._writer.submit(self._write_moment, names, run.step, moment, predicted)
+
+    def _write_moment(
+        self, names: list[str], step: int, moment: _Moment, predicted: list[Any]
+    ) -> None:
+        every = zip(names, moment.masks, moment.compact, predicted, strict=True)
+        for name, masks, compact, both in every:
+            if masks is not None:
+                run_files.write_masks(self.path, name, step, masks, compact)
+            if both is not None:
+                run_files.write_episode(self.path, name, step, *both)
 
     def on_evaluation(self, run: Run, evaluation: Evaluation) -> None:
+        self._writer.submit(self._write_evaluation, run, evaluation)
+
+    def _write_evaluation(self, run: Run, evaluation: Evaluation) -> None:
         super().on_evaluation(run, evaluation)
         del self._moments[evaluation.step]
 
@@ -191,36 +215,58 @@ class OnlineFolder(RunFolder):
             "policy_states": int(moment.policy_mask[index].sum()),
         }
 
+    def _write_log(self) -> None:
+        """Write the rows that have been begun, if any, and wait for what they need."""
+        if self._log is not None:
+            rows, self._log = self._log[1](), None
+            self._append(run_files.LOG_FILE, rows)
+
     def _describe_learning(self, run: OnlineRun) -> list[dict[str, Any]]:
+        return self._begin_log(run)[1]()
+
+    def _begin_log(self, run: OnlineRun) -> tuple[Download, Callable[[], list[dict[str, Any]]]]:
+        """Ask for the numbers of a moment. The function makes the rows of them.
+
+        The first that comes back is ready when the function would not wait for the device.
+        """
         agent, updates, skipped = (
             run.learner.agent,
             run.learner.updates,
-            run.learner.count_skipped(),
+            run.learner.begin_skipped(),
         )
-        losses, correlations = agent.losses.numpy(force=True), run.correlate()
-        others = {n: v.numpy(force=True) for n, v in agent.find_log_values().items()}
+        others = {name: Download(values) for name, values in agent.find_log_values().items()}
+        predicted, losses = run.begin_predictions(), Download(agent.losses)
+        of_sources = [
+            None if source.losses is None else Download(source.losses)
+            for source in run.learner.sources
+        ]
+        owners = [self._describe_owner(member, run.step) for member in run.members]
+        returns = [
+            "" if last is None else _blank(last[0].episode_return) for last in run.last_episodes
+        ]
         seconds = {f"{name}_seconds": value for name, value in run.count_seconds().items()}
-        rows = []
-        for index, last in enumerate(run.last_episodes):
-            source, place = run.learner.find_source(index)
-            row: dict[str, Any] = {
-                "updates": updates,
-                "training_return": "" if last is None else _blank(last[0].episode_return),
-                "correlation": _blank(correlations[index]),
-                **{
-                    f"{name}_loss": float(values[index]) if updates else ""
-                    for name, values in zip(agent.loss_names, losses, strict=True)
-                },
-                **{name: float(values[index]) for name, values in others.items()},
-                "skipped": int(skipped[index]),
-                **seconds,
-            }
-            if source.losses is not None and updates:
-                values = source.losses[:, place].numpy(force=True)
-                for name, value in zip(source.loss_names, values, strict=True):
-                    row[f"{name}_loss"] = float(value)
-            rows.append(row)
-        return rows
+
+        def finish() -> list[dict[str, Any]]:
+            correlations, rows = run.correlate(predicted()), []
+            for index, owner in enumerate(owners):
+                row = {
+                    **owner,
+                    "updates": updates,
+                    "training_return": returns[index],
+                    "correlation": _blank(correlations[index]),
+                    **_pick_losses(agent.loss_names, losses, index, updates),
+                    **{name: float(values.finish()[index]) for name, values in others.items()},
+                    "skipped": int(skipped.finish()[index]),
+                    **seconds,
+                }
+                for source, own in zip(run.learner.sources, of_sources, strict=True):
+                    place = index - source.members.start
+                    if own is not None and 0 <= place < source.size:
+                        row |= _pick_losses(source.loss_names, own, place, updates)
+                rows.append(row)
+            return rows
+
+        return Download(run.learner.counter), finish
 
     def _append(self, name: str, rows: list[dict[str, Any]]) -> None:
         super()._append(name, rows)
@@ -260,6 +306,8 @@ class OnlineFolder(RunFolder):
         model.save(make_folder(self.path, "members", member.name) / REWARD_FOLDER)
 
     def close(self) -> None:
+        self._write_log()
+        self._writer.close()
         if self._board is not None:
             self._board.close()
         self._let_go()
@@ -280,6 +328,17 @@ def read_settings(folder: Path) -> tuple[OnlineSettings, dict[str, Any]]:
             return OnlineSettings(**given), contents
     except DataError as error:
         raise error.at(file=file) from None
+
+
+def _pick_losses(
+    names: Sequence[str], losses: Download, place: int, updates: int
+) -> dict[str, float | str]:
+    """The losses of one member, blank before the first update."""
+    values = losses.finish()[:, place]
+    return {
+        f"{name}_loss": float(value) if updates else ""
+        for name, value in zip(names, values, strict=True)
+    }
 
 
 def _blank(value: float) -> float | str:

@@ -8,7 +8,7 @@ A source sees observations, actions and returns. The true rewards of steps reach
 """
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from grd_offline.agents.batch import Steps
+from grd_offline.members.download import Download
 from grd_offline.members.draws import Uniform
 from grd_offline.members.nn import Masks
 from grd_offline.online.replay import FinishedEpisode, Replay, TrueRewards
@@ -24,6 +25,8 @@ from grd_offline.online.settings import Member, OnlineSettings
 from grd_offline.rewards.contract import RewardFunction
 
 Array = NDArray[np.float64]
+Predictions = Callable[[], list[Array | None]]
+"""Waits for rewards on their way from the device: one array for each member, or None."""
 STREAM = 1
 """Random numbers of sources; those of the policy are another stream."""
 
@@ -53,6 +56,10 @@ class Source:
         """(member, batch) the reward of each step; `steps` are those of these members."""
         raise NotImplementedError
 
+    def predict_steps(self, steps: Steps) -> Tensor:
+        """`compute_rewards` of steps that need not lie in the replay."""
+        return self.compute_rewards(steps)
+
     def add(self, member: int, episode: FinishedEpisode) -> None:
         """Hear of an episode that the member (counted within the source) has finished."""
 
@@ -71,9 +78,13 @@ class Source:
 
     def predict_all(self, episodes: Sequence[FinishedEpisode | None]) -> list[Array | None]:
         """Every member's reward for each step of an episode; None for a member without one."""
+        return self.begin_predictions(episodes)()
+
+    def begin_predictions(self, episodes: Sequence[FinishedEpisode | None]) -> Predictions:
+        """`predict_all` without waiting for the device: what comes back is called for that."""
         known = [episode for episode in episodes if episode is not None]
         if not known:
-            return [None] * self.size
+            return lambda: [None] * self.size
         longest = max(len(episode.actions) for episode in known)
         widths = known[0].observations.shape[1], known[0].actions.shape[1]
         seen = np.zeros((self.size, longest + 1, widths[0]), np.float32)
@@ -96,11 +107,17 @@ class Source:
             nothing.to(torch.int64),
         )
         with torch.no_grad():
-            found = self.compute_rewards(steps).numpy(force=True).astype(np.float64)
-        return [
-            None if episode is None else found[member, : len(episode.actions)]
-            for member, episode in enumerate(episodes)
-        ]
+            under_way = Download(self.predict_steps(steps))
+        lengths = [None if episode is None else len(episode.actions) for episode in episodes]
+
+        def finish() -> list[Array | None]:
+            found = under_way.finish().astype(np.float64)
+            return [
+                None if length is None else found[member, :length]
+                for member, length in enumerate(lengths)
+            ]
+
+        return finish
 
     def export(self, member: int) -> RewardFunction | None:
         """The member's reward as a function in the environment's units, if it is one."""
@@ -140,8 +157,8 @@ class Delayed(Source):
     def compute_rewards(self, steps: Steps) -> Tensor:
         return steps.delivered
 
-    def predict_all(self, episodes: Sequence[FinishedEpisode | None]) -> list[Array | None]:
-        return [None] * self.size
+    def begin_predictions(self, episodes: Sequence[FinishedEpisode | None]) -> Predictions:
+        return lambda: [None] * self.size
 
 
 class Oracle(Source):
@@ -159,8 +176,8 @@ class Oracle(Source):
     def compute_rewards(self, steps: Steps) -> Tensor:
         return self._true.gather(1, steps.rows)
 
-    def predict_all(self, episodes: Sequence[FinishedEpisode | None]) -> list[Array | None]:
-        return [None] * self.size
+    def begin_predictions(self, episodes: Sequence[FinishedEpisode | None]) -> Predictions:
+        return lambda: [None] * self.size
 
     def state(self) -> dict[str, Any]:
         return {"true": self._true[:, : self.replay.used]}
@@ -187,7 +204,7 @@ class Ircr(Source):
         scaled: Tensor = (steps.returns - lowest) / (highest - lowest).clamp_min(1e-8)
         return scaled
 
-    def predict_all(self, episodes: Sequence[FinishedEpisode | None]) -> list[Array | None]:
+    def begin_predictions(self, episodes: Sequence[FinishedEpisode | None]) -> Predictions:
         found: list[Array | None] = []
         for episode, (lowest, highest) in zip(episodes, self._range.T.tolist(), strict=True):
             if episode is None:
@@ -196,7 +213,7 @@ class Ircr(Source):
             total = float(np.float32(episode.episode_return))  # as the range is
             share = (total - lowest) / max(highest - lowest, 1e-8)
             found.append(np.full(len(episode.actions), share))
-        return found
+        return lambda: found
 
     def state(self) -> dict[str, Any]:
         return {"range": self._range}

@@ -203,9 +203,12 @@ class Run(ABC):
         for observer in self.observers:
             observer.on_progress(self)
 
-    def check_skipped(self) -> None:
-        """Refuse to go on if too many updates of a member were not finite."""
-        skipped = self.learner.count_skipped()
+    def check_skipped(self, counts: NDArray[Any] | None = None) -> None:
+        """Refuse to go on if too many updates of a member were not finite.
+
+        `counts` (member,) are asked for where they are not given.
+        """
+        skipped = (self.learner.count_skipped() if counts is None else counts).astype(np.int64)
         worst = int(skipped.argmax())
         if skipped[worst] > MOST_SKIPPED:
             raise DataError(

@@ -6,12 +6,14 @@ import re
 import time
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from fleets import SEEDS, WORLD, assert_same, make_fleet, make_odd, make_weights, run_round
 
 from grd_offline import DataError
 from grd_offline.agents.actors import Actor
+from grd_offline.fleet.environment import VectorEnvironment, _find_step
 from grd_offline.fleet.evaluation import divide_episodes
 from grd_offline.fleet.fleet import Fleet
 
@@ -291,3 +293,16 @@ def test_unsupported_spaces(mode: str, message: str) -> None:
 def test_settings_are_checked(wrong: dict[str, Any], field: str) -> None:
     with pytest.raises(DataError, match=f"{field}: expected"):
         make_fleet(**wrong)
+
+
+def test_a_step_goes_around_wrappers_that_only_count():
+    made = VectorEnvironment("Hopper", {}, 5)
+    assert made._step == made.environment.unwrapped.step
+    made.reset(0)
+    zero = np.zeros(3, np.float32)
+    ends = [made.step(zero)[2:] for _ in range(5)]
+    assert ends == [(False, False)] * 4 + [(False, True)]
+    made.environment = gymnasium.wrappers.TimeLimit(made.environment.unwrapped, 3)
+    step, is_limited = _find_step(made.environment, 5)
+    assert (step, is_limited) == (made.environment.step, False)  # another limit is kept
+    made.close()

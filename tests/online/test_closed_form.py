@@ -287,3 +287,40 @@ def test_work_is_done_here_where_processes_cannot_be_started(monkeypatch):
     monkeypatch.setattr(background, "_find_pool", Broken)
     assert background.start(double, 4).finish() == 8
     assert background.seconds > 0
+
+
+def check_table(learner):
+    """Every step in the replay has the reward that its member's model gives it."""
+    source = learner.sources[0]
+    for place in range(source.size):
+        layout = learner.replay.layouts[source.members.start + place]
+        for first, length in layout.spans:
+            rows = slice(first, first + length)
+            numbers = learner.replay.numbers[source.members.start + place]
+            seen = learner.replay.observations[source.members.start + place].numpy()
+            acted = learner.replay.actions[source.members.start + place, rows].numpy()
+            ended = bool(numbers[first + length - 1, 0])
+            parts = seen[first : first + length + 1], acted, float(numbers[first, 2]), ended
+            expected = source.predict(place, closed_form.FinishedEpisode(*parts))
+            np.testing.assert_allclose(source._table[place, rows], expected, atol=1e-5)
+
+
+def test_every_step_in_the_replay_has_its_reward(monkeypatch):
+    monkeypatch.setattr(closed_form, "SOLVE_EVERY", 5)
+    monkeypatch.setattr(closed_form, "CHUNKS", {"cpu": 500})
+    learner = make_closed(seeds=2)
+    feed(learner, 12)
+    assert learner.sources[0]._table.any()
+    check_table(learner)
+    solved = learner.sources[0]._members[0].problem.weights.clone()
+    feed(learner, 1, first=12)  # too few for a solve: the new episode has rewards all the same
+    assert torch.equal(learner.sources[0]._members[0].problem.weights, solved)
+    check_table(learner)
+
+
+def test_steps_that_were_overwritten_have_the_rewards_of_the_new_ones():
+    learner = make_closed(seeds=1, replay=60, steps=60)
+    feed(learner, 14)
+    layout = learner.replay.layouts[0]
+    assert layout.episodes < 14
+    check_table(learner)

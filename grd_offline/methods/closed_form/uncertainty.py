@@ -49,16 +49,27 @@ def factor_posterior(fit: Posterior, steps: Array, others: Array, rank: int) -> 
     """F with F F^T near the weights' posterior covariance S, where steps lie; what it misses.
 
     With A the features of some steps, A S A^T = U diag(l) U^T; F = S A^T U l^-1/2 for the largest
-    l is exact on these steps up to the l left out. What it misses is measured on `others`.
+    l is exact on these steps up to the l left out. What it misses is measured on `others`. Where
+    there are fewer weights than steps, the same F is L V, with S = L L^T and
+    L^T A^T A L = V diag(l) V^T, which is smaller.
     """
     if not fit.sizes:
         return np.zeros((0, 0)), 0.0
     steps = steps[:_STEPS]
-    spanned = fit.apply_covariance(steps.T)
-    values, vectors = np.linalg.eigh(steps @ spanned)
+    is_narrow = steps.shape[1] < len(steps)
+    if is_narrow:
+        squares, axes = np.linalg.eigh(fit.apply_covariance(np.eye(steps.shape[1])))
+        spanned = axes * np.sqrt(np.maximum(squares, 0.0))
+        seen = steps @ spanned
+        values, vectors = np.linalg.eigh(seen.T @ seen)
+    else:
+        spanned = fit.apply_covariance(steps.T)
+        values, vectors = np.linalg.eigh(steps @ spanned)
     order = np.argsort(values)[::-1][:rank]
     order = order[values[order] > 1e-10 * max(values.max(), 1e-300)]
-    factor = spanned @ vectors[:, order] / np.sqrt(values[order])
+    factor = spanned @ vectors[:, order]
+    if not is_narrow:
+        factor = factor / np.sqrt(values[order])
     others = others[:_STEPS] if len(others) else steps
     exact = (others * fit.apply_covariance(others.T).T).sum(1)
     missed = exact - ((others @ factor) ** 2).sum(1)
