@@ -11,8 +11,8 @@ from importlib import import_module
 import click
 
 COMMANDS = (
-    "collect", "compare", "convert", "decompose", "doctor", "evaluate", "export", "inspect", "judge",
-    "plot", "relabel", "report", "sweep", "train_offline", "train_online",
+    "collect", "compare", "convert", "decompose", "doctor", "evaluate", "export", "inspect",
+    "judge", "plot", "relabel", "report", "sweep", "train_offline", "train_online",
 )  # fmt: skip
 """Each is a function in the module of its name."""
 
