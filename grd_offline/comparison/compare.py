@@ -148,7 +148,11 @@ def compare_scores(
     assert chosen is not None
     normalised, left_out = _normalise(scores, metric, reference)
     rows = tuple(
-        _make_row(score, normalised.get((score.task.name, score.method)), printed)
+        _make_row(
+            score,
+            normalised.get((score.task.name, score.method)) if metric == "return" else None,
+            printed,
+        )
         for score in sorted(scores, key=lambda score: methods.index(score.method))
     )
     plain = {(score.task.name, score.method): np.array(score.values) for score in scores}
@@ -177,11 +181,13 @@ def _normalise(
     if reference is None:
         return {}, []
     found: dict[tuple[str, str], Array] = {}
-    left_out, without = [], []
+    left_out, without, unknown = [], [], []
     for task in dict.fromkeys(score.task for score in scores):
         if (task.name, reference) not in values:
             without.append(task.name)
             continue
+        if task.environment not in RANDOM_RETURNS:
+            unknown.append(task.name)
         low = RANDOM_RETURNS.get(task.environment, 0.0)
         gain = float(values[task.name, reference].mean()) - low
         if gain <= 0:
@@ -191,6 +197,10 @@ def _normalise(
             )
             continue
         found |= {key: (v - low) / gain for key, v in values.items() if key[0] == task.name}
+    if unknown:
+        left_out.append(
+            f"What random actions return is not known, and counted as 0, for: {', '.join(unknown)}."
+        )
     if without:
         left_out.append(f"Without {reference}, and left out of what is over tasks: "
                         f"{', '.join(without)}.")  # fmt: skip

@@ -8,12 +8,22 @@ DEFAULT_STEP_LIMIT = 1000
 LARGEST_STEP_LIMIT = 1_000_000
 """A higher limit is refused, because the arrays of a whole episode are held in memory."""
 
+MANY_CORES = 4
+
 
 def count_cores() -> int:
     """Number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def divide_cores(cores: int) -> int:
+    """Number of workers for so many cores: one each.
+
+    Where there are many, one is left to the process that learns.
+    """
+    return cores if cores < MANY_CORES else cores - 1
 
 
 def lower_priority(step: int = 5) -> None:

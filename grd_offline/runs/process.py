@@ -7,9 +7,7 @@ from contextlib import suppress
 import torch
 
 from grd_offline.errors import DataError
-from grd_offline.fleet.limits import count_cores
-
-MANY_CORES = 4
+from grd_offline.fleet.limits import count_cores, divide_cores
 
 
 def prepare_process(device: str) -> None:
@@ -45,9 +43,5 @@ def choose_device(name: str) -> str:
 
 
 def choose_workers(asked: int | None) -> int:
-    """The number of workers that was asked for; one for each core if it is None.
-
-    Where there are many cores, one is left to the process that learns.
-    """
-    cores = count_cores()
-    return (cores if cores < MANY_CORES else cores - 1) if asked is None else asked
+    """The number of workers that was asked for, or as many as there are cores for."""
+    return divide_cores(count_cores()) if asked is None else asked

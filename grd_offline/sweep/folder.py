@@ -133,7 +133,13 @@ def describe_result(record: SweepRecord, job: Job) -> str:
         return ""
     if mark.state != FINISHED:
         return mark.reason
-    result = record.path / JOBS_FOLDER / job.name / RESULT_FOLDER
+    try:
+        return _describe_folder(record.path / JOBS_FOLDER / job.name / RESULT_FOLDER)
+    except DataError as error:
+        return str(error)
+
+
+def _describe_folder(result: Path) -> str:
     if is_decomposition(result):
         return str(read_decomposition(result).metrics["verdict"]["level"])
     if is_judgement(result):

@@ -25,6 +25,7 @@ from grd_offline.errors import DataError, printable
 from grd_offline.files.plain import folder_errors, read_bytes, read_json
 from grd_offline.files.runs import LOG_FILE, write_json
 from grd_offline.files.storage import append_file, create_file, lock_folder, make_folder
+from grd_offline.fleet.limits import divide_cores
 from grd_offline.sweep.plan import SEEDED, Job
 
 FORMAT, VERSION = "grd-offline job", 1
@@ -163,7 +164,7 @@ class JobProcess:
                 shutil.rmtree(result)
             command = [*self.job.command, "--out", str(result)]
         if self.job.command[0] in SEEDED and "--workers" not in command:
-            command += ["--workers", str(resources.cores)]
+            command += ["--workers", str(divide_cores(resources.cores))]
         self.mark = Mark(STARTED, self.job.command, self.mark.tries + 1)
         write_mark(self.folder, self.mark)
         self._process = _start_process(

@@ -67,6 +67,8 @@ class RayRunner(Runner):
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         if address is None:
+            # The same priority as with the local runner. Ray would take the lowest but four.
+            os.environ.setdefault("RAY_worker_niceness", "0")
             options |= {"num_cpus": machine.cores, "num_gpus": len(machine.devices)}
             options |= {"include_dashboard": False, "object_store_memory": STORE_BYTES}
             address = "local"

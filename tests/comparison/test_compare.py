@@ -72,6 +72,7 @@ def test_scores_are_normalised_by_random_actions_and_the_oracle(results):
     assert ircr.improvement.value == 1
     assert grd.improvement is None
     assert any("Not every method" in note for note in found.notes)
+    assert any(note.endswith("counted as 0, for: Other-v0.") for note in found.notes)
 
 
 def test_without_an_oracle_there_is_no_common_scale(tmp_path):

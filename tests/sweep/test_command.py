@@ -62,13 +62,14 @@ def test_a_sweep_of_real_commands(tmp_path, capsys, monkeypatch):
 def test_what_failed_is_told_and_the_rest_is_kept(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(jobs_module, "PROGRAM", PROGRAM)
     file = write(
-        tmp_path, "[[jobs]]\ncommand = 'train-online'\ngrid = { env = ['never', 'also-never'] }\n"
+        tmp_path, "[[jobs]]\ncommand = 'train-online'\ngrid = { env = ['never', 'odd'] }\n"
     )
     code, printed = call(capsys, "sweep", file, "--out", tmp_path / "out", "--tries", 1)
     assert code == 2
     assert "failed: train-online-never: exit code 2: it is broken" in printed.err
     last = printed.err.splitlines()[-1]
-    assert "2 of 2 jobs failed, the first is train-online-never: look at" in last
+    assert "1 of 2 jobs failed, the first is train-online-never: look at" in last
+    assert "not the settings of a run of grd-offline" in printed.out  # what the other one wrote
 
 
 @pytest.mark.parametrize(
