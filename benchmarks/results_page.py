@@ -15,6 +15,7 @@ import argparse
 import csv
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from textwrap import fill
 
@@ -74,12 +75,27 @@ OTHERS = {
 def make_page() -> str:
     """The whole page."""
     runs = find_runs(RESULTS / "online")
-    long = [run for run in runs if _find_last(run) >= STEPS and _is_plain(run)]
+    long = _choose([run for run in runs if _find_last(run) >= STEPS and _is_plain(run)])
     scores = [s for s in collect_scores(long, at=STEPS) if s.task.name in TASKS]
     parts = [HEAD, _tell_main(scores), _tell_totals(scores), _tell_published(long)]
     parts += [_tell_table(runs), _tell_noise()]
     parts += [_tell_other(name, *about) for name, about in OTHERS.items()]
     return "\n".join(part for part in parts if part)
+
+
+def _choose(runs: Sequence[RunRecord]) -> list[RunRecord]:
+    """The same runs, without members that a run of a later version, or with more seeds, has too."""
+    order = sorted(runs, key=lambda run: (run.about["version"], len(run.members)), reverse=True)
+    taken: set[tuple[str, str, str]] = set()
+    kept = []
+    for run in order:
+        owners = {(run.environment, row["group"], row["seed"]) for row in run.rows}
+        fresh = owners - taken
+        rows = [r for r in run.rows if (run.environment, r["group"], r["seed"]) in fresh]
+        taken |= owners
+        if rows:
+            kept.append(replace(run, rows=rows))
+    return kept
 
 
 def _find_last(run: RunRecord) -> int:
@@ -133,7 +149,10 @@ def _show(score: Score) -> str:
 def _tell_totals(scores: Sequence[Score]) -> str:
     if not scores:
         return ""
-    comparison: Comparison = compare_scores(scores)
+    known = [method for method in METHODS if method.startswith("grd")]
+    tasks = {method: sum(score.method == method for score in scores) for method in known}
+    chosen = max(known, key=lambda method: tasks[method])
+    comparison: Comparison = compare_scores(scores, chosen=chosen if tasks[chosen] else None)
     rows = []
     for total in comparison.totals:
         rows.append(
