@@ -18,6 +18,7 @@ def make_fit(**changes):
     for name in [name for name in changes if hasattr(model, name)]:
         setattr(model, name, changes.pop(name))
     facts = {"moments": {}, "state_at": "midpoint", "moment_variance": 0.0, "even_inputs": ()}
+    facts["outcome"] = "number"
     return SimpleNamespace(model=model, **{**facts, **changes})
 
 
@@ -47,6 +48,8 @@ SAME, OTHER = make_episodes([5, 5, 5]), make_episodes([2, 5, 9])
         (make_fit(noise_variance=0.1), OTHER, None),
         (make_fit(noise_variance=0.1, whole_variance=1.0), SAME, None),
         (make_fit(even_inputs=("hour",)), SAME, "hour is worth what was found"),
+        (make_fit(outcome="success"), SAME, "no effect was missed"),
+        (make_fit(outcome="preference"), SAME, None),
     ],
 )
 def test_a_condition_is_told_where_it_holds_and_only_there(fit, episodes, words):

@@ -12,6 +12,7 @@ from grd_offline.methods.closed_form.last_fit import ClosedFormFit
 from grd_offline.methods.closed_form.moment_findings import PLACES, list_open_moments
 from grd_offline.methods.closed_form.noise_findings import is_noise_open
 from grd_offline.methods.closed_form.share_words import MUCH_HIDDEN, list_names
+from grd_offline.outcomes import SUCCESS
 
 
 def list_conditions(fit: ClosedFormFit, episodes: EpisodeSet, spread: float) -> list[str]:
@@ -27,6 +28,8 @@ def list_conditions(fit: ClosedFormFit, episodes: EpisodeSet, spread: float) -> 
             "what returns leave unexplained is noise of single steps, which episodes of one length "
             "cannot show"
         )
+    if fit.outcome == SUCCESS:
+        conditions.append("no effect was missed, which returns often leave open")
     if fit.even_inputs:
         names = list_names(list(fit.even_inputs))
         conditions.append(f"{names} is worth what was found, which returns hardly show")
