@@ -17,8 +17,8 @@ ROLES = "episode=trip,step=minute,actions=throttle"
 
 @pytest.fixture(scope="module")
 def trips():
-    """150 trips with the minutes they took, and whether they used little fuel."""
-    columns = make_trips(150)
+    """80 trips with the minutes they took, and whether they used little fuel."""
+    columns = make_trips(80)
     trip, throttle = np.array(columns["trip"]), np.array(columns["throttle"])
     minutes = 0.5 - 0.2 * throttle
     columns["minutes"] = [round(float(minutes[trip == one].sum()), 4) for one in trip]
@@ -164,7 +164,7 @@ def test_several_outcomes_of_episodes_in_memory(trips, tmp_path):
     np.testing.assert_allclose(2 * rewards[0], rewards[1])
     again = decompose_each(episodes, tmp_path / "out", given, settings)  # replaces its own results
     assert again["steps"].relabelled.is_file()
-    with pytest.raises(DataError, match="one number for each of 150"):
+    with pytest.raises(DataError, match="one number for each of 80"):
         decompose_each(episodes, tmp_path / "out", {"a": [1], "b": [2]}, settings)
     with pytest.raises(DataError, match="expected a mapping"):
         decompose_each(episodes, tmp_path / "out", ["a", "b"], settings)
