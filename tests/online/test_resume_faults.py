@@ -81,7 +81,7 @@ def read_result(folder):
 
 
 def test_a_kill_at_every_write_of_a_resume(stopped, tmp_path):
-    """Of the many writes of the parts of a checkpoint, every eighth; of all others, each."""
+    """Of the many writes of the parts of a checkpoint, every sixteenth; of all others, each."""
     tampering.copy(stopped, tmp_path / "whole")
     with pytest.MonkeyPatch.context() as patch:
         whole = Kill(patch, 10**9)
@@ -91,7 +91,7 @@ def test_a_kill_at_every_write_of_a_resume(stopped, tmp_path):
     assert {"pwrite", "write", "fsync", "replace", "rename"} <= set(whole.calls)
     case = tmp_path / "case"
     for at, name in enumerate(whole.calls, start=1):
-        if name == "pwrite" and at % 8:
+        if name == "pwrite" and at % 16:
             continue
         tampering.copy(stopped, case)
         with pytest.MonkeyPatch.context() as patch:

@@ -39,6 +39,9 @@ FIRST_ROW = 2
 """The number of the first row below the names."""
 _CODE = re.compile(r"0\d+|\d{16,}")
 """Digits that are a name and no number: 007, or more of them than a number keeps."""
+_PLAIN = re.compile(r"(?:-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?\n)+")
+_PLAIN_CODE = re.compile(r"^(?:0[0-9]+|[0-9]{16,})$", re.MULTILINE)
+"""The same of a whole column at once, a cell in each line."""
 Cells = Sequence[str]
 
 
@@ -137,6 +140,9 @@ def _check_lengths(rows: Sequence[Sequence[str]], width: int, first: int) -> Non
 
 def _find_kind(cells: Cells, comma: bool) -> str:
     """The kind that all cells have which are not empty."""
+    lines = "\n".join(cells) + "\n"
+    if _PLAIN.fullmatch(lines) and not _PLAIN_CODE.search(lines):
+        return NUMBER
     filled = [cell for cell in map(str.strip, cells) if cell.lower() not in MISSING]
     if all(_is_number(cell, comma) and not _CODE.fullmatch(cell) for cell in filled):
         return NUMBER
