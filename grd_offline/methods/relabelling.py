@@ -156,6 +156,10 @@ def relabel(
     """
     chosen = model if isinstance(model, RewardModel) else RewardModel.load(model)
     about = chosen.about or {}
+    if exact_returns and chosen.function.outcome != NUMBER:
+        raise DataError(
+            f"--exact-returns is for models of numbers; this one is of {chosen.function.outcome}"
+        )
     opened = open_recording(
         source,
         max_episode_steps=max_episode_steps,

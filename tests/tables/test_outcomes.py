@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 from trips import as_csv, make_trips
 
-from grd_offline import DataError, RewardModel, decompose, decompose_each, from_dataframe
+from grd_offline import (
+    DataError,
+    RewardModel,
+    decompose,
+    decompose_each,
+    from_dataframe,
+    relabel,
+)
 from grd_offline.cli import main
 from grd_offline.files.outcomes import check_outcomes, read_outcomes
 from grd_offline.formats.tables.pairs import read_preferences
@@ -74,6 +81,8 @@ def test_success_from_a_table_to_a_table(trips, tmp_path, capsys):
     page = (tmp_path / "out" / "report.html").read_text()
     assert "labels held out explained" in page
     assert (tmp_path / "out" / "relabelled.csv").is_file()
+    with pytest.raises(DataError, match="for models of numbers; this one is of success"):
+        relabel(tmp_path / "trips.csv", tmp_path / "out", exact_returns=True)
 
 
 def test_preferences_from_a_file(trips, answers, tmp_path):
