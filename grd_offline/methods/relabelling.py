@@ -156,10 +156,7 @@ def relabel(
     """
     chosen = model if isinstance(model, RewardModel) else RewardModel.load(model)
     about = chosen.about or {}
-    if exact_returns and chosen.function.outcome != NUMBER:
-        raise DataError(
-            f"--exact-returns is for models of numbers; this one is of {chosen.function.outcome}"
-        )
+    _check_exact(chosen, exact_returns)
     opened = open_recording(
         source,
         max_episode_steps=max_episode_steps,
@@ -194,6 +191,12 @@ def relabel(
         table,
         columns,
     )
+
+
+def _check_exact(model: RewardModel, exact_returns: bool) -> None:
+    outcome = model.function.outcome
+    if exact_returns and outcome != NUMBER:
+        raise DataError(f"--exact-returns is for models of numbers; this one is of {outcome}")
 
 
 def _find_target(source: Data, out: str | os.PathLike[str] | None, ending: str) -> Path:
