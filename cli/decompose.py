@@ -85,6 +85,8 @@ def decompose(
     }
     settings = DecomposeSettings(**options)
     folder = out if out is not None else beside(file, "-grd")
+    if outcomes is not None and filmed is not None:
+        raise click.UsageError("--video is for one outcome: film each with grd-offline report.")
     if outcomes is not None:
         given = {name: value for name, value in reading.items() if value is not None}
         _decompose_each(file, folder, outcomes, settings, given)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Examples:
       grd-offline sweep experiments/table1.toml
       grd-offline sweep experiments/main.toml --dry-run
-      grd-offline sweep experiments/main.toml --scale 0.001 --out /tmp/try
+      grd-offline sweep experiments/main.toml --scale 0.001 --out try
       grd-offline sweep experiments/main.toml --cpus 4 --gpus 0.5
       grd-offline sweep experiments/main.toml --runner ray --address auto
       grd-offline compare sweeps/main

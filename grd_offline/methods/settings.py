@@ -81,7 +81,7 @@ class DecomposeSettings(Settings):
             raise DataError(f"{name} does not take the next state as an input", field="next_state")
         if self.state_at != AUTO and not method.takes_next_state:
             raise DataError(f"{name} looks at the state at its own moment", field="state_at")
-        if self.outcome == SUCCESS and name != "closed-form" and self.fit != AUTO:
+        if self.outcome == SUCCESS and name != "closed-form":
             raise DataError(f"{name} takes outcomes as numbers", field="outcome")
         if self.outcome == SUCCESS and self.exact_returns:
             raise DataError(

@@ -24,6 +24,7 @@ from grd_offline.files.storage import create_file, replace_folder
 from grd_offline.formats import Data, open_recording, read
 from grd_offline.formats.tables.columns import parse_columns
 from grd_offline.formats.tables.opening import Given, is_table
+from grd_offline.methods.closed_form.uncertainty import correlate_columns
 from grd_offline.methods.contract import Progress
 from grd_offline.methods.pipeline import decompose
 from grd_offline.methods.relabelling import find_truth
@@ -68,8 +69,8 @@ def decompose_each(
                 data, folder / name, settings, columns=given, progress=tell, **reading
             )
             results[name] = found
-        rewards = np.stack([_read_rewards(results[name]) for name in names])
-        write_outcomes(folder, names, _correlate(rewards).tolist())
+        rewards = np.stack([_read_rewards(results[name]) for name in names], 1)
+        write_outcomes(folder, names, correlate_columns(rewards).tolist())
         with create_file(folder / REPORT_FILE) as output:
             output.write(make_outcomes_page(*read_outcomes(folder)).encode())
     return {name: _move(result, place / name) for name, result in results.items()}
@@ -123,14 +124,6 @@ def _read_rewards(result: Decomposition) -> Array:
     with open_recording(result.relabelled) as recording:
         parts = [recording.load_rewards(index) for index in range(len(recording))]
     return np.concatenate(parts).astype(np.float64)
-
-
-def _correlate(rewards: Array) -> Array:
-    """(outcome, outcome) correlation of step rewards; 0 with one that is the same everywhere."""
-    centred = rewards - rewards.mean(1, keepdims=True)
-    norm = np.sqrt((centred**2).sum(1))
-    unit = centred / np.where(norm > 0, norm, 1.0)[:, None]
-    return np.asarray(unit @ unit.T)
 
 
 def _move(result: Decomposition, place: Path) -> Decomposition:

@@ -111,6 +111,8 @@ def test_preferences_from_a_file(trips, answers, tmp_path):
         ({"preferred": ["first", "perhaps"]}, "row 1: expected 1 or first, 0 or second"),
         ({"preferred": [1, float("nan")]}, "row 1: expected 1 or first"),
         ({"first": ["T0", None]}, "row 1 is empty"),
+        ({"first_stop": [2, 2.5]}, "row 1: expected a whole number, got 2.5"),
+        ({"first_stop": [2, float("inf")]}, "row 1: expected a whole number, got inf"),
         ({"first": [], "second": [], "preferred": []}, "no rows"),
     ],
 )
@@ -119,6 +121,12 @@ def test_bad_preferences_end_in_one_line(trips, change, message):
     with pytest.raises(DataError, match=message) as caught:
         read_preferences({k: v for k, v in table.items() if v is not None}, read_trips(trips))
     assert "\n" not in str(caught.value)
+
+
+def test_methods_without_a_link_do_not_take_success():
+    with pytest.raises(DataError, match="rrd takes outcomes as numbers"):
+        DecomposeSettings("rrd", outcome="success")
+    assert DecomposeSettings(outcome="success").fit == "auto"
 
 
 def test_pieces_and_words_of_a_table_of_preferences(trips):

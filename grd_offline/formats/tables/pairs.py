@@ -98,6 +98,13 @@ def _read_column(
     if name in ("first", "second"):
         return [_find_place(value, first_row + k, name, places) for k, value in enumerate(values)]
     numbers = as_numbers(values, name, first_row)
+    is_whole = np.isfinite(numbers) & (np.round(numbers) == numbers)
+    wrong = np.flatnonzero(~is_whole & ~np.isnan(numbers))
+    if wrong.size:
+        raise DataError(
+            f"row {first_row + wrong[0]:,}: expected a whole number, got {numbers[wrong[0]]:.4g}",
+            field=f"column {name}",
+        )
     open_ended = -1 if name.endswith("stop") else 0
     return [open_ended if np.isnan(number) else int(number) for number in numbers]
 
