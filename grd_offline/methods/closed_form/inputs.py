@@ -2,8 +2,9 @@
 
 An input is a column of [states, actions, terminated(, next states)]. Its features are the leading
 eigenfunctions of the centred kernel x x' + Matern-5/2(|x - x'| / 2) on quantiles of its
-standardised values, each times the root of its eigenvalue, so that their inner product is the
-kernel. They are tabulated on an even grid, as `EffectModel` evaluates them.
+standardised values and on even points of their range, each times the root of its eigenvalue, so
+that their inner product is the kernel. They are tabulated on an even grid, as `EffectModel`
+evaluates them.
 
 Episodes are read one at a time: once for a sample of steps, once per table of sums.
 """
@@ -27,7 +28,10 @@ Effect = tuple[int, ...]
 Kernel = Callable[[Array, Array], Array]
 
 GRID = 513
-_NODES = 64
+_NODES, _EVEN_NODES = 64, 32
+_EVEN_SHARE = 0.25
+"""Weight of the even nodes: a few far values, such as the actions of an early policy, may be where
+rewards differ most, and quantiles alone hardly see them."""
 _FEW = 16
 _DUPLICATE = 1e-9
 _FEW_STEPS = 4  # a grid with more points than so many times the steps is not filled
@@ -287,15 +291,17 @@ def _tabulate(standard: Array, size: int, kernel: Kernel, reach: float) -> Array
 
 
 def _choose_nodes(standard: Array) -> tuple[Array, Array]:
-    """Nodes of the kernel's eigenproblem and their shares of the data."""
+    """Nodes of the kernel's eigenproblem and their shares."""
     few, counts = np.unique(standard[:20000], return_counts=True)
     if len(few) <= _FEW:
         few, counts = np.unique(standard, return_counts=True)
     if len(few) <= _FEW:
         return few, counts / counts.sum()
     levels = np.quantile(standard, (np.arange(_NODES) + 0.5) / _NODES)
-    nodes, counts = np.unique(levels, return_counts=True)
-    return nodes, counts / counts.sum()
+    even = np.linspace(standard.min(), standard.max(), _EVEN_NODES)
+    shares = np.repeat([(1 - _EVEN_SHARE) / _NODES, _EVEN_SHARE / _EVEN_NODES], [_NODES, len(even)])
+    nodes, places = np.unique(np.concatenate([levels, even]), return_inverse=True)
+    return nodes, np.bincount(places, shares)
 
 
 @dataclass(frozen=True, eq=False)
