@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     import torch
 
 _BLOCK = 4096  # Steps evaluated at once: what a block needs stays in the processor's cache.
+_BESIDE_THRESHOLD = 100
+"""Widths of a threshold's table that are drawn to either side of it."""
 _CURVE_POINTS = {1: 65, 2: 33, 3: 9, 4: 5}
 
 
@@ -397,12 +399,24 @@ class EffectModel(RewardFunction):
                 rewards += np.einsum("nk,nk->n", value, features[effect[-1]][:, :size])
         return rewards
 
+    def _find_span(self, place: int) -> tuple[float, float]:
+        """The range over which to draw an input: that of all tables of its column.
+
+        The table of a threshold covers little more than the threshold itself.
+        """
+        same = np.flatnonzero(self.columns == self.columns[place])
+        wide = [i for i in same if len(np.unique(self.tables[i])) > 2]
+        if wide:
+            return float(self.low[wide].min()), float(self.high[wide].max())
+        beside = _BESIDE_THRESHOLD * (self.high[same] - self.low[same]).max()
+        return float(self.low[same].min() - beside), float(self.high[same].max() + beside)
+
     def _compute_curve(self, members: list[int]) -> EffectCurve:
         """The sum of some effects of the same columns."""
         places = list(self.effect_slices())
         first = self.effects[members[0]]
         points = _CURVE_POINTS[len(first)]
-        grids = tuple(np.linspace(self.low[i], self.high[i], points) for i in first)
+        grids = tuple(np.linspace(*self._find_span(i), points) for i in first)
         axes = [axis.ravel() for axis in np.meshgrid(*grids, indexing="ij")]
         mean, spread = np.zeros(len(axes[0])), np.zeros((len(axes[0]), self.factor.shape[1]))
         for k in members:

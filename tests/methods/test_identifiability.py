@@ -174,7 +174,7 @@ def make_alike(noise: float) -> EpisodeSet:
     for _ in range(160):
         walk = np.cumsum(rng.normal(size=(31, 1)), 0)
         states = np.concatenate([walk, walk + noise * np.cumsum(rng.normal(size=walk.shape), 0)], 1)
-        amount = (np.sign(walk[:-1, 0]) + 0.5 * states[:-1, 1]).sum()
+        amount = (3 * np.abs(walk[:-1, 0] - 1) + 0.5 * states[:-1, 1]).sum()
         made.append(make_episode(states, rng.uniform(-1, 1, (30, 1)), amount))
     return EpisodeSet.from_episodes(made)
 

@@ -2,8 +2,8 @@
 
 Smooth effects need many returns to bend as sharply as a threshold, and are worst where it is rarely
 passed. A switch is one number, 1{x > c} or 1{x > c} 1{y > d}, with the threshold c (and d) that
-gains most evidence: first among quantiles of the data, then between the neighbours of the best. The
-best of many thresholds gains the logarithm of their number by chance, so that is its price.
+gains most evidence: first among quantiles of the data, then twice between the neighbours of the
+best. The best of many thresholds gains the logarithm of their number by chance, so that is its price.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ Columns = tuple[Array, NDArray[np.bool_]]
 
 _TAIL = (0.0, 0.002, 0.005, 0.01, 0.02, 0.04)
 _QUANTILES = np.array([*_TAIL, *np.arange(0.08, 0.93, 0.06), *(1 - q for q in reversed(_TAIL))])
-_BETWEEN = 12
+_BETWEEN, _REFINED = 12, 2
+_NEAR = 0.001
+"""Share of an input's range, to either side of a threshold, that its grid covers. Outside the grid
+a switch is constant, and steps within its middle cell alone count in part."""
 _MOST_INPUTS = 8
 _MOST_SWITCHES = 4
 _MOST_TRIED = 4
@@ -141,10 +144,12 @@ def _find_candidates(
     found = []
     for group in sorted(groups, key=worth.__getitem__, reverse=True)[:_MOST_TRIED]:
         where = np.unravel_index(int(gains[group].argmax()), gains[group].shape)
-        finer = {i: _refine(cuts[i], int(k)) for i, k in zip(group, where, strict=True)}
-        sums = _sum_switches(data, group, finer)
-        again = _gain(bases[group].fit, sums, [len(finer[i]) for i in group])
-        where = np.unravel_index(int(again.argmax()), again.shape)
+        finer = cuts
+        for _ in range(_REFINED):
+            finer = {i: _refine(finer[i], int(k)) for i, k in zip(group, where, strict=True)}
+            sums = _sum_switches(data, group, finer)
+            again = _gain(bases[group].fit, sums, [len(finer[i]) for i in group])
+            where = np.unravel_index(int(again.argmax()), again.shape)
         sharp = [(i, float(finer[i][k])) for i, k in zip(group, where, strict=True)]
         found.append((bases[group], sharp))
     return found, max(1, sum(gain.size for gain in gains.values()))
@@ -188,13 +193,10 @@ def _gain(fit: Posterior, columns: Columns, shape: Sequence[int]) -> Array:
 
 
 def _add_input(data: ColumnSource, index: int, cut: float) -> int:
-    """A further input of the basis: 1 where an input is above the threshold."""
+    """A further input of the basis: 1 where an input is above the threshold, else 0."""
     basis = data.basis
-    low, high = basis.low[index], basis.high[index]
-    table = (np.linspace(low, high, GRID) > cut).astype(np.float64)
-    data.basis = basis.join(
-        InputBasis(
-            basis.columns[[index]], basis.low[[index]], basis.high[[index]], table[None, :, None]
-        )
-    )
+    near = _NEAR * (basis.high[index] - basis.low[index])
+    table = (np.arange(GRID) > GRID // 2).astype(np.float64)
+    ends = np.array([cut - near]), np.array([cut + near])
+    data.basis = basis.join(InputBasis(basis.columns[[index]], *ends, table[None, :, None]))
     return len(basis.columns)
