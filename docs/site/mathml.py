@@ -1,0 +1,41 @@
+"""Equations as MathML, which browsers draw themselves, so that the site needs no network."""
+
+from docutils.nodes import Element, SkipNode
+from docutils.utils.math import MathError
+from docutils.utils.math.latex2mathml import tex2mathml
+from sphinx.application import Sphinx
+from sphinx.util import logging
+from sphinx.writers.html5 import HTML5Translator
+
+LOGGER = logging.getLogger(__name__)
+
+
+def convert(node: Element, *, is_block: bool) -> str:
+    """An equation in LaTeX as MathML; one that cannot be converted is a warning."""
+    try:
+        return tex2mathml(node.astext(), as_block=is_block)
+    except MathError as error:
+        LOGGER.warning("%s: %s", error, node.astext(), location=node)
+        return ""
+
+
+def visit_math(writer: HTML5Translator, node: Element) -> None:
+    """Write an equation inside of a line."""
+    writer.body.append(convert(node, is_block=False))
+    raise SkipNode
+
+
+def visit_displayed(writer: HTML5Translator, node: Element) -> None:
+    """Write an equation on a line of its own, with its number if it has one."""
+    writer.body.append(writer.starttag(node, "div", CLASS="equation"))
+    writer.body.append(convert(node, is_block=True))
+    if node["number"]:
+        writer.body.append(f'<span class="eqno">({node["number"]})</span>')
+    writer.body.append("</div>")
+    raise SkipNode
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register the renderer."""
+    app.add_html_math_renderer("mathml", (visit_math, None), (visit_displayed, None))
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
