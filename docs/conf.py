@@ -19,8 +19,9 @@ extensions = [
     "sphinx.ext.autosummary",
     "sphinx_gallery.gen_gallery",
     "mathml",
-    "settings_table",
+    "docstrings",
 ]
+smartquotes = False  # two dashes begin an option
 default_role = "code"  # docstrings write code between single backticks
 suppress_warnings = ["myst.header", "config.cache", "toc.empty_glob"]
 
@@ -34,6 +35,7 @@ python_maximum_signature_line_length = 80
 python_use_unqualified_type_names = True
 toc_object_entries_show_parents = "hide"
 
+templates_path = [str(HERE / "templates")]
 html_theme = "furo"
 html_title = f"grd-offline {release}"
 html_static_path = [str(HERE / "static")]

@@ -1,8 +1,8 @@
 """The pages that Sphinx reads: those of docs/, and those of other folders that they refer to.
 
 Pages link to each other by their places in the repository, so that links also work where the
-repository itself is read. A link that leaves docs/ is turned to a page under repository/: a copy of a
-Markdown or text file, or a list of the files of a folder. Sphinx makes downloads of other files.
+repository itself is read. A link that leaves docs/ is turned to a page under repository/: a copy of
+a Markdown or text file, or a list of the files of a folder. Sphinx makes downloads of other files.
 """
 
 import os
@@ -13,17 +13,19 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PATTERNS = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/**/*.md",
-            "benchmarks/**/*.txt", "experiments/*.md", "examples/*.md", "datasets/*.md")  # fmt: skip
+PATTERNS = (
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/**/*.md", "benchmarks/**/*.txt"),
+    *("experiments/*.md", "examples/*.md", "datasets/*.md"),
+)
 FOLDERS = ("benchmarks", "experiments", "examples", "datasets")
 """Folders whose files are listed, where a page links to the folder."""
-LEFT_OUT = ("_build", "site", "tutorials", "conf.py", "__pycache__")
+LEFT_OUT = ("_build", "site", "static", "templates", "tutorials", "conf.py", "__pycache__")
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 FENCE = re.compile(r"(^ *(?P<fence>`{3,}|~{3,}).*?^ *(?P=fence) *$)", re.MULTILINE | re.DOTALL)
 INDEX = """# Notes and measurements
 
-Files of the repository that other pages refer to: how figures were measured, what was tried, and how to
-contribute.
+Files of the repository that other pages refer to: how figures were measured, what was tried, and
+how to contribute.
 
 ```{{toctree}}
 :maxdepth: 1

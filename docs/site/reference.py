@@ -26,8 +26,8 @@ def make_command_page(command: click.Command) -> str:
     lines += ["## Options", ""]
     for option in command.get_params(context):
         record = option.get_help_record(context)
-        if record is not None:
-            lines += [f"`{record[0]}`", f": {escape(record[1]) or 'No description.'}", ""]
+        if record is not None and record[1]:  # arguments are described in the text above
+            lines += [f"`{record[0]}`", f": {escape(record[1])}", ""]
     examples = inspect.cleandoc((command.epilog or "").replace("\b", "")).strip()
     if examples:
         body = inspect.cleandoc("\n" + examples.removeprefix("Examples:"))

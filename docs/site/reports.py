@@ -1,8 +1,5 @@
 """The reports of the gallery, made by the commands that users run."""
 
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
