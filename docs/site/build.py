@@ -39,7 +39,7 @@ def prepare(source: Path) -> None:
     mirror.copy_pages(source)
     reference.write_commands(source / "reference" / "commands")
     copy_tutorials(BUILD / "tutorials")
-    reports.make_reports(BUILD / "extra" / "reports")
+    reports.make_reports(BUILD / "extra" / "reports", BUILD / "scratch")
 
 
 def main(arguments: list[str]) -> int:

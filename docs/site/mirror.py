@@ -43,6 +43,10 @@ def list_mirrored() -> frozenset[Path]:
 
 def find_page(target: Path) -> Path | None:
     """The page of a file or folder of the repository, from the root of the site; or None."""
+    if target == DOCS / "tutorials":
+        return Path("tutorials", "index.rst")
+    if target.parent == DOCS / "tutorials" and target.suffix == ".py":
+        return target.relative_to(DOCS).with_suffix(".rst")
     if target.is_relative_to(DOCS) and target.suffix == ".md":
         return target.relative_to(DOCS)
     if target in list_mirrored():
@@ -101,7 +105,8 @@ def read_page(source: Path) -> str:
 def find_folders(text: str, base: Path) -> list[Path]:
     """Folders that a text links to."""
     targets = [Path(os.path.normpath(base.parent / found[2])) for found in LINK.finditer(text)]
-    return [target for target in targets if target.is_dir() and target.is_relative_to(ROOT)]
+    inside = [target for target in targets if target.is_dir() and target.is_relative_to(ROOT)]
+    return [target for target in inside if not target.is_relative_to(DOCS)]
 
 
 def copy_pages(site: Path) -> None:
