@@ -17,6 +17,7 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
+    "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
     "mathml",
     "docstrings",
@@ -36,6 +37,8 @@ python_use_unqualified_type_names = True
 toc_object_entries_show_parents = "hide"
 
 templates_path = [str(HERE / "templates")]
+copybutton_prompt_text = "$ "
+
 html_theme = "furo"
 html_title = f"grd-offline {release}"
 html_static_path = [str(HERE / "static")]

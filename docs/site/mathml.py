@@ -1,5 +1,7 @@
 """Equations as MathML, which browsers draw themselves, so that the site needs no network."""
 
+from xml.etree import ElementTree
+
 from docutils.nodes import Element, SkipNode
 from docutils.utils.math import MathError
 from docutils.utils.math.latex2mathml import tex2mathml
@@ -8,12 +10,28 @@ from sphinx.util import logging
 from sphinx.writers.html5 import HTML5Translator
 
 LOGGER = logging.getLogger(__name__)
+ACCENTS = frozenset("\u02c6~\u02c9\u02d9\u00a8\u02c7\u00b4\u02d8\u2192^\u00af")
+NAMESPACE = "http://www.w3.org/1998/Math/MathML"
+
+
+def place_indices(text: str) -> str:
+    r"""Set an index beside a letter with an accent, as in \hat r_t; docutils sets it below."""
+    ElementTree.register_namespace("", NAMESPACE)
+    root = ElementTree.fromstring(text)
+    for element in root.iter(f"{{{NAMESPACE}}}munderover"):
+        base, index, accent = element
+        if accent.text in ACCENTS:
+            letter = ElementTree.Element(f"{{{NAMESPACE}}}mover", accent="true")
+            letter.extend([base, accent])
+            element[:] = [letter, index]
+            element.tag = f"{{{NAMESPACE}}}msub"
+    return ElementTree.tostring(root, encoding="unicode")
 
 
 def convert(node: Element, *, is_block: bool) -> str:
     """An equation in LaTeX as MathML; one that cannot be converted is a warning."""
     try:
-        return tex2mathml(node.astext(), as_block=is_block)
+        return place_indices(tex2mathml(node.astext(), as_block=is_block))
     except MathError as error:
         LOGGER.warning("%s: %s", error, node.astext(), location=node)
         return ""
