@@ -49,9 +49,11 @@ def main(arguments: list[str]) -> int:
     options = ["-b", "html", "-W", "--keep-going", "-q", "-c", str(DOCS)]
     folders = [str(BUILD / "source"), str(BUILD / "html")]
     code = run_sphinx([*options, *arguments, *folders])
+    if code:
+        return code
     problems = check.find_problems(BUILD / "html")
-    print("\n".join(problems), file=sys.stderr)
-    return code or bool(problems)
+    print("".join(f"{problem}\n" for problem in problems), end="", file=sys.stderr)
+    return int(bool(problems))
 
 
 if __name__ == "__main__":

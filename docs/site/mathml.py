@@ -1,5 +1,7 @@
 """Equations as MathML, which browsers draw themselves, so that the site needs no network."""
 
+import html
+import re
 from xml.etree import ElementTree
 
 from docutils.nodes import Element, SkipNode
@@ -17,10 +19,12 @@ NAMESPACE = "http://www.w3.org/1998/Math/MathML"
 def place_indices(text: str) -> str:
     r"""Set an index beside a letter with an accent, as in \hat r_t; docutils sets it below."""
     ElementTree.register_namespace("", NAMESPACE)
-    root = ElementTree.fromstring(text)
+    # XML knows only a few of the names that HTML has for characters.
+    known = re.sub(r"&(?!(?:lt|gt|amp|quot);)\w+;", lambda found: html.unescape(found[0]), text)
+    root = ElementTree.fromstring(known)
     for element in root.iter(f"{{{NAMESPACE}}}munderover"):
         base, index, accent = element
-        if accent.text in ACCENTS:
+        if accent.text is not None and accent.text.strip() in ACCENTS:
             letter = ElementTree.Element(f"{{{NAMESPACE}}}mover", accent="true")
             letter.extend([base, accent])
             element[:] = [letter, index]
