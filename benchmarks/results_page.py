@@ -258,9 +258,7 @@ def _tell_noise() -> str:
             cells.append(show_interval(estimate_mean([scores], np.random.default_rng(0))))
         table.append([group, *cells])
     about = "The columns are standard deviations of the noise, the cells true returns."
-    return f"{head}{about}\n\n" + make_table(
-        ["method", *(f"{level:g}" for level in levels)], table
-    )
+    return f"{head}{about}\n\n" + make_table(["method", *(f"{level:g}" for level in levels)], table)
 
 
 def _tell_other(name: str, title: str, metric: str) -> str:
