@@ -1,6 +1,6 @@
-"""The pictures and the figures of returns.md: `python docs/concepts/pictures.py` makes them again.
+"""The pictures and figures of these pages: `python docs/concepts/pictures.py` makes them again.
 
-Each function of `EXAMPLES` computes one example and returns the figures that the page cites, by
+Each function of `EXAMPLES` computes one example and returns the figures that its page cites, by
 name. A test compares them with the page.
 """
 
@@ -13,10 +13,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from grd_offline.graph import compact_closure, compact_one_hop
+
 Array = NDArray[np.float64]
 Figures = dict[str, str]
 HERE = Path(__file__).parent
-BLUE, ORANGE, GREEN = "#0072b2", "#d55e00", "#009e73"
+COLOURS = BLUE, ORANGE, GREEN = "#0072b2", "#d55e00", "#009e73"
 
 
 def correlate(left: Array, right: Array) -> float:
@@ -26,7 +28,7 @@ def correlate(left: Array, right: Array) -> float:
 
 def explain(predicted: Array, observed: Array) -> float:
     """R²: the share of the variance of `observed` that `predicted` explains."""
-    return 1 - float(((observed - predicted) ** 2).sum() / ((observed - observed.mean()) ** 2).sum())
+    return 1 - float(((observed - predicted) ** 2).mean() / observed.var())
 
 
 def make_axes(count: int, name: str) -> tuple[list[Axes], Callable[[], None]]:
@@ -48,7 +50,7 @@ def show_sums(*, draw: bool) -> Figures:
     constant, slope = np.linalg.lstsq(sums, returns, rcond=None)[0]
     if draw:
         axes, save = make_axes(2, "sums")
-        for reward, colour, shift in zip(rewards, (BLUE, ORANGE, GREEN), (-0.25, 0, 0.25)):
+        for reward, colour, shift in zip(rewards, COLOURS, (-0.25, 0, 0.25), strict=True):
             axes[0].bar(np.arange(1, 7) + shift, reward, 0.25, color=colour)
         axes[0].set(xlabel="step", ylabel="reward", title="three episodes with a return of 6")
         axes[1].plot(sums[:, 1], returns, ".", color=BLUE)
@@ -77,7 +79,8 @@ def show_potentials(*, draw: bool) -> Figures:
         axes[0].legend()
         axes[1].plot(true.sum(1), other.sum(1), ".", color=BLUE)
         axes[1].axline((0, 0), slope=1, color="k", linewidth=0.5)
-        axes[1].set(xlabel="return of the reward", ylabel="of the changed reward", title="200 returns")
+        axes[1].set(xlabel="return of the reward", ylabel="of the changed reward")
+        axes[1].set(title="200 returns")
         save()
     return {
         "R² of 50 steps": f"{short:.3f}",
@@ -114,7 +117,8 @@ def show_correlated(*, draw: bool) -> Figures:
         first = rng.normal(0, 1, (100, 10))
         second = alike * first + np.sqrt(1 - alike**2) * rng.normal(0, 1, (100, 10))
         sums = np.stack([first.sum(1), second.sum(1)], 1)
-        covariance = np.linalg.inv(sums.T @ sums / 10 + np.eye(2))  # noise 10, weights of variance 1
+        # Noise of variance 10, weights of variance 1.
+        covariance = np.linalg.inv(sums.T @ sums / 10 + np.eye(2))
         both = float(np.sqrt(covariance.sum()))
         found[f"{name} each"] = f"{np.sqrt(covariance[0, 0]):.2f}"
         found[f"{name} sum"] = f"{both:.2f}"
@@ -139,23 +143,65 @@ def show_constant_input(*, draw: bool) -> Figures:
     whole = worth.sum(1)
     starts = rng.integers(0, 24, 200)
     lengths = rng.integers(4, 13, 200)
-    parts = np.array([worth[0, np.arange(s, s + n) % 24].sum() for s, n in zip(starts, lengths)])
+    parts = np.array(
+        [worth[0, np.arange(s, s + n) % 24].sum() for s, n in zip(starts, lengths, strict=True)]
+    )
     if draw:
         axes, save = make_axes(2, "hours")
-        for axis, returns, title in zip(axes, (whole, parts), ("whole days", "4 to 12 hours")):
+        titles = ("whole days", "4 to 12 hours")
+        for axis, returns, title in zip(axes, (whole, parts), titles, strict=True):
             axis.hist(returns, np.linspace(-8, 8, 33), color=BLUE)
             axis.set(xlabel="sum over the episode", ylabel="episodes", title=title)
         save()
     return {"whole spread": f"{abs(whole.std()):.2f}", "parts spread": f"{parts.std():.2f}"}
 
 
+STATES = ("speed", "motor", "battery", "charger", "radio")
+PLACES = {
+    "charger": (0, 0.5), "battery": (1, 0.5), "motor": (2, 0.5), "speed": (3, 0.5),
+    "radio": (1, -0.3), "reward": (4, 0.5),
+}  # fmt: skip
+
+
+def show_graph(*, draw: bool) -> Figures:
+    """The compact state of a small graph, in both readings."""
+    edges = [("charger", "battery"), ("battery", "motor"), ("motor", "speed"), ("battery", "radio")]
+    state_to_state = np.eye(len(STATES), dtype=np.int64)
+    for cause, effect in edges:
+        state_to_state[STATES.index(cause), STATES.index(effect)] = 1
+    state_to_reward = np.array([1, 0, 0, 0, 0])
+    masks = {
+        "one hop": compact_one_hop(state_to_reward, state_to_state),
+        "closure": compact_closure(state_to_reward, state_to_state),
+    }
+    names = np.array(STATES)
+    kept = {name: names[mask == 1].tolist() for name, mask in masks.items()}
+    if draw:
+        axes, save = make_axes(2, "graph")
+        for axis, (name, chosen) in zip(axes, kept.items(), strict=True):
+            for cause, effect in [*edges, ("speed", "reward")]:
+                arrow = {"arrowstyle": "->", "shrinkA": 15, "shrinkB": 15}
+                axis.annotate("", PLACES[effect], PLACES[cause], arrowprops=arrow)
+            for node, place in PLACES.items():
+                colour = ORANGE if node == "reward" else BLUE if node in chosen else "#bbbbbb"
+                axis.text(*place, node, size=7, ha="center", va="center", color="white", bbox={
+                    "boxstyle": "round", "facecolor": colour, "edgecolor": "none"
+                })  # fmt: skip
+            axis.set(xlim=(-0.5, 4.5), ylim=(-0.8, 1.2), title=name)
+            axis.set_axis_off()
+        save()
+    return {name: ", ".join(chosen) for name, chosen in kept.items()}
+
+
 EXAMPLES: Mapping[str, Callable[..., Figures]] = {
-    "sums": show_sums,
-    "potentials": show_potentials,
-    "lengths": show_lengths,
-    "correlated": show_correlated,
-    "hours": show_constant_input,
+    "returns": show_sums,
+    "returns, potentials": show_potentials,
+    "returns, lengths": show_lengths,
+    "returns, correlated inputs": show_correlated,
+    "returns, hours": show_constant_input,
+    "graph": show_graph,
 }
+"""By the page that cites the figures, and what they are about."""
 
 if __name__ == "__main__":
     for name, example in EXAMPLES.items():

@@ -2,20 +2,21 @@
 Rewards for a table of your own
 ===============================
 
-You have a table with one row per step, and one number per episode. This tutorial takes such a table
-to a reward for every row. It shows what to do with text, which columns need a name, and how to check
-the result. It takes about 15 seconds.
+You have a table with one row per step, and one number per episode. This tutorial takes such a
+table to a reward for every row. It shows what to do with text, which columns need a name, and how
+to check the result. It takes about 15 seconds.
 
-The example is a fleet of electric vans. The meter of the charging station gives the energy of a whole
-tour. Nobody knows how much each minute of a tour took.
+The example is a fleet of electric vans. The meter of the charging station gives the energy of a
+whole tour. Nobody knows how much each minute of a tour took.
 """
 
 # %%
 # A table
 # -------
 #
-# We make the table up, so that we know the truth and can check the result at the end. Every row is one
-# minute of a tour. ``energy`` is the outcome of the tour in kWh, and it is repeated in each of its rows.
+# We make the table up, so that we know the truth and can check the result at the end. Every row
+# is one minute of a tour. ``energy`` is the outcome of the tour in kWh, and it is repeated in
+# each of its rows.
 
 from pathlib import Path
 
@@ -59,8 +60,8 @@ table.head()
 # - ``returns``: the column with the outcome,
 # - ``actions``: the inputs that somebody chose. Leave it out if there are none.
 #
-# All other columns describe the state. Common names such as ``episode``, ``step``, ``t``, ``return``
-# and ``action`` are recognised without being named.
+# All other columns describe the state. Common names such as ``episode``, ``step``, ``t``,
+# ``return`` and ``action`` are recognised without being named.
 
 table = pd.read_csv(folder / "tours.csv")
 episodes = grd_offline.from_dataframe(
@@ -71,18 +72,20 @@ print("states: ", episodes.observation_names)
 print("actions:", episodes.action_names)
 
 # %%
-# The column ``road`` holds text. It became one column of 0 and 1 for each of its labels. A column of
-# numbers that stand for categories, such as a product number, would need ``categories="product"``.
+# The column ``road`` holds text. It became one column of 0 and 1 for each of its labels. A column
+# of numbers that stand for categories, such as a product number, would need
+# ``categories="product"``.
 #
-# Look at what was made of the table before you go on. Mistakes in a table mostly show here: an outcome
-# among the states, a number of an order that is unique to its episode, or too many episodes of one step.
+# Look at what was made of the table before you go on. Mistakes in a table mostly show here: an
+# outcome among the states, a number of an order that is unique to its episode, or too many
+# episodes of one step.
 
 # %%
 # Decompose
 # ---------
 #
-# ``decompose`` finds the rewards and writes everything into a folder. With 240 tours this takes about
-# ten seconds.
+# ``decompose`` finds the rewards and writes everything into a folder. With 240 tours this takes
+# about ten seconds.
 
 result = grd_offline.decompose(episodes, folder / "tours-grd")
 print(result.metrics["verdict"]["text"])
@@ -90,12 +93,12 @@ for name, share in result.shares:
     print(f"{share:6.1%}  {name}")
 
 # %%
-# The first line is the verdict. It is the first thing to read, and there are three of them: "can be
-# used", "with care" and "do not rely on". :doc:`plot_7_reading_a_report` explains them.
+# The first line is the verdict. It is the first thing to read, and there are three of them: "can
+# be used", "with care" and "do not rely on". :doc:`plot_7_reading_a_report` explains them.
 #
-# The shares say what drives the reward. They are parts of the variance of the reward over all steps. An
-# effect of two inputs, written with an ``x``, is what these inputs do together beyond what each of them
-# does alone.
+# The shares say what drives the reward. They are parts of the variance of the reward over all
+# steps. An effect of two inputs, written with an ``x``, is what these inputs do together beyond
+# what each of them does alone.
 
 # %%
 # Back to the table
@@ -109,8 +112,9 @@ found.to_csv(folder / "tours-with-rewards.csv", index=False)
 found[["tour", "minute", "speed", "load", "road", "heating", "reward", "spread"]].head()
 
 # %%
-# The rewards of an episode add up to about its outcome, not exactly. What is left over is noise that no
-# input explains. ``DecomposeSettings(exact_returns=True)`` spreads the rest evenly over the steps.
+# The rewards of an episode add up to about its outcome, not exactly. What is left over is noise
+# that no input explains. ``DecomposeSettings(exact_returns=True)`` spreads the rest evenly over
+# the steps.
 
 sums = found.groupby("tour").reward.sum()
 outcomes = table.groupby("tour").energy.first()
@@ -120,9 +124,9 @@ print(f"largest difference between a sum and its outcome: {(sums - outcomes).abs
 # What does each input cost?
 # --------------------------
 #
-# An effect is a curve that you can look at. Its band is 1.64 standard deviations wide to each side, so
-# it should hold the true curve with a probability of 90 %. An effect is measured against the average
-# over the data: below zero is less energy than usual.
+# An effect is a curve that you can look at. Its band is 1.64 standard deviations wide to each
+# side, so it should hold the true curve with a probability of 90 %. An effect is measured against
+# the average over the data: below zero is less energy than usual.
 
 effects = result.model.function.explain().effects
 speed = next(effect for effect in effects if effect.inputs == ("speed",))
@@ -144,9 +148,10 @@ plt.show()
 # Check against the truth
 # -----------------------
 #
-# We made the data up, so we can do what is mostly impossible: compare with the true energy of every
-# minute. If you know the truth of even a few episodes, do the same. It is the only proof. A good fit of
-# the outcomes proves nothing about single steps; :doc:`/concepts/returns` explains why.
+# We made the data up, so we can do what is mostly impossible: compare with the true energy of
+# every minute. If you know the truth of even a few episodes, do the same. It is the only proof. A
+# good fit of the outcomes proves nothing about single steps; :doc:`/concepts/returns` explains
+# why.
 
 inside = ((found.reward - truth).abs() < 1.64 * found.spread).mean()
 print(f"correlation with the true energy per minute: {np.corrcoef(found.reward, truth)[0, 1]:.3f}")
@@ -156,9 +161,9 @@ print(f"share of the true values inside the 90 % bands: {inside:.0%}")
 # Use the model on other rows
 # ---------------------------
 #
-# The folder holds the reward as a function. It takes states and actions in the order and the units of
-# the table, and needs no outcome. Here: one minute on a hill at 45 km/h with 800 kg, without and with
-# heating.
+# The folder holds the reward as a function. It takes states and actions in the order and the
+# units of the table, and needs no outcome. Here: one minute on a hill at 45 km/h with 800 kg,
+# without and with heating.
 
 model = grd_offline.RewardModel.load(folder / "tours-grd")
 print(model)
@@ -177,8 +182,9 @@ for heating in (0, 1):
 #
 # .. code-block:: sh
 #
-#     grd-offline decompose tours.csv --columns episode=tour,step=minute,actions=heating,return=energy
+#     grd-offline decompose tours.csv \
+#         --columns episode=tour,step=minute,actions=heating,return=energy
 #
 # ``report.html`` in the folder shows the same curves, all tours, and what the data cannot tell.
-# :doc:`/own-data` lists everything that a table may hold: Parquet files, outcomes in a file of their
-# own, success or failure instead of a number, and embeddings.
+# :doc:`/own-data` lists everything that a table may hold: Parquet files, outcomes in a file of
+# their own, success or failure instead of a number, and embeddings.

@@ -2,21 +2,23 @@
 Training online
 ===============
 
-Sometimes there are no data yet: an agent learns while it acts, and hears only how well each episode
-went. ``train_online`` does this. Two steps alternate: a reward is fitted to the returns of all episodes
-so far, and the policy is trained on this reward. This tutorial runs it in a small form, and shows what
-to look at. It takes about 20 seconds.
+Sometimes there are no data yet: an agent learns while it acts, and hears only how well each
+episode went. ``train_online`` does this. Two steps alternate: a reward is fitted to the returns
+of all episodes so far, and the policy is trained on this reward. This tutorial runs it in a small
+form, and shows what to look at. It takes about 20 seconds.
 
-A run of this size says nothing about how good policies become. :doc:`/results` has runs of full length.
+A run of this size says nothing about how good policies become. :doc:`/results` has runs of full
+length.
 """
 
 # %%
 # A small run
 # -----------
 #
-# The task is the pendulum again, with episodes of 50 steps. The method ``grd`` hears only returns. The
-# method ``oracle`` sees the true reward of every step, and shows what would be possible. The networks
-# are small and the run is short. With the defaults of the command, a run takes a million steps.
+# The task is the pendulum again, with episodes of 50 steps. The method ``grd`` hears only
+# returns. The method ``oracle`` sees the true reward of every step, and shows what would be
+# possible. The networks are small and the run is short. With the defaults of the command, a run
+# takes a million steps.
 
 import csv
 import json
@@ -48,9 +50,9 @@ print("complete:", result.is_complete, " steps:", result.step)
 print("members:", ", ".join(result.policies))
 
 # %%
-# Each combination of a method and a seed is a *member* of the run. All members are trained side by side.
-# Members that differ only in their seed form a *group*. Here every group has one seed, so that nothing
-# can be said about chance. Use five seeds for results that you want to believe.
+# Each combination of a method and a seed is a *member* of the run. All members are trained side
+# by side. Members that differ only in their seed form a *group*. Here every group has one seed,
+# so that nothing can be said about chance. Use five seeds for results that you want to believe.
 #
 # How good are the rewards?
 # -------------------------
@@ -66,16 +68,16 @@ figure, axes = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
 axes[0].plot(steps, correlations, "o-")
 axes[0].set(xlabel="environment steps", ylabel="correlation with the true reward", ylim=(0, 1.02))
 for member in result.policies:
-    mine = [row for row in result.evaluations if row["member"] == member]
-    axes[1].plot([row["step"] for row in mine], [row["mean_return"] for row in mine], "o-", label=member)
+    returns = [row["mean_return"] for row in result.evaluations if row["member"] == member]
+    axes[1].plot(steps, returns, "o-", label=member)
 axes[1].set(xlabel="environment steps", ylabel="true return of the policy")
 axes[1].legend()
 plt.show()
 
 # %%
-# The left picture is the interesting one. After the first twenty episodes the reward is roughly right.
-# Later searches, with more episodes, find its exact form. The right picture shows that 4,000 steps are
-# not enough to learn the task, with either reward.
+# The left picture is the interesting one. After the first twenty episodes the reward is roughly
+# right. Later searches, with more episodes, find its exact form. The right picture shows that
+# 4,000 steps are not enough to learn the task, with either reward.
 #
 # What a run leaves
 # -----------------
@@ -86,14 +88,14 @@ for path in sorted(folder.iterdir()):
     print(path.name)
 
 # %%
-# ``members/NAME`` holds the reward model, the masks, the policies, and one episode with its rewards, all
-# of them for each evaluation. The episode can be drawn:
+# ``members/NAME`` holds the reward model, the masks, the policies, and one episode with its
+# rewards, all of them for each evaluation. The episode can be drawn:
 
 member = folder / "members" / "grd-closed-form-seed0"
 names = ("first evaluation", "last evaluation")
 files = sorted((member / "episodes").glob("*.csv"))
 figure, axes = plt.subplots(1, 2, figsize=(9, 2.8), sharey=True, layout="constrained")
-for axis, path, name in zip(axes, (files[0], files[-1]), names):
+for axis, path, name in zip(axes, (files[0], files[-1]), names, strict=True):
     with path.open() as file:
         episode = [{k: float(v) for k, v in row.items()} for row in csv.DictReader(file)]
     axis.plot([row["true_reward"] for row in episode], "k.", label="truth")
@@ -107,8 +109,11 @@ plt.show()
 
 masks = json.loads(sorted((member / "masks").glob("*.json"))[-1].read_text())
 model = RewardModel.load(member)
-for name, on, kept in zip(model.observation_names, masks["state_to_reward"], masks["compact"]):
-    print(f"{name:20} in the reward: {'yes' if on else 'no ':3}   in the compact state: {bool(kept)}")
+print(
+    "in the reward:       ",
+    dict(zip(model.observation_names, masks["state_to_reward"], strict=True)),
+)
+print("in the compact state:", dict(zip(model.observation_names, masks["compact"], strict=True)))
 
 # %%
 # The reward model is that of the best evaluation. Other code can use it, as
@@ -124,9 +129,10 @@ print("action in the lowest position:", actor.act(hanging).round(2))
 #
 # .. code-block:: sh
 #
-#     grd-offline train-online --env Pendulum-v1 --method grd,oracle --seeds 5 --steps 20000 --out runs/p
+#     grd-offline train-online --env Pendulum-v1 --method grd,oracle --seeds 5 \
+#         --steps 20000 --out runs/p
 #     grd-offline plot runs/p
 #
-# The command shows the curves while it runs, and writes ``report.html``. With Ctrl-C it saves its state,
-# and ``grd-offline train-online --resume runs/p`` goes on from there. :doc:`/online` describes all
-# methods, fits and settings.
+# The command shows the curves while it runs, and writes ``report.html``. With Ctrl-C it saves its
+# state, and ``grd-offline train-online --resume runs/p`` goes on from there. :doc:`/online`
+# describes all methods, fits and settings.
