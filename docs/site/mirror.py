@@ -88,9 +88,9 @@ def find_site(page: Path, source: Path) -> Path:
 
 
 def make_listing(folder: Path) -> str:
-    """A page with the files of a folder."""
-    entries = [path for path in sorted(folder.iterdir()) if not path.name.startswith((".", "_"))]
-    lines = [f"- [{path.name}]({path.name})" for path in entries]
+    """A page with the files of a folder and of the folders in it."""
+    files = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+    lines = [f"- [{name}]({name})" for name in sorted(files) if "__pycache__" not in name]
     return "\n".join([f"# Files in {folder.relative_to(ROOT).as_posix()}", "", *lines, ""])
 
 
