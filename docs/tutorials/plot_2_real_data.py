@@ -139,6 +139,9 @@ inside = ((found.reward - found.millions).abs() < 1.64 * found.spread).mean()
 print(f"the 90 % bands hold {inside:.0%} of the days")
 
 # %%
+# One of the findings gave a higher correlation than this. It speaks of the part of the reward that
+# the inputs determine. The true value of a single day also holds noise, which nobody can predict
+# from the inputs. The bands include this noise.
 
 part = found[(found.year > 2007) & (found.year < 2007.25)]
 plt.figure(figsize=(9, 3), layout="constrained")
