@@ -2,6 +2,8 @@
 
 import inspect
 import re
+import textwrap
+from itertools import groupby
 from pathlib import Path
 
 import click
@@ -32,13 +34,19 @@ def make_command_page(command: click.Command) -> str:
 
 
 def make_examples(command: click.Command) -> list[str]:
-    """The examples of a command, and the text that follows them."""
+    """The examples of a command, each block under the line that introduces it."""
+    lines: list[str] = []
     text = inspect.cleandoc((command.epilog or "").replace("\b", "")).strip()
-    found = text.removeprefix("Examples:").splitlines()
-    examples = [line.strip() for line in found if line.startswith(" ")]
-    others = [escape(line) for line in found if not line.startswith(" ")]
-    lines = ["## Examples", "", "```sh", *examples, "```", ""] if examples else []
-    return [*lines, *others, ""]
+    for is_code, group in groupby(text.splitlines(), lambda line: line.startswith(" ")):
+        block = textwrap.dedent("\n".join(group)).strip()
+        if is_code:
+            language = "sh" if block.startswith("grd-offline") else "toml"
+            lines += [f"```{language}", block, "```", ""]
+        elif block == "Examples:":
+            lines += ["## Examples", ""]
+        elif block:
+            lines += [escape(block), ""]
+    return lines
 
 
 def write_commands(folder: Path) -> None:
