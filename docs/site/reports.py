@@ -62,7 +62,7 @@ def make_reports(folder: Path, scratch: Path) -> None:
         shutil.copy(scratch / "trips-grd" / "report.html", folder / "trips.html")
     runs = RESULTS / "online"
     call(scratch, "report", runs / "HalfCheetah-v5", "-o", folder / "online.html")
-    call(scratch, "compare", *sorted(runs.glob("*-1000000")), "--out", "comparison")
+    call(scratch, "compare", *sorted(runs.glob("*-1000000*")), "--out", "comparison")
     shutil.copy(scratch / "comparison" / "report.html", folder / "comparison.html")
     judged = lay_out_judgement(RESULTS / "judge" / JUDGED, scratch / "judgement")
     call(scratch, "report", judged, "-o", folder / "judgement.html")
