@@ -60,8 +60,8 @@ table.head()
 # - ``returns``: the column with the outcome,
 # - ``actions``: the inputs that somebody chose. Leave it out if there are none.
 #
-# The rows may come in any order. A step that is a time has to be read as one:
-# ``pd.read_csv(..., parse_dates=["when"])``.
+# The rows may come in any order. A step that is a time has to be read as one: ``pd.read_csv(...,
+# parse_dates=["when"])``.
 #
 # All other columns describe the state. Common names such as ``episode``, ``step``, ``t``,
 # ``return`` and ``action`` are recognised without being named.
@@ -133,7 +133,6 @@ print(f"largest difference between a sum and its outcome: {(sums - outcomes).abs
 
 effects = result.model.function.explain().effects
 speed = next(effect for effect in effects if effect.inputs == ("speed",))
-pair = next((effect for effect in effects if len(effect.inputs) == 2), None)
 
 figure, axes = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
 low, high = speed.mean - 1.64 * speed.std, speed.mean + 1.64 * speed.std

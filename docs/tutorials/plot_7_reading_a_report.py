@@ -15,6 +15,7 @@ the 150 episodes. It takes about 15 seconds.
 # We look at them only at the end.
 
 from pathlib import Path
+from textwrap import fill
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -134,7 +135,7 @@ plt.show()
 # them decides the verdict. These are those of the 15 episodes:
 
 for finding in few.findings:
-    print(f"[{finding.level}] {finding.text}\n")
+    print(fill(f"[{finding.level}] {finding.text}", 88), "\n")
 
 # %%
 # The most useful finding is often the one that counts: so many returns have to determine so many
