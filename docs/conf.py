@@ -65,4 +65,5 @@ sphinx_gallery_conf = {
     "image_scrapers": ("matplotlib",),
     "reset_modules": ("matplotlib",),
     "min_reported_time": 1,
+    "parallel": 2,
 }

@@ -95,8 +95,10 @@ def sign(
     app: Sphinx, kind: str, name: str, found: Any, options: Any, given: str, result: str
 ) -> tuple[str, str] | None:
     """The signature with types as the source writes them, and without defaults nobody can read."""
-    if kind not in ("function", "method"):
+    if kind not in ("class", "function", "method"):
         return None
+    if find_settings(found) is not None:
+        return "(**parameters)", ""
     signature = inspect.signature(found)
     parameters = list(signature.parameters.values())
     if kind == "method" and parameters and parameters[0].name in ("self", "cls"):
@@ -105,7 +107,7 @@ def sign(
              for p in parameters]  # fmt: skip
     written = stringify_signature(signature.replace(parameters=plain)).replace("Ellipsis", "...")
     arguments, arrow, returned = written.rpartition(" -> ")
-    return (arguments, returned) if arrow else (written, "")
+    return (arguments, returned) if arrow and kind != "class" else (arguments or written, "")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -128,3 +128,16 @@ def copy_pages(site: Path) -> None:
     inside = sorted(place.with_suffix("") for place in written if place.parts[0] == "repository")
     names = "\n".join(place.relative_to("repository").as_posix() for place in inside)
     (site / "repository" / "index.md").write_text(INDEX.format(names=names))
+    list_others(site)
+
+
+def list_others(site: Path) -> None:
+    """Add the pages that the first page does not list to the end of its list."""
+    first = site / "index.md"
+    lists = " ".join(re.findall(r"```\{toctree\}(.*?)```", first.read_text(), re.DOTALL))
+    listed = {*re.findall(r"[\w/-]+", lists), "index"}
+    others = sorted(page.stem for page in site.glob("*.md") if page.stem not in listed)
+    if others:
+        names = "\n".join(others)
+        more = f"\n```{{toctree}}\n:hidden:\n:caption: More\n\n{names}\n```\n"
+        first.write_text(first.read_text() + more)

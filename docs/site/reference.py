@@ -28,11 +28,17 @@ def make_command_page(command: click.Command) -> str:
         record = option.get_help_record(context)
         if record is not None and record[1]:  # arguments are described in the text above
             lines += [f"`{record[0]}`", f": {escape(record[1])}", ""]
-    examples = inspect.cleandoc((command.epilog or "").replace("\b", "")).strip()
-    if examples:
-        body = inspect.cleandoc("\n" + examples.removeprefix("Examples:"))
-        lines += ["## Examples", "", "```sh", body, "```", ""]
-    return "\n".join(lines)
+    return "\n".join([*lines, *make_examples(command)])
+
+
+def make_examples(command: click.Command) -> list[str]:
+    """The examples of a command, and the text that follows them."""
+    text = inspect.cleandoc((command.epilog or "").replace("\b", "")).strip()
+    found = text.removeprefix("Examples:").splitlines()
+    examples = [line.strip() for line in found if line.startswith(" ")]
+    others = [escape(line) for line in found if not line.startswith(" ")]
+    lines = ["## Examples", "", "```sh", *examples, "```", ""] if examples else []
+    return [*lines, *others, ""]
 
 
 def write_commands(folder: Path) -> None:
