@@ -99,9 +99,14 @@ for name, share in result.shares:
 # The first line is the verdict. It is the first thing to read, and there are three of them: "can
 # be used", "with care" and "do not rely on". :doc:`plot_7_reading_a_report` explains them.
 #
-# The shares say what drives the reward. They are parts of the variance of the reward over all
-# steps. An effect of two inputs, written with an ``x``, is what these inputs do together beyond
-# what each of them does alone.
+# The shares say how much of the variation of the reward comes from each effect. An effect of two
+# inputs, written with an ``x``, is what these inputs do together beyond what each of them does
+# alone.
+#
+# Labels of text are compared with each other, so one of them is always missing. Here
+# ``road=hill`` stands for the difference between a hill and the other two roads. Nothing is lost:
+# a minute that is not on a hill is in the city or on a motorway, and apart from the speed these
+# are alike.
 
 # %%
 # Back to the table
