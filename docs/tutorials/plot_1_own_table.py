@@ -60,6 +60,9 @@ table.head()
 # - ``returns``: the column with the outcome,
 # - ``actions``: the inputs that somebody chose. Leave it out if there are none.
 #
+# The rows may come in any order. A step that is a time has to be read as one: ``pd.read_csv(...,
+# parse_dates=["when"])``.
+#
 # All other columns describe the state. Common names such as ``episode``, ``step``, ``t``,
 # ``return`` and ``action`` are recognised without being named.
 
@@ -96,9 +99,14 @@ for name, share in result.shares:
 # The first line is the verdict. It is the first thing to read, and there are three of them: "can
 # be used", "with care" and "do not rely on". :doc:`plot_7_reading_a_report` explains them.
 #
-# The shares say what drives the reward. They are parts of the variance of the reward over all
-# steps. An effect of two inputs, written with an ``x``, is what these inputs do together beyond
-# what each of them does alone.
+# The shares say how much of the variation of the reward comes from each effect. An effect of two
+# inputs, written with an ``x``, is what these inputs do together beyond what each of them does
+# alone.
+#
+# Labels of text are compared with each other, so one of them is always missing. Here
+# ``road=hill`` stands for the difference between a hill and the other two roads. Nothing is lost:
+# a minute that is not on a hill is in the city or on a motorway, and apart from the speed these
+# are alike.
 
 # %%
 # Back to the table
@@ -130,7 +138,6 @@ print(f"largest difference between a sum and its outcome: {(sums - outcomes).abs
 
 effects = result.model.function.explain().effects
 speed = next(effect for effect in effects if effect.inputs == ("speed",))
-pair = next((effect for effect in effects if len(effect.inputs) == 2), None)
 
 figure, axes = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
 low, high = speed.mean - 1.64 * speed.std, speed.mean + 1.64 * speed.std

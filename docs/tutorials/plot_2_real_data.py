@@ -24,6 +24,7 @@ true answer is known, and nothing about the data is made up.
 # - ``year``: the date as a number, because trading changed over the years.
 
 from pathlib import Path
+from textwrap import fill
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -83,7 +84,7 @@ print(episodes)
 
 settings = DecomposeSettings(fit="closed-form")
 result = grd_offline.decompose(episodes, folder / "google-grd", settings)
-print(result.metrics["verdict"]["text"], "\n")
+print(fill(result.metrics["verdict"]["text"], 88), "\n")
 for name, share in result.shares:
     print(f"{share:6.1%}  {name}")
 
@@ -91,13 +92,12 @@ for name, share in result.shares:
 # The verdict says "with care". The findings give the reasons:
 
 for finding in result.findings:
-    print(f"- {finding.level}: {finding.text}")
+    print(fill(f"- {finding.level}: {finding.text}", 88))
 
 # %%
 # Read them one by one. About a quarter of the differences between the periods is not explained:
-# news moves trading, and news is not among the inputs. The shape of one effect is not determined:
-# its curve has a wide band. You would not set a price by this curve, but you can rank days by the
-# rewards.
+# news moves trading, and news is not among the inputs. The shape of one effect is not determined,
+# so do not read details into its curve. But you can rank days by the rewards.
 
 effects = {effect.inputs: effect for effect in result.model.function.explain().effects}
 figure, axes = plt.subplots(1, 3, figsize=(9, 2.8), sharey=True, layout="constrained")
@@ -139,9 +139,9 @@ inside = ((found.reward - found.millions).abs() < 1.64 * found.spread).mean()
 print(f"the 90 % bands hold {inside:.0%} of the days")
 
 # %%
-# One of the findings gave a higher correlation than this. It speaks of the part of the reward that
-# the inputs determine. The true value of a single day also holds noise, which nobody can predict
-# from the inputs. The bands include this noise.
+# One of the findings gave a higher correlation than this. It speaks of the part of the reward
+# that the inputs determine. The true value of a single day also holds noise, which nobody can
+# predict from the inputs. The bands include this noise.
 
 part = found[(found.year > 2007) & (found.year < 2007.25)]
 plt.figure(figsize=(9, 3), layout="constrained")

@@ -82,11 +82,10 @@ chosen, at_midpoint = fit(cheetah, cheetah_truth)
 print("The default looks at the midpoint of a step:", chosen.function_.at_midpoint)
 
 # %%
-# Both fits explain the returns equally well, up to the fourth digit. But one is much worse on
-# single steps. The error is a term that cancels: what a step has too much, the next step has too
-# little. The sum over the episode does not change, so no return can show the error. When returns
-# cannot decide, the default takes the midpoint (s + s') / 2, which is right for averages over a
-# step.
+# Both fits explain the returns almost perfectly. But one of them is much worse on single steps.
+# The error is a term that cancels: what a step has too much, the next step has too little. The
+# sum over the episode does not change, so no return can show the error. When returns cannot
+# decide, the default takes the midpoint (s + s') / 2, which is right for averages over a step.
 
 figure, axes = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
 part = slice(0, 40)

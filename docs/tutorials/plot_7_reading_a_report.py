@@ -15,6 +15,7 @@ the 150 episodes. It takes about 15 seconds.
 # We look at them only at the end.
 
 from pathlib import Path
+from textwrap import fill
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -63,6 +64,30 @@ for result in (many, few):
 # - *Use these rewards with care*: something is open, and the line says what.
 # - *Do not rely on these rewards*: the rewards are probably wrong. Do not look at the curves,
 #   however convincing they are. Get more episodes, shorter episodes, or better inputs first.
+#
+# Importance
+# ----------
+#
+# The first chart of the page is headed *What drives the reward*. Each bar is the share of the
+# variation of the reward that comes from one input, alone or together with others. An effect of
+# two inputs counts for both, so the bars can add up to more than 100 %. ``result.shares`` has the
+# effects one by one:
+
+for name, share in many.shares:
+    print(f"{share:6.1%}  {name}")
+
+# %%
+# A share says how much an input makes rewards *differ* in these data. An input that is always the
+# same has none, however much it is worth. If a column holds text, each of its labels is an input,
+# and one label is missing: the others are measured against it.
+#
+# Episodes
+# --------
+#
+# Below follows one episode at a time, with the reward of each step, its 90 % band, and the inputs
+# that matter most. Choose a step with the slider: bars lead from the mean reward of the data to
+# the reward of this step, and show what each effect adds. Look at the best and at the worst
+# episode first, and ask somebody who knows the task whether the credit makes sense.
 #
 # Returns
 # -------
@@ -134,7 +159,7 @@ plt.show()
 # them decides the verdict. These are those of the 15 episodes:
 
 for finding in few.findings:
-    print(f"[{finding.level}] {finding.text}\n")
+    print(fill(f"[{finding.level}] {finding.text}", 88), "\n")
 
 # %%
 # The most useful finding is often the one that counts: so many returns have to determine so many
