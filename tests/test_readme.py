@@ -188,7 +188,7 @@ QUOTES = (
     (".9998 on returns and .7309 per step", QUALITY, ["halfcheetah 500 grd:closed-form"]),
     ("largest of four inputs .997 and .975", PAIRS, ["| largest of four |"]),
     ("a product of four .992 and .907", PAIRS, ["| product of four tanh"]),
-    ("one network .99 with .82", PAIRS, ["stage gives up (102"]),
+    ("in one world .99 and .82", PAIRS, ["stage gives up (102"]),
     ("speed less the cost of acting, scores .7306", FORMS, ["| HalfCheetah, 500 |"]),
     ("has a ceiling: .995", PAIRS, ["reward (ceiling .995)"]),
     (

@@ -195,7 +195,8 @@ def _gather_into(
         kind = source.kinds[columns.step]
         if kind not in (NUMBER, TIME):
             raise DataError(
-                "expected numbers or timestamps for the order of steps",
+                "expected numbers or timestamps for the order of steps, got text; turn text into "
+                "timestamps first, for example with pandas.to_datetime",
                 field=f"column {columns.step}",
             )
         steps = make_rows(np.float64 if kind == NUMBER else "datetime64[us]")
