@@ -1,6 +1,7 @@
 """docs/concepts: the pages cite the figures that docs/concepts/pictures.py computes."""
 
 import importlib.util
+import re
 
 import pytest
 from places import ROOT
@@ -30,3 +31,11 @@ def test_every_picture_is_shown():
     text = "".join(page.read_text() for page in FOLDER.glob("*.md"))
     for picture in FOLDER.glob("*.svg"):
         assert f"({picture.name})" in text
+
+
+def test_the_snippet_prints_what_its_comments_say(capsys):
+    (snippet,) = re.findall(r"```python\n(.*?)```", (FOLDER / "graph.md").read_text(), re.DOTALL)
+    exec(snippet, {})
+    said = re.findall(r"print\(.*\)  # (.*)", snippet)
+    assert len(said) == 2
+    assert capsys.readouterr().out.splitlines() == said
