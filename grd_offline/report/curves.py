@@ -17,7 +17,7 @@ from grd_offline.evaluate import pearson
 from grd_offline.files.runs import EVALUATIONS_FILE, LARGEST, OFFLINE, EpisodeRewards, RunRecord
 from grd_offline.report.page import (
     make_chart,
-    make_command,
+    make_code,
     make_details,
     make_options,
     make_settings,
@@ -194,7 +194,7 @@ def make_again(about: Mapping[str, Any], name: str) -> str:
     parts = []
     command = about.get("command")
     if command:
-        parts.append(make_command(shlex.join(map(str, command))))
+        parts.append(make_code(shlex.join(map(str, command))))
     for title, key in (("Data", "data"), ("Settings", "settings"), ("Versions", "versions")):
         values = about.get(key)
         if isinstance(values, dict):

@@ -37,7 +37,8 @@ from grd_offline.report.curves import (
     find_unit,
     make_curves,
 )
-from grd_offline.report.viewer import Track, find_landmarks, read_tracks
+from grd_offline.report.tracks import Track, read_tracks
+from grd_offline.report.viewer import find_landmarks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
