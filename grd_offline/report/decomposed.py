@@ -44,6 +44,7 @@ HIDDEN = {
     "effects left out": "effects of inputs that were left out",
 }
 """What may be in the reward and does not show in returns."""
+AGAIN = "Use it, make it again"
 MAJOR = 0.6
 """An input with this share of the reward's variation is a headline of its own."""
 CLEARLY = 0.95
@@ -53,11 +54,13 @@ CLEARLY = 0.95
 def make_decomposition_page(
     record: DecompositionRecord,
     *,
+    name: str | None = None,
     video: str | None = None,
     warn: Callable[[str], None] = lambda text: None,
 ) -> str:
     """Make the page; `video` names the environment that renders a few episodes.
 
+    `name` is that of the folder, if it is still to be moved to its place.
     `warn` is called with the reason why there is no video. The page gives the same reason.
     """
     with folder_errors(record.path, MISFIT):
@@ -69,10 +72,12 @@ def make_decomposition_page(
         if not film.clips:
             warn(film.note)
     with folder_errors(record.path, MISFIT):
-        return compose_page(record, tracks, film)
+        return compose_page(record, tracks, film, name)
 
 
-def compose_page(record: DecompositionRecord, tracks: Tracks, film: Film | None = None) -> str:
+def compose_page(
+    record: DecompositionRecord, tracks: Tracks, film: Film | None = None, name: str | None = None
+) -> str:
     """Put the sections and the numbers of the drawings together."""
     metrics = record.metrics
     importance = measure_importance(record, tracks)
@@ -95,12 +100,12 @@ def compose_page(record: DecompositionRecord, tracks: Tracks, film: Film | None 
         ("graph", "Causal graph", tell_graph(record.masks)),
         ("returns", "Returns", _tell_returns(metrics, tracks)),
         ("limits", "What the data can tell", _tell_limits(metrics["identifiability"])),
-        ("again", "Use it, make it again", _tell_settings(record)),
+        ("again", AGAIN, _tell_settings(metrics, name or record.path.resolve().name)),
     ]
     outcome = str(metrics.get("outcome", NUMBER))
     sections = [
-        (name, speak_of(title, outcome), text if name == "again" else _speak(outcome, text))
-        for name, title, text in sections
+        (place, speak_of(title, outcome), text if place == "again" else _speak(outcome, text))
+        for place, title, text in sections
         if text
     ]
     body = page.make_body(_speak(outcome, _tell_headline(record, importance)), sections)
@@ -344,8 +349,7 @@ def _tell_hidden(hidden: Mapping[str, float], spread: float) -> str:
     return page.make_details("How large is what returns cannot exclude?", note + table)
 
 
-def _tell_settings(record: DecompositionRecord) -> str:
-    metrics = record.metrics
+def _tell_settings(metrics: Mapping[str, Any], name: str) -> str:
     command = metrics.get("command")
     if command is None:
         command = shlex.join(["grd-offline", "decompose", str(metrics["data"])])
@@ -364,7 +368,7 @@ def _tell_settings(record: DecompositionRecord) -> str:
         for title, key in (("Settings", "settings"), ("Versions", "versions"))
         if key == "settings" or metrics.get(key)
     )
-    code = f"from grd_offline import RewardModel\n\nmodel = RewardModel.load({record.path.name!r})"
+    code = f"from grd_offline import RewardModel\n\nmodel = RewardModel.load({name!r})"
     parts = [
         page.make_code(code),
         f"<p>The decomposition took {page.show_number(float(metrics['seconds']))} s. This command "
@@ -377,7 +381,7 @@ def _tell_settings(record: DecompositionRecord) -> str:
         f"<div class='pair'>{tables}</div>",
     ]
     lead = "These lines load the reward as a function. Its method predict gives rewards of steps."
-    return page.make_section("again", "Use it, make it again", lead, *parts)
+    return page.make_section("again", AGAIN, lead, *parts)
 
 
 def _pack_returns(metrics: Mapping[str, Any], tracks: Tracks) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def _sum_effects(
     alone: dict[str, float] = {}
     joint: dict[str, float] = {}
     for effect in effects:
-        dimensions = {find_dimension(name, masks) for name in effect["inputs"]}
+        dimensions = dict.fromkeys(find_dimension(name, masks) for name in effect["inputs"])
         shares = alone if len(dimensions) == 1 else joint
         for name in dimensions:
             shares[name] = shares.get(name, 0.0) + float(effect["share"])

@@ -19,7 +19,7 @@ function drawLearning(element) {
     const style = styleOfSource(curve);
     const name = plain(curve.label),
       group = { legendgroup: curve.label, showlegend: false };
-    if (seeds)
+    if (seeds || (curve.few && curve.seeds > 1))
       for (const one of curve.lines)
         below.push(
           line(one.steps, one.values, fade(style.color, 0.5), {

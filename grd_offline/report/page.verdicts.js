@@ -31,7 +31,7 @@ function drawVerdicts(element) {
       told = shares
         ? `${Math.round(mean)}${many ? ` ± ${Math.round(spread)}` : ""} %`
         : verdict.reached;
-    if (many)
+    if (!verdict.few)
       traces.push({
         ...line([mean - spread, mean + spread], [row, row], fade(color, 0.3), {
           hoverinfo: "skip",
@@ -61,7 +61,7 @@ function drawVerdicts(element) {
         name: `${name}, seeds`,
         customdata: verdict.scores.map((score) => say(of(score))),
         text: verdict.scores.map((_, seed) => payload.seeds[seed]),
-        marker: { color: fade(color, 0.75), size: 5 },
+        marker: { color: fade(color, 0.75), size: verdict.few ? 7 : 5 },
         hoverlabel: { bordercolor: color },
         hovertemplate: `${name}, seed %{text}: %{customdata}<extra></extra>`,
       });
@@ -188,7 +188,7 @@ function drawNearness(element) {
     element,
     ordered.map((point) => {
       const { color } = styleOfSource(point),
-        many = point.scores.length > 1;
+        many = !point.few;
       return {
         x: [point.pearson],
         y: [point.mean],
