@@ -122,14 +122,10 @@ def _tell_headline(judgement: JudgementRecord) -> str:
         f"{data['steps']:,} steps",
     )
     kind = "Rewards, judged by policies that were trained on them"
-    said, verdict = _say_how(judgement), None
-    title = _say_best(judgement)
-    seeds = len(best.scores)
-    if _list_rivals(judgement):
-        title = f"{say_no_best(seeds)}."
-    if _list_rivals(judgement) or seeds < 3:
-        verdict = ("careful", warn_of_chance(seeds))
-    return page.make_headline(kind, title, said, facts, source, verdict)
+    seeds, is_open = len(best.scores), bool(_list_rivals(judgement))
+    title = f"{say_no_best(seeds)}." if is_open else _say_best(judgement)
+    banner = ("careful", warn_of_chance(seeds)) if is_open or seeds < 3 else None
+    return page.make_headline(kind, title, _say_how(judgement), facts, source, banner)
 
 
 def _list_rivals(judgement: JudgementRecord) -> list[str]:

@@ -174,7 +174,8 @@ def _make_choice(name: str, members: Sequence[dict[str, Any]]) -> str:
     return (
         f"<div class='controls'><label>Member <select id='{name}-member'>{options}</select></label>"
         f"<label class='wide'>Evaluation <input type='range' id='{name}-moment' min='0' "
-        f"max='{last}' value='{last}'></label></div><output id='{name}-reading' for='{name}-moment'></output>"
+        f"max='{last}' value='{last}'></label></div>"
+        f"<output id='{name}-reading' for='{name}-moment'></output>"
     )
 
 

@@ -271,7 +271,7 @@ def test_names_of_a_run_run_nothing(browser, tmp_path):
     browser.open(tmp_path / "evil.html")
     draw_all(browser)
     assert browser.run("window.hacked") is None
-    assert "img src=x" in browser.run("document.querySelector('h1').textContent")
+    assert "img src=x" in browser.run("document.querySelector('.hero .lead').textContent")
     legend = browser.run("document.querySelector('.learning .legend').textContent")
     assert "<script>window" in legend
     assert browser.list_errors() == []
@@ -283,7 +283,8 @@ def test_an_offline_run_is_drawn_over_updates(browser, pages):
     label = browser.run("document.querySelector('.learning').getAttribute('aria-label')")
     assert label.startswith("true return over updates: true ends at 301, observed ends at 30")
     assert browser.run("document.querySelector('#metric')") is None
-    browser.run("document.querySelector('#seeds').click()")
+    # Below five seeds, each seed is a line without being asked for: 5 sources, 2 seeds.
+    assert browser.run("document.querySelector('#seeds')") is None
     assert browser.run("document.querySelector('.learning').data.length") == 15
     assert browser.list_errors() == []
 
@@ -324,7 +325,7 @@ def test_verdicts_are_told_as_shares_by_keys(judge):
     judge.run("document.querySelector('#scale').focus()")
     judge.press("ArrowDown")
     assert judge.run(read) == (
-        "share of what the true rewards reach: true 100 %, grd 97 %, uniform 70 %, ircr 70 %, "
+        "share of the return with the true rewards: true 100 %, grd 97 %, uniform 70 %, ircr 70 %, "
         "observed 10 %, the data -33 %"
     )
     judge.press("ArrowDown")
