@@ -181,14 +181,13 @@ def _plot_masks(axes: Axes, masks: Mapping[str, Any]) -> ScalarMappable:
     axes.tick_params(length=0, pad=1)
     every = -(-(states + actions) // MOST_TICKS)
     shown_states, shown_actions = np.arange(0, states, every), np.arange(0, actions, every)
-    axes.set_xticks(
-        [*(shown_states + 0.5), to_reward.mean()],
-        [*(f"s{i}" for i in shown_states), "reward"],
-        rotation=90,
-    )
+    of_states = masks.get("state_names", [f"s{i}" for i in range(states)])
+    of_actions = masks.get("action_names", [f"a{i}" for i in range(actions)])
+    causes = [shorten(of_states[i]) for i in shown_states]
+    axes.set_xticks([*(shown_states + 0.5), to_reward.mean()], [*causes, "reward"], rotation=90)
     axes.set_yticks(
         [*(shown_states + 0.5), *(of_action[shown_actions] + 0.5)],
-        [*(f"s{i}" for i in shown_states), *(f"a{i}" for i in shown_actions)],
+        [*causes, *(shorten(of_actions[i]) for i in shown_actions)],
     )
     shares = [
         f"{title} {(masks[name] > 0).mean():.0%}" for name, title in MASKS if masks[name].size
@@ -261,7 +260,8 @@ def draw_decomposition(record: DecompositionRecord) -> dict[str, Figure]:
     tracks = read_tracks(record)
     importance = measure_importance(record, tracks)
     edges = measure_edges(record, importance)
-    masks = {name: np.atleast_2d(edges[name]) for name, _ in MASKS}
+    names = {f"{kind}_names": record.masks[f"{kind}_names"] for kind in ("state", "action")}
+    masks = {**names, **{name: np.atleast_2d(edges[name]) for name, _ in MASKS}}
     states = len(record.masks["state_names"])
     masks["action_to_state"] = masks["action_to_state"].reshape(-1, states)  # [] without actions
     median = find_landmarks(tracks)["median"]
@@ -362,6 +362,7 @@ def _plot_effect(axes: Axes, effect: Mapping[str, Any]) -> None:
     )
     drawn.set_rasterized(True)
     axes.figure.colorbar(drawn, ax=axes, label="adds to the reward")
+    axes.locator_params(nbins=4)
     axes.set_ylabel(names[1])
 
 

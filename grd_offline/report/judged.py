@@ -26,9 +26,9 @@ from grd_offline.report.curves import (
 from grd_offline.report.evidence import FEW_SEEDS, find_rivals, say_no_best, warn_of_chance
 
 TRUTH = {
-    "pearson": "Pearson",
-    "pearson_within_episodes": "Pearson within episodes",
-    "spearman": "Spearman",
+    "pearson": "correlation (Pearson)",
+    "pearson_within_episodes": "within episodes",
+    "spearman": "rank correlation (Spearman)",
     "r2": "R²",
     "error_after_affine_fit": "error after affine fit",
 }
@@ -215,7 +215,7 @@ def _tell_verdicts(judgement: JudgementRecord) -> str:
         for place in range(5)
         if place < 2 or any(row[place] != "-" for row in rows)  # without the truth: no shares
     ]
-    titles = ("rewards", "return", "of true", "of true's gain", "Pearson with the true rewards")
+    titles = ("rewards", "return", "of true", "of true's gain", "correlation with the true rewards")
     table = page.make_table(
         [titles[place] for place in columns],
         [[row[place] for place in columns] for row in rows],

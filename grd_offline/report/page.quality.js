@@ -23,7 +23,7 @@ function drawReturns(element) {
     y,
     type: "scatter",
     mode: "markers",
-    name: "in the fit",
+    name: "used in the fit",
     customdata: episodes,
     marker: { size: 5, color: fade(colour("muted"), 0.4) },
     hovertemplate: "episode %{customdata}: observed %{x:.5g}, found %{y:.5g}<extra></extra>",
@@ -71,11 +71,11 @@ function drawCalibration(element) {
       marker: { symbol, size: 7, color: tint },
       hovertemplate: `${name}: intervals of %{x} % hold %{y:.1f} %<extra></extra>`,
     });
-  add(returns, "returns held out", colour("accent"), "circle");
+  add(returns, "held-out returns", colour("accent"), "circle");
   add(rewards, "true step rewards", colour("second"), "square");
   show(element, traces, {
     xaxis: axis({ title: "level of the interval, %", range: [0, 101] }),
-    yaxis: axis({ title: "values inside it, %", range: [0, 104] }),
+    yaxis: axis({ title: "values inside the interval, %", range: [0, 104] }),
     margin: { l: 52, r: 10, t: 30, b: 44 },
     showlegend: true,
     legend: topLegend(),
@@ -104,7 +104,7 @@ function drawPinned(element) {
       },
     ],
     {
-      xaxis: axis({ title: "known, %", range: [0, 101] }),
+      xaxis: axis({ title: "part of the effect that is known, %", range: [0, 101] }),
       margin: { l: 40, r: 14, t: 4, b: 40 },
       bargap: 0.45,
       yaxis: axis({

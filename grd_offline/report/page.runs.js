@@ -104,7 +104,7 @@ function drawRunMasks(element) {
       `${name} ${Math.round((100 * flat[i].filter(Boolean).length) / flat[i].length)} %`,
   );
   find("#mask-reading").textContent =
-    `Step ${moment.step.toLocaleString("en")}: edges on, ${parts.join(", ")}; compact state ${moment.compact} of ${member.states.length}`;
+    `Step ${moment.step.toLocaleString("en")}: share of edges, ${parts.join(", ")}; compact state: ${moment.compact} of ${member.states.length} dimensions`;
   slider.setAttribute("aria-valuetext", `step ${moment.step}`);
   drawMaps(element, member, masks, false);
   element.setAttribute(
@@ -146,7 +146,7 @@ function drawRewards(element) {
   );
   element.setAttribute(
     "aria-label",
-    `Rewards found and true of ${member.label} at training step ${moment.step}: ${moment.match}`,
+    `Found and true rewards of ${member.label} at training step ${moment.step}: ${moment.match}`,
   );
 }
 

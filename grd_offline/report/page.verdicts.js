@@ -233,7 +233,7 @@ function drawNearness(element) {
         };
       }),
       xaxis: axis({
-        title: "Pearson with the true rewards, per step",
+        title: "correlation (Pearson) with the true rewards",
         range: across,
         zeroline: false,
       }),

@@ -74,7 +74,7 @@ function drawWaterfall(element) {
       shapes,
       annotations,
       bargap: 0.35,
-      margin: { l: 40, r: 20, t: 24, b: 44 },
+      margin: { l: 40, r: 52, t: 24, b: 44 },
       xaxis: axis({
         title: payload.reward,
         range: [Math.min(...ends) - 0.3 * pad, Math.max(...ends) + pad],
