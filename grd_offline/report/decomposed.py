@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -94,7 +95,7 @@ def compose_page(
         "film": None if film is None else film.clips,
     }
     sections = [
-        ("importance", "Importance", tell_importance(importance, bool(record.effects))),
+        ("importance", "Importance", _tell_importance(record, importance)),
         ("episodes", "Episodes", _tell_episodes(metrics, tracks, film)),
         ("effects", "Effects", tell_effects(record.effects, str(metrics["fit"]))),
         ("graph", "Causal graph", tell_graph(record.masks)),
@@ -127,15 +128,26 @@ def _tell_headline(record: DecompositionRecord, importance: Sequence[Importance]
     explained = metrics.get("held_out_return_r2")
     # What the fit says is no headline where it should not be relied on.
     if explained is not None and explained <= 0:
-        title, verdict = "No reliable decomposition.", (UNRELIABLE, verdict[1])
+        title = "No reliable decomposition."
     elif verdict[0] == UNRELIABLE:
         title = "These rewards should not be relied on."
     facts = _list_facts(record)
     return page.make_headline("Return decomposition", title, said, facts, source, verdict)
 
 
+def _tell_importance(record: DecompositionRecord, importance: Sequence[Importance]) -> str:
+    is_relied_on = _read_verdict(record.metrics)[0] != UNRELIABLE
+    return tell_importance(importance, is_sum=bool(record.effects), is_relied_on=is_relied_on)
+
+
 def _read_verdict(metrics: Mapping[str, Any]) -> tuple[str, str]:
-    """Level and sentence."""
+    """Read the level and the sentence; a fit that predicts nothing is unreliable."""
+    level, text = _read_stored_verdict(metrics)
+    explained = metrics.get("held_out_return_r2")
+    return (UNRELIABLE if explained is not None and explained <= 0 else level), text
+
+
+def _read_stored_verdict(metrics: Mapping[str, Any]) -> tuple[str, str]:
     verdict = metrics.get("verdict")
     if verdict is None:
         return "careful", "Use these rewards with care: an earlier version made them, unchecked."
@@ -368,7 +380,7 @@ def _tell_settings(metrics: Mapping[str, Any], name: str) -> str:
         for title, key in (("Settings", "settings"), ("Versions", "versions"))
         if key == "settings" or metrics.get(key)
     )
-    code = f"from grd_offline import RewardModel\n\nmodel = RewardModel.load({name!r})"
+    code = f"from grd_offline import RewardModel\n\nmodel = RewardModel.load({json.dumps(name)})"
     parts = [
         page.make_code(code),
         f"<p>The decomposition took {page.show_number(float(metrics['seconds']))} s. This command "

@@ -108,8 +108,8 @@ def _shuffle(record: DecompositionRecord, steps: Sequence[Array]) -> list[Import
     return found
 
 
-def tell_importance(found: Sequence[Importance], is_sum: bool) -> str:
-    """Make the section as HTML."""
+def tell_importance(found: Sequence[Importance], *, is_sum: bool, is_relied_on: bool = True) -> str:
+    """Make the section as HTML; `is_sum` says whether the reward is a sum of effects."""
     if not found:
         return ""
     lead = (
@@ -126,6 +126,8 @@ def tell_importance(found: Sequence[Importance], is_sum: bool) -> str:
             " The reward is not a sum of effects. So this was measured by exchanging the values of "
             "each input between steps."
         )
+    if not is_relied_on:
+        lead += " This fit should not be relied on, and neither should the bars."
     named = [f"{one.name} {page.show_share(one.total)}" for one in found[:MOST_BARS]]
     label = f"Importance of {len(found)} inputs for the reward: {page.join_names(named)}"
     note = ""

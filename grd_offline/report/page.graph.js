@@ -128,7 +128,7 @@ function placeNodes(graph, edges, wide) {
     for (const i of graph.shown_actions) put(`a${i}`);
     if (graph.reward.terminated !== null) put("t");
   }
-  place.r = [wide - side, (first + Math.max(first, y - row)) / 2];
+  place.r = [wide - (only ? Math.min(side, 110) : side), (first + Math.max(first, y - row)) / 2];
   return { place, only, side, height: Math.max(y, place.r[1] + row) + 4 };
 }
 

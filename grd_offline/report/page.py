@@ -173,8 +173,8 @@ def make_tabs(name: str, tabs: Sequence[tuple[str, str]]) -> str:
 
 
 def make_settings(values: Mapping[str, Any], label: str) -> str:
-    """Make a table of settings and their values."""
-    return make_table(("setting", "value"), ((n, show_value(v)) for n, v in values.items()), label)
+    """Make a table of names and their values."""
+    return make_table(("name", "value"), ((n, show_value(v)) for n, v in values.items()), label)
 
 
 def make_code(text: str) -> str:

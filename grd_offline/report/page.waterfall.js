@@ -8,8 +8,11 @@ function splitReward() {
   const parts = [{ name: "mean reward", from: 0, to: constant, whole: true }];
   let sum = constant;
   series.terms.forEach((name, i) => {
-    const value = track[`term${i}`].y[at];
-    parts.push({ name, from: sum, to: sum + value, value });
+    const value = track[`term${i}`].y[at],
+      input = track[`input${series.inputs.indexOf(name)}`];
+    // Where steps were left out, those of inputs may be others than those of terms.
+    const given = input && viewer.episode.width === 1 ? ` = ${tell(input.y[at])}` : "";
+    parts.push({ name, given, from: sum, to: sum + value, value });
     sum += value;
   });
   parts.push({ name: "reward", from: 0, to: sum, whole: true });
@@ -81,7 +84,9 @@ function drawWaterfall(element) {
       }),
       yaxis: axis({
         tickvals: rows.map((_, row) => row),
-        ticktext: rows.map((part) => plain(clip(part.name, narrow ? 16 : 40))),
+        ticktext: rows.map((part) =>
+          plain(narrow ? clip(part.name, 16) : clip(part.name, 40) + (part.given ?? "")),
+        ),
         tickfont: { size: 12, color: colour("ink") },
         ticklabelstandoff: 6,
         showgrid: false,
