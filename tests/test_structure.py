@@ -11,6 +11,8 @@ from graphlib import TopologicalSorter
 import pytest
 from places import ROOT
 
+from grd_offline.report.page import SCRIPTS
+
 ROOMS = (
     "lazy",
     "errors",
@@ -199,7 +201,7 @@ def test_the_wheel_holds_every_room_and_nothing_else(wheel):
     }
     assert expected <= set(names)
     assert "grd_offline/py.typed" in names
-    page = ("page.html", "page.css", "page.js", "vendor/plotly-cartesian.min.js")
+    page = ("page.html", "page.css", *SCRIPTS, "vendor/plotly-cartesian.min.js")
     assert {f"grd_offline/report/{name}" for name in (*page, "vendor/plotly-LICENSE.txt")} <= set(
         names
     )

@@ -41,7 +41,9 @@ class DecompositionRecord:
     metrics: Mapping[str, Any]
     masks: Mapping[str, Any]
     effects: Sequence[Mapping[str, Any]]
-    """The effect with the largest share of the reward's variance comes first."""
+    """The effect with the largest share of the reward's variation comes first."""
+    constant: float
+    """The reward where all effects are 0."""
     inputs: Sequence[str]
     """Names of the inputs that drive the reward, the strongest first."""
 
@@ -79,8 +81,15 @@ def read_decomposition(folder: Path) -> DecompositionRecord:
     metrics, masks = rename_result(_read(folder, METRICS_FILE)), read_masks(folder)
     effects = _read(folder, EFFECTS_FILE)
     with folder_errors(folder, MISFIT):
-        ranked = sorted(effects["effects"], key=lambda effect: -float(effect["share"]))
-        return DecompositionRecord(folder, metrics, masks, ranked, _rank_inputs(ranked, masks))
+        ranked = _rank_effects(effects["effects"])
+        return DecompositionRecord(
+            path=folder,
+            metrics=metrics,
+            masks=masks,
+            effects=ranked,
+            constant=float(effects.get("constant", 0.0)),
+            inputs=_rank_inputs(ranked, masks),
+        )
 
 
 def read_masks(folder: Path) -> dict[str, Any]:
@@ -97,12 +106,22 @@ def _read(folder: Path, name: str) -> dict[str, Any]:
     return contents
 
 
+def _rank_effects(effects: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Rank effects by their share. Earlier versions wrote negative shares, which become 0."""
+    shares = [max(0.0, float(effect["share"])) for effect in effects]
+    if any(float(effect["share"]) < 0 for effect in effects):
+        total = sum(shares) or 1.0
+        shares = [share / total for share in shares]
+    settled = [{**effect, "share": share} for effect, share in zip(effects, shares, strict=True)]
+    return sorted(settled, key=lambda effect: -effect["share"])
+
+
 def _rank_inputs(effects: Sequence[Mapping[str, Any]], masks: Mapping[str, Any]) -> list[str]:
     """Rank inputs by the shares of their effects; without effects, by the scores of masks."""
     weights: dict[str, float] = {}
     for effect in effects:
         for name in effect["inputs"]:
-            weights[name] = weights.get(name, 0.0) + abs(float(effect["share"]))
+            weights[name] = weights.get(name, 0.0) + float(effect["share"])
     if not effects:
         for kind in ("state", "action"):
             names, on = masks[f"{kind}_names"], masks[f"{kind}_to_reward"]

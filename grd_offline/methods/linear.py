@@ -82,10 +82,7 @@ def _make_model(
     values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
     factor = vectors * np.sqrt(np.maximum(values, 0.0))
     inputs = data.probe[:, data.basis.columns[:count]]
-    parts = (inputs / spread - averages) * fit.weights
-    total = parts.sum(1)
-    variance = float(total.var()) or 1.0
-    shares = ((parts - parts.mean(0)) * (total - total.mean())[:, None]).mean(0) / variance
+    variances = (inputs / spread * fit.weights).var(0)
     length = float(data.equations.constant @ data.equations.constant)
     return EffectModel(
         observation_names=data.episodes.observation_names,
@@ -104,5 +101,5 @@ def _make_model(
         constant_variance=fit.noise * data.unit**2 / length,
         noise_variance=fit.noise * data.unit**2,
         inflation=1.0,
-        shares=shares,
+        shares=variances / (variances.sum() or 1.0),
     )

@@ -313,7 +313,9 @@ class _Run:
         write_decomposition(folder, metrics=metrics, masks=masks, effects=effects)
         self.progress("report", 0.0)
         record = read_decomposition(folder)
-        page = make_decomposition_page(record, video=self.video, warn=self.recording.warn)
+        page = make_decomposition_page(
+            record, name=out.name, video=self.video, warn=self.recording.warn
+        )
         with create_file(folder / REPORT_FILE) as output:
             output.write(page.encode())
         shares = [(" x ".join(e["inputs"]), float(e["share"])) for e in effects["effects"]]

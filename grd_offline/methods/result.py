@@ -26,7 +26,7 @@ class Decomposition:
     metrics: dict[str, Any]
     findings: list[Finding]
     shares: list[tuple[str, float]]
-    """Effects by their share of the reward's variance, largest first."""
+    """Effects by their share of the reward's variation, largest first."""
     warnings: list[str]
     columns: str | None = None
     """For tables, which column was taken for what, as `--columns` has it."""

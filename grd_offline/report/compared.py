@@ -66,13 +66,25 @@ def _tell_totals(comparison: Comparison, figures: dict[str, Figure]) -> str:
 
 
 def _tell_tasks(comparison: Comparison, figures: dict[str, Figure]) -> str:
-    head = ("task", "method", "seeds", "step", "mean", "interquartile mean", "share", "paper")
+    head = (
+        "task",
+        "method",
+        "seeds",
+        "step",
+        "mean",
+        "interquartile mean",
+        "of the reference",
+        "paper",
+    )
     rows = list_rows(comparison)
     width = len(head) if any(row[-1] != "-" for row in rows) else len(head) - 1
     shown = [row[:width] for row in rows]
     table = page.make_table(head[:width], shown, "Methods on each task", range(2, width))
     drawn = _embed(figures["tasks"], FIGURES["tasks"])
-    lead = "Mean and standard deviation over seeds, and the interquartile mean with its interval."
+    lead = (
+        "The columns have the mean and standard deviation over seeds, and the interquartile mean "
+        "with its 95 % interval."
+    )
     return page.make_section("tasks", "Tasks", lead, table, drawn)
 
 
@@ -81,13 +93,14 @@ def explain(comparison: Comparison) -> str:
     parts = []
     if comparison.metric == "return" and comparison.reference is not None:
         parts.append(
-            "Scores are normalised on each task: 0 is the return of random actions, 1 the mean of "
-            f"{comparison.reference}."
+            "Scores are normalised on each task: 0 is the return of random actions, and 1 is the "
+            f"mean return of {comparison.reference}."
         )
     elif comparison.metric == "return":
-        parts.append("Without an oracle, scores of different tasks have no common scale.")
+        parts.append("There is no oracle, so scores of different tasks have no common scale.")
     parts.append(
-        "Intervals hold 95 % of the draws of a bootstrap that draws seeds anew within each task."
+        "The 95 % intervals come from a bootstrap, which draws seeds with replacement within each "
+        "task."
     )
     if len(comparison.totals) > 1:
         parts.append(

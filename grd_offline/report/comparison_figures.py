@@ -9,8 +9,9 @@ import numpy as np
 
 from grd_offline.comparison.compare import THRESHOLDS, Comparison
 from grd_offline.comparison.metrics import METRICS
+from grd_offline.report.colours import GROUPS
+from grd_offline.report.evidence import FEW_SEEDS
 from grd_offline.report.figures import (
-    COLOURS,
     COLUMN,
     FONT,
     GREYS,
@@ -47,7 +48,7 @@ def _find_colour(comparison: Comparison, method: str) -> str:
     if method == comparison.reference:
         return GREYS[0]
     own = [name for name in comparison.methods if name != comparison.reference]
-    return COLOURS[own.index(method) % len(COLOURS)]
+    return GROUPS[own.index(method) % len(GROUPS)]
 
 
 def _plot_estimates(
@@ -74,6 +75,11 @@ def _draw_tasks(comparison: Comparison) -> Figure:
     for axes, task in zip(places.ravel(), tasks, strict=False):
         rows = [r for method in comparison.methods if (r := comparison.find(task, method))]
         _plot_estimates(axes, comparison, [(row.method, row.middle) for row in rows])
+        for place, row in enumerate(rows):
+            if len(row.scores) < FEW_SEEDS:  # each seed, beside an interval of few
+                seeds = np.full(len(row.scores), float(place))
+                colour = _find_colour(comparison, row.method)
+                axes.plot(row.scores, seeds, "|", color=colour, markersize=8)
         axes.set_title(shorten(task))
     for axes in places.ravel()[len(tasks) :]:
         axes.set_axis_off()

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from grd_offline.errors import DataError, printable
 from grd_offline.evaluate import pearson
 from grd_offline.files.runs import EVALUATIONS_FILE, LARGEST, OFFLINE, EpisodeRewards, RunRecord
+from grd_offline.report.evidence import FEW_SEEDS
 from grd_offline.report.page import (
     make_chart,
-    make_command,
+    make_code,
     make_details,
     make_options,
     make_settings,
@@ -47,6 +48,11 @@ class Curve:
     seeds: int
     lines: Mapping[str, tuple[Array, Array]]
     """The steps and values of each seed."""
+
+    @property
+    def last_scores(self) -> list[float]:
+        """The last value of each seed."""
+        return [float(values[-1]) for _, values in self.lines.values()]
 
 
 def make_curves(runs: Sequence[RunRecord], metric: str) -> list[Curve]:
@@ -150,6 +156,7 @@ def _pack_curve(curve: Curve, look: int) -> dict[str, Any]:
         "oracle": curve.is_oracle,
         "look": look,
         "seeds": curve.seeds,
+        "few": curve.seeds < FEW_SEEDS,
         "steps": curve.steps.tolist(),
         "means": shorten(curve.means),
         "spreads": shorten(curve.spreads),
@@ -167,16 +174,22 @@ def shorten(values: Array) -> list[float | None]:
 
 def describe_lines(curves: Sequence[Curve]) -> str:
     """Explain the lines of the drawing; with one seed there is nothing to explain."""
-    if all(curve.seeds == 1 for curve in curves):
+    seeds = {curve.seeds for curve in curves}
+    if seeds == {1}:
         return ""
-    return "Line: mean over seeds. Band: one standard deviation. "
+    said = "A thick line is the mean over seeds. "
+    if any(1 < count < FEW_SEEDS for count in seeds):
+        said += "Each thin line is one seed. "
+    if any(count >= FEW_SEEDS for count in seeds):
+        said += "The band is one standard deviation to either side. "
+    return said
 
 
 def make_learning(metrics: Sequence[Mapping[str, Any]]) -> str:
     """Make the drawing of learning curves and the picker of its metric."""
     choice = make_select("metric", "Show", [(m["key"], m["label"]) for m in metrics])
-    if any(curve["seeds"] > 1 for metric in metrics for curve in metric["curves"]):
-        choice += "<label><input type='checkbox' id='seeds'> every seed</label>"
+    if any(curve["seeds"] >= FEW_SEEDS for metric in metrics for curve in metric["curves"]):
+        choice += "<label><input type='checkbox' id='seeds'> show every seed</label>"
     chart = make_chart("learning", "Learning curves of all groups")
     return (f"<div class='controls'>{choice}</div>" if choice else "") + chart
 
@@ -194,7 +207,7 @@ def make_again(about: Mapping[str, Any], name: str) -> str:
     parts = []
     command = about.get("command")
     if command:
-        parts.append(make_command(shlex.join(map(str, command))))
+        parts.append(make_code(shlex.join(map(str, command))))
     for title, key in (("Data", "data"), ("Settings", "settings"), ("Versions", "versions")):
         values = about.get(key)
         if isinstance(values, dict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -16,11 +17,18 @@ from grd_offline.evaluate import STEP_BANDS, give_chance
 from grd_offline.files.decomposition import MISFIT, DecompositionRecord
 from grd_offline.files.plain import folder_errors
 from grd_offline.outcomes import NUMBER, PREFERENCE, SUCCESS, UNITS, speak_of
-from grd_offline.report.effects import name_together, pack_effects, tell_effects
+from grd_offline.report.effects import pack_effects, tell_effects
 from grd_offline.report.film import Film, make_film
-from grd_offline.report.graph import pack_graph, tell_graph
+from grd_offline.report.graph import measure_edges, pack_graph, tell_graph
+from grd_offline.report.importance import (
+    Importance,
+    measure_importance,
+    pack_importance,
+    tell_importance,
+)
 from grd_offline.report.packing import pack
-from grd_offline.report.viewer import Tracks, find_landmarks, pack_tracks, read_tracks
+from grd_offline.report.tracks import Tracks, read_tracks
+from grd_offline.report.viewer import find_landmarks, pack_tracks
 
 Array = NDArray[np.float64]
 
@@ -37,6 +45,9 @@ HIDDEN = {
     "effects left out": "effects of inputs that were left out",
 }
 """What may be in the reward and does not show in returns."""
+AGAIN = "Use it, make it again"
+MAJOR = 0.6
+"""An input with this share of the reward's variation is a headline of its own."""
 CLEARLY = 0.95
 """Where this share of every effect is known, one sentence says so instead of a drawing."""
 
@@ -44,11 +55,13 @@ CLEARLY = 0.95
 def make_decomposition_page(
     record: DecompositionRecord,
     *,
+    name: str | None = None,
     video: str | None = None,
     warn: Callable[[str], None] = lambda text: None,
 ) -> str:
     """Make the page; `video` names the environment that renders a few episodes.
 
+    `name` is that of the folder, if it is still to be moved to its place.
     `warn` is called with the reason why there is no video. The page gives the same reason.
     """
     with folder_errors(record.path, MISFIT):
@@ -60,42 +73,49 @@ def make_decomposition_page(
         if not film.clips:
             warn(film.note)
     with folder_errors(record.path, MISFIT):
-        return compose_page(record, tracks, film)
+        return compose_page(record, tracks, film, name)
 
 
-def compose_page(record: DecompositionRecord, tracks: Tracks, film: Film | None = None) -> str:
+def compose_page(
+    record: DecompositionRecord, tracks: Tracks, film: Film | None = None, name: str | None = None
+) -> str:
     """Put the sections and the numbers of the drawings together."""
     metrics = record.metrics
+    importance = measure_importance(record, tracks)
+    edges = measure_edges(record, importance)
     payload: dict[str, Any] = {
         "kind": "decomposition",
-        "effects": pack_effects(record.effects),
-        "graph": pack_graph(record.masks),
+        "reward": "log-odds" if metrics.get("outcome", NUMBER) in UNITS else "reward",
+        "importance": pack_importance(importance),
+        "effects": pack_effects(record.effects, tracks.sample),
+        "graph": pack_graph(record.masks, edges, importance),
         "returns": _pack_returns(metrics, tracks),
         "calibration": metrics.get("calibration"),
         "pinned": metrics["identifiability"].get("pinned_down", {}),
         "film": None if film is None else film.clips,
     }
     sections = [
+        ("importance", "Importance", _tell_importance(record, importance)),
         ("episodes", "Episodes", _tell_episodes(metrics, tracks, film)),
         ("effects", "Effects", tell_effects(record.effects, str(metrics["fit"]))),
         ("graph", "Causal graph", tell_graph(record.masks)),
         ("returns", "Returns", _tell_returns(metrics, tracks)),
         ("limits", "What the data can tell", _tell_limits(metrics["identifiability"])),
-        ("again", "Make it again", _tell_settings(metrics)),
+        ("again", AGAIN, _tell_settings(metrics, name or record.path.resolve().name)),
     ]
     outcome = str(metrics.get("outcome", NUMBER))
     sections = [
-        (name, speak_of(title, outcome), text if name == "again" else _speak(outcome, text))
-        for name, title, text in sections
+        (place, speak_of(title, outcome), text if place == "again" else _speak(outcome, text))
+        for place, title, text in sections
         if text
     ]
-    body = page.make_body(_speak(outcome, _tell_headline(record)), sections)
+    body = page.make_body(_speak(outcome, _tell_headline(record, importance)), sections)
     used = page.count_fixed_bytes() + len(body.encode()) + len(page.embed(payload))
     payload["viewer"] = pack_tracks(tracks, max(page.PAGE_BYTES - used, 200_000))
     return page.make_page(f"{metrics['data']}: return decomposition", body, payload)
 
 
-def _tell_headline(record: DecompositionRecord) -> str:
+def _tell_headline(record: DecompositionRecord, importance: Sequence[Importance]) -> str:
     metrics = record.metrics
     source = page.list_source(
         str(metrics["data"]),
@@ -103,16 +123,31 @@ def _tell_headline(record: DecompositionRecord) -> str:
         f"{metrics['episodes']:,} episodes",
         f"{metrics['steps']:,} steps",
     )
-    title, said, verdict = _say_drivers(record), _say_how_sure(record), _read_verdict(metrics)
-    if verdict[0] == UNRELIABLE:
-        # What the fit says is no headline where it should not be relied on.
+    title, said = _say_drivers(record, importance), _say_how_sure(record, importance)
+    verdict = _read_verdict(metrics)
+    explained = metrics.get("held_out_return_r2")
+    # What the fit says is no headline where it should not be relied on.
+    if explained is not None and explained <= 0:
+        title = "No reliable decomposition."
+    elif verdict[0] == UNRELIABLE:
         title = "These rewards should not be relied on."
     facts = _list_facts(record)
     return page.make_headline("Return decomposition", title, said, facts, source, verdict)
 
 
+def _tell_importance(record: DecompositionRecord, importance: Sequence[Importance]) -> str:
+    is_relied_on = _read_verdict(record.metrics)[0] != UNRELIABLE
+    return tell_importance(importance, is_sum=bool(record.effects), is_relied_on=is_relied_on)
+
+
 def _read_verdict(metrics: Mapping[str, Any]) -> tuple[str, str]:
-    """Level and sentence."""
+    """Read the level and the sentence; a fit that predicts nothing is unreliable."""
+    level, text = _read_stored_verdict(metrics)
+    explained = metrics.get("held_out_return_r2")
+    return (UNRELIABLE if explained is not None and explained <= 0 else level), text
+
+
+def _read_stored_verdict(metrics: Mapping[str, Any]) -> tuple[str, str]:
     verdict = metrics.get("verdict")
     if verdict is None:
         return "careful", "Use these rewards with care: an earlier version made them, unchecked."
@@ -120,54 +155,55 @@ def _read_verdict(metrics: Mapping[str, Any]) -> tuple[str, str]:
     return level if level in LEVELS else UNRELIABLE, str(verdict["text"])
 
 
-def _say_drivers(record: DecompositionRecord) -> str:
+def _say_drivers(record: DecompositionRecord, importance: Sequence[Importance]) -> str:
     """Write the headline as HTML, with the names marked."""
-    effects, names = record.effects, record.inputs
-    if not effects:
-        if not names:
-            return "Nothing was found to drive the reward."
+    names = [one.name for one in importance] or list(record.inputs)
+    if not names:
+        return "Nothing was found to drive the reward."
+    if not importance:
         shown = [*names[:3], *([f"{len(names) - 3} more"] if len(names) > 3 else [])]
-        verb = "drives" if len(names) == 1 else "drive"
-        return f"{_mark(shown)} {verb} the reward."
-    top = effects[0]
-    if top["share"] >= 0.6 or len(effects) == 1:
-        name = _mark([name_together(top["inputs"])])
-        verb = "drives" if len(top["inputs"]) == 1 else "drive"
-        part = "" if top["share"] > 0.995 else f"{page.show_share(top['share'])} of "
-        return f"{name} {verb} {part}the reward's variation."
-    largest = [name_together(effect["inputs"]) for effect in effects[:3]]
-    return f"Most of the reward comes from {_mark(largest)}."
+        return f"{_mark(shown)} {'drives' if len(names) == 1 else 'drive'} the reward."
+    top = importance[0].total
+    if top >= MAJOR or len(names) == 1:
+        # The inputs of one effect have the same share.
+        first = [one.name for one in importance if one.total > top - 0.005][:4]
+        part = "" if top > 0.995 else f"{page.show_share(top)} of "
+        verb = "drives" if len(first) == 1 else "together drive"
+        return f"{_mark(first)} {verb} {part}the reward's variation."
+    return f"Most of the reward's variation comes from {_mark(names[:3])}."
 
 
-def _say_how_sure(record: DecompositionRecord) -> list[str]:
-    metrics, effects = record.metrics, record.effects
+def _say_how_sure(record: DecompositionRecord, importance: Sequence[Importance]) -> list[str]:
+    metrics = record.metrics
     said = []
-    others = [e for e in effects[1:] if e["share"] > 0.001]
-    if (
-        _read_verdict(metrics)[0] != UNRELIABLE
-        and effects
-        and effects[0]["share"] >= 0.6
-        and others
-    ):
-        shares = [(name_together(e["inputs"]), page.show_share(e["share"])) for e in others[:3]]
-        named = [f"{name} ({share})" for name, share in shares]
+    others = [one for one in importance[1:] if one.total > 0.001]
+    is_relied_on = _read_verdict(metrics)[0] != UNRELIABLE
+    if is_relied_on and others and importance[0].total >= MAJOR:
+        named = [f"{one.name} ({page.show_share(one.total)})" for one in others[:3]]
         more = [f"{len(others) - 3} more"] if len(others) > 3 else []
-        said.append(f"The rest comes from {page.join_names(named + more)}.")
+        said.append(f"Next come {page.join_names(named + more)}.")
     explained = metrics.get("held_out_return_r2")
     if explained is None:
-        said.append("Too few episodes to hold any out: how well it predicts is not known.")
+        said.append(
+            "There were too few episodes to hold any out. So it is not known how well the rewards "
+            "predict the returns of other episodes."
+        )
     elif explained <= 0:
-        said.append("It explains nothing of the returns of episodes that it had not seen.")
+        said.append(
+            "The rewards predict the returns of held-out episodes no better than the mean return "
+            "does. Nothing below should be taken for a result. More episodes may help."
+        )
     else:
         said.append(
-            f"The rewards found explain {page.show_share(explained)} of how returns differ between "
-            f"episodes that the fit had not seen."
+            f"The rewards explain {page.show_share(explained)} of the variance of the returns of "
+            f"held-out episodes."
         )
     truth = metrics.get("truth")
     if truth is not None:
         said.append(
-            f"Against the true reward of every step the correlation is {truth['pearson']:.2f}, and "
-            f"the {page.NINETY} bands hold {page.show_share(truth['coverage_90'])} of the steps."
+            f"Their correlation with the true rewards of the steps is {truth['pearson']:.2f}, and "
+            f"the {page.NINETY} bands contain {page.show_share(truth['coverage_90'])} of the true "
+            f"rewards."
         )
     return said
 
@@ -177,16 +213,18 @@ def _list_facts(record: DecompositionRecord) -> list[tuple[str, str]]:
     facts = []
     if metrics.get("held_out_return_r2") is not None:
         explained, inside = metrics["held_out_return_r2"], metrics["held_out_return_coverage_90"]
-        counted = f"of {metrics['held_out_returns']:,} returns held out explained (R²)"
-        facts.append((page.show_share(explained), counted))
+        held = f"{metrics['held_out_returns']:,} held-out returns"
         facts.append(
-            (page.show_share(inside), f"of these returns inside their {page.NINETY} interval")
+            (page.show_share(explained), f"of the variance of {held} explained (R²)")
+            if explained > 0
+            else (f"{explained:.2f}", f"R² of {held}")
         )
+        facts.append((page.show_share(inside), f"of them inside their {page.NINETY} interval"))
     driving = sum(masks["state_to_reward"]) + sum(masks["action_to_reward"])
     inputs = len(masks["state_names"]) + len(masks["action_names"])
-    facts.append((f"{driving} of {inputs}", "inputs drive the reward"))
+    facts.append((f"{driving} of {inputs}", "dimensions drive the reward"))
     compact = masks["compact"]["closure"]
-    facts.append((f"{sum(compact)} of {len(compact)}", "state dimensions a policy needs"))
+    facts.append((f"{sum(compact)} of {len(compact)}", "state dimensions in the compact state"))
     if "truth" in metrics:
         facts.append((f"{metrics['truth']['pearson']:.2f}", "correlation with the true reward"))
     return facts
@@ -195,30 +233,45 @@ def _list_facts(record: DecompositionRecord) -> list[tuple[str, str]]:
 def _tell_episodes(metrics: Mapping[str, Any], tracks: Tracks, film: Film | None) -> str:
     shown, total = len(tracks.chosen), len(tracks.returns)
     lead = (
-        "The reward found for every step, and what it adds up to. The band is where "
-        f"{page.NINETY} of rewards are expected. {metrics.get('bands', STEP_BANDS)}"
+        "The reward of every step, and the sum of the rewards so far. "
+        f"{page.NINETY} of the rewards are expected inside the band. "
+        f"{metrics.get('bands', STEP_BANDS)}"
     )
     outcome = metrics.get("outcome", NUMBER)
     lead += f" {UNITS[outcome]}" if outcome in UNITS else ""
     truth = metrics.get("truth")
     if truth is not None and truth["coverage_90"] < TOO_NARROW:
         held = page.show_share(truth["coverage_90"])
-        lead += f" Here it is too narrow: it holds {held} of the true rewards."
+        lead += f" Here the band is too narrow: it contains only {held} of the true rewards."
     if shown < total:
-        lead += f" {shown} of {total:,} episodes are here, evenly by their return."
+        lead += f" The page shows {shown} of {total:,} episodes, chosen evenly by their return."
     picture = ""
     if film is not None:
         picture = f"<p class='note'>{escape(film.note)}</p>"
         if film.clips:
             picture = (
                 "<figure class='film'><div class='frame' role='img' "
-                "aria-label='The episode as rendered'></div>"
+                "aria-label='The rendered episode'></div>"
                 f"<figcaption><button type='button' id='play'>Play</button> "
                 f"<span>{escape(film.note)}</span></figcaption></figure>"
             )
     drawing = picture + page.make_chart("viewer", "The rewards of one episode")
     viewer = page.fill("page.viewer.html", drawing=drawing).replace("\n", "")
-    return page.make_section("episodes", "Episodes", escape(lead), viewer)
+    parts = _tell_waterfall(tracks)
+    return page.make_section("episodes", "Episodes", escape(lead), viewer, parts)
+
+
+def _tell_waterfall(tracks: Tracks) -> str:
+    """Make the drawing of what a reward consists of, if it is a sum of effects."""
+    if not tracks.terms:
+        return ""
+    text = (
+        "The reward of a step is the mean reward plus what each effect adds. The bars of a step "
+        "lead from the mean reward of the data to the reward of this step. Blue bars lower the "
+        "reward, orange bars raise it."
+    )
+    chart = page.make_chart("waterfall", "What each effect adds to the reward of one step")
+    return f"<h3 id='waterfall-title'>The chosen step</h3><p class='note'>{text}</p>{chart}"
 
 
 def _tell_returns(metrics: Mapping[str, Any], tracks: Tracks) -> str:
@@ -235,17 +288,22 @@ def _tell_returns(metrics: Mapping[str, Any], tracks: Tracks) -> str:
     if calibration.keys() & {"held_out_returns", "true_rewards"}:
         pairs = calibration.get("held_out_returns") or []
         at = [c for level, c in zip(calibration["levels"], pairs, strict=False) if level == 0.9]
-        label = "Calibration: how many values lie inside intervals of each level"
+        label = "Calibration: the share of values inside the intervals of each level"
         if at:
             held = page.show_share(at[0])
-            label += f"; the {page.NINETY} intervals hold {held} of the returns held out"
-        caption = "Calibration: do intervals hold what they promise?"
+            label += f"; the {page.NINETY} intervals contain {held} of the held-out returns"
+        caption = "Calibration: do the intervals contain as much as they should?"
         parts.append(page.make_figure(caption, page.make_chart("calibration", label)))
-    lead = "Points on the line are predicted exactly. Good returns do not prove good steps."
+    lead = (
+        "A point on the line is a return that was predicted exactly. Returns that are predicted "
+        "well do not prove that the rewards of single steps are right."
+    )
     if metrics.get("held_out"):
-        lead += " Those in colour were held out: the fit that predicts them never saw them."
+        lead += (
+            " Coloured points are held-out returns: the fit that predicts them did not see them."
+        )
     else:
-        lead += " All returns were part of the fit; none were held out."
+        lead += " All returns were part of the fit; none was held out."
     drawings = f"<div class='pair'>{''.join(parts)}</div>"
     return page.make_section("returns", "Returns", lead, drawings)
 
@@ -253,24 +311,25 @@ def _tell_returns(metrics: Mapping[str, Any], tracks: Tracks) -> str:
 def _tell_limits(found: Mapping[str, Any]) -> str:
     findings = "".join(_show_finding(f) for f in found["findings"])
     lead = (
-        "Returns fix rewards only up to what cancels over an episode: what moves reward from "
-        "one step to another without changing any return cannot be seen in returns."
+        "Returns do not determine everything about rewards. If reward moves from one step of an "
+        "episode to another, its return stays the same. So data that contain only returns cannot "
+        "show such a change."
     )
     parts = [f"<ul class='findings'>{findings}</ul>" if findings else ""]
     if not findings:
-        parts.append("<p>This fit was not examined: only the closed form can be.</p>")
+        parts.append("<p>This fit was not examined. Only the closed form can be examined.</p>")
     pinned = found.get("pinned_down") or {}
     if pinned:
         worst = min(pinned, key=lambda name: pinned[name])
         if pinned[worst] > CLEARLY:
-            text = f"Of every effect, {page.show_share(pinned[worst])} or more is known."
+            text = f"At least {page.show_share(pinned[worst])} of every effect is known."
             parts.append(f"<p class='note'>{escape(text)}</p>")
         else:
             label = (
                 f"How much is known of each of {len(pinned)} effects; the least of {worst}, "
                 f"{page.show_share(pinned[worst])}"
             )
-            caption = "How much of each effect is known: 100 % is a curve without a band"
+            caption = "How much of each effect is known; at 100 % its curve has no band"
             parts.append(page.make_figure(caption, page.make_chart("pinned", label)))
     if found.get("hidden"):
         parts.append(_tell_hidden(found["hidden"], float(found["reward_spread"])))
@@ -294,15 +353,15 @@ def _tell_hidden(hidden: Mapping[str, float], spread: float) -> str:
         for name, size in sorted(hidden.items(), key=lambda item: -item[1])
     ]
     note = (
-        "<p class='note'>Standard deviations per step. Each part is taken to be no larger than the "
-        "effects that were found. The bands include all of them.</p>"
+        "<p class='note'>The sizes are standard deviations per step. Each part is assumed to be no "
+        "larger than the effects that were found. The bands include all of them.</p>"
     )
-    head = ("part", "size", "of the spread of the rewards")
+    head = ("part", "size", "relative to the spread of the rewards")
     table = page.make_table(head, rows, "What returns cannot exclude", (1, 2))
-    return page.make_details("How large can it be, what returns cannot exclude?", note + table)
+    return page.make_details("How large is what returns cannot exclude?", note + table)
 
 
-def _tell_settings(metrics: Mapping[str, Any]) -> str:
+def _tell_settings(metrics: Mapping[str, Any], name: str) -> str:
     command = metrics.get("command")
     if command is None:
         command = shlex.join(["grd-offline", "decompose", str(metrics["data"])])
@@ -315,22 +374,26 @@ def _tell_settings(metrics: Mapping[str, Any]) -> str:
         )
         for entry in metrics["alternatives"]
     ]
-    head = ("fit", "R² of returns held out", "inside 90 % intervals", "returns")
+    head = ("fit", "R² of held-out returns", "inside 90 % intervals", "held-out returns")
     tables = "".join(
         f"<div><h3>{title}</h3>{page.make_settings(metrics[key], title)}</div>"
         for title, key in (("Settings", "settings"), ("Versions", "versions"))
         if key == "settings" or metrics.get(key)
     )
+    code = f"from grd_offline import RewardModel\n\nmodel = RewardModel.load({json.dumps(name)})"
     parts = [
-        page.make_command(str(command)),
-        f"<p>Fit: <strong>{escape(str(metrics['fit']))}</strong>, since "
+        page.make_code(code),
+        f"<p>The decomposition took {page.show_number(float(metrics['seconds']))} s. This command "
+        "makes it again:</p>",
+        page.make_code(str(command)),
+        f"<p>Fit: <strong>{escape(str(metrics['fit']))}</strong>. Reason: "
         f"{escape(str(metrics['reason']))}.</p>",
         page.make_table(head, judged, "Fits that were compared", (1, 2, 3)) if judged else "",
         "".join(f"<p class='note'>Warning: {escape(w)}</p>" for w in metrics["warnings"]),
         f"<div class='pair'>{tables}</div>",
     ]
-    lead = f"Made in {page.show_number(float(metrics['seconds']))} s by this command."
-    return page.make_section("again", "Make it again", lead, *parts)
+    lead = "These lines load the reward as a function. Its method predict gives rewards of steps."
+    return page.make_section("again", AGAIN, lead, *parts)
 
 
 def _pack_returns(metrics: Mapping[str, Any], tracks: Tracks) -> dict[str, Any]:

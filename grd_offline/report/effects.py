@@ -7,14 +7,21 @@ from html import escape
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import grd_offline.report.page as page
-from grd_offline.report.packing import pack
+from grd_offline.report.packing import encode, pack
 
-MOST_EFFECTS = 24
-MOST_DRAWN = 3  # inputs of an effect; one of four stands in the table alone
-"""This many effects are drawn; the table has all of them."""
+Array = NDArray[np.float64]
 Effect = Mapping[str, Any]
+MOST_EFFECTS = 24
+"""This many effects are drawn; the table has all of them."""
+MOST_DRAWN = 3
+"""Effects of more inputs than this are in the table, but not drawn."""
+BINS = 48
+"""The density of the data below a curve has this many bars."""
+MOST_POINTS = 300
+"""This many steps of the data are dots on a surface."""
 
 
 def name_together(inputs: Sequence[str]) -> str:
@@ -22,8 +29,11 @@ def name_together(inputs: Sequence[str]) -> str:
     return inputs[0] if len(inputs) == 1 else f"{page.join_names(inputs)} together"
 
 
-def pack_effects(effects: Sequence[Effect]) -> list[dict[str, Any]]:
-    """Collect the numbers for the drawings of the largest effects."""
+def pack_effects(effects: Sequence[Effect], sample: Mapping[str, Array]) -> list[dict[str, Any]]:
+    """Collect the numbers for the drawings of the largest effects.
+
+    `sample` has values of every input, which show where the data lie.
+    """
     return [
         {
             "inputs": list(effect["inputs"]),
@@ -31,33 +41,49 @@ def pack_effects(effects: Sequence[Effect]) -> list[dict[str, Any]]:
             "grids": [pack(grid) for grid in effect["grids"]],
             "mean": pack(effect["mean"]),
             "std": pack(effect["std"]),
+            **_pack_density(effect, [sample[name] for name in effect["inputs"]]),
         }
         for effect in effects[:MOST_EFFECTS]
     ]
 
 
+def _pack_density(effect: Effect, values: Sequence[Array]) -> dict[str, Any]:
+    """Pack a histogram for a curve, and dots for a surface or a cube."""
+    ends = [(float(grid[0]), float(grid[-1])) for grid in effect["grids"]]
+    inside = [np.clip(one, *limits) for one, limits in zip(values, ends, strict=True)]
+    if len(inside) == 1:
+        counts = np.histogram(inside[0], BINS, ends[0])[0]
+        # A bar that is not empty can be seen.
+        heights = np.ceil(255 * counts / max(int(counts.max()), 1)).astype(np.uint8)
+        return {"density": encode(heights)}
+    return {"points": pack(np.stack(inside, 1)[:MOST_POINTS])}
+
+
 def tell_effects(effects: Sequence[Effect], fit: str) -> str:
     """Make the section as HTML."""
     if not effects:
-        lead = f"The reward of a fit by {escape(fit)} is not a sum of effects that could be drawn."
+        lead = f"The fit {escape(fit)} gives a reward that is not a sum of effects."
         return page.make_section("effects", "Effects", lead)
     lead = (
-        "The reward is a sum of these. Each says what its input adds to the reward, over the "
-        f"range that the data have; the band is where {page.NINETY} of its posterior lies."
+        "The reward is its mean plus these effects. A curve shows what one input adds to the "
+        "reward. A surface shows what two inputs add together. The true effect is inside the band "
+        f"with a probability of {page.NINETY}, if the assumptions of the fit hold. Grey bars and "
+        "dots show where the data are: an effect is known best where there are many of them."
     )
     cards = [
         _make_card(index, effect)
         for index, effect in enumerate(effects[:MOST_EFFECTS])
         if len(effect["inputs"]) <= MOST_DRAWN
     ]
-    rows = [(" x ".join(effect["inputs"]), f"{effect['share']:.1%}") for effect in effects]
+    rows = [(" x ".join(effect["inputs"]), page.show_share(effect["share"])) for effect in effects]
     table = page.make_table(
-        ("effect", "share of the reward's variance"), rows, "Shares of the effects", (1,)
+        ("effect", "share of the reward's variation"), rows, "Shares of the effects", (1,)
     )
-    more = "Every effect and its share" if len(rows) > 1 else "Its share"
-    below = ""
-    if any(effect["share"] < 0 for effect in effects):
-        below = "<p class='note'>A share below 0: the effect mostly works against the others.</p>"
+    more = f"Table of all {len(rows)} effects" if len(rows) > 1 else "Table of the effect"
+    below = (
+        "<p class='note'>The share of an effect is its variance over the data, divided by the sum "
+        "of the variances of all effects.</p>"
+    )
     return page.make_section(
         "effects",
         "What each input adds to the reward",
@@ -74,7 +100,7 @@ def _make_card(index: int, effect: Effect) -> str:
     share = page.show_share(effect["share"])
     label = (
         f"Effect of {name} as a {kind}: between {page.show_number(mean.min())} and "
-        f"{page.show_number(mean.max())}, {share} of the reward's variance"
+        f"{page.show_number(mean.max())}, {share} of the reward's variation"
     )
     width = max(0.0, min(1.0, float(effect["share"]))) * 100
     extra = ""

@@ -1,8 +1,8 @@
 """Figures of training runs and decompositions, for papers.
 
 Widths are those of a column of a paper (3.25 inches) or of two (6.75), text has 8 points, and its
-fonts are embedded as TrueType; colours are Okabe and Ito's, which people with any colour vision can
-tell apart. Nothing here opens a window.
+fonts are embedded as TrueType; colours and scales are those of the pages. Nothing here opens a
+window.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from grd_offline.files.runs import (
     read_masks,
 )
 from grd_offline.files.storage import replace_file
+from grd_offline.report.colours import GROUPS, LIGHT
 from grd_offline.report.curves import (
     METRICS,
     Curve,
@@ -37,10 +38,17 @@ from grd_offline.report.curves import (
     find_unit,
     make_curves,
 )
-from grd_offline.report.viewer import Track, find_landmarks, read_tracks
+from grd_offline.report.evidence import FEW_SEEDS
+from grd_offline.report.graph import measure_edges
+from grd_offline.report.importance import MOST_BARS, Importance, measure_importance
+from grd_offline.report.page import show_share
+from grd_offline.report.tracks import Track, read_tracks
+from grd_offline.report.viewer import find_landmarks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
 Array = NDArray[np.float64]
@@ -48,9 +56,12 @@ COLUMN, PAGE = 3.25, 6.75
 """Widths in inches: one column, and two."""
 FONT = 8
 """Size of all text in points."""
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-GREYS = ("#808080", "#B0B0B0", "#505050")
+GREYS = (LIGHT["muted"], LIGHT["faint"], LIGHT["ink"])
 """Greys for the oracle, and for the oracles of further runs."""
+WEAK = "#D2E5EF"
+"""The colour of an edge that hardly matters; where there is no edge, the map is grey."""
+FOUND, TRUE, OBSERVED = LIGHT["accent"], LIGHT["second"], LIGHT["third"]
+"""Colours of what was found, of what is true, and of what was observed."""
 SHORT_LABEL = 14
 """Two labels of this many letters fit beside each other."""
 ORDER = ("-", "--", "-.", ":")
@@ -73,12 +84,17 @@ STYLE: dict[Any, Any] = {
     "text.parse_math": False,  # a dollar in a name is a dollar
 }
 MOST_EFFECTS = 9
+MOST_STROKES = 400
+"""This many steps of the data are strokes below a curve."""
 MOST_TICKS = 13
 """This many labels fit beside a mask without touching."""
 
 
 def draw_curves(curves: Sequence[Curve], metric: str, title: str, unit: str) -> Figure:
-    """Draw the mean over seeds as a line, and one standard deviation as a band."""
+    """Draw the mean over seeds as a line, and their standard deviation as a band.
+
+    Below five seeds, each seed is a thin line instead of the band.
+    """
     columns = 2 if max(len(curve.label) for curve in curves) <= SHORT_LABEL else 1
     rows = -(-len(curves) // columns)
     figure = make_figure(COLUMN, 2.3 + 0.15 * rows)
@@ -95,20 +111,27 @@ def draw_curves(curves: Sequence[Curve], metric: str, title: str, unit: str) -> 
 
 
 def _plot_curves(axes: Axes, curves: Sequence[Curve]) -> None:
+    from matplotlib.collections import LineCollection
     from matplotlib.ticker import EngFormatter
 
-    looks = itertools.product(ORDER, COLOURS)
+    looks = itertools.product(ORDER, GROUPS)
     greys = itertools.cycle(GREYS)
     for curve in curves:
-        line, colour = ("--", next(greys)) if curve.is_oracle else next(looks, ("-", COLOURS[0]))
+        line, colour = ("--", next(greys)) if curve.is_oracle else next(looks, ("-", GROUPS[0]))
         marker = "o" if len(curve.steps) == 1 else None
         label = curve.label if curve.seeds == 1 else f"{curve.label} ({curve.seeds} seeds)"
         axes.plot(
             curve.steps, curve.means, color=colour, linestyle=line, marker=marker, label=label
         )
-        if curve.seeds > 1:
+        if 1 < curve.seeds < FEW_SEEDS:
+            seeds = [np.stack(line, 1) for line in curve.lines.values()]
+            axes.add_collection(
+                LineCollection(seeds, colors=colour, linewidths=0.5, alpha=0.6), autolim=True
+            )
+        elif curve.seeds > 1:
             low, high = curve.means - curve.spreads, curve.means + curve.spreads
             axes.fill_between(curve.steps, low, high, color=colour, alpha=0.2, linewidth=0)
+    axes.autoscale_view()
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 
@@ -119,8 +142,10 @@ def draw_masks(masks: Sequence[Mapping[str, Any]], member: str) -> Figure:
     share = (states + gap + actions) / (states + gap + thick)
     width = PAGE if len(masks) > 1 else COLUMN
     figure = make_figure(width, min(1.5 + 2.0 * share, 8.0))
-    for axes, at in zip(figure.subplots(1, len(masks), squeeze=False)[0], masks, strict=True):
-        _plot_masks(axes, at)
+    places = figure.subplots(1, len(masks), squeeze=False)[0]
+    drawn = [_plot_masks(axes, at) for axes, at in zip(places, masks, strict=True)]
+    if any(((mask > 0) & (mask < 1)).any() for mask in (masks[-1][name] for name, _ in MASKS)):
+        figure.colorbar(drawn[-1], ax=places, label="strength", shrink=0.5)
     between = ": " if len(masks) > 1 else "\n"
     title = f"masks of {shorten(member)}{between}rows are causes, columns are effects"
     figure.suptitle(title)
@@ -132,9 +157,7 @@ def _choose_gap(states: int) -> tuple[float, float]:
     return max(0.5, states / 30), max(1.0, states / 25)
 
 
-def _plot_masks(axes: Axes, masks: Mapping[str, Any]) -> None:
-    from matplotlib.colors import ListedColormap
-
+def _plot_masks(axes: Axes, masks: Mapping[str, Any]) -> ScalarMappable:
     actions, states = masks["action_to_state"].shape
     gap, thick = _choose_gap(states)
     to_state, to_reward = np.arange(states + 1.0), states + gap + np.array([0, thick])
@@ -148,30 +171,31 @@ def _plot_masks(axes: Axes, masks: Mapping[str, Any]) -> None:
     lined: dict[str, Any] = (
         {"edgecolors": "white", "linewidth": 0.4} if states + actions <= 50 else {}
     )
-    colours = ListedColormap(["#ebebeb", COLOURS[0]])
-    for across, down, mask in blocks:
-        if not mask.size:
-            continue
-        axes.pcolormesh(across, down, mask, cmap=colours, vmin=0, vmax=1, **lined)
+    colours = _mix_colours(WEAK, FOUND).with_extremes(bad=LIGHT["soft"])
+    for across, down, mask in (block for block in blocks if block[2].size):
+        edges = np.ma.masked_equal(mask, 0.0)
+        drawn = axes.pcolormesh(across, down, edges, cmap=colours, vmin=0, vmax=1, **lined)
     axes.set_aspect("equal")
     axes.invert_yaxis()
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0, pad=1)
     every = -(-(states + actions) // MOST_TICKS)
     shown_states, shown_actions = np.arange(0, states, every), np.arange(0, actions, every)
-    axes.set_xticks(
-        [*(shown_states + 0.5), to_reward.mean()],
-        [*(f"s{i}" for i in shown_states), "reward"],
-        rotation=90,
-    )
+    of_states = masks.get("state_names", [f"s{i}" for i in range(states)])
+    of_actions = masks.get("action_names", [f"a{i}" for i in range(actions)])
+    causes = [shorten(of_states[i]) for i in shown_states]
+    axes.set_xticks([*(shown_states + 0.5), to_reward.mean()], [*causes, "reward"], rotation=90)
     axes.set_yticks(
         [*(shown_states + 0.5), *(of_action[shown_actions] + 0.5)],
-        [*(f"s{i}" for i in shown_states), *(f"a{i}" for i in shown_actions)],
+        [*causes, *(shorten(of_actions[i]) for i in shown_actions)],
     )
-    shares = [f"{title} {masks[name].mean():.0%}" for name, title in MASKS if masks[name].size]
+    shares = [
+        f"{title} {(masks[name] > 0).mean():.0%}" for name, title in MASKS if masks[name].size
+    ]
     if "step" in masks:
         axes.set_title(f"step {masks['step']:,}")
     axes.set_xlabel("\n".join(shares))
+    return drawn
 
 
 def draw_episode(episode: EpisodeRewards) -> Figure:
@@ -180,8 +204,8 @@ def draw_episode(episode: EpisodeRewards) -> Figure:
     result = describe_match(episode)
     figure = make_figure(PAGE, 2.2)
     axes = figure.subplots()
-    axes.plot(true, color=GREYS[0], label="true reward")
-    axes.plot(found, color=COLOURS[1], linewidth=0.9, label="reward found")
+    axes.plot(true, color=TRUE, label="true reward")
+    axes.plot(found, color=FOUND, linewidth=0.9, label="found reward")
     title = f"{printable(episode.member)}, last episode at step {episode.step:,}: {result}"
     label = "reward, standardised" if is_scaled else "reward"
     axes.set(xlabel="step of the episode", ylabel=label, title=title)
@@ -234,17 +258,43 @@ def draw_decomposition(record: DecompositionRecord) -> dict[str, Figure]:
     from matplotlib import rc_context
 
     tracks = read_tracks(record)
-    masks = {name: np.atleast_2d(np.asarray(record.masks[name], np.float64)) for name, _ in MASKS}
+    importance = measure_importance(record, tracks)
+    edges = measure_edges(record, importance)
+    names = {f"{kind}_names": record.masks[f"{kind}_names"] for kind in ("state", "action")}
+    masks = {**names, **{name: np.atleast_2d(edges[name]) for name, _ in MASKS}}
     states = len(record.masks["state_names"])
     masks["action_to_state"] = masks["action_to_state"].reshape(-1, states)  # [] without actions
     median = find_landmarks(tracks)["median"]
     with rc_context(STYLE):
         figures = {"returns": draw_returns(tracks.returns, record.metrics.get("held_out"))}
+        if importance:
+            figures["importance"] = draw_importance(importance[:MOST_BARS])
         if record.effects:
-            figures["effects"] = draw_effects(record.effects[:MOST_EFFECTS])
+            figures["effects"] = draw_effects(record.effects[:MOST_EFFECTS], tracks.sample)
         figures["masks"] = draw_masks([masks], str(record.metrics["data"]))
         figures["rewards"] = draw_track(tracks.chosen[median], median)
     return figures
+
+
+def draw_importance(importance: Sequence[Importance]) -> Figure:
+    """Draw the share of the reward's variation that comes from each input."""
+    figure = make_figure(COLUMN, 0.7 + 0.19 * len(importance))
+    axes = figure.subplots()
+    rows = np.arange(len(importance))
+    alone, joint = (
+        np.array([100 * getattr(one, part) for one in importance]) for part in ("alone", "joint")
+    )
+    axes.barh(rows, alone, 0.65, color=FOUND, label="alone")
+    if joint.any():
+        axes.barh(rows, joint, 0.65, alone, color=FOUND, alpha=0.4, label="together with others")
+        figure.legend(loc="outside lower center", ncols=2)
+    for row, one in enumerate(importance):
+        axes.text(min(100 * one.total, 100) + 1.5, row, show_share(one.total), va="center")
+    axes.set_yticks(rows, [shorten(one.name) for one in importance])
+    axes.set(xlim=(0, 118), ylim=(len(rows) - 0.4, -0.6))
+    axes.set_xticks(range(0, 101, 20))
+    axes.set_xlabel("share of the reward's variation, %")
+    return figure
 
 
 def draw_returns(returns: Array, held_out: Mapping[str, Any] | None) -> Figure:
@@ -259,7 +309,7 @@ def draw_returns(returns: Array, held_out: Mapping[str, Any] | None) -> Figure:
             held_out["predicted"],
             NORMAL_90 * np.asarray(held_out["std"], np.float64),
             fmt=".",
-            color=COLOURS[0],
+            color=FOUND,
             markersize=4,
             elinewidth=0.6,
             label="held out",
@@ -272,14 +322,22 @@ def draw_returns(returns: Array, held_out: Mapping[str, Any] | None) -> Figure:
     return figure
 
 
-def draw_effects(effects: Sequence[Mapping[str, Any]]) -> Figure:
-    """Draw curves with bands, and surfaces; a third input is at the middle of its range."""
+def draw_effects(effects: Sequence[Mapping[str, Any]], sample: Mapping[str, Array]) -> Figure:
+    """Draw curves with bands, and surfaces; a third input is at the middle of its range.
+
+    Short strokes below a curve show where the values of `sample` are.
+    """
     columns = min(len(effects), 3)
     rows = -(-len(effects) // columns)
     figure = make_figure(PAGE if columns > 1 else COLUMN, 0.2 + 1.7 * rows)
     places = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes, effect in zip(places, effects, strict=False):
         _plot_effect(axes, effect)
+        if len(effect["inputs"]) == 1:
+            low, high = effect["grids"][0][0], effect["grids"][0][-1]
+            values = np.clip(sample[effect["inputs"][0]][:MOST_STROKES], low, high)
+            axes.plot(values, np.zeros_like(values), "|", color=GREYS[0], alpha=0.3, markersize=5,
+                      transform=axes.get_xaxis_transform(), clip_on=False)  # fmt: skip
     for axes in places[len(effects) :]:
         axes.set_axis_off()
     return figure
@@ -289,20 +347,22 @@ def _plot_effect(axes: Axes, effect: Mapping[str, Any]) -> None:
     names = [shorten(name) for name in effect["inputs"]]
     mean, std = (np.asarray(effect[name], np.float64) for name in ("mean", "std"))
     grids = effect["grids"]
-    axes.set(xlabel=names[0], title=f"{effect['share']:.1%} of the variance")
+    axes.set(xlabel=names[0], title=f"{show_share(effect['share'])} of the variation")
     if len(names) == 1:
-        axes.plot(grids[0], mean, color=COLOURS[0])
+        axes.plot(grids[0], mean, color=FOUND)
         low, high = mean - NORMAL_90 * std, mean + NORMAL_90 * std
-        axes.fill_between(grids[0], low, high, color=COLOURS[0], alpha=0.2, linewidth=0)
-        axes.set_ylabel("effect")
+        axes.fill_between(grids[0], low, high, color=FOUND, alpha=0.2, linewidth=0)
+        axes.set_ylabel("adds to the reward")
         return
     surface = mean if len(names) == 2 else mean[:, :, mean.shape[2] // 2]
     most = float(np.abs(mean).max()) or 1.0
+    colours = _mix_colours(FOUND, LIGHT["soft"], TRUE)
     drawn = axes.pcolormesh(
-        grids[0], grids[1], surface.T, cmap="RdBu_r", vmin=-most, vmax=most, shading="gouraud"
+        grids[0], grids[1], surface.T, cmap=colours, vmin=-most, vmax=most, shading="gouraud"
     )
     drawn.set_rasterized(True)
-    axes.figure.colorbar(drawn, ax=axes)
+    axes.figure.colorbar(drawn, ax=axes, label="adds to the reward")
+    axes.locator_params(nbins=4)
     axes.set_ylabel(names[1])
 
 
@@ -312,18 +372,25 @@ def draw_track(track: Track, index: int) -> Figure:
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
     steps = np.arange(len(track.rewards))
     low, high = (track.rewards + sign * NORMAL_90 * track.std for sign in (-1, 1))
-    above.fill_between(steps, low, high, color=COLOURS[0], alpha=0.2, linewidth=0)
-    above.plot(steps, track.rewards, color=COLOURS[0], linewidth=0.8, label="found, 90 % band")
-    below.plot(steps, np.cumsum(track.rewards * track.weights), color=COLOURS[0])
+    above.fill_between(steps, low, high, color=FOUND, alpha=0.2, linewidth=0)
+    above.plot(steps, track.rewards, color=FOUND, linewidth=0.8, label="found, 90 % band")
+    below.plot(steps, np.cumsum(track.rewards * track.weights), color=FOUND)
     if track.true is not None:
-        above.plot(steps, track.true, color=COLOURS[1], linewidth=0.6, label="true")
-        below.plot(steps, np.cumsum(track.true * track.weights), color=COLOURS[1], linewidth=0.8)
-    below.plot(steps[-1], track.delivered, "D", color=COLOURS[2], label="observed return")
+        above.plot(steps, track.true, color=TRUE, linewidth=0.6, label="true")
+        below.plot(steps, np.cumsum(track.true * track.weights), color=TRUE, linewidth=0.8)
+    below.plot(steps[-1], track.delivered, "D", color=OBSERVED, label="observed return")
     above.set(ylabel="reward", title=f"episode {index}, of median return")
     below.set(ylabel="sum so far", xlabel="step")
     above.margins(x=0.01)
     figure.legend(loc="outside lower center", ncols=3)
     return figure
+
+
+def _mix_colours(*colours: str) -> Colormap:
+    """Make a scale that runs through these colours."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("page", colours)
 
 
 def shorten(name: str) -> str:

@@ -37,10 +37,10 @@ SECONDS = 400
 CHECKED, ALIKE = 10, 0.05
 """Number of transitions that are checked, and their largest error in standard deviations."""
 NOTES = {
-    "replay": "Rendered by replaying the episode's seed and actions: every observation is the one "
-    "that was recorded.",
-    "states": "Rendered from states set to the recorded observations. Where the body is along its "
-    "track is not part of them: it stays at the start.",
+    "replay": "The frames come from a replay of the seed and the actions of the episode. Every "
+    "observation equals the recorded one.",
+    "states": "The frames show states that were set from the recorded observations. These do not "
+    "contain the position along the track, so the body stays at the start.",
 }
 
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import grd_offline.report.page as page
+from grd_offline.files.decomposition import DecompositionRecord
 from grd_offline.files.runs import MASKS
+from grd_offline.report.importance import TERMINATED, Importance
 from grd_offline.report.packing import encode
 
+Array = NDArray[np.float64]
 MOST_NODES = 24
 """This many states and this many actions are in the drawing; the heat maps have all."""
+PROBABILITIES = ("paper", "pair-net")
+"""Fits whose scores of edges between states are probabilities."""
 
 
 def tell_graph(masks: Mapping[str, Any]) -> str:
@@ -22,9 +28,12 @@ def tell_graph(masks: Mapping[str, Any]) -> str:
     driving += [n for n, on in zip(actions, masks["action_to_reward"], strict=True) if on]
     compact = [n for n, on in zip(states, masks["compact"]["closure"], strict=True) if on]
     lead = (
-        "Left: a step's state and action. Right: the reward, and the next state. A line says "
-        "that one drives the other, and its thickness how strongly. Filled: the compact state, "
-        "from which a path leads to the reward."
+        "A line says that one quantity drives another. The drawing opens with what drives the "
+        "reward; choose “everything” to see what drives the next state. The thickness of a line is "
+        "its strength, from 0 to 100\N{NO-BREAK SPACE}%. For the reward, this is the importance "
+        "above. For a next state, it is the part of its unexplained variance that this parent "
+        "explains when all other parents are known. Filled circles are the compact state: the "
+        "dimensions from which a path leads to the reward."
     )
     said = page.join_names([*driving[:6], *(["others"] if len(driving) > 6 else [])]) or "nothing"
     label = (
@@ -33,8 +42,8 @@ def tell_graph(masks: Mapping[str, Any]) -> str:
     )
     controls = (
         "<div class='controls'><label>Show <select id='node'></select></label>"
-        "<label class='wide'>Strongest lines <input type='range' id='edges' min='1'>"
-        "</label></div>"
+        "<label class='wide' id='strongest'>Strongest lines "
+        "<input type='range' id='edges' min='1'></label></div>"
     )
     shares = [
         f"{name.replace('_', ' ')} {np.mean(masks[name]):.0%}"
@@ -44,8 +53,9 @@ def tell_graph(masks: Mapping[str, Any]) -> str:
     on = page.join_names(shares)
     maps = page.make_chart("maps", f"The four masks as heat maps, edges on: {on}")
     note = (
-        "<p class='note'>Rows are causes, columns are effects. Colour: strength against the "
-        "strongest of the same map, on a square-root scale; blank where there is no edge.</p>"
+        "<p class='note'>Rows are causes, columns are effects. The colour is the strength: "
+        "0\N{NO-BREAK SPACE}% <span class='scale'></span> 100\N{NO-BREAK SPACE}%. A cell is empty "
+        "where there is no edge.</p>"
     )
     tabs = (
         ("Graph", controls + page.make_chart("graph", label)),
@@ -54,30 +64,67 @@ def tell_graph(masks: Mapping[str, Any]) -> str:
     return page.make_section("graph", "What drives what", lead, page.make_tabs("drawing", tabs))
 
 
-def pack_graph(masks: Mapping[str, Any]) -> dict[str, Any]:
-    """Collect the strengths of the four masks, and choose the nodes of the drawing."""
-    levels = {name: _grade(masks[name], masks["score"][name]) for name, _ in MASKS}
+def measure_edges(
+    record: DecompositionRecord, importance: Sequence[Importance]
+) -> dict[str, Array]:
+    """Measure the strength of every edge from 0 to 1, by the name of its mask.
+
+    Into the reward it is the importance of the input. Into a next state it is the part of the
+    variance left by all other parents that this parent explains. The fits in `PROBABILITIES` give
+    the probability of the edge instead. Where there is no edge, the strength is 0.
+    """
+    masks, score = record.masks, record.masks["score"]
+    total = {one.name: one.total for one in importance}
+    edges = {}
+    for kind in ("state", "action"):
+        names = masks[f"{kind}_names"]
+        on = np.asarray(masks[f"{kind}_to_reward"], bool)
+        known = np.array([total.get(name, 0.0) for name in names])
+        # Where nothing is known of importance, an edge is an edge.
+        edges[f"{kind}_to_reward"] = np.where(on, known if total else 1.0, 0.0)
+        strength = np.maximum(np.asarray(score[f"{kind}_to_state"], np.float64), 0.0)
+        if record.metrics["fit"] not in PROBABILITIES:
+            strength = 1.0 - np.exp(-2.0 * strength)  # scores are information in nats
+        on = np.asarray(masks[f"{kind}_to_state"], bool)
+        edges[f"{kind}_to_state"] = np.where(on, np.minimum(strength, 1.0), 0.0)
+    return edges
+
+
+def pack_graph(
+    masks: Mapping[str, Any], edges: Mapping[str, Array], importance: Sequence[Importance]
+) -> dict[str, Any]:
+    """Pack the strengths of the four masks, and choose the nodes of the drawing."""
+    levels = {name: _grade(masks[name], edges[name]) for name, _ in MASKS}
     closure = np.asarray(masks["compact"]["closure"])
     of_actions = levels["action_to_state"].reshape(-1, len(closure))  # [] where there are none
     leaving = levels["state_to_state"].astype(np.float64) @ closure + np.asarray(closure)
     rank_states = 1e6 * levels["state_to_reward"] + 1e5 * closure + leaving
     rank_actions = 1e6 * levels["action_to_reward"] + of_actions @ closure
+    ended = [one.total for one in importance if one.name == TERMINATED]
     return {
         "states": list(masks["state_names"]),
         "actions": list(masks["action_names"]),
         "compact": closure.tolist(),
-        "masks": {name: encode(level) for name, level in levels.items()},
+        "masks": {name: encode(levels[name]) for name in ("state_to_state", "action_to_state")},
+        "reward": {
+            "state": _list_strengths(masks["state_to_reward"], edges["state_to_reward"]),
+            "action": _list_strengths(masks["action_to_reward"], edges["action_to_reward"]),
+            "terminated": round(ended[0], 5) if ended else None,
+        },
         "shown_states": _top(rank_states),
         "shown_actions": _top(rank_actions),
     }
 
 
-def _grade(mask: Any, score: Any) -> Any:
-    """Grade edges from 1 to 255 by the root of their relative strength; 0 means no edge."""
-    on, strength = np.asarray(mask, bool), np.maximum(np.asarray(score, np.float64), 0.0)
-    largest = float(strength[on].max()) if on.any() else 0.0
-    share = np.sqrt(strength / largest) if largest > 0 else np.ones_like(strength)
-    return np.where(on, 1 + np.rint(254 * np.minimum(share, 1.0)), 0).astype(np.uint8)
+def _grade(mask: Any, strength: Any) -> NDArray[np.uint8]:
+    """Grade edges from 1 to 255 by the root of their strength; 0 means no edge."""
+    on, root = np.asarray(mask, bool), np.sqrt(np.asarray(strength, np.float64))
+    return np.where(on, 1 + np.rint(254 * root), 0).astype(np.uint8)
+
+
+def _list_strengths(mask: Any, strength: Array) -> list[float | None]:
+    """List the strengths of edges; None means no edge."""
+    return [round(float(s), 5) if on else None for on, s in zip(mask, strength, strict=True)]
 
 
 def _top(rank: Any) -> list[int]:

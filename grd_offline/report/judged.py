@@ -23,11 +23,12 @@ from grd_offline.report.curves import (
     show_minutes,
     show_spread,
 )
+from grd_offline.report.evidence import FEW_SEEDS, find_rivals, say_no_best, warn_of_chance
 
 TRUTH = {
-    "pearson": "Pearson",
-    "pearson_within_episodes": "Pearson within episodes",
-    "spearman": "Spearman",
+    "pearson": "correlation (Pearson)",
+    "pearson_within_episodes": "within episodes",
+    "spearman": "rank correlation (Spearman)",
     "r2": "R²",
     "error_after_affine_fit": "error after affine fit",
 }
@@ -106,10 +107,11 @@ def _tell(verdict: Verdict, measure: str) -> str:
 
 def _tell_headline(judgement: JudgementRecord) -> str:
     data, best = judgement.about["data"], judgement.best
-    facts = [(_show_reached(best), f"true return with the rewards of {best.source}")]
+    shown = judgement.methods[:3] if _list_rivals(judgement) else [best]
+    facts = [(_show_reached(v), f"true return with the rewards of {v.source}") for v in shown]
     for source, words in ((TRUE, "with the true rewards"), (OBSERVED, "with the delayed rewards")):
         verdict = judgement.find(source)
-        if verdict is not None and verdict is not best:
+        if verdict is not None and verdict not in shown:
             facts.append((_show_reached(verdict), words))
     if judgement.data_mean is not None:
         facts.append((page.show_number(judgement.data_mean), "mean return of the data"))
@@ -119,8 +121,17 @@ def _tell_headline(judgement: JudgementRecord) -> str:
         f"{data['episodes']:,} episodes",
         f"{data['steps']:,} steps",
     )
-    kind = "Rewards judged by the policies they teach"
-    return page.make_headline(kind, _say_best(judgement), _say_how(judgement), facts, source)
+    kind = "Rewards, judged by policies that were trained on them"
+    seeds, is_open = len(best.scores), bool(_list_rivals(judgement))
+    title = f"{say_no_best(seeds)}." if is_open else _say_best(judgement)
+    banner = ("careful", warn_of_chance(seeds)) if is_open or seeds < 3 else None
+    return page.make_headline(kind, title, _say_how(judgement), facts, source, banner)
+
+
+def _list_rivals(judgement: JudgementRecord) -> list[str]:
+    """List the sources, but for the truth, that the best method is not clearly better than."""
+    scores = {v.source: v.scores for v in judgement.ranking if v.source != TRUE}
+    return find_rivals(scores, judgement.best.source)
 
 
 def _say_best(judgement: JudgementRecord) -> str:
@@ -142,46 +153,47 @@ def _say_how(judgement: JudgementRecord) -> list[str]:
     algorithm = find_title(settings["algorithm"])
     seeds = len(best.scores)
     said = [
-        f"{seeds} {'policy' if seeds == 1 else 'policies'} per source of rewards, trained by "
-        f"{algorithm} with {settings['updates']:,} updates on nothing but {data['episodes']:,} "
-        f"episodes, and judged by the true return in {judgement.run.environment}."
+        f"{algorithm} trained {seeds} {'policy' if seeds == 1 else 'policies'} on the rewards of "
+        f"each source, with {settings['updates']:,} updates on {data['episodes']:,} recorded "
+        f"episodes. Policies are judged by their true return in {judgement.run.environment}."
     ]
     rest = [v for v in judgement.ranking if v is not best]
     measure = _choose_measure(judgement)
+    rivals = _list_rivals(judgement)
     named = [f"{v.source} {_tell(v, measure)}" for v in rest if v.source != TRUE]
-    if named:
-        said.append(f"Beside it: {page.join_names(named)}.")
+    if named and not rivals:
+        said.append(f"The other sources: {page.join_names(named)}.")
     above = judgement.find(OBSERVED)
     if above is not None and above.mean > best.mean:
-        said.append("The delayed rewards as they are do better than any that were found.")
-    close = [v.source for v in rest if abs(v.mean - best.mean) <= v.spread + best.spread]
-    if seeds == 1:
-        said.append("With one seed, merit and chance cannot be told apart.")
-    elif close:
-        named = ["the true rewards" if name == TRUE else name for name in close]
-        rivals = page.join_names(named)
-        said.append(f"Spreads overlap: {best.source} is not told apart from {rivals}.")
+        said.append("No method reaches more than the delayed rewards as they are.")
+    if rivals:
+        said.append(
+            f"{best.source} has the highest mean of the methods, but the seeds do not show that it "
+            f"is better than {page.join_names(rivals)}."
+        )
     if best.share_of_gain is not None and not _is_gain_clear(judgement):
         said.append(
-            "The true rewards themselves gain no more over the data than chance may: shares of "
-            "that gain say little."
+            "Policies trained on the true rewards do not clearly reach more than the data. So the "
+            "shares of this gain say little."
         )
     if judgement.about.get("stopped"):
-        said.append("Training was stopped before its end.")
+        said.append("The training was stopped early.")
     return said
 
 
 def _tell_verdicts(judgement: JudgementRecord) -> str:
     ranking, data = judgement.ranking, judgement.data_mean
     seeds = len(judgement.best.scores)
-    lead = f"The true return, {judgement.about['score']}."
+    lead = f"The true return of policies: {judgement.about['score']}."
     if seeds > 1:
-        lead += " Large dot: mean over seeds. Bar: one standard deviation. Small dots: each seed."
+        lead += " A large dot is the mean over seeds, and a small dot is one seed."
+    if seeds >= FEW_SEEDS:
+        lead += " The bar is one standard deviation to either side."
     scales = [("return", "true return")]
     if any(verdict.share_of_true is not None for verdict in ranking):
-        scales.append(("share", "share of what the true rewards reach"))
+        scales.append(("share", "share of the return with the true rewards"))
     if any(verdict.share_of_gain is not None for verdict in ranking):
-        scales.append(("gain", "share of their gain over the data"))
+        scales.append(("gain", "share of the gain of the true rewards over the data"))
     choice = make_select("scale", "Scale", scales)
     label = "Return reached with each source of rewards: " + page.join_names(
         [f"{verdict.source} {_show_reached(verdict)}" for verdict in ranking]
@@ -203,7 +215,7 @@ def _tell_verdicts(judgement: JudgementRecord) -> str:
         for place in range(5)
         if place < 2 or any(row[place] != "-" for row in rows)  # without the truth: no shares
     ]
-    titles = ("rewards", "return", "of true", "of true's gain", "Pearson with the true rewards")
+    titles = ("rewards", "return", "of true", "of true's gain", "correlation with the true rewards")
     table = page.make_table(
         [titles[place] for place in columns],
         [[row[place] for place in columns] for row in rows],
@@ -224,19 +236,21 @@ def _show_share(share: float | None) -> str:
 def _explain_columns(judgement: JudgementRecord) -> str:
     if judgement.find(TRUE) is None:
         words = (
-            "The data hold no true rewards, so there is no share of what these would reach; "
-            "grd-offline collect --keep-true-rewards stores them."
+            "The data contain no true rewards. So there are no shares of the return with the true "
+            "rewards. The command grd-offline collect --keep-true-rewards stores true rewards."
         )
     else:
-        words = "of true: the mean as a share of that with the true rewards"
+        words = "of true: the mean return, divided by the mean return with the true rewards."
         if judgement.best.share_of_true is None:
-            words = "Shares of what the true rewards reach are left out, as that is not above 0"
+            words = (
+                "There are no shares of the return with the true rewards, because this return is "
+                "not above 0."
+            )
         if judgement.best.share_of_gain is not None:
             words += (
-                "; of true's gain: the same of what is above the mean return of the data, so that "
-                "0\N{NO-BREAK SPACE}% is no better than the data"
+                " of true's gain: the same after the mean return of the data was subtracted from "
+                "both. 0\N{NO-BREAK SPACE}% means no better than the data."
             )
-        words += "."
     return f"<p class='note'>{escape(words)}</p>"
 
 
@@ -244,12 +258,12 @@ def _tell_learning(
     judgement: JudgementRecord, curves: Sequence[Curve], metrics: Sequence[Mapping[str, Any]]
 ) -> str:
     lead = (
-        f"{describe_lines(curves)}Returns are true and undiscounted. "
-        f"All policies were trained side by side, in {show_minutes(find_seconds(judgement.run))}."
+        f"{describe_lines(curves)}Returns are sums of the true rewards, without a discount. "
+        f"The training of all policies took {show_minutes(find_seconds(judgement.run))}."
     )
     twins = _find_twins(judgement.ranking)
     if twins:
-        lead += f" {page.join_names(twins)} reach the same with every seed: their lines coincide."
+        lead += f" {page.join_names(twins)} have the same returns, so their lines coincide."
     return page.make_section("learning", "Learning curves", escape(lead), make_learning(metrics))
 
 
@@ -284,8 +298,8 @@ def _tell_truth(judgement: JudgementRecord) -> str:
         ("rewards", *TRUTH.values()), rows, "Rewards against the true ones", range(1, 6)
     )
     lead = (
-        "Do rewards that are nearer to the true ones, step by step, teach better policies? "
-        "All measures are over all steps of the data."
+        "Do rewards that are closer to the true rewards lead to better policies? All measures are "
+        "over all steps of the data."
     )
     return page.make_section("truth", "Against the true rewards", lead, chart, table)
 
@@ -307,10 +321,10 @@ def _tell_methods(judgement: JudgementRecord) -> str:
         for verdict in judgement.methods
         for about in [judgement.sources.get(verdict.source, {})]
     ]
-    head = ("method", "fit", "R² of returns held out", "seconds", "why this fit")
+    head = ("method", "fit", "R² of held-out returns", "seconds", "why this fit")
     lead = (
-        "Each method saw the returns of the same episodes, and named a reward for every step. "
-        "The true and the delayed rewards are there to compare with."
+        "Each method found a reward for every step from the returns of the same episodes. Policies "
+        "were also trained on the true and on the delayed rewards, for comparison."
     )
     table = page.make_table(head, rows, "What each method chose", (2, 3))
     return page.make_section("methods", "What each method chose", lead, table)
@@ -324,6 +338,7 @@ def _pack_verdict(verdict: Verdict, looks: Mapping[str, int]) -> dict[str, Any]:
         "scores": list(verdict.scores),
         "mean": verdict.mean,
         "spread": verdict.spread,
+        "few": len(verdict.scores) < FEW_SEEDS,
         "reached": _show_reached(verdict),
         "share": verdict.share_of_true,
         "gain": verdict.share_of_gain,

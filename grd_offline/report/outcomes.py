@@ -35,7 +35,7 @@ def make_outcomes_page(
     sections = [
         ("outcomes", "Outcomes", _tell_outcomes(records)),
         ("effects", "Effects side by side", _tell_effects(records)),
-        ("together", "Do they want the same?", _tell_correlation(names, correlation)),
+        ("together", "Do the outcomes agree?", _tell_correlation(names, correlation)),
     ]
     body = page.make_body(headline, sections)
     return page.make_page(f"{first['data']}: several outcomes", body, {"kind": "outcomes"})
@@ -62,7 +62,7 @@ def _tell_outcomes(records: Mapping[str, DecompositionRecord]) -> str:
         )
     head = "".join(
         f"<th scope='col'>{title}</th>"
-        for title in ("outcome", "kind", "held out, explained (R²)", "verdict")
+        for title in ("outcome", "kind", "R² of held-out returns", "verdict")
     )
     table = (
         f"<div class='scroll'><table><thead><tr>{head}</tr></thead>"
@@ -82,7 +82,7 @@ def _tell_effects(records: Mapping[str, DecompositionRecord]) -> str:
     size: dict[str, float] = {}
     for effects in by_name.values():
         for inputs, effect in effects.items():
-            size[inputs] = max(size.get(inputs, 0.0), abs(float(effect["share"])))
+            size[inputs] = max(size.get(inputs, 0.0), float(effect["share"]))
     ranked = sorted(size, key=lambda inputs: -size[inputs])[:_MOST_SHOWN]
     head = "".join(f"<th scope='col'>{escape(name)}</th>" for name in ("effect", *records))
     rows = "".join(
@@ -92,11 +92,11 @@ def _tell_effects(records: Mapping[str, DecompositionRecord]) -> str:
         for inputs in ranked
     )
     lead = (
-        "The share of each effect in the variance of the rewards of that outcome. Curves show what "
-        "an input adds to the reward over its range, with its 90 % band."
+        "The number is the share of the effect in the variation of the rewards of this outcome. A "
+        "curve shows what an input adds to the reward, with its 90 % band."
     )
     if len(size) > _MOST_SHOWN:
-        lead += f" The {_MOST_SHOWN} largest of {len(size)} effects are here."
+        lead += f" The table has the {_MOST_SHOWN} largest of {len(size)} effects."
     table = (
         f"<div class='scroll'><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
         "</div>"
@@ -145,8 +145,9 @@ def _draw_curve(grid: Array, mean: Array, band: Array) -> str:
 
 def _tell_correlation(names: Sequence[str], correlation: Array) -> str:
     lead = (
-        "The correlation of the step rewards of each pair of outcomes: 1 where a step that is good "
-        "for the one is good for the other, and negative where it is bad for the other."
+        "The table has the correlation of the step rewards of each pair of outcomes. It is close "
+        "to 1 if steps that are good for one outcome are good for the other. It is negative if "
+        "they are bad for the other."
     )
     rows = [
         [name, *(f"{value:.2f}" for value in row)]
@@ -154,4 +155,4 @@ def _tell_correlation(names: Sequence[str], correlation: Array) -> str:
     ]
     numbers = range(1, len(names) + 1)
     table = page.make_table(["", *names], rows, "Correlation of step rewards", list(numbers))
-    return page.make_section("together", "Do they want the same?", lead, table)
+    return page.make_section("together", "Do the outcomes agree?", lead, table)

@@ -17,14 +17,24 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
+from grd_offline.report.colours import DARK, LIGHT
+
 PAGE_BYTES = 5_800_000
 """Size of a whole page; the episodes get what the other sections leave."""
 LIBRARY = "vendor/plotly-cartesian.min.js"
+SCRIPTS = tuple(
+    f"page.{name}.js"
+    for name in (
+        *("base", "viewer", "waterfall", "importance", "effects", "graph", "masks", "quality"),
+        *("runs", "verdicts", "start"),
+    )
+)
+"""Our own script in pieces; each may use names of the pieces before it."""
 
 
 def make_page(title: str, body: str, payload: Mapping[str, Any]) -> str:
     """Put a page together from its body and the numbers of its drawings."""
-    library, script = _load(LIBRARY), _load("page.js")
+    library, script = _load(LIBRARY), _join_scripts()
     policy = (
         "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data: blob:; "
         f"style-src 'unsafe-inline'; script-src {_hash(library)} {_hash(script)}"
@@ -32,7 +42,7 @@ def make_page(title: str, body: str, payload: Mapping[str, Any]) -> str:
     parts = {
         "title": escape(title),
         "policy": policy,
-        "style": _load("page.css"),
+        "style": _make_style(),
         "body": body,
         "payload": embed(payload),
         "library": library,
@@ -49,7 +59,8 @@ def fill(template: str, **parts: str) -> str:
 
 def count_fixed_bytes() -> int:
     """Count the bytes of a page without contents."""
-    return sum(len(_load(name)) for name in ("page.html", "page.css", "page.js", LIBRARY))
+    parts = (_load("page.html"), _make_style(), _join_scripts(), _load(LIBRARY))
+    return sum(len(part) for part in parts)
 
 
 def embed(payload: Mapping[str, Any]) -> str:
@@ -61,6 +72,23 @@ def embed(payload: Mapping[str, Any]) -> str:
 @cache
 def _load(name: str) -> str:
     return files("grd_offline.report").joinpath(name).read_text("utf-8")
+
+
+@cache
+def _join_scripts() -> str:
+    """Join the pieces into one script, whose names nothing outside of it can reach."""
+    return '"use strict";\n(() => {\n' + "\n".join(map(_load, SCRIPTS)) + "})();\n"
+
+
+@cache
+def _make_style() -> str:
+    """Make the style sheet, which begins with the colours."""
+    light, dark = (
+        "".join(f"--{name}:{colour};" for name, colour in palette.items())
+        for palette in (LIGHT, DARK)
+    )
+    scheme = "@media (prefers-color-scheme: dark)"
+    return f":root{{{light}}}\n{scheme}{{:root:not([data-print]){{{dark}}}}}\n{_load('page.css')}"
 
 
 def _hash(script: str) -> str:
@@ -145,13 +173,16 @@ def make_tabs(name: str, tabs: Sequence[tuple[str, str]]) -> str:
 
 
 def make_settings(values: Mapping[str, Any], label: str) -> str:
-    """Make a table of settings and their values."""
-    return make_table(("setting", "value"), ((n, show_value(v)) for n, v in values.items()), label)
+    """Make a table of names and their values."""
+    return make_table(("name", "value"), ((n, show_value(v)) for n, v in values.items()), label)
 
 
-def make_command(command: str) -> str:
-    """Show a command line."""
-    return f"<pre class='scroll' tabindex='0'><code>{escape(command)}</code></pre>"
+def make_code(text: str) -> str:
+    """Show a command line or code, with a button that copies it."""
+    return (
+        f"<div class='code'><pre class='scroll' tabindex='0'><code>{escape(text)}</code></pre>"
+        "<button type='button' class='copy'>Copy</button></div>"
+    )
 
 
 def make_headline(
@@ -217,11 +248,16 @@ def show_number(value: float) -> str:
 
 
 def show_share(share: float) -> str:
-    """Write a share in per cent, with more digits if it is close to 100 %."""
-    if 0.9 <= share < 1:
-        text = f"{100 * share:.{2 if share >= 0.995 else 1}f}".rstrip("0").rstrip(".")
+    """Write a share in per cent, with more digits if it is close to 0 % or 100 %."""
+    percent = 100 * share
+    if 99.5 <= percent < 100:
+        text = f"{percent:.2f}"
+    elif 0 < abs(percent) < 0.1:
+        text = f"{percent:.1g}"
     else:
-        text = f"{100 * share:.1g}" if 0 < abs(share) < 0.01 else f"{100 * share:.0f}"
+        text = f"{percent:.{int(abs(percent) < 10 or percent >= 90)}f}"
+    if "." in text and "e" not in text:
+        text = text.rstrip("0").rstrip(".")
     return f"{text}\N{NO-BREAK SPACE}%"
 
 

@@ -41,6 +41,7 @@ from grd_offline.report.curves import (
     show_minutes,
     show_spread,
 )
+from grd_offline.report.evidence import find_rivals, say_no_best, warn_of_chance
 from grd_offline.report.packing import encode, find_extremes, pack
 
 Array = NDArray[np.float64]
@@ -100,33 +101,41 @@ def _list_environments(runs: Sequence[RunRecord]) -> str:
 def _tell_headline(runs: Sequence[RunRecord], curves: Sequence[Curve]) -> str:
     own = [curve for curve in curves if not curve.is_oracle] or list(curves)
     best = max(own, key=lambda curve: float(curve.means[-1]))
+    scores = {curve.label: curve.last_scores for curve in own}
+    is_clear = not find_rivals(scores, best.label)
     offline = all(run.about["format"] == OFFLINE for run in runs)
     count = find_count(runs)
     name = f"<em>{escape(best.label)}</em>"
     reaches = f"Policies trained on {name} rewards reach" if offline else f"{name} reaches"
     reached = show_spread(best.means[-1], best.spreads[-1], best.seeds)
-    title = f"{reaches} {escape(reached)} on {escape(_list_environments(runs))}."
+    place = escape(_list_environments(runs))
+    title, verdict = f"{reaches} {escape(reached)} on {place}.", None
+    if not is_clear:
+        title, verdict = f"{say_no_best(best.seeds)} on {place}.", warn_of_chance(best.seeds)
     said = [
-        f"The true return at the last evaluation, after {best.steps[-1]:,.0f} {count}"
-        + (f", mean and standard deviation over {best.seeds} seeds." if best.seeds > 1 else ".")
+        f"These are true returns at the last evaluation, after {best.steps[-1]:,.0f} {count}"
+        + (f": mean and standard deviation over {best.seeds} seeds." if best.seeds > 1 else ".")
     ]
+    if not is_clear:
+        said.append(f"{best.label} has {reached}.")
     oracle = next((curve for curve in curves if curve.is_oracle and curve is not best), None)
     if oracle is not None:
         who = "policies reach" if offline else f"{oracle.label} reaches"
-        said.append(f"Trained on the true reward, {who} {page.show_number(oracle.means[-1])}.")
-    others = [c for c in own if c is not best]
-    if others:
-        named = [f"{c.label} {page.show_number(c.means[-1])}" for c in others[:4]]
-        said.append(f"Beside it: {page.join_names(named)}.")
+        told = show_spread(oracle.means[-1], oracle.spreads[-1], oracle.seeds)
+        said.append(f"With the true reward, {who} {told}.")
+    for curve in [c for c in own if c is not best][:4]:
+        told = show_spread(curve.means[-1], curve.spreads[-1], curve.seeds)
+        said.append(f"{curve.label} has {told}.")
     facts = [
         (f"{sum(len(run.members) for run in runs)}", "members trained"),
-        (f"{len(curves)}", "groups, each over its seeds"),
+        (f"{len(curves)}", "groups of members that differ only in their seed"),
         (f"{max(float(curve.steps[-1]) for curve in curves):,.0f}", f"{count} per member"),
         (show_minutes(sum(find_seconds(run) for run in runs)), "of training"),
     ]
     kind = "Training from data" if offline else "Training from returns"
     source = page.list_source(*map(_describe_source, runs))
-    return page.make_headline(kind, title, said, facts, source)
+    banner = None if verdict is None else ("careful", verdict)
+    return page.make_headline(kind, title, said, facts, source, banner)
 
 
 def _describe_source(run: RunRecord) -> str:
@@ -154,7 +163,7 @@ def _tell_learning(
             )
         )
     head = ("group", "seeds", "last evaluation", "best evaluation", "correlation with true reward")
-    lead = f"{describe_lines(curves)}Returns are true and undiscounted."
+    lead = f"{describe_lines(curves)}Returns are sums of the true rewards, without a discount."
     table = page.make_table(head, rows, "Groups side by side", (1, 2, 3, 4))
     return page.make_section("learning", "Learning curves", lead, make_learning(metrics), table)
 
@@ -164,25 +173,27 @@ def _make_choice(name: str, members: Sequence[dict[str, Any]]) -> str:
     last = max(len(member["moments"]) for member in members) - 1
     return (
         f"<div class='controls'><label>Member <select id='{name}-member'>{options}</select></label>"
-        f"<label class='wide'>Moment <input type='range' id='{name}-moment' min='0' max='{last}' "
-        f"value='{last}'></label></div><output id='{name}-reading' for='{name}-moment'></output>"
+        f"<label class='wide'>Evaluation <input type='range' id='{name}-moment' min='0' "
+        f"max='{last}' value='{last}'></label></div>"
+        f"<output id='{name}-reading' for='{name}-moment'></output>"
     )
 
 
 def _tell_masks(members: Sequence[dict[str, Any]]) -> str:
-    chart = page.make_chart("run-masks", "The four masks of one member at one moment of training")
+    chart = page.make_chart("run-masks", "The four masks of one member at one evaluation")
     box = page.make_scroll(chart, "Heat maps")
     lead = (
-        "What the model takes to drive what, over training. Rows are causes, columns are effects."
+        "What drives what, as the model has learned it at each evaluation. Rows are causes, "
+        "columns are effects."
     )
     return page.make_section("masks", "Masks over time", lead, _make_choice("mask", members), box)
 
 
 def _tell_rewards(members: Sequence[dict[str, Any]]) -> str:
-    chart = page.make_chart("rewards", "Rewards found and true along one episode")
-    lead = "The reward found and the true one, along the last training episode at each moment."
+    chart = page.make_chart("rewards", "Found and true rewards of one episode")
+    lead = "The found and the true rewards of the last training episode before each evaluation."
     parts = (_make_choice("reward", members), chart)
-    return page.make_section("rewards", "Rewards found against true ones", lead, *parts)
+    return page.make_section("rewards", "Found and true rewards", lead, *parts)
 
 
 def _tell_speed(runs: Sequence[RunRecord]) -> str:

@@ -37,8 +37,9 @@ class EffectCurve(NamedTuple):
     std: Array
     """The same shape: posterior standard deviation, widened as the model's intervals are."""
     share: float
-    """Share of the reward's variance over the data: covariance with the whole reward. Shares of
-    all effects sum to 1."""
+    """Share of the reward's variation over the data: the variance of this effect, divided by the
+    sum of the variances of all effects. No share is negative, and all shares sum to 1. Where inputs
+    are independent of each other, this is the Sobol index of the effect."""
 
 
 class Explanation(NamedTuple):

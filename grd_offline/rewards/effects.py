@@ -101,7 +101,7 @@ class EffectModel(RewardFunction):
     inflation: float
     """By how much intervals are widened so that they hold on returns that were left out."""
     shares: Array
-    """(effect,) share of each in the reward's variance; see `EffectCurve`."""
+    """(effect,) share of each in the variation of the reward; see `EffectCurve`."""
     hidden_variance: float = 0.0
     """Variance per step of what may be in the reward and not in the effects. It widens the
     intervals of steps and not those of returns: either returns do not show it, or it is part of
@@ -254,15 +254,19 @@ class EffectModel(RewardFunction):
         return np.concatenate(parts, 1) if parts else np.zeros((len(values), 0))
 
     def explain(self) -> Explanation:
-        """The constant and every effect over a grid, with its band and its share of the variance.
+        """The constant and every effect over a grid, with its band and its share.
 
         Effects of the same columns, such as a smooth and a rough part, are one curve.
         """
+        curves = tuple(self._compute_curve(members) for members in self.group_effects())
+        return Explanation(float(self.constant), curves)
+
+    def group_effects(self) -> list[list[int]]:
+        """The effects that are one curve of `explain`: those of the same columns."""
         groups: dict[tuple[int, ...], list[int]] = {}
         for k, effect in enumerate(self.effects):
             groups.setdefault(tuple(int(self.columns[i]) for i in effect), []).append(k)
-        curves = tuple(self._compute_curve(members) for members in groups.values())
-        return Explanation(float(self.constant), curves)
+        return list(groups.values())
 
     def draw_inputs(self, rng: np.random.Generator, count: int) -> Array:
         """Steps within the range of the tables."""

@@ -15,12 +15,12 @@ def show_result(headline: str, shares: Sequence[tuple[str, float]], note: str) -
 
 
 def draw_shares(shares: Sequence[tuple[str, float]]) -> str:
-    """A bar for the share of each effect in the reward's variance, largest first."""
+    """A bar for the share of each effect in the variation of the reward, largest first."""
     if not shares:
         return "<p>Nothing was found to drive the reward.</p>"
     rows = "".join(_draw_bar(name, share) for name, share in shares[:MOST_BARS])
     more = f"<p>and {len(shares) - MOST_BARS} more</p>" if len(shares) > MOST_BARS else ""
-    title = "Share of the reward's variance"
+    title = "Share of the reward's variation"
     return f"<table><caption>{title}</caption>{rows}</table>{more}"
 
 

@@ -4,9 +4,13 @@ import json
 
 import numpy as np
 
+from grd_offline import RewardModel
 from grd_offline.formats import Header, Leaf, Record, write_dataset
+from grd_offline.rewards.effects import EffectModel
 
 STATES, ACTIONS = ("height", "speed", "tilt"), ("push",)
+MEAN = 0.25
+"""The reward where the effects of `write_model` are 0."""
 
 
 def make_effect(inputs, share, low=-2.0, high=2.0):
@@ -61,6 +65,36 @@ def write_decomposition(
         ("effects", {"effects": effects, "constant": 0.0}),
     ):
         (folder / f"{name}.json").write_text(json.dumps(contents))
+    return folder
+
+
+def write_model(folder, states=STATES, actions=ACTIONS):
+    """Add the model of the rewards: the second state, and nothing of the first action."""
+    function = EffectModel(
+        observation_names=states,
+        action_names=actions,
+        columns=np.array([1, len(states)]),
+        low=np.full(2, -1000.0),
+        high=np.full(2, 1000.0),
+        tables=np.array([[[-1000.0], [1000.0]]] * 2),
+        effects=((0,), (1,)),
+        sizes=(1, 1),
+        constant=MEAN,
+        weights=np.array([1.0, 0.0]),
+        centres=np.array([MEAN, 0.0]),
+        factor=np.zeros((2, 0)),
+        residual_variance=0.0,
+        constant_variance=0.0,
+        noise_variance=0.01,
+        inflation=1.0,
+        shares=np.array([0.9, 0.1]),
+    )
+    one = np.eye(len(states), dtype=np.int64)[1]
+    model = RewardModel(function, states, actions, one, np.ones(len(actions), np.int64), one)
+    (folder / "reward_model").rmdir()
+    model.save(folder / "reward_model")
+    effects = json.loads((folder / "effects.json").read_text())
+    (folder / "effects.json").write_text(json.dumps({**effects, "constant": MEAN}))
     return folder
 
 

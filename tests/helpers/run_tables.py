@@ -9,7 +9,9 @@ from grd_offline.files.runs import EVALUATION_COLUMNS, FORMAT, VERSION
 from grd_offline.online.settings import OnlineSettings
 
 
-def write_run(folder, *, groups=("ircr", "grd-quadratic", "oracle"), evaluations=5, states=4):
+def write_run(
+    folder, *, groups=("ircr", "grd-quadratic", "oracle"), evaluations=5, states=4, seeds=2
+):
     """A run's folder: two seeds a group, whose returns are 1 apart."""
     folder.mkdir(parents=True)
     settings = OnlineSettings("Some-v0").to_json()
@@ -20,7 +22,7 @@ def write_run(folder, *, groups=("ircr", "grd-quadratic", "oracle"), evaluations
         writer.writeheader()
         for number in range(1, evaluations + 1):
             for place, group in enumerate(groups):
-                for seed in (0, 1):
+                for seed in range(seeds):
                     row = {"step": 1000 * number, "member": f"{group}-seed{seed}", "group": group}
                     row |= {"seed": seed, "mean_return": number * (place + 1) + seed}
                     if group.startswith("grd"):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from browser import Browser, is_missing
-from decompositions import make_effect, write_decomposition
+from decompositions import make_effect, write_decomposition, write_model
 from judgements import SCORES, write_judgement, write_offline_run
 from pages import report_decomposition, report_judgement, report_runs
 from run_tables import write_run
@@ -12,7 +12,7 @@ from run_tables import write_run
 from grd_offline.files.decomposition import read_decomposition
 from grd_offline.report.decomposed import compose_page
 from grd_offline.report.film import Film
-from grd_offline.report.viewer import read_tracks
+from grd_offline.report.tracks import read_tracks
 
 pytestmark = pytest.mark.skipif(is_missing(), reason="needs Chromium on the PATH")
 EVIL = (
@@ -166,16 +166,53 @@ def test_tabs_answer_to_arrows_and_focus_is_seen(grd):
 def test_the_graph_shows_what_touches_a_dimension(grd):
     grd.run("document.querySelector('.graph').scrollIntoView()")
     grd.wait("document.querySelector('.graph svg path')")
+    # It opens with the two parents of the reward, in the order of their strength.
+    texts = "[...document.querySelectorAll('.graph .node text')].map((t) => t.textContent)"
+    assert grd.run(texts) == ["speed  100\xa0%", "push  10\xa0%", "reward"]
+    assert grd.run("document.querySelectorAll('.graph path').length") == 2
+    widths = grd.run("[...document.querySelectorAll('.graph path')].map("
+                     "(path) => Number(path.getAttribute('stroke-width')))")  # fmt: skip
+    assert widths == pytest.approx([0.6 + 9.4 * 0.1, 10.0], abs=0.01)
+    assert grd.run("document.querySelector('#strongest').hidden")
+    grd.run("document.querySelector('#node').value = '';"
+            "document.querySelector('#node').dispatchEvent(new Event('change'))")  # fmt: skip
     # Two to the reward, four among states, three from the action.
     assert grd.run("document.querySelectorAll('.graph path').length") == 9
-    grd.run("document.querySelector('#node').value = 'r';"
-            "document.querySelector('#node').dispatchEvent(new Event('change'))")  # fmt: skip
-    assert grd.run("document.querySelectorAll('.graph path').length") == 2
     filled = grd.run("[...document.querySelectorAll('.graph .node')].map((node) => "
                      "[node.querySelector('title').textContent, "
                      "node.querySelector('circle')?.getAttribute('fill')])")  # fmt: skip
     accent = grd.run("getComputedStyle(document.documentElement).getPropertyValue('--accent')")
     assert {name for name, fill in filled if fill == accent} == {"speed", "tilt"}
+
+
+def test_a_waterfall_leads_from_the_mean_to_the_reward(browser, pages):
+    folder = write_model(write_decomposition(pages / "waterfall"))
+    (pages / "waterfall.html").write_text(report_decomposition(folder))
+    browser.open(pages / "waterfall.html")
+    browser.run("document.querySelector('.waterfall').scrollIntoView()")
+    browser.wait("document.querySelector('.waterfall .main-svg')")
+    browser.run("document.querySelector('#step').focus()")
+    browser.press("ArrowRight", 7)
+    title = "document.querySelector('#waterfall-title').textContent"
+    browser.wait(f"{title}.includes('step 7:')")
+    bars = browser.run("(({base, x, text}) => [[...text], [...base], [...x]])("
+                       "document.querySelector('.waterfall').data[0])")  # fmt: skip
+    names, starts, sizes = ([*reversed(part)] for part in bars)
+    assert names == ["mean reward", "speed", "push", "reward"]
+    reward = browser.run("document.querySelector('.viewer').data.find("
+                         "(one) => one.name === 'reward found').y[7]")  # fmt: skip
+    assert (starts[-1], sizes[-1]) == (0, pytest.approx(reward, abs=1e-3))
+    assert starts[:3] == pytest.approx([0, sizes[0], sizes[0] + sizes[1]])
+    assert sizes[-1] == pytest.approx(sum(sizes[:3]))
+    assert browser.list_errors() == []
+
+
+def test_a_button_copies_the_code_beside_it(grd):
+    grd.run("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
+    grd.run("[...document.querySelectorAll('.copy')].forEach((button) => button.click())")
+    grd.wait("document.querySelectorAll('.copy')[1].textContent === 'Copied'")
+    assert grd.run("window.copied") == "grd-offline decompose data.h5"
+    assert grd.run("document.querySelectorAll('.copy').length") == 2
 
 
 def test_a_cube_is_cut_by_its_slider(grd):
@@ -234,7 +271,7 @@ def test_names_of_a_run_run_nothing(browser, tmp_path):
     browser.open(tmp_path / "evil.html")
     draw_all(browser)
     assert browser.run("window.hacked") is None
-    assert "img src=x" in browser.run("document.querySelector('h1').textContent")
+    assert "img src=x" in browser.run("document.querySelector('.hero .lead').textContent")
     legend = browser.run("document.querySelector('.learning .legend').textContent")
     assert "<script>window" in legend
     assert browser.list_errors() == []
@@ -246,7 +283,8 @@ def test_an_offline_run_is_drawn_over_updates(browser, pages):
     label = browser.run("document.querySelector('.learning').getAttribute('aria-label')")
     assert label.startswith("true return over updates: true ends at 301, observed ends at 30")
     assert browser.run("document.querySelector('#metric')") is None
-    browser.run("document.querySelector('#seeds').click()")
+    # Below five seeds, each seed is a line without being asked for: 5 sources, 2 seeds.
+    assert browser.run("document.querySelector('#seeds')") is None
     assert browser.run("document.querySelector('.learning').data.length") == 15
     assert browser.list_errors() == []
 
@@ -287,7 +325,7 @@ def test_verdicts_are_told_as_shares_by_keys(judge):
     judge.run("document.querySelector('#scale').focus()")
     judge.press("ArrowDown")
     assert judge.run(read) == (
-        "share of what the true rewards reach: true 100 %, grd 97 %, uniform 70 %, ircr 70 %, "
+        "share of the return with the true rewards: true 100 %, grd 97 %, uniform 70 %, ircr 70 %, "
         "observed 10 %, the data -33 %"
     )
     judge.press("ArrowDown")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from decompositions import write_decomposition
 from matplotlib.text import Text
+from pages import report_runs
 from run_tables import write_run
 
 from grd_offline.cli import main
@@ -18,6 +19,7 @@ from grd_offline.files.runs import (
     read_masks,
     read_run,
 )
+from grd_offline.report.colours import DARK, LIGHT
 from grd_offline.report.curves import make_curves, scales_differ
 from grd_offline.report.figures import (
     GREYS,
@@ -55,6 +57,25 @@ def test_the_oracle_is_dashed_and_grey(tmp_path):
     assert (oracle.get_color(), oracle.get_linestyle()) == (GREYS[0], "--")
     assert [line.get_linestyle() for line in others] == ["-", "-"]
     assert len({line.get_color() for line in (*others, oracle)}) == 3
+
+
+@pytest.mark.parametrize("seeds", [2, 5])
+def test_few_seeds_are_lines_and_many_are_a_band(tmp_path, seeds):
+    run = read_run(write_run(tmp_path / "run", groups=("ircr",), seeds=seeds))
+    (axes,) = draw_comparison([run], "return").axes
+    (drawn,) = axes.collections
+    assert (len(drawn.get_paths()) == seeds) == (seeds < 5)
+    low, high = axes.get_ylim()
+    assert seeds == 5 or low <= 1 < 6 <= high  # the lowest and the highest return of a seed
+
+
+def test_figures_have_the_colours_of_the_page(tmp_path):
+    (axes,) = draw_run(read_run(write_run(tmp_path / "run")), "return")["episode"].axes
+    true, found = axes.lines
+    assert (true.get_color(), found.get_color()) == (LIGHT["second"], LIGHT["accent"])
+    page = report_runs([tmp_path / "run"])
+    assert f"--accent:{LIGHT['accent']};" in page
+    assert f"--accent:{DARK['accent']};" in page
 
 
 def test_groups_of_several_runs_are_told_apart(tmp_path):
@@ -136,7 +157,7 @@ def test_figures_fit_a_column_and_text_has_8_points(tmp_path):
     record = read_decomposition(write_decomposition(tmp_path / "grd"))
     of_decomposition = draw_decomposition(record)
     assert set(of_run) == {"return", "edges", "masks", "episode"}
-    assert set(of_decomposition) == {"returns", "effects", "masks", "rewards"}
+    assert set(of_decomposition) == {"returns", "importance", "effects", "masks", "rewards"}
     for name, figure in (*of_run.items(), *of_decomposition.items()):
         assert figure.get_figwidth() in (3.25, 6.75), name
         texts = [text for text in figure.findobj(Text) if text.get_text()]
@@ -164,12 +185,14 @@ def test_figures_of_a_decomposition(tmp_path):
     first, second, *_ = figures["effects"].axes
     assert (first.get_xlabel(), second.get_xlabel()) == ("speed", "push")
     np.testing.assert_allclose(first.lines[0].get_ydata(), 0.9 * np.linspace(-2, 2, 65))
+    bars = figures["importance"].axes[0].patches
+    assert [bar.get_width() for bar in bars] == pytest.approx([90, 10])
     below = figures["rewards"].axes[1]
     found, true, observed = below.lines
     assert observed.get_ydata() == pytest.approx(true.get_ydata()[-1])
     assert len(found.get_ydata()) == len(true.get_ydata())
     done = plot("grd", "--format", "svg", cwd=tmp_path)
-    names = ["returns", "effects", "masks", "rewards"]
+    names = ["returns", "importance", "effects", "masks", "rewards"]
     assert done.stdout.splitlines() == [f"wrote grd/plots/{name}.svg" for name in names]
     done = plot("grd", "-o", "a.pdf", cwd=tmp_path)
     assert "-o: draws learning curves of runs, and grd is not a run" in done.stderr

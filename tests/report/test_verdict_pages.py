@@ -4,21 +4,25 @@ import pytest
 from judgements import SCORES, write_judgement
 from pages import find_payload, find_text, refuse_report, report_judgement
 
+from grd_offline.report.evidence import find_rivals, is_clearly_better
+
 
 def test_a_verdict_says_what_policies_reach(tmp_path):
     page = report_judgement(write_judgement(tmp_path / "judge"))
     payload, text = find_payload(page), find_text(page)
     # By hand: means 300, 29, 291, 210 and 210; the data have -100.
     said = [
-        "Policies trained on rewards found by grd reach 97 % of what the true rewards",
-        "2 policies per source of rewards, trained by IQL with 4,000 updates",
-        "Beside it: uniform 70 %, ircr 70 % and observed 10 %.",
-        "Spreads overlap: grd is not told apart from the true rewards.",
-        "291 ± 11 true return with the rewards of grd 300 ± 10 with the true rewards",
+        "Two seeds are too few to name a best method.",
+        "Each method has only 2 seeds. Differences between the means may be chance.",
+        "IQL trained 2 policies on the rewards of each source, with 4,000 updates",
+        "do not show that it is better than uniform, ircr and observed.",
+        "210 ± 10 true return with the rewards of uniform",
+        "291 ± 11 true return with the rewards of grd",
+        "300 ± 10 with the true rewards",
         "-100 mean return of the data",
         "grd 291 ± 11 97 % 98 % 0.995",
         "observed 29 ± 9 10 % 32 % 0.030",
-        "uniform and ircr reach the same with every seed",
+        "uniform and ircr have the same returns, so their lines coincide.",
         "grd grd-fit 0.876 12.3 grd was asked for",
         "grd-offline judge data.h5 --env Some-v0",
         "torch 2.13.0",
@@ -46,9 +50,8 @@ def test_a_verdict_without_the_truth_has_no_shares(tmp_path):
     scores = {name: values for name, values in SCORES.items() if name != "true"}
     page = report_judgement(write_judgement(tmp_path / "judge", scores=scores))
     payload, text = find_payload(page), find_text(page)
-    assert "Policies trained on rewards found by grd reach 291 ± 11 on Some-v0." in text
-    assert "Beside it: uniform 210, ircr 210 and observed 29." in text
-    assert "The data hold no true rewards" in text
+    assert "Two seeds are too few to name a best method." in text
+    assert "The data contain no true rewards." in text
     assert "of true" not in text
     assert "Pearson" not in text
     assert payload["nearness"] == []
@@ -74,16 +77,31 @@ def test_a_verdict_without_the_truth_has_no_shares(tmp_path):
         (
             {"true": (-105.0, -85.0), "grd": (-80.0, -70.0)},
             -100.0,
-            "The true rewards themselves gain no more over the data than chance may",
+            "Policies trained on the true rewards do not clearly reach more than the data.",
         ),
         # Worse than nothing: a negative share says less than the return.
         ({"true": (10.0,), "grd": (-5.0,)}, 0.0, "found by grd reach -5 on Some-v0."),
-        ({"true": (10.0,), "grd": (-5.0,)}, 0.0, "merit and chance cannot be told apart"),
+        (
+            {"true": (10.0,), "grd": (-5.0,)},
+            0.0,
+            "Each method has only 1 seed. Differences between the means may be chance.",
+        ),
         ({"true": (10.0, 10.0), "grd": (11.0, 12.0)}, 0.0, "reach 115 % of what"),
+        # Three seeds that do not overlap are clear; three that do are not.
+        (
+            {"true": (9.0, 10.0, 11.0), "grd": (7.0, 8.0, 9.0), "uniform": (1.0, 2.0, 3.0)},
+            0.0,
+            "Policies trained on rewards found by grd reach 80 % of what the true rewards reach.",
+        ),
+        (
+            {"true": (9.0, 10.0, 11.0), "grd": (2.0, 8.0, 9.0), "uniform": (1.0, 2.5, 3.0)},
+            0.0,
+            "No method is clearly the best. Each method has only 3 seeds.",
+        ),
         (
             {"observed": (9.0, 9.0), "uniform": (3.0, 3.0)},
             0.0,
-            "The delayed rewards as they are do better than any that were found.",
+            "No method reaches more than the delayed rewards as they are.",
         ),
     ],
 )
@@ -96,7 +114,7 @@ def test_a_verdict_without_a_known_return_of_the_data(tmp_path):
     scores = {"uniform": (3.0, 5.0)}
     folder = write_judgement(tmp_path / "j", scores=scores, data_mean=None, stopped=True)
     page = report_judgement(folder)
-    assert "Training was stopped before its end." in find_text(page)
+    assert "The training was stopped early." in find_text(page)
     assert "mean return of the data" not in find_text(page)
     assert find_payload(page)["data"] is None
 
@@ -115,3 +133,14 @@ def test_a_verdict_without_a_known_return_of_the_data(tmp_path):
 def test_broken_verdicts_are_one_line(tmp_path, change, message, capsys):
     folder = write_judgement(tmp_path / "judge", **change)
     refuse_report([str(folder)], message, capsys)
+
+
+def test_seeds_decide_whether_there_is_a_best():
+    high, low = [5.0, 6.0, 7.0, 8.0, 9.0], [0.0, 1.0, 2.0, 3.0, 5.5]
+    assert not is_clearly_better(high[:2], low[:2])  # two seeds never are enough
+    assert is_clearly_better(high[:3], low[:3])
+    assert is_clearly_better(high, low)
+    assert not is_clearly_better(low, high)
+    assert not is_clearly_better(high, high)
+    assert is_clearly_better(high * 3, low * 3)  # too many splits to try all of them
+    assert find_rivals({"a": high, "b": low, "c": high[:2]}, "a") == ["c"]

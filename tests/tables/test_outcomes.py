@@ -79,7 +79,7 @@ def test_success_from_a_table_to_a_table(trips, tmp_path, capsys):
     assert RewardModel.load(tmp_path / "out").function.outcome == "success"
     assert "log-odds" in (tmp_path / "out" / "reward_model" / "README.md").read_text()
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "labels held out explained" in page
+    assert "held-out labels explained" in page
     assert (tmp_path / "out" / "relabelled.csv").is_file()
     with pytest.raises(DataError, match="for models of numbers; this one is of success"):
         relabel(tmp_path / "trips.csv", tmp_path / "out", exact_returns=True)
@@ -100,7 +100,7 @@ def test_preferences_from_a_file(trips, answers, tmp_path):
     assert metrics["returns_kept_r2"] is None
     assert metrics["truth"]["pearson"] < -0.9
     assert "--preferences answers.csv" in metrics["command"]
-    assert "preferences held out explained" in (tmp_path / "out" / "report.html").read_text()
+    assert "held-out preferences explained" in (tmp_path / "out" / "report.html").read_text()
 
 
 @pytest.mark.parametrize(

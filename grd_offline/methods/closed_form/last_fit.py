@@ -34,6 +34,7 @@ from grd_offline.methods.closed_form.uncertainty import (
     measure_pinned,
 )
 from grd_offline.outcomes import NUMBER
+from grd_offline.rewards.effect_terms import measure_shares
 from grd_offline.rewards.effects import EffectModel
 
 Array = NDArray[np.float64]
@@ -243,12 +244,9 @@ class LastFit:
         factor, left = factor_posterior(
             last.fit, features[:half], features[half:], self.settings.rank
         )
-        rewards = features @ last.fit.weights
-        variance = float(rewards.var())
-        shares = [
-            float(np.cov(features[:, part] @ last.fit.weights[part], rewards, ddof=0)[0, 1])
-            for _, part in model.effect_slices()
-        ]
+        parts = np.empty((len(features), len(model.effects)))
+        for k, (_, place) in enumerate(model.effect_slices()):
+            parts[:, k] = features[:, place] @ last.fit.weights[place]
         length = float(self.data.equations.constant @ self.data.equations.constant)
         return replace(
             model,
@@ -256,7 +254,7 @@ class LastFit:
             residual_variance=left,
             constant_variance=model.noise_variance / length if length else 0.0,
             inflation=measure_inflation(last.fit, self.settings.noise_floor, self.rng, climb),
-            shares=np.array(shares) / (variance or 1.0),
+            shares=measure_shares(model, parts),
         )
 
     def _describe(

@@ -1,0 +1,147 @@
+"""How much of the reward's variation comes from each input: the one scale of pages and figures.
+
+An effect has the share of its variance in the sum of the variances of all effects. A dimension of
+the state or the action has the sum of the shares of all effects that it is part of: those of its
+own, and those that it has together with others. No share is negative, and none is above 1. Where
+inputs are independent of each other, these are Sobol's indices: of the effect, and in total.
+
+A reward that is no sum of effects is measured by shuffling. If the values of one input are
+exchanged between steps, the mean squared change of the reward, halved and divided by the variance
+of the reward, is the total index of this input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import grd_offline.report.page as page
+from grd_offline.errors import DataError
+from grd_offline.files.decomposition import DecompositionRecord
+from grd_offline.report.tracks import Tracks
+from grd_offline.rewards.model import RewardModel
+
+Array = NDArray[np.float64]
+MOST_BARS = 16
+"""This many inputs have a bar; a note counts the others."""
+TERMINATED = "terminated"
+SHUFFLED_STEPS = 1000
+
+
+@dataclass(frozen=True)
+class Importance:
+    """Shares of the reward's variation that come from one input."""
+
+    name: str
+    alone: float
+    """From effects of this input alone."""
+    joint: float
+    """From effects that it has together with other inputs."""
+
+    @property
+    def total(self) -> float:
+        return self.alone + self.joint
+
+
+def measure_importance(record: DecompositionRecord, tracks: Tracks) -> list[Importance]:
+    """Measure every input that drives the reward; the most important one comes first."""
+    found = (
+        _sum_effects(record.effects, record.masks)
+        if record.effects
+        else _shuffle(record, tracks.steps)
+    )
+    return sorted(found, key=lambda one: -one.total)
+
+
+def find_dimension(name: str, masks: Mapping[str, Any]) -> str:
+    """Find the dimension that an input belongs to: x for x, x' and x (midpoint)."""
+    known = (*masks["state_names"], *masks["action_names"])
+    for ending in ("", "'", " (midpoint)"):
+        if name.endswith(ending) and name.removesuffix(ending) in known:
+            return name.removesuffix(ending)
+    return name
+
+
+def _sum_effects(
+    effects: Sequence[Mapping[str, Any]], masks: Mapping[str, Any]
+) -> list[Importance]:
+    alone: dict[str, float] = {}
+    joint: dict[str, float] = {}
+    for effect in effects:
+        dimensions = dict.fromkeys(find_dimension(name, masks) for name in effect["inputs"])
+        shares = alone if len(dimensions) == 1 else joint
+        for name in dimensions:
+            shares[name] = shares.get(name, 0.0) + float(effect["share"])
+    names = dict.fromkeys([*alone, *joint])
+    # Sums of rounded shares may exceed 1 in the last digit.
+    return [Importance(n, min(alone.get(n, 0.0), 1.0), min(joint.get(n, 0.0), 1.0)) for n in names]
+
+
+def _shuffle(record: DecompositionRecord, steps: Sequence[Array]) -> list[Importance]:
+    """Measure a reward that is no sum of effects, with shuffled values of each input in turn."""
+    try:
+        model = RewardModel.load(record.path)
+    except (DataError, ImportError):  # a network needs torch, which may not be there
+        return []
+    rng = np.random.default_rng(0)
+    chosen = rng.permutation(len(steps[0]))[:SHUFFLED_STEPS]
+    parts = [part[chosen] for part in steps]
+    rewards = model.predict(*parts)
+    variance = float(rewards.var())
+    if variance <= 1e-12 * float((rewards**2).mean()):
+        return []
+    found = []
+    for kind, places in (("state", (0, 2)), ("action", (1,))):
+        for column, name in enumerate(record.masks[f"{kind}_names"]):
+            if record.masks[f"{kind}_to_reward"][column]:
+                changed = list(parts)
+                order = rng.permutation(len(chosen))
+                for place in places:
+                    changed[place] = changed[place].copy()
+                    changed[place][:, column] = changed[place][order, column]
+                change = float(((model.predict(*changed) - rewards) ** 2).mean())
+                found.append(Importance(name, min(change / (2 * variance), 1.0), 0.0))
+    return found
+
+
+def tell_importance(found: Sequence[Importance], *, is_sum: bool, is_relied_on: bool = True) -> str:
+    """Make the section as HTML; `is_sum` says whether the reward is a sum of effects."""
+    if not found:
+        return ""
+    lead = (
+        "Each bar shows how much of the variation of the reward comes from one input. "
+        "0\N{NO-BREAK SPACE}% means that the input does not matter."
+    )
+    if any(one.joint > 0 for one in found):
+        lead += (
+            " An effect of several inputs counts for each of them, so the bars can add up to more "
+            "than 100\N{NO-BREAK SPACE}%."
+        )
+    if not is_sum:
+        lead += (
+            " The reward is not a sum of effects. So this was measured by exchanging the values of "
+            "each input between steps."
+        )
+    if not is_relied_on:
+        lead += " This fit should not be relied on, and neither should the bars."
+    named = [f"{one.name} {page.show_share(one.total)}" for one in found[:MOST_BARS]]
+    label = f"Importance of {len(found)} inputs for the reward: {page.join_names(named)}"
+    note = ""
+    if len(found) > MOST_BARS:
+        most = page.show_share(found[MOST_BARS].total)
+        text = f"{len(found) - MOST_BARS} more inputs have {most} or less."
+        note = f"<p class='note'>{text}</p>"
+    chart = page.make_chart("importance", label)
+    return page.make_section("importance", "What drives the reward", lead, chart, note)
+
+
+def pack_importance(found: Sequence[Importance]) -> list[dict[str, Any]]:
+    """Collect the numbers of the bars."""
+    return [
+        {"name": one.name, "alone": round(one.alone, 5), "joint": round(one.joint, 5)}
+        for one in found[:MOST_BARS]
+    ]

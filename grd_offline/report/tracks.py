@@ -1,0 +1,261 @@
+"""The episodes of a decomposition, read from its folder: rewards, what they consist of, inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grd_offline.episodes import Episode
+from grd_offline.errors import DataError
+from grd_offline.files.decomposition import DecompositionRecord
+from grd_offline.files.models import CONFIG, REWARD_FOLDER
+from grd_offline.formats import Header, Record, as_episode, locate, open_recording
+from grd_offline.formats.relabelled import OBSERVED, STD
+from grd_offline.rewards.effect_terms import predict_terms
+from grd_offline.rewards.effects import EffectModel
+from grd_offline.rewards.model import RewardModel
+
+Array = NDArray[np.float64]
+MOST_EPISODES = 500
+"""Of more episodes, this many are shown, chosen evenly by their return."""
+MOST_INPUTS = 8
+MOST_TERMS = 8
+"""This many effects have a bar of their own among the parts of a reward."""
+SAMPLE = 4000
+"""About this many steps show where the data lie."""
+
+
+@dataclass(frozen=True, eq=False)
+class Track:
+    """The parts of one episode that are shown."""
+
+    rewards: Array
+    std: Array
+    observed: Array
+    """The reward delivered at each step, or zero."""
+    true: Array | None
+    inputs: list[Array]
+    terms: list[Array]
+    """What each effect adds to the constant, as `Tracks.terms` names them. Empty if the reward is
+    not a sum of effects."""
+    discount: float
+
+    @property
+    def weights(self) -> Array:
+        return np.asarray(self.discount ** np.arange(len(self.rewards)))
+
+    @property
+    def delivered(self) -> float:
+        """The observed return."""
+        return float(self.observed.sum())
+
+    @property
+    def found(self) -> float:
+        """The sum of the rewards found."""
+        return float(self.rewards @ self.weights)
+
+
+@dataclass(frozen=True, eq=False)
+class Tracks:
+    """The episodes that are shown, and numbers of all episodes."""
+
+    chosen: Mapping[int, Track]
+    returns: Array
+    """(episode, 2) observed return, and the sum of the rewards found; of all episodes."""
+    inputs: Sequence[str]
+    terms: Sequence[str]
+    """Names of the parts of a reward: effects, and one for all that is left."""
+    constant: float
+    """The reward is this number and the sum of its terms."""
+    sample: Mapping[str, Array]
+    """(step,) values of each input of the reward, at steps drawn from all episodes."""
+    steps: tuple[Array, ...]
+    """States, actions, next states and terminations of these steps, if there are no effects."""
+
+
+def read_tracks(record: DecompositionRecord) -> Tracks:
+    """Read the relabelled episodes one by one, and keep what is shown."""
+    reader = _Reader(record)
+    folder = record.path
+    with open_recording(folder) as recording:
+
+        def load(index: int) -> tuple[Episode, Track]:
+            with locate(folder, index):
+                return reader.read(recording.load(index), recording.header)
+
+        count = len(recording)
+        kept: dict[int, Track] = {}
+        returns = np.zeros((count, 2))
+        for index in range(count):
+            episode, track = load(index)
+            reader.draw_steps(episode, -(-SAMPLE // count))
+            returns[index] = track.delivered, track.found
+            if count <= MOST_EPISODES:
+                kept[index] = reader.explain(episode, track)
+        if count > MOST_EPISODES:
+            order = np.argsort(returns[:, 0], kind="stable")
+            places = np.linspace(0, count - 1, MOST_EPISODES).round().astype(int)
+            for index in np.sort(order[places]).tolist():
+                kept[index] = reader.explain(*load(index))
+    return Tracks(
+        chosen=kept,
+        returns=returns,
+        inputs=reader.shown,
+        terms=reader.name_terms(),
+        constant=record.constant,
+        sample=reader.collect_sample(),
+        steps=reader.collect_steps(),
+    )
+
+
+class _Reader:
+    """Makes the tracks of one decomposition from its records."""
+
+    def __init__(self, record: DecompositionRecord) -> None:
+        self.record = record
+        self.shown = list(record.inputs[:MOST_INPUTS])
+        drawn = [name for effect in record.effects for name in effect["inputs"]]
+        self.names = list(dict.fromkeys([*self.shown, *drawn]))
+        self.model = _load_effects(record.path) if record.effects else None
+        self.columns = _find_columns(record.masks, self.names)
+        self.rows = [] if self.model is None else _match_curves(self.model, record.effects)
+        self.is_exact = bool(record.metrics["settings"].get("exact_returns"))
+        self.has_rest = len(self.rows) > MOST_TERMS or self.is_exact
+        self.rng = np.random.default_rng(0)
+        self.drawn: list[Array] = []
+        self.steps: list[tuple[Array, ...]] = []
+
+    def read(self, record: Record, header: Header) -> tuple[Episode, Track]:
+        """Read an episode and all of its track but the terms."""
+        for name in (STD, OBSERVED):
+            if name not in record.extras:
+                raise DataError("missing: is this relabelled data?", field=name)
+        # Flags of when rewards were delivered speak of the observed ones.
+        episode = as_episode(replace(record, extras={}), header, "step")
+        metrics, shown = self.record.metrics, len(self.shown)
+        observed = _find_observed(record, metrics, len(episode))
+        track = Track(
+            rewards=np.asarray(record.rewards, np.float64),
+            std=np.asarray(record.extras[STD], np.float64),
+            observed=observed,
+            true=_find_true(record, metrics["settings"].get("truth"), observed.shape),
+            inputs=list(self._select_inputs(episode)[:shown]),
+            terms=[],
+            discount=float(metrics["settings"]["gamma"]),
+        )
+        return episode, track
+
+    def explain(self, episode: Episode, track: Track) -> Track:
+        """Add what each effect adds to every step."""
+        if self.model is None:
+            return track
+        every = predict_terms(self.model, *_list_parts(episode))[self.rows]
+        terms = list(every[:MOST_TERMS])
+        if self.has_rest:
+            terms.append(track.rewards - self.record.constant - every[:MOST_TERMS].sum(0))
+        return replace(track, terms=terms)
+
+    def name_terms(self) -> list[str]:
+        """Name the terms of every track."""
+        names = [" x ".join(self.record.effects[k]["inputs"]) for k in range(len(self.rows))]
+        shown, others = names[:MOST_TERMS], len(names) - MOST_TERMS
+        rest = [f"{others} smaller effects"] if others > 0 else []
+        if self.is_exact:
+            rest.append("correction to the exact return")
+        return [*shown, " and ".join(rest)] if self.rows and self.has_rest else shown
+
+    def draw_steps(self, episode: Episode, count: int) -> None:
+        """Draw steps of an episode that show where the data lie."""
+        steps = self.rng.choice(len(episode), min(count, len(episode)), replace=False)
+        self.drawn.append(self._select_inputs(episode)[:, steps])
+        if not self.record.effects:
+            self.steps.append(tuple(part[steps] for part in _list_parts(episode)))
+
+    def collect_sample(self) -> dict[str, Array]:
+        """Give the values of every input at the steps that were drawn, in random order."""
+        values = np.concatenate(self.drawn, 1)
+        mixed = values[:, self.rng.permutation(values.shape[1])]
+        return dict(zip(self.names, mixed, strict=True))
+
+    def collect_steps(self) -> tuple[Array, ...]:
+        """Give all parts of the steps that were drawn."""
+        return tuple(np.concatenate(part) for part in zip(*self.steps, strict=True))
+
+    def _select_inputs(self, episode: Episode) -> Array:
+        """(input, step) the values of all inputs that are drawn."""
+        states, actions, following, ends = _list_parts(episode)
+        sources = {
+            "now": states,
+            "action": actions,
+            "next": following,
+            "middle": 0.5 * states + 0.5 * following,
+            "end": ends[:, None],
+        }
+        values = {
+            name: sources[kind][:, column]
+            for name, (kind, column) in zip(self.names, self.columns, strict=True)
+        }
+        if self.model is not None:  # a midpoint has the name of its state
+            own = self.model.select_inputs(*_list_parts(episode)).T
+            values |= dict(zip(self.model.input_names, own, strict=True))
+        rows = [np.asarray(values[name], np.float64) for name in self.names]
+        return np.stack(rows) if rows else np.zeros((0, len(episode)))
+
+
+def _list_parts(episode: Episode) -> tuple[Any, Any, Any, Any]:
+    """States, actions, next states and terminations, as a reward function takes them."""
+    states = episode.observations[: len(episode)]
+    return states, episode.actions, episode.next_observations, episode.terminations
+
+
+def _load_effects(folder: Path) -> EffectModel | None:
+    """Load the reward as a sum of effects; None if the folder has no such model."""
+    if not (folder / REWARD_FOLDER / CONFIG).is_file():
+        return None
+    function = RewardModel.load(folder).function
+    return function if isinstance(function, EffectModel) else None
+
+
+def _match_curves(model: EffectModel, effects: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Find the curve of the model that belongs to each effect."""
+    names = model.input_names
+    curves = [
+        tuple(names[i] for i in model.effects[members[0]]) for members in model.group_effects()
+    ]
+    return [curves.index(tuple(effect["inputs"])) for effect in effects]
+
+
+def _find_observed(record: Record, metrics: Mapping[str, Any], steps: int) -> Array:
+    settings = metrics["settings"]
+    observed = np.asarray(record.extras[OBSERVED], np.float64)
+    by_step = metrics.get("delay", "step" if np.count_nonzero(observed) > 0.5 * steps else "")
+    if by_step == "step":
+        observed = observed * float(settings["gamma"]) ** np.arange(steps)
+        if not settings["step_rewards"]:  # only their sum was used
+            observed = np.concatenate([np.zeros(steps - 1), [observed.sum()]])
+    return observed
+
+
+def _find_true(record: Record, field: str | None, shape: tuple[int, ...]) -> Array | None:
+    if field is None:
+        return None
+    stored = record.extras.get(OBSERVED if field == "rewards" else field)
+    if stored is None or stored.shape != shape:
+        raise DataError("no such field with a number per step", field=str(field))
+    return np.asarray(stored, np.float64)
+
+
+def _find_columns(masks: Mapping[str, Any], inputs: Sequence[str]) -> list[tuple[str, int]]:
+    """Find the column of each input; a name with a prime is of the next state."""
+    states, actions = masks["state_names"], masks["action_names"]
+    places: dict[str, tuple[str, int]] = {"terminated": ("end", 0)}
+    places |= {f"{name}'": ("next", i) for i, name in enumerate(states)}
+    places |= {f"{name} (midpoint)": ("middle", i) for i, name in enumerate(states)}
+    places |= {name: ("action", i) for i, name in enumerate(actions)}
+    places |= {name: ("now", i) for i, name in enumerate(states)}
+    return [places[name] for name in inputs]
