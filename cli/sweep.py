@@ -175,7 +175,7 @@ def _run(
         print_jobs(record)
         leave_sweep_report(record)
     finally:
-        os.close(held)
+        held.release()
     if stop.signal_number:
         click.echo("stopped: the same command goes on with it", err=True)
         raise SystemExit(128 + stop.signal_number)
