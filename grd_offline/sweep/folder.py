@@ -97,7 +97,7 @@ def read_sweep(folder: Path) -> SweepRecord:
 
 
 def _check_name(name: str) -> str:
-    if "/" in name or name in ("", ".", ".."):
+    if Path(name).name != name or name in ("", ".."):
         raise ValueError(f"expected the name of a job, got {name[:40]!r}")
     return name
 
