@@ -12,6 +12,7 @@ import pytest
 from places import ROOT
 
 ROOMS = (
+    "packages",
     "lazy",
     "errors",
     "settings",
