@@ -45,9 +45,7 @@ def catch_signals(*, impatient: bool = False) -> Iterator[Stop]:
             raise Stuck
 
     handlers: dict[int, Any] = {signal.SIGINT: handle, signal.SIGTERM: handle}
-    # Windows has neither a loss of the terminal nor an alarm.
-    impatient = impatient and hasattr(signal, "SIGALRM")
-    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup
         handlers[signal.SIGHUP] = handle
     if impatient:
         handlers[signal.SIGALRM] = wake
