@@ -1,6 +1,7 @@
 """Make this process lack what Windows lacks, as far as its own code can tell.
 
 The libraries that the project uses are imported before, because they were built for this system.
+On Windows and macOS themselves nothing is taken away.
 """
 
 import importlib
@@ -33,6 +34,8 @@ LIBRARIES = (
 
 def become(libraries=LIBRARIES) -> None:
     """Block the modules, and take the names away."""
+    if sys.platform != "linux":
+        return
     for name in libraries:
         importlib.import_module(name)
     for name in [name for name in sys.modules if name.partition(".")[0] == "filelock"]:
