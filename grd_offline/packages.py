@@ -35,7 +35,7 @@ OPTIONAL = {
     "onnxruntime": ("running exported ONNX files", "export"),
     "tensorboard": ("logs for TensorBoard", "tensorboard"),
     "huggingface_hub": ("downloading datasets of Minari", "minari"),
-    "ray": ("sweep --runner ray", "ray"),
+    "ray": ("--runner ray", "ray"),
 }
 """What no install needs: what it is for, and the extra that brings it."""
 NEEDS = {
