@@ -46,6 +46,16 @@ real-data: $(STAMP)
 clean:
 	rm -rf $(VENV) build dist demo docs/_build *.egg-info
 
+# What is released, in dist/: the sources and a wheel of at most 3 MB, both checked.
+.PHONY: dist
+dist: $(STAMP)
+	rm -rf build dist
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt build twine
+	$(BIN)/python -m build
+	$(BIN)/python -m twine check --strict dist/*
+	@ls -l dist
+	@find dist -name '*.whl' -size +3M | { ! grep . ; } || { echo "the wheel is over 3 MB"; exit 1; }
+
 # The same tests with the lowest versions that pyproject.toml allows, in an environment of its own.
 .PHONY: test-lowest
 test-lowest:

@@ -10,31 +10,6 @@ import sys
 
 import click
 
-REQUIRED = {
-    "numpy": "everything",
-    "scipy": "decompose",
-    "h5py": "HDF5 files",
-    "click": "the commands",
-    "rich": "the commands",
-    "scikit-learn": "decompose, judge",
-    "safetensors": "reward models",
-    "torch": "train-online, train-offline, judge, the fits that are networks",
-    "gymnasium": "collect, train-online, train-offline, judge",
-    "mujoco": "the MuJoCo tasks",
-    "minari": "Minari's datasets",
-    "matplotlib": "plot",
-    "threadpoolctl": "decompose",
-}
-"""What every install brings, and what needs it."""
-OPTIONAL = {
-    "pyarrow": ("Parquet files and LeRobot folders", "tables"),
-    "onnx": ("export --to onnx", "export"),
-    "onnxruntime": ("export --to onnx", "export"),
-    "tensorboard": ("logs for TensorBoard", "tensorboard"),
-    "huggingface_hub": ("downloading datasets of Minari", "minari"),
-}
-"""What it is for, and the extra that brings it."""
-
 
 @click.command(
     epilog="""
@@ -46,52 +21,100 @@ OPTIONAL = {
 def doctor() -> None:
     """Say what is installed, what is missing for which command, and what there is to compute with.
 
-    Ends with exit code 1 if a package is missing that every install brings.
+    Ends with exit code 2 if a package is missing that every install needs. A light install, without
+    torch and Gymnasium, is fine.
     """
+    from grd_offline.packages import COMPLETE, CORE, INSTALL, is_installed
     from grd_offline.versions import find_version
 
     click.echo(f"grd-offline {find_version('grd-offline') or 'not installed'}")
     click.echo(f"Python {platform.python_version()} at {sys.executable}")
     click.echo(f"{platform.system()} {platform.release()}, {platform.machine()}")
-    missing = []
-    click.echo("\nPackages")
-    for name, needed in REQUIRED.items():
-        version = find_version(name)
-        click.echo(f"  {name:<18}{version or f'missing: {needed}'}")
-        missing += [] if version else [name]
-    click.echo("\nOptional packages")
-    for name, (needed, extra) in OPTIONAL.items():
-        told = f'not installed: {needed}; pip install "grd-offline[{extra}]"'
-        click.echo(f"  {name:<18}{find_version(name) or told}")
+    _show_packages()
+    lacking = _show_commands()
     click.echo("\nTo compute with")
-    for line in _list_hardware():
+    for line in (*_list_hardware(), *_list_threads()):
         click.echo(f"  {line}")
+    missing = [name for name in CORE if not is_installed(name)]
     if missing:
-        raise click.ClickException(f"missing: {', '.join(missing)} (pip install grd-offline)")
-    click.echo("\nNothing is missing.")
+        raise click.ClickException(
+            f"every install needs {', '.join(missing)}: pip install -r requirements-core.txt"
+        )
+    if all(map(is_installed, COMPLETE)):
+        click.echo("\nNothing is missing.")
+    else:
+        click.echo(f"\nA light install: {lacking} commands need more packages.")
+        click.echo(f"All of them: {INSTALL}")
+
+
+def _show_packages() -> None:
+    from grd_offline.packages import COMPLETE, CORE, OPTIONAL, is_installed
+    from grd_offline.versions import find_version
+
+    def show(name: str, otherwise: str) -> None:
+        version = find_version(name) or "installed" if is_installed(name) else None
+        click.echo(f"  {name:<17} {version or otherwise}")
+
+    click.echo("\nPackages")
+    for name, use in {**CORE, **COMPLETE}.items():
+        show(name, f"missing: {use}")
+    click.echo("\nOptional packages")
+    for name, (use, extra) in OPTIONAL.items():
+        show(name, f'not installed: {use}\n{"":20}(pip install "grd-offline[{extra}]")')
+
+
+def _show_commands() -> int:
+    """Say of each command whether it can run; gives the number of those that cannot."""
+    from grd_offline.packages import NEEDS, PARTS, find_missing, is_installed
+
+    click.echo("\nCommands")
+    lacking = 0
+    for command in NEEDS:
+        missing = find_missing(command)
+        lacking += bool(missing)
+        state = f"needs {', '.join(missing)}" if missing else "ready"
+        click.echo(f"  {command:<17} {state}")
+        for part, package in PARTS.get(command, ()):
+            if not is_installed(package):
+                click.echo(f"{'':20}{part}: needs {package}")
+    return lacking
 
 
 def _list_hardware() -> list[str]:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    lines = [f"{cores} processor cores", _tell_accelerator(), _tell_threads()]
+    from grd_offline.fleet.limits import count_cores
+
     free = shutil.disk_usage(".").free / 2**30
-    return [*lines, f"{free:.0f} GiB free on the disk of this folder"]
-
-
-def _tell_accelerator() -> str:
-    try:
-        import torch
-    except ImportError:
-        return "no accelerator: torch is missing"
-    if not torch.cuda.is_available():
-        return "no accelerator: networks are trained on the processor"
-    names = [torch.cuda.get_device_name(place) for place in range(torch.cuda.device_count())]
-    return f"accelerator: {', '.join(names)} (--device cuda)"
-
-
-def _tell_threads() -> str:
-    variables = [
-        f"{n}={os.environ[n]}" for n in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if n in os.environ
+    return [
+        f"{count_cores()} processor cores",
+        *_list_accelerators(),
+        f"{free:.0f} GiB free on the disk of this folder",
     ]
-    told = f"set: {', '.join(variables)}" if variables else "no variables are set"
-    return f"threads: chosen by each command ({told})"
+
+
+def _list_accelerators() -> list[str]:
+    from grd_offline.packages import is_installed
+
+    if not is_installed("torch"):
+        return ["no accelerator is used: torch is not installed"]
+    import torch
+
+    if torch.cuda.is_available():
+        count = torch.cuda.device_count()
+        names = ", ".join(torch.cuda.get_device_name(place) for place in range(count))
+        return [f"accelerator: {names} (--device cuda), CUDA {torch.version.cuda}"]
+    if torch.version.cuda is None and shutil.which("nvidia-smi"):
+        return ["accelerator: NVIDIA's, not used, because this torch is built for processors only"]
+    return ["no accelerator: networks are trained on the processor"]
+
+
+def _list_threads() -> list[str]:
+    from grd_offline.packages import is_installed
+
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    given = [f"{name}={os.environ[name]}" for name in names if name in os.environ]
+    lines = ["threads: the closed form uses 1"]
+    if is_installed("torch"):
+        import torch
+
+        lines = [f"{lines[0]}, torch uses {torch.get_num_threads()}"]
+    return [*lines, f"environment variables for threads: {', '.join(given) or 'none'}"]

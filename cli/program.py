@@ -60,7 +60,7 @@ def _show_version(context: click.Context) -> None:
 def run(arguments: Sequence[str] | None) -> int:
     """Run a command and give its exit code; every error is one line."""
     _prepare_streams()
-    code = _run(arguments)
+    code = _run(sys.argv[1:] if arguments is None else arguments)
     return code if _flush() else code or _fail("the output cannot be written")
 
 
@@ -79,7 +79,7 @@ def _prepare_streams() -> None:
             stream.reconfigure(errors="replace")
 
 
-def _run(arguments: Sequence[str] | None) -> int:
+def _run(arguments: Sequence[str]) -> int:
     try:
         os.getcwd()
         code = cli.main(arguments, prog_name="grd-offline", standalone_mode=False)
@@ -101,11 +101,12 @@ def _run(arguments: Sequence[str] | None) -> int:
         _discard_output()
         return 141
     except Exception as error:
-        return _report(error)
+        return _report(error, next((part for part in arguments if part in cli.commands), ""))
 
 
-def _report(error: Exception) -> int:
+def _report(error: Exception, command: str) -> int:
     from grd_offline.errors import DataError, StorageError
+    from grd_offline.packages import describe_missing
 
     if os.environ.get("GRD_OFFLINE_DEBUG"):
         raise error
@@ -116,6 +117,8 @@ def _report(error: Exception) -> int:
         return _fail("out of memory")
     if isinstance(error, OSError):
         return _fail(_describe_system_error(error))
+    if isinstance(error, ImportError) and (line := describe_missing(command, error)):
+        return _fail(line)
     if isinstance(error, ImportError) or type(error).__name__ == "DependencyNotInstalled":
         return _fail(f"a package is missing, or does not fit: {reason}")
     return _fail(f"{reason} (a bug: set GRD_OFFLINE_DEBUG=1 to see where)", code=1)

@@ -153,12 +153,16 @@ def _run(
     tries: int,
     resources: dict[str, Any],
 ) -> None:
+    from grd_offline.packages import find_missing, tell_missing
     from grd_offline.sweep.folder import hold_sweep, read_sweep, write_sweep
     from grd_offline.sweep.job import FINISHED, describe_marks
     from grd_offline.sweep.run import run_jobs
 
     from .sweep_display import print_jobs, show_jobs
 
+    for command in {job.command[0] for job in plan.jobs} if kind == "local" else ():
+        if missing := find_missing(command):
+            raise click.ClickException(tell_missing(f"the job {command}", missing))
     describe_marks(folder, plan.jobs)  # a sweep of other commands is refused before it is changed
     write_sweep(folder, plan, ["grd-offline", *sys.argv[1:]], scale)
     held = hold_sweep(folder)
@@ -175,7 +179,7 @@ def _run(
         print_jobs(record)
         leave_sweep_report(record)
     finally:
-        os.close(held)
+        held.release()
     if stop.signal_number:
         click.echo("stopped: the same command goes on with it", err=True)
         raise SystemExit(128 + stop.signal_number)

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from grd_offline.preferences import Preferences as Preferences
     from grd_offline.rewards.model import RewardModel as RewardModel
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __getattr__, __dir__, __all__ = import_when_used(
     __name__,
     {

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
+from grd_offline.packages import describe_missing
+
 
 def import_when_used(
     package: str, modules: Mapping[str, tuple[str, ...]]
@@ -17,6 +19,12 @@ def import_when_used(
     def find(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(homes[name]), name)
+        try:
+            return getattr(import_module(homes[name]), name)
+        except ModuleNotFoundError as error:
+            line = describe_missing(f"{package}.{name}", error)
+            if line is None:
+                raise
+            raise ImportError(line, name=error.name) from None
 
     return find, lambda: sorted({*vars(sys.modules[package]), *homes}), sorted(homes)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -42,8 +41,11 @@ def _register(module: ModuleType) -> None:
             module.register(id=name, **options)
 
 
-class _GymnasiumFinder(MetaPathFinder):
-    """Finds one module the ordinary way, and registers once that module has run."""
+class _GymnasiumFinder:
+    """Finds one module the ordinary way, and registers once that module has run.
+
+    A base class of `importlib.abc` would take a third of the time of `import grd_offline`.
+    """
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

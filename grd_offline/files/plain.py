@@ -21,6 +21,8 @@ from typing import Any
 
 from grd_offline.errors import DataError, StorageError
 
+READ_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+"""Flags for opening what may be a named pipe, where the system has them."""
 JSON_BYTES = 64 * 2**20
 TABLE_BYTES = 8 * 2**20
 DEPTH = 32
@@ -38,7 +40,7 @@ def read_bytes(path: Path, limit: int) -> bytes:
     """
     try:
         # Not blocked by a named pipe; what it is shows when it is open.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(path, READ_FLAGS)
     except FileNotFoundError:
         raise
     except (OSError, ValueError) as error:

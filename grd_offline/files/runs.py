@@ -128,7 +128,7 @@ def read_run(path: Path) -> RunRecord:
 def _check_name(member: str, table: Path) -> None:
     """Refuse a member's name that, as a folder, would lead out of the run."""
     is_fine = member.isprintable() and len(member.encode()) <= MOST_NAME_BYTES
-    if not is_fine or "/" in member or member in (".", ".."):
+    if not is_fine or Path(member).name != member or member == "..":
         raise DataError(f"expected the name of a member, got {member[:40]!r}", file=table)
 
 

@@ -3,15 +3,18 @@
 Whatever is written goes into a hidden staging file (or folder) beside its destination, is synced
 to the disk, checked, and only then renamed into place: a full disk, a kill or a Ctrl-C leaves the
 old file or the whole new one. A staging file has a name that nobody can guess, so that no link can
-lie in wait for it. It is also the lock against a second writer: the kernel releases it when the
-process dies, and the next writer removes what was left.
+lie in wait for it. A lock file beside it keeps a second writer away. The lock is free again when
+the process dies, and the next writer removes what was left.
 
 A destination that is a link is followed only inside its own folder.
+
+Where a system lacks a call, the next best is done. Windows cannot sync a folder to the disk. Only
+Linux can swap two folders in one step: elsewhere a kill at that very moment leaves the old folder
+under a hidden name that ends in `.old`.
 """
 
 import ctypes
 import errno
-import fcntl
 import hashlib
 import io
 import os
@@ -19,12 +22,21 @@ import re
 import secrets
 import shutil
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from grd_offline.errors import DataError, StorageError
+from grd_offline.files.locks import LOCK_FILE, Lock, take_lock
+
+PLAIN_FILE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+"""Flags for opening what may be a link or a named pipe, where the system has them."""
+BINARY = getattr(os, "O_BINARY", 0)
+"""Bytes are written as they are, also on Windows."""
+_OPENS_FOLDERS = hasattr(os, "O_DIRECTORY")
+"""Whether a folder has a descriptor, and a file that is open for reading can be synced."""
 
 
 class OutputFile(io.FileIO):
@@ -54,7 +66,7 @@ class OutputFile(io.FileIO):
         view, begin, done = memoryview(data).cast("B"), self.tell(), 0
         try:
             while self._failure is None and done < len(view):
-                done += os.pwrite(self._descriptor, view[done:], begin + done)
+                done += _write_at(self._descriptor, view[done:], begin + done)
         except OSError as failure:
             self._failure = failure
         self.seek(begin + len(view))
@@ -71,6 +83,13 @@ class OutputFile(io.FileIO):
         return size
 
 
+def _write_at(descriptor: int, data: memoryview, place: int) -> int:
+    if hasattr(os, "pwrite"):
+        return os.pwrite(descriptor, data, place)
+    os.lseek(descriptor, place, os.SEEK_SET)
+    return os.write(descriptor, data)
+
+
 @contextmanager
 def replace_file(
     path: str | os.PathLike[str], *, verify: Callable[[Path], None] | None = None
@@ -81,13 +100,15 @@ def replace_file(
     what it finds is not what was meant.
     """
     check_file(path)
-    with _staged(path, _create_staging_file) as (destination, staging, descriptor):
-        if destination.exists():
-            os.fchmod(descriptor, stat.S_IMODE(destination.stat().st_mode))
-        output = OutputFile(descriptor)
-        yield output
-        output.check()
-        os.fsync(descriptor)
+    with _staged(path) as (destination, staging):
+        # It is closed before it is renamed: Windows renames no file that is open.
+        with _opened(staging, os.O_RDWR | os.O_CREAT | os.O_EXCL | PLAIN_FILE) as descriptor:
+            if destination.exists() and hasattr(os, "fchmod"):
+                os.fchmod(descriptor, stat.S_IMODE(destination.stat().st_mode))
+            output = OutputFile(descriptor)
+            yield output
+            output.check()
+            os.fsync(descriptor)
         if verify is not None:
             verify(staging)
         os.replace(staging, destination)
@@ -106,8 +127,9 @@ def replace_folder(
     recognises as an earlier output, or an empty one, is.
     """
     check_folder(path, is_replaceable=is_replaceable)
-    with _staged(path, _create_staging_folder) as (destination, staging, _):
+    with _staged(path) as (destination, staging):
         try:
+            os.mkdir(staging)
             yield staging
             for root, _, files in os.walk(staging):
                 for inner in (*(Path(root) / name for name in files), Path(root)):
@@ -133,8 +155,7 @@ def append_file(path: Path, data: bytes) -> None:
     with storage_errors(path):
         if path.is_symlink():
             raise OSError(errno.ELOOP, "is a link, which is not followed")
-        flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
-        with _opened(path, flags) as descriptor:
+        with _opened(path, os.O_WRONLY | os.O_APPEND | PLAIN_FILE) as descriptor:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 raise OSError(errno.EINVAL, "is not a regular file")
@@ -211,7 +232,7 @@ def create_file(path: Path) -> Iterator[OutputFile]:
 
 @contextmanager
 def _opened(path: Path, flags: int) -> Iterator[int]:
-    descriptor = os.open(path, flags, 0o666)
+    descriptor = os.open(path, flags | BINARY, 0o666)
     try:
         yield descriptor
     finally:
@@ -261,56 +282,41 @@ def _resolve(path: Path) -> Path:
         raise OSError(errno.ELOOP, "is a link that leads to itself") from None
 
 
-def lock_folder(path: Path) -> int:
-    """Hold a folder against others that do the same; gives a descriptor, whose closing ends it.
+def lock_folder(path: Path) -> Lock:
+    """Hold a folder against others that do the same, until the lock is released.
 
     BlockingIOError where another holds it. On a file system without locks nothing is held.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise
-    except OSError:
-        pass
-    return descriptor
+    return take_lock(path / LOCK_FILE)
 
 
 @contextmanager
-def _staged(
-    path: str | os.PathLike[str], create: Callable[[Path], int]
-) -> Iterator[tuple[Path, Path, int]]:
-    """Where a path leads, its staging file or folder, and the descriptor of that."""
+def _staged(path: str | os.PathLike[str]) -> Iterator[tuple[Path, Path]]:
+    """Where a path leads, and a name for its staging file or folder."""
     with storage_errors(path):
         destination = _find_destination(Path(path))
-        staging, descriptor = _stage(destination, create)
+        staging, lock = _stage(destination)
         try:
-            yield destination, staging, descriptor
+            yield destination, staging
             _sync(destination.parent)
         except BaseException:
             _remove(staging)
             raise
         finally:
-            os.close(descriptor)
+            lock.release()
 
 
-def _stage(destination: Path, create: Callable[[Path], int]) -> tuple[Path, int]:
-    """A new staging file or folder, and the descriptor that holds its lock."""
+def _stage(destination: Path) -> tuple[Path, Lock]:
+    """A new name for a staging file or folder, and the lock that belongs to it."""
     prefix = _staging_prefix(destination.name)
-    while True:
-        staging = destination.with_name(f"{prefix}{secrets.token_hex(8)}.partial")
-        descriptor = create(staging)
-        try:
-            # Another writer may have taken it for a leftover between its making and its locking.
-            if _is_locked_here(descriptor, staging):
-                _clear_leftovers(destination.parent, prefix, staging)
-                return staging, descriptor
-        except BaseException:
-            os.close(descriptor)
-            _remove(staging)
-            raise
-        os.close(descriptor)
+    staging = destination.with_name(f"{prefix}{secrets.token_hex(8)}.partial")
+    lock = take_lock(staging.with_suffix(LOCK_FILE))
+    try:
+        _clear_leftovers(destination.parent, prefix, staging)
+    except BaseException:
+        lock.release()
+        raise
+    return staging, lock
 
 
 def _staging_prefix(name: str) -> str:
@@ -319,45 +325,34 @@ def _staging_prefix(name: str) -> str:
     return f".{name}."
 
 
-def _create_staging_file(path: Path) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
-
-
-def _create_staging_folder(path: Path) -> int:
-    os.mkdir(path)
-    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-
-
-def _is_locked_here(descriptor: int, path: Path) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
-    except (BlockingIOError, FileNotFoundError):
-        return False
-    except OSError:  # a file system without locks
-        return True
-
-
 def _clear_leftovers(folder: Path, prefix: str, own: Path) -> None:
     """Remove what a killed writer of the same file left; refuse if another one is at work."""
-    pattern = re.compile(re.escape(prefix) + r"[0-9a-f]{16}\.partial")
+    pattern = re.compile(re.escape(prefix) + r"[0-9a-f]{16}(\.partial|\.lock)")
     with os.scandir(folder) as entries:
-        others = [entry.name for entry in entries if pattern.fullmatch(entry.name)]
-    for path in (folder / name for name in others if name != own.name):
+        names = {entry.name for entry in entries if pattern.fullmatch(entry.name)}
+    others = {(folder / name).with_suffix(own.suffix) for name in names} - {own}
+    for path in others:
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError:  # a link, or gone by now
-            continue
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(descriptor).st_uid == os.geteuid():
-                _remove(path)
+            lock = take_lock(path.with_suffix(LOCK_FILE))
         except BlockingIOError:
             raise OSError(errno.EBUSY, "another process is writing it") from None
-        except OSError:  # a file system without locks: nobody can tell whether it is a leftover
+        except OSError:  # a link, or of another user
             continue
+        try:
+            if lock.is_held and _is_own(path):
+                _remove(path)
         finally:
-            os.close(descriptor)
+            lock.release()
+
+
+def _is_own(path: Path) -> bool:
+    """Whether something is there that is no link and belongs to this user."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    user = os.geteuid() if hasattr(os, "geteuid") else status.st_uid
+    return not stat.S_ISLNK(status.st_mode) and status.st_uid == user
 
 
 def _remove(path: Path) -> None:
@@ -369,7 +364,9 @@ def _remove(path: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    with _opened(path, os.O_RDONLY) as descriptor:
+    if not _OPENS_FOLDERS and path.is_dir():
+        return
+    with _opened(path, os.O_RDONLY if _OPENS_FOLDERS else os.O_RDWR) as descriptor:
         os.fsync(descriptor)
 
 
@@ -378,8 +375,9 @@ _RENAME_EXCHANGE = 2
 
 
 def _exchange(new: Path, old: Path) -> None:
-    """Swap two folders in one step, so that there is no moment without either."""
-    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    """Swap two folders, on Linux in one step, so that there is no moment without either."""
+    library = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+    renameat2 = getattr(library, "renameat2", None)
     if renameat2 is not None:
         failed = renameat2(
             _AT_FDCWD, os.fsencode(new), _AT_FDCWD, os.fsencode(old), _RENAME_EXCHANGE
@@ -390,5 +388,9 @@ def _exchange(new: Path, old: Path) -> None:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     aside = new.with_suffix(".old")
     os.rename(old, aside)
-    os.rename(new, old)
+    try:
+        os.rename(new, old)
+    except BaseException:
+        os.rename(aside, old)
+        raise
     os.rename(aside, new)

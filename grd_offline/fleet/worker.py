@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from multiprocessing import connection, resource_tracker
+from multiprocessing import connection
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from grd_offline.errors import DataError
@@ -175,18 +175,24 @@ def _prepare_for_start() -> Iterator[None]:
     """A worker process starts with one thread and does not hear Ctrl-C.
 
     A blocked signal stays blocked in child processes, so that a Ctrl-C while they import does not
-    end them. This process receives it when the signal is unblocked.
+    end them. This process receives it when the signal is unblocked. Windows cannot block signals:
+    there a worker hears Ctrl-C until it has imported what it needs.
     """
-    # Started now, because it unblocks the signal when it starts.
-    resource_tracker.ensure_running()
+    can_block = hasattr(signal, "pthread_sigmask")
+    if can_block:
+        from multiprocessing import resource_tracker
+
+        # Started now, because it unblocks the signal when it starts.
+        resource_tracker.ensure_running()
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     before = {name: os.environ.get(name) for name in names}
     os.environ.update(dict.fromkeys(names, "1"))
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT]) if can_block else ()
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        if can_block:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         for name, value in before.items():
             if value is None:
                 del os.environ[name]
@@ -199,7 +205,8 @@ def _work(
 ) -> None:
     """The life of a worker process: orders come first, background work while there are none."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.setpgid(0, 0)
+    if hasattr(os, "setpgid"):
+        os.setpgid(0, 0)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     task: Task[Order, Reply] | None = None
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):

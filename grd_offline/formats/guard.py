@@ -22,6 +22,7 @@ from h5py import h5a, h5d, h5g, h5l, h5o, h5p, h5s, h5t, h5z
 from numpy.typing import NDArray
 
 from grd_offline.errors import DataError
+from grd_offline.files.plain import READ_FLAGS
 from grd_offline.formats.budget import ATTRIBUTES_PER_OBJECT, Budget, show_bytes
 from grd_offline.formats.unpack import Unpacker
 
@@ -239,7 +240,7 @@ def open_handle(path: str | os.PathLike[str]) -> tuple[h5py.File, int]:
     """Open an HDF5 file for reading, and its size; the caller closes it."""
     try:
         # Not blocked by a named pipe; what it is shows when it is open, and stays so.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(path, READ_FLAGS)
     except FileNotFoundError:
         raise DataError("no such file", file=path) from None
     except (OSError, ValueError) as error:

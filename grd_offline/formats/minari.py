@@ -11,7 +11,6 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +30,11 @@ from grd_offline.formats.guard import SafeGroup
 from grd_offline.formats.hdf5 import create_hdf5, header_as_texts, header_from_texts, verify_hdf5
 from grd_offline.formats.leaves import check_leaf, leaves_from_space, space_from_leaves
 from grd_offline.formats.record import Header, Leaf, Record, Recording
+from grd_offline.versions import find_version
 
 NAME = "minari"
+LAYOUT_VERSION = "0.5.4"
+"""The version of Minari whose layout is written where Minari is not installed."""
 DATA_FILE = "main_data.hdf5"
 _METADATA_FILE = "metadata.json"
 _METADATA_BYTES = 4 * 2**20
@@ -216,7 +218,7 @@ def _metadata(header: Header, identifier: str) -> dict[str, Any]:
     metadata: dict[str, Any] = {
         "data_format": "hdf5",
         "dataset_id": identifier,
-        "minari_version": version("minari"),
+        "minari_version": find_version("minari") or LAYOUT_VERSION,
         "algorithm_name": header.settings.get("policy"),
         "description": "Written by grd-offline",
     }

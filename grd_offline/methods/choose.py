@@ -38,6 +38,7 @@ from grd_offline.evaluate import compute_coverage, r_squared, soften_chance
 from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.methods.registry import AUTO, find_method, make_decomposer
 from grd_offline.outcomes import NUMBER, PREFERENCE, SUCCESS
+from grd_offline.packages import is_installed
 from grd_offline.pieces import cut_pieces
 from grd_offline.rewards.contract import Array
 from grd_offline.rewards.effects import EffectModel
@@ -211,9 +212,12 @@ class _Contest:
             reason = f"the closed form explains {explained:.3f} of held-out returns: not challenged"
             return self.finish(closed.fit, reason)
         rivals = [self.try_fit(fit, "judging: ") for fit in SIMPLE]
-        if self._is_worth_challenging(explained):
+        is_worth_it, can_train = self._is_worth_challenging(explained), is_installed("torch")
+        if is_worth_it and can_train:
             rivals += [found for fit in CHALLENGERS if (found := self._challenge(fit, closed))]
         winner, reason = _compare(closed, rivals)
+        if is_worth_it and not can_train:
+            reason = f"{reason}; no network competed, because torch is not installed"
         if winner is closed and _are_level(closed, rivals[0]):
             return self._finish_average(f"neither fit beats the other: {reason}")
         return self.finish(winner.fit, reason)

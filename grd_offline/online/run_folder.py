@@ -11,7 +11,6 @@ members/NAME/masks/             step-000010000.json, ...: the graph over time
 members/NAME/episodes/          step-000010000.csv, ...: reward found and true, per step
 """
 
-import os
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -130,10 +129,10 @@ class OnlineFolder(RunFolder):
     def _hold(self) -> None:
         """Keep other processes from writing here until `close`, or as long as this object lives."""
         try:
-            descriptor = lock_folder(self.path)
+            lock = lock_folder(self.path)
         except BlockingIOError:
             raise DataError("another process is training in it", file=self.path) from None
-        self._let_go = weakref.finalize(self, os.close, descriptor)
+        self._let_go = weakref.finalize(self, lock.release)
 
     def _open_board(self, purge_step: int | None) -> None:
         try:

@@ -27,7 +27,7 @@ def prepare_process(device: str) -> None:
         torch.set_float32_matmul_precision("high")
         torch.set_num_threads(1)
     torch.set_flush_denormal(True)
-    with suppress(OSError, AttributeError):  # not glibc
+    with suppress(OSError, AttributeError, TypeError):  # not glibc
         library = ctypes.CDLL(None)
         for option, value in ((-1, 2**30), (-3, 2**30), (-2, 2**26)):  # trim, mmap, top pad
             library.mallopt(option, value)

@@ -10,7 +10,6 @@ comparison/     tables and figures over all runs
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from grd_offline.comparison.scores import collect_scores, find_runs
 from grd_offline.errors import DataError, printable
 from grd_offline.files.decomposition import is_decomposition, read_decomposition
 from grd_offline.files.judgement import is_judgement, read_judgement
+from grd_offline.files.locks import Lock
 from grd_offline.files.plain import folder_errors, read_bytes, read_json
 from grd_offline.files.runs import RunRecord, write_json
 from grd_offline.files.storage import check_writable, lock_folder, replace_file, storage_errors
@@ -71,14 +71,12 @@ def write_sweep(folder: Path, plan: Plan, command: Sequence[str], scale: float) 
     write_json(folder / SWEEP_FILE, json.loads(json.dumps(contents)))
 
 
-def hold_sweep(folder: Path) -> int:
-    """Keep other sweeps out of a folder; gives a descriptor, whose closing ends it."""
+def hold_sweep(folder: Path) -> Lock:
+    """Keep other sweeps out of a folder until the lock is released."""
     try:
-        descriptor = lock_folder(folder)
+        return lock_folder(folder)
     except BlockingIOError:
         raise DataError("another sweep is running in it", file=folder) from None
-    os.set_inheritable(descriptor, False)
-    return descriptor
 
 
 def read_sweep(folder: Path) -> SweepRecord:
@@ -99,7 +97,7 @@ def read_sweep(folder: Path) -> SweepRecord:
 
 
 def _check_name(name: str) -> str:
-    if "/" in name or name in ("", ".", ".."):
+    if Path(name).name != name or name in ("", ".."):
         raise ValueError(f"expected the name of a job, got {name[:40]!r}")
     return name
 

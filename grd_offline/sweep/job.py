@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from grd_offline.errors import DataError, printable
+from grd_offline.files.locks import Lock
 from grd_offline.files.plain import folder_errors, read_bytes, read_json
 from grd_offline.files.runs import LOG_FILE, write_json
 from grd_offline.files.storage import append_file, create_file, lock_folder, make_folder
@@ -143,7 +144,7 @@ class JobProcess:
             if self.mark.state != FINISHED:
                 self._start(before, resources, directory)
         except BaseException:
-            os.close(self._lock)
+            self._lock.release()
             raise
 
     def _start(self, before: Mark | None, resources: Resources, directory: Path) -> None:
@@ -182,15 +183,20 @@ class JobProcess:
                 self._process.wait(seconds)
         return self.poll()
 
-    def stop(self, number: int = signal.SIGTERM) -> None:
+    def stop(self) -> None:
         """Ask the process to end. It may save a checkpoint first."""
         if self._process is not None and not self.poll():
-            self._process.send_signal(number)
+            self._process.terminate()
+
+    def kill(self) -> None:
+        """End the process at once."""
+        if self._process is not None and not self.poll():
+            self._process.kill()
 
     def finish(self) -> Mark:
         """Write the mark of a process that has ended, and let the job go."""
         if self._process is None:
-            os.close(self._lock)
+            self._lock.release()
             return self.mark
         try:
             code = self._process.wait()
@@ -205,7 +211,7 @@ class JobProcess:
             write_mark(self.folder, mark)
             return mark
         finally:
-            os.close(self._lock)
+            self._lock.release()
 
     def _find_reason(self, code: int) -> str:
         if code < 0:
@@ -220,15 +226,19 @@ class JobProcess:
 
 
 def _start_process(
-    command: list[str], output: Path, lock: int, resources: Resources, directory: Path
+    command: list[str], output: Path, lock: Lock, resources: Resources, directory: Path
 ) -> subprocess.Popen[bytes]:
-    """Start a command that ends with its parent. The lock is held as long as it lives."""
+    """Start a command that ends with its parent. The lock is held as long as it lives.
+
+    On Windows a command cannot inherit the lock, and goes on if its parent is killed.
+    """
     if not output.exists():
         with create_file(output):
             pass
     append_file(output, f"$ grd-offline {' '.join(command)}\n".encode())
-    line = [sys.executable, "-P", "-m", "grd_offline.sweep.guard", str(os.getpid())]
-    line += [*PROGRAM, *command]
+    is_posix = os.name == "posix"
+    guard = [sys.executable, "-P", "-m", "grd_offline.sweep.guard", str(os.getpid())]
+    line = [*(guard if is_posix else ()), *PROGRAM, *command]
     with output.open("ab") as file:
         return subprocess.Popen(
             line,
@@ -238,7 +248,7 @@ def _start_process(
             cwd=directory,
             env=resources.make_environment(),
             start_new_session=True,  # Ctrl-C is for the sweep, which passes it on
-            pass_fds=(lock,),
+            pass_fds=(lock.descriptor,) if is_posix and lock.descriptor is not None else (),
         )
 
 

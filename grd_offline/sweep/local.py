@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -108,6 +107,6 @@ class LocalRunner(Runner):
             process.stop()
         for process, _ in self._running:
             if not process.wait(KILL_SECONDS):
-                process.stop(signal.SIGKILL)
+                process.kill()
             process.finish()
         self._running.clear()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -164,7 +163,7 @@ def _run_job(sweep: Path, job: Job, resources: Resources, directory: Path) -> Ma
     except KeyboardInterrupt:  # what Ray makes of a cancelled task
         process.stop()
         if not process.wait(STOP_SECONDS):
-            process.stop(signal.SIGKILL)
+            process.kill()
     try:
         return process.finish()
     except StorageError as error:

@@ -96,3 +96,20 @@ def test_a_reading_that_takes_too_much_memory_is_refused(packed, monkeypatch):
     monkeypatch.setattr(probe, "_read_all", grow)
     with pytest.raises(DataError, match=r"lzf.h5.*cannot be read"):
         open_recording(packed)
+
+
+def test_where_nothing_forks_a_new_process_reads_first(packed, monkeypatch):
+    monkeypatch.setattr(probe, "FORKS", False)
+    with open_recording(packed) as recording:
+        assert len(recording) > 0
+    monkeypatch.setattr(probe, "_CHILD", "import os; os.kill(os.getpid(), 11)")
+    with pytest.raises(DataError, match=r"lzf.h5.*crashes the HDF5 library .*SIGSEGV"):
+        open_recording(packed)
+    monkeypatch.setattr(probe, "_CHILD", "while True: pass")
+    monkeypatch.setattr(probe, "_START_SECONDS", -3.9)
+    with pytest.raises(DataError, match=r"lzf.h5.*takes too long to read"):
+        open_recording(packed)
+    monkeypatch.setattr(probe, "_START_SECONDS", 20.0)
+    monkeypatch.setattr(probe, "_CHILD", "print('observations: no good', end='')")
+    with pytest.raises(DataError, match=r"lzf.h5.*observations: no good"):
+        open_recording(packed)

@@ -21,6 +21,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from grd_offline.errors import DataError
+from grd_offline.files.plain import READ_FLAGS
 from grd_offline.formats.tables.source import (
     BLOCK_ROWS,
     FLAG,
@@ -107,7 +108,7 @@ def _one_line(path: Path) -> Iterator[None]:
 def open_text(path: Path) -> Iterator[TextIO]:
     """A text file in UTF-8 that is open for reading."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(path, READ_FLAGS)
     except FileNotFoundError:
         raise DataError("no such file", file=path) from None
     except OSError as error:

@@ -1,0 +1,103 @@
+"""Which packages there are, and what each of them is for.
+
+A complete install has all of `CORE` and `COMPLETE`. A light one has `CORE` alone
+(`requirements-core.txt`), and says in one line what another command needs.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+CORE = {
+    "numpy": "everything",
+    "scipy": "decompose",
+    "h5py": "HDF5 files",
+    "scikit-learn": "decompose",
+    "threadpoolctl": "decompose",
+    "click": "the commands",
+    "rich": "the commands",
+    "safetensors": "reward models",
+    "filelock": "writing files",
+}
+"""What every install has, also a light one."""
+COMPLETE = {
+    "torch": "training policies and networks",
+    "gymnasium": "environments",
+    "mujoco": "the MuJoCo tasks",
+    "minari": "datasets of Minari's library (minari:ID)",
+    "matplotlib": "figures",
+}
+"""What `pip install grd-offline` brings besides."""
+OPTIONAL = {
+    "pyarrow": ("Parquet files and LeRobot folders", "tables"),
+    "onnx": ("export --to onnx", "export"),
+    "onnxscript": ("export --to onnx", "export"),
+    "onnxruntime": ("running exported ONNX files", "export"),
+    "tensorboard": ("logs for TensorBoard", "tensorboard"),
+    "huggingface_hub": ("downloading datasets of Minari", "minari"),
+    "ray": ("--runner ray", "ray"),
+}
+"""What no install needs: what it is for, and the extra that brings it."""
+NEEDS = {
+    "collect": ("gymnasium",),
+    "compare": ("matplotlib",),
+    "convert": (),
+    "decompose": (),
+    "doctor": (),
+    "evaluate": (),
+    "export": ("torch",),
+    "inspect": (),
+    "judge": ("torch", "gymnasium"),
+    "plot": ("matplotlib",),
+    "relabel": (),
+    "report": (),
+    "sweep": (),
+    "train-offline": ("torch", "gymnasium"),
+    "train-online": ("torch", "gymnasium"),
+}
+"""What each command needs besides `CORE`, whatever its options are."""
+PARTS = {
+    "decompose": (("--fit masked-net, pair-net, paper; --method rrd, rrd-unbiased", "torch"),),
+    "report": (
+        ("--video", "gymnasium"),
+        ("pages that compare methods over seeds", "matplotlib"),
+    ),
+}
+"""Options of commands that need one more package."""
+INSTALL = "pip install grd-offline"
+"""Brings what is missing also where the package itself is installed."""
+_IMPORTED_AS = {"scikit-learn": "sklearn"}
+
+
+def is_installed(package: str) -> bool:
+    """Whether a package can be found. It is not imported."""
+    try:
+        return find_spec(_IMPORTED_AS.get(package, package)) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def find_missing(command: str) -> list[str]:
+    """The packages that a command needs and that are not installed."""
+    return [name for name in (*CORE, *NEEDS.get(command, ())) if not is_installed(name)]
+
+
+def describe_missing(what: str, error: ImportError) -> str | None:
+    """One line about a package that was not found. None if it is none of these.
+
+    `what` needs the package. If it is a command, all that it needs and lacks is named.
+    """
+    module = (error.name or "").partition(".")[0]
+    names = {_IMPORTED_AS.get(name, name): name for name in (*CORE, *COMPLETE)}
+    if module not in names or is_installed(names[module]):
+        return None
+    missing = find_missing(what)
+    if names[module] in missing:
+        return tell_missing(what, missing)
+    return tell_missing(f"{what} with these options" if what in NEEDS else what, [names[module]])
+
+
+def tell_missing(what: str, missing: list[str]) -> str:
+    """Say that packages are missing, and how to install them."""
+    listed = " and ".join(filter(None, (", ".join(missing[:-1]), missing[-1])))
+    return f"{what} needs {listed}, not installed here: {INSTALL}"
