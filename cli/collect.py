@@ -15,9 +15,11 @@ from click.core import ParameterSource
 
 from grd_offline.collecting.settings import REAL_DATA, CollectSettings
 from grd_offline.errors import DataError
+from grd_offline.words import count, format_bytes
 
+from .help import Command
 from .options import print_warning, setting_option, setting_options
-from .progress import format_bytes, show_progress
+from .progress import show_progress
 from .signals import Stop, catch_signals
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 COMMANDLINE = ParameterSource.COMMANDLINE
 REAL = "real-data"
 """The key of recipes of real data, which names one of them."""
+_SAVING = "saving the finished episodes; press Ctrl-C again to quit"
 
 
 def parse_delay(value: Any) -> int | str:
@@ -92,7 +95,8 @@ def _build_real_data(ctx: click.Context, out: Path, packages: Path | None) -> No
     episodes, steps = build_real_data(
         ctx.meta[REAL], out, packages=packages, tell=lambda text: click.echo(text, err=True)
     )
-    click.echo(f"{out}: {episodes:,} episodes, {steps:,} steps, true rewards under true_rewards")
+    size = f"{count(episodes, 'episode')}, {count(steps, 'step')}"
+    click.echo(f"wrote {out}: {size}, true rewards under true_rewards")
 
 
 def _understand(ctx: click.Context, option: click.Parameter, value: Any) -> Any:
@@ -109,7 +113,25 @@ def _understand(ctx: click.Context, option: click.Parameter, value: Any) -> Any:
     return understood
 
 
-@click.command(epilog="The same seed gives the same data, whatever the number of workers.")
+@click.command(
+    cls=Command,
+    epilog="""
+    \b
+    Examples:
+      grd-offline collect --env HalfCheetah --episodes 500 --out hc.h5
+      grd-offline collect --env Hopper --delay 20 --policy random --out hopper.h5
+      grd-offline collect --env HalfCheetah --policy runs/hc --out expert.h5
+      grd-offline collect --env HalfCheetah --policy runs/hc --checkpoints 0:300000 \\
+          --random-share 0.25 --out mixed.h5
+      grd-offline collect --env HalfCheetah --policy runs/hc --checkpoints 0:300000 \\
+          --random-share 0.25 --switch-every 50 --out patchwork.h5
+      grd-offline collect --env grd/Factored-v0 --keep-true-rewards --out factored.h5
+      grd-offline collect --recipe datasets/recipes/halfcheetah-explore.toml --seed 1
+      grd-offline collect --recipe bike-windows
+
+    The same seed gives the same data for any number of workers.
+    """,
+)
 @setting_option(CollectSettings, "environment", required=True)
 @setting_options(CollectSettings, "env_args", "episodes")
 @setting_option(CollectSettings, "policy", metavar="random|explore|RUN")
@@ -143,19 +165,6 @@ def collect(
     This command runs a policy in a Gymnasium environment and writes one HDF5 file. Ctrl-C writes
     the finished episodes into a file of their own, whose name has .partial before its ending. A
     second Ctrl-C keeps nothing.
-
-    \b
-    Examples:
-      grd-offline collect --env HalfCheetah --episodes 500 --out hc.h5
-      grd-offline collect --env Hopper --delay 20 --policy random --out hopper.h5
-      grd-offline collect --env HalfCheetah --policy runs/hc --out expert.h5
-      grd-offline collect --env HalfCheetah --policy runs/hc --checkpoints 0:300000 \\
-          --random-share 0.25 --out mixed.h5
-      grd-offline collect --env HalfCheetah --policy runs/hc --checkpoints 0:300000 \\
-          --random-share 0.25 --switch-every 50 --out patchwork.h5
-      grd-offline collect --env grd/Factored-v0 --keep-true-rewards --out factored.h5
-      grd-offline collect --recipe datasets/recipes/halfcheetah-explore.toml --seed 1
-      grd-offline collect --recipe bike-windows
     """
     if REAL in ctx.meta:
         _build_real_data(ctx, out, packages)
@@ -175,7 +184,7 @@ def collect(
     from_recipe = dict((ctx.default_map or {}).get("env_args", ()))
     options["env_args"] = from_recipe | options["env_args"]
     begin = time.monotonic()
-    with catch_signals(impatient=True) as stop:
+    with catch_signals(notice=_SAVING, impatient=True) as stop:
         try:
             collected = _collect(out, stop, options)
         except KeyboardInterrupt:
@@ -187,8 +196,8 @@ def collect(
         return
     else:
         click.echo(
-            f"stopped: {len(collected.returns)} of {options['episodes']} episodes are in "
-            f"{collected.path}; {out} was not written"
+            f"stopped: {collected.path} holds {len(collected.returns):,} of "
+            f"{count(options['episodes'], 'episode')}; {out} was not written"
         )
     raise SystemExit(128 + stop.signal_number)
 
@@ -198,7 +207,8 @@ def _collect(out: Path, stop: Stop, options: dict[str, Any]) -> Collected:
     from grd_offline.environments import resolve_environment_id
 
     label = f"collecting {resolve_environment_id(options['environment'])}"
-    with show_progress(label, options["episodes"], unit="episodes", work="steps") as advance:
+    total = options["episodes"]
+    with show_progress(label, total, unit="episodes", work="steps", stop=stop) as advance:
         return collect_file(
             out=out,
             should_stop=stop.is_set,
@@ -213,7 +223,7 @@ def _describe(collected: Collected, seconds: float) -> str:
     assert collected.path is not None
     returns, steps = collected.returns, int(collected.lengths.sum())
     return (
-        f"{collected.path}: {len(returns)} episodes, {steps:,} steps, "
+        f"wrote {collected.path}: {count(len(returns), 'episode')}, {count(steps, 'step')}, "
         f"return {returns.mean():.4g} ± {returns.std():.4g}, "
         f"{format_bytes(collected.path.stat().st_size)}, {steps / max(seconds, 1e-9):,.0f} steps/s"
     )

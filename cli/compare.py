@@ -10,6 +10,7 @@ import click
 
 from grd_offline.comparison.metrics import LAST, METRICS
 
+from .help import Command
 from .options import Parameter, out_option
 from .plot import FORMATS
 
@@ -39,6 +40,7 @@ class StepsType(Parameter):
 
 
 @click.command(
+    cls=Command,
     epilog="""
     \b
     Examples:
@@ -48,7 +50,7 @@ class StepsType(Parameter):
       grd-offline compare sweeps/table1 --at 100000,200000,1000000 --last 1
       grd-offline compare sweeps/metaworld --metric success
       grd-offline compare runs/Swimmer --paper experiments/table1.toml
-    """
+    """,
 )
 @click.argument(
     "results", metavar="RESULTS...", nargs=-1, required=True, type=click.Path(path_type=Path)

@@ -10,6 +10,8 @@ import sys
 
 import click
 
+from .help import Command
+
 REQUIRED = {
     "numpy": "everything",
     "scipy": "decompose",
@@ -37,11 +39,12 @@ OPTIONAL = {
 
 
 @click.command(
+    cls=Command,
     epilog="""
     \b
     Examples:
       grd-offline doctor
-    """
+    """,
 )
 def doctor() -> None:
     """Say what is installed, what is missing for which command, and what there is to compute with.

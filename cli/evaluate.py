@@ -5,14 +5,17 @@ from pathlib import Path
 
 import click
 
+from .help import Command
+
 
 @click.command(
+    cls=Command,
     epilog="""
     \b
     Examples:
       grd-offline evaluate hc-grd --truth true_rewards
       grd-offline evaluate hc-grd --truth true_rewards --data held-out.h5 --json
-    """
+    """,
 )
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option(

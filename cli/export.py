@@ -4,17 +4,21 @@ from pathlib import Path
 
 import click
 
+from grd_offline.words import count
+
+from .help import Command
 from .options import out_option
 
 
 @click.command(
+    cls=Command,
     epilog="""
     \b
     Examples:
       grd-offline export hc-grd --to onnx
       grd-offline export hc-grd --to torch-export --out reward.pt2
       grd-offline export runs/walker/members/grd-closed-form-seed0 --to onnx
-    """
+    """,
 )
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option(
@@ -57,6 +61,6 @@ def export(folder: Path, layout: str, out: Path | None) -> None:
         click.echo("not checked: onnxruntime is not installed", err=True)
     else:
         click.echo(
-            f"checked on {done.steps} steps: it differs from the model by at most "
+            f"checked on {count(done.steps, 'step')}: it differs from the model by at most "
             f"{done.difference:.2g}; rewards there are of the order of {done.scale:.2g}"
         )

@@ -13,9 +13,11 @@ from grd_offline.files.naming import beside
 from grd_offline.methods.registry import AUTO, list_fits, list_judged
 from grd_offline.names import OFFLINE
 from grd_offline.offline.settings import JUDGED, OfflineSettings
+from grd_offline.words import count, format_percentage
 
-from .live import Terminal, format_correlation, format_percentage
-from .options import NamesType, NameType, out_option, setting_option
+from .help import Command
+from .live import Terminal, format_correlation
+from .options import NamesOption, NamesType, NameType, out_option, setting_option
 from .progress import show_stages
 from .report import leave_report
 from .train_offline import pick_training, training_options
@@ -25,20 +27,20 @@ if TYPE_CHECKING:
 
 
 @click.command(
+    cls=Command,
     epilog="""
     \b
     Examples:
       grd-offline judge hc.h5 --env HalfCheetah
       grd-offline judge hc.h5 --env HalfCheetah --methods grd,grd-next-state,rrd,uniform \\
           --algo td3bc --alpha 20 --seeds 5 --device cuda --out hc-judge
-      grd-offline judge factored.h5 --env grd/Factored-v0 --seeds 2 --updates 5000 \\
-          --eval-every 1000
+      grd-offline judge factored.h5 --env grd/Factored-v0 --seeds 2 --updates 5000 --eval-every 1000
       grd-offline report hc-judge
       grd-offline plot hc-judge/run
 
     A score is the mean of the last three evaluations, not the best one: to choose that, one would
     have to know the truth.
-    """
+    """,
 )
 @click.argument("file")
 @setting_option(
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--methods",
+    cls=NamesOption,
     type=NamesType(list_judged),
     default=",".join(JUDGED),
     show_default=True,
@@ -56,6 +59,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--fit",
+    cls=NamesOption,
     type=NameType(list_fits(), OFFLINE),
     default=AUTO,
     show_default=True,
@@ -100,8 +104,8 @@ def judge(
 
 @contextmanager
 def _show_decomposition(method: str) -> Iterator[Callable[[str, float], None]]:
-    with show_stages() as report:
-        yield lambda stage, share: report(f"decomposing: {method}", share)
+    with show_stages((method,)) as forecast:
+        yield forecast.hear
 
 
 def _tell_rewards(method: str, found: Found) -> None:
@@ -118,7 +122,7 @@ def _print_table(result: JudgingResult) -> None:
     from grd_offline.files.judgement import TRUE
     from grd_offline.offline.judge import LAST
 
-    from .live import count, format_point
+    from .live import format_point
     from .run_state import Point
 
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")

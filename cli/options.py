@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 else:  # not generic before click 8.5
     Parameter = click.ParamType
 
+_LONG = 36
+"""Length of a list of names from which on the help text lists them instead."""
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
@@ -64,7 +66,8 @@ class NamesType(Parameter):
         return names
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        return f"[{'|'.join(self.known)}][,...]"
+        listed = f"[{'|'.join(self.known)}]"
+        return f"{listed if len(listed) < _LONG else 'NAME'}[,...]"
 
 
 class NameType(click.Choice):  # type: ignore[type-arg]
@@ -72,7 +75,11 @@ class NameType(click.Choice):  # type: ignore[type-arg]
 
     def __init__(self, known: tuple[str, ...], renamed: Mapping[str, str]) -> None:
         super().__init__(known)
-        self.renamed = renamed
+        self.known, self.renamed = known, renamed
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:
+        listed = super().get_metavar(param, ctx)
+        return listed if listed is None or len(listed) < _LONG else "NAME"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return super().convert(tell_renamed(value, self.renamed, param), param, ctx)
@@ -148,15 +155,29 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--columns",
         metavar="ROLE=NAME,...",
-        help="For tables: which column is what, for example episode=trip,step=minute,"
-        "observations=speed+load,actions=throttle,return=fuel. Roles are episode, step, "
-        "observations, actions, reward (a number per step), return (a number per episode), "
-        "terminated, truncated, truth, categories and ignored. Names that tell by themselves need "
-        "not be given, and * stands for any letters.",
+        help="For tables: the role of each column, for example episode=trip,return=fuel or "
+        "observations=speed+load. Roles are episode, step, observations, actions, reward (one "
+        "number per step), return (one number per episode), terminated, truncated, truth, "
+        "categories and ignored. You can leave out columns whose names say their role. In a name, "
+        "* stands for any letters.",
     )(joined)
 
 
-class SettingOption(click.Option):
+class NamesOption(click.Option):
+    """An option that lists the names that it takes in the help text, if they are many."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        record = super().get_help_record(ctx)
+        if record is None or not isinstance(self.type, NamesType | NameType):
+            return record
+        if self.make_metavar(ctx).startswith("NAME"):
+            names = ", ".join(self.type.known)
+            text, bracket, rest = record[1].partition("  [")
+            return record[0], f"{text} Names: {names}.{bracket}{rest}"
+        return record
+
+
+class SettingOption(NamesOption):
     """An option that shows the bounds of its setting in the help text."""
 
     def __init__(self, *arguments: Any, bounds: str = "", **options: Any) -> None:

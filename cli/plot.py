@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .help import Command
 from .options import file_option
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ FORMATS = ("png", "svg", "pdf")
 
 
 @click.command(
+    cls=Command,
     epilog="""
     \b
     Examples:
@@ -24,7 +26,7 @@ FORMATS = ("png", "svg", "pdf")
       grd-offline plot runs/Walker2d-grd --metric correlation --format pdf
       grd-offline plot runs/Walker2d-grd runs/Walker2d-rrd -o comparison.svg
       grd-offline plot hc-grd --format pdf
-    """
+    """,
 )
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @file_option("Write only the learning curves of all runs, to this file.")

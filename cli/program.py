@@ -10,6 +10,8 @@ from importlib import import_module
 
 import click
 
+from .help import Group
+
 COMMANDS = (
     "collect", "compare", "convert", "decompose", "doctor", "evaluate", "export", "inspect",
     "judge", "plot", "relabel", "report", "sweep", "train_offline", "train_online",
@@ -18,6 +20,7 @@ COMMANDS = (
 
 
 @click.group(
+    cls=Group,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="""
     \b

@@ -5,16 +5,20 @@ from typing import Any
 
 import click
 
+from grd_offline.words import count
+
+from .help import Command
 from .options import out_option, print_warning, reading_options
 
 
 @click.command(
+    cls=Command,
     epilog="""
     \b
     Examples:
       grd-offline relabel other.h5 --model hc-grd --out other-relabelled.h5
       grd-offline relabel more-trips.csv --model trips-grd
-    """
+    """,
 )
 @click.argument("file")
 @click.option(
@@ -33,12 +37,13 @@ def relabel(file: str, model: Path, out: Path | None, **options: Any) -> None:
 
     from .progress import show_stages
 
-    with show_stages() as progress:
-        result = run(file, model, out, progress=progress, **options)
+    with show_stages() as forecast:
+        result = run(file, model, out, progress=forecast.hear, **options)
     for warning in result.warnings:
         print_warning(warning)
     if result.columns is not None:
         click.echo(f"columns: {result.columns}")
-    click.echo(f"wrote {result.path}: {result.episodes:,} episodes, {result.steps:,} steps")
+    size = f"{count(result.episodes, 'episode')}, {count(result.steps, 'step')}"
+    click.echo(f"wrote {result.path}: {size}")
     if result.table is not None:
-        click.echo(f"wrote {result.table}: a row per step")
+        click.echo(f"wrote {result.table}: one row per step")

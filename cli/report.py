@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .help import Command
 from .options import file_option, print_warning
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command(
+    cls=Command,
     epilog="""
     \b
     Examples:
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
       grd-offline report runs/Walker2d-grd runs/Walker2d-rrd -o both.html
       grd-offline report hc-judge
       grd-offline report sweeps/main
-    """
+    """,
 )
 @click.argument(
     "folders", metavar="FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path)

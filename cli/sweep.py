@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from grd_offline.words import count
+
+from .help import Command
 from .options import out_option, pick_settings
 from .signals import catch_signals
 
@@ -18,8 +21,11 @@ if TYPE_CHECKING:
     from grd_offline.sweep.plan import Job, Plan
     from grd_offline.sweep.run import Runner
 
+_STOPPING = "stopping the running jobs, which save first; press Ctrl-C again to quit"
+
 
 @click.command(
+    cls=Command,
     epilog="""
     \b
     Examples:
@@ -35,11 +41,11 @@ if TYPE_CHECKING:
       title = "Two methods on two tasks"
       [[jobs]]
       command = "train-online"
-      options = { method = ["grd", "oracle"], steps = 100_000 }
-      grid = { env = ["Hopper", "Walker2d"], seed = [0, 1, 2, 3, 4] }
+      options = { method = ["grd", "oracle"] }
+      grid = { env = ["Hopper", "Walker2d"], seed = [0, 1] }
 
     The same command again goes on with a sweep that was stopped: what is finished is skipped.
-    """
+    """,
 )
 @click.argument("file", metavar="FILE.toml", type=click.Path(path_type=Path))
 @out_option("Folder of the sweep.  [default: sweeps/ and the name of the file]")
@@ -165,9 +171,10 @@ def _run(
     try:
         with (
             _make_runner(folder, kind, address, resources) as runner,
-            catch_signals() as stop,  # after Ray, which has a handler of its own
+            catch_signals(notice=_STOPPING) as stop,  # after Ray, which has its own handler
             show_jobs(folder, plan.jobs) as watcher,
         ):
+            stop.show = watcher.say
             run_jobs(
                 folder, plan.jobs, runner, tries=tries, watcher=watcher, should_stop=stop.is_set
             )
@@ -177,13 +184,13 @@ def _run(
     finally:
         os.close(held)
     if stop.signal_number:
-        click.echo("stopped: the same command goes on with it", err=True)
+        click.echo("stopped: run the same command again to continue", err=True)
         raise SystemExit(128 + stop.signal_number)
     open_jobs = [n for n, mark in record.marks.items() if mark is None or mark.state != FINISHED]
     if open_jobs:
         raise click.ClickException(
-            f"{len(open_jobs)} of {len(record.jobs)} jobs failed, the first is {open_jobs[0]}: "
-            f"look at {folder / 'jobs' / open_jobs[0] / 'output.txt'}"
+            f"{len(open_jobs)} of {count(len(record.jobs), 'job')} failed, the first is "
+            f"{open_jobs[0]}: look at {folder / 'jobs' / open_jobs[0] / 'output.txt'}"
         )
 
 

@@ -9,6 +9,7 @@ import click
 from grd_offline.files.naming import name_path
 from grd_offline.offline.settings import SOURCES, OfflineSettings
 
+from .help import Command
 from .live import Terminal
 from .options import (
     NamesType,
@@ -40,6 +41,7 @@ def training_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command(
+    cls=Command,
     epilog="""
     \b
     Examples:
@@ -54,7 +56,7 @@ def training_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     All reward sources and seeds are members of one run: they are trained side by side and cost
     little more than one on an accelerator.
-    """
+    """,
 )
 @click.argument("file")
 @setting_option(OfflineSettings, "rewards", type=NamesType(SOURCES))

@@ -11,6 +11,7 @@ from click.core import ParameterSource
 from grd_offline.online.settings import DISCRETE, OnlineSettings, parse_sets
 from grd_offline.settings import describe_settings
 
+from .help import Command
 from .live import Terminal
 from .options import (
     device_option,
@@ -31,6 +32,7 @@ def _two_defaults(name: str) -> Callable[..., Any]:
 
 
 @click.command(
+    cls=Command,
     epilog="""
     \b
     Examples:
@@ -44,7 +46,7 @@ def _two_defaults(name: str) -> Callable[..., Any]:
 
     Several methods, fits, values and seeds are members of one run: they are trained side by side
     and cost little more than one on an accelerator.
-    """
+    """,
 )
 @setting_options(OnlineSettings, "environment", "methods", "fits")
 @_two_defaults("backbone")

@@ -17,6 +17,7 @@ ROOMS = (
     "settings",
     "versions",
     "names",
+    "words",
     "threads",
     "registration",
     "outcomes",

@@ -30,6 +30,10 @@ _RESIDUAL_ROWS = 4_000
 _MAX_ENTRIES = 20_000_000
 
 
+_TESTED = {"masked": (0.0, 0.3), "unmasked": (0.3, 1.0)}
+"""Where the fits with and without masks begin and end, as fractions of the time of both."""
+
+
 def ignore_progress(stage: str, fraction: float) -> None:
     """The progress callback that does nothing."""
 
@@ -55,6 +59,7 @@ def compare_masks(
     state_to_state: ArrayLike,
     action_to_state: ArrayLike,
     rng: np.random.Generator | None = None,
+    progress: Progress = ignore_progress,
 ) -> dict[str, float]:
     """Held-out log-likelihood per transition within the masks, and without any.
 
@@ -68,9 +73,16 @@ def compare_masks(
         "masked": (state_to_state, action_to_state),
         "unmasked": (np.ones_like(state_to_state), np.ones_like(action_to_state)),
     }
-    result = {}
+    result: dict[str, float] = {}
     for name, (states, actions) in candidates.items():
-        model = fit_dynamics_model(episodes, states, actions, settings, np.random.default_rng(seed))
+        begin, end = _TESTED[name]
+
+        def report(stage: str, share: float, begin: float = begin, end: float = end) -> None:
+            progress("testing the dynamics", begin + (end - begin) * share)
+
+        model = fit_dynamics_model(
+            episodes, states, actions, settings, np.random.default_rng(seed), report
+        )
         result[name] = float(model.metrics["held_out_log_likelihood"])
     return result
 
@@ -104,13 +116,14 @@ def fit_to_transitions(
 ) -> DynamicsModel:
     """Fit to transitions that are drawn already; `names` gives the dimensions their names."""
     training, held_out = split_transitions(transitions, settings.held_out, rng)
+    progress("fitting the dynamics", 0.0)
     regression = _Regression(training, settings)
     terms, weights = [], []
     for state in range(names.state_size):
         found = regression.fit(state, np.flatnonzero(masks[:, state]))
         terms.append(np.insert(found[0], 0, state, axis=1))
         weights.append(found[1])
-        progress("dynamics model", (state + 1) / names.state_size)
+        progress("fitting the dynamics", (state + 1) / names.state_size)
     bare = DynamicsModel(
         state_to_state=masks[: names.state_size].astype(np.int64),
         action_to_state=masks[names.state_size :].astype(np.int64),

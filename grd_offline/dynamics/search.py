@@ -103,7 +103,10 @@ def fit_dynamics(
     limit = max(settings.transitions, model_settings.max_transitions)
     transitions = draw_transitions(episodes, limit, rng)
     masks, scores = find_parents(
-        transitions, input_groups(episodes), settings, lambda part: progress("dynamics graph", part)
+        transitions,
+        input_groups(episodes),
+        settings,
+        lambda part: progress("finding the causal graph", part),
     )
     model = fit_to_transitions(
         transitions.take(slice(0, model_settings.max_transitions)),
@@ -134,6 +137,7 @@ def find_parents(
     progress: Callable[[float], None],
 ) -> tuple[NDArray[np.bool_], Array]:
     """(input, state) which inputs each next state depends on, and the strength of each edge."""
+    progress(0.0)
     problem = Problem(transitions, groups, settings)
     inputs, states = transitions.inputs.shape[1], transitions.targets.shape[1]
     masks = np.zeros((inputs, states), np.bool_)

@@ -65,6 +65,7 @@ _TOLD = {
 }
 _NEAR = 0.03  # of the spread of the returns
 _MANY_TIMES = 1000
+_COMPARING = "comparing with other fits: "
 _TRIALS = (0.01, 0.03)  # of a network's updates, to time it
 FEWEST = 10
 """With fewer episodes none are held out: there is nothing to decide by."""
@@ -151,11 +152,11 @@ def choose(
     if episodes.preferences is not None and name != CLOSED:
         raise DataError(f"{name} learns from returns, not from preferences", field="preferences")
     if count_outcomes(episodes) < FEWEST:
-        alone = contest.make(name).fit(episodes, rng=rng, progress=progress)
+        alone = contest.make(name).fit(episodes, rng=rng, progress=contest.report_last())
         told = "episodes" if episodes.preferences is None else "preferences"
         reason = f"only {count_outcomes(episodes)} {told}: none were held out, nothing was compared"
         return Choice(alone, name, reason, (), _in_sample_std(alone, episodes, settings))
-    contest.try_fit(name, "judging: ")
+    contest.try_fit(name, "testing on held-out episodes: ")
     if fit == AUTO and first.fit is not None:
         return contest.run()
     return contest.finish(name, f"{name} was asked for")
@@ -210,7 +211,7 @@ class _Contest:
         if explained >= GOOD_ENOUGH:
             reason = f"the closed form explains {explained:.3f} of held-out returns: not challenged"
             return self.finish(closed.fit, reason)
-        rivals = [self.try_fit(fit, "judging: ") for fit in SIMPLE]
+        rivals = [self.try_fit(fit, _COMPARING) for fit in SIMPLE]
         if self._is_worth_challenging(explained):
             rivals += [found for fit in CHALLENGERS if (found := self._challenge(fit, closed))]
         winner, reason = _compare(closed, rivals)
@@ -230,8 +231,8 @@ class _Contest:
         seconds = self._estimate_seconds(fit, updates)
         quarter = {name: count // 4 for name, count in updates.items()}
         told = (
-            f"challenger {fit}, about {seconds / 4:.0f} s for a first quarter, "
-            f"{seconds:.0f} s more if that gives hope: "
+            f"{_COMPARING}{fit}, about {seconds / 4:.0f} s for a first quarter, and "
+            f"{seconds:.0f} s more if that is promising: "
         )
         early = self._try(fit, _prefix(self.progress, told), **quarter)
         if early.errors.mean() > HOPELESS * closed.errors.mean():
@@ -244,13 +245,17 @@ class _Contest:
         for share in _TRIALS:
             start = time.perf_counter()
             few = {name: max(1, round(share * count)) for name, count in updates.items()}
-            self._try(fit, _prefix(self.progress, f"challenger {fit}, timed: "), **few)
+            self._try(fit, _prefix(self.progress, f"{_COMPARING}{fit}, timed: "), **few)
             seconds.append(time.perf_counter() - start)
         return seconds[0] + max(0.0, seconds[1] - seconds[0]) / (_TRIALS[1] - _TRIALS[0])
 
+    def report_last(self) -> Progress:
+        """The progress of the fit that is kept."""
+        return _prefix(self.progress, "fitting the rewards: ")
+
     def finish(self, fit: str, reason: str) -> Choice:
         """Fit the winner to all episodes."""
-        chosen = self.make(fit).fit(self.episodes, rng=self.rng, progress=self.progress)
+        chosen = self.make(fit).fit(self.episodes, rng=self.rng, progress=self.report_last())
         winner = next(one for one in self.candidates if one.fit == fit)
         return Choice(chosen, fit, reason, tuple(self.candidates), winner.step_std)
 
@@ -260,7 +265,7 @@ class _Contest:
         average_decomposers(closed, linear, self.training)
         tested = _judge(closed, AVERAGE, self.held_out, self.settings)
         chosen, other = (
-            self.make(fit).fit(self.episodes, rng=self.rng, progress=self.progress)
+            self.make(fit).fit(self.episodes, rng=self.rng, progress=self.report_last())
             for fit in ("closed-form", "linear")
         )
         average_decomposers(chosen, other, self.episodes)

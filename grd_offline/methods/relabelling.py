@@ -176,7 +176,7 @@ def relabel(
             chosen,
             discount=float(about.get("discount", 1.0)),
             exact=exact_returns,
-            progress=lambda share: progress("relabelling", share),
+            progress=lambda share: progress("computing step rewards", share),
         )
         header = relabelled_header(opened.header, {"model": dict(about)})
         table = _name_table(opened.layout, target)

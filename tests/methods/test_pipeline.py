@@ -126,7 +126,7 @@ def test_the_closing_table_and_the_progress(folder):
     out = (folder / "output").read_text()
     for text in ("drives the reward", "compact state", "held-out returns", "data-grd/report.html"):
         assert text in out
-    assert "relabelling" in (folder / "progress").read_text()
+    assert "computing step rewards" in (folder / "progress").read_text()
 
 
 def test_evaluate_on_other_data(folder, world):

@@ -79,7 +79,7 @@ class EffectChooser:
         `combine` is that of `ColumnSource`.
         """
         self.settings, self.progress = settings, progress
-        progress("sample", 0.0)
+        progress("sample of the steps", 0.0)
         self.data = ColumnSource(
             episodes,
             state_at=state_at,
@@ -143,7 +143,7 @@ class EffectChooser:
         weights = measure_weights(plain, self._measure_near())
         if weights is None or (weights < FAR_WEIGHT).sum() < FEWEST_EVENTS:
             return found.selection
-        self.progress("switches", 0.0)
+        self.progress("thresholds", 0.0)
         bank = EffectBank({}, self.data.target)
         bank.join(found.bank)
         sharp = add_switches(self.data, found.selection, bank, self.rules)
@@ -222,7 +222,7 @@ class EffectChooser:
         if self._is_undecided(chosen.fit):
             return Chosen(chosen, bank, null, True)
         threshold = self.settings.find_input_loss(chosen.fit.evidence - null)
-        self.progress("backward", 0.0)
+        self.progress("removing inputs", 0.0)
         chosen, _ = search_backward(bank, chosen, self.rules, threshold, self.data.column)
         return Chosen(chosen, bank, null, False)
 
@@ -234,7 +234,7 @@ class EffectChooser:
 
     def _search(self, inputs: Sequence[int], size: int) -> tuple[Selection, EffectBank]:
         """Forward from the main effects, over all effects of up to two inputs."""
-        self.progress("sums", 0.0)
+        self.progress("sums over episodes", 0.0)
         mains = [(i,) for i in inputs]
         # Main effects are cheap: what a short basis leaves of them would pass for interactions.
         room = len(self.data.target) // (2 * max(len(inputs), 1))
@@ -269,7 +269,7 @@ class EffectChooser:
         candidates = list(combinations(self.data.find_joint(pool), order))
         if not candidates:
             return chosen
-        self.progress(f"effects of {order}", 0.0)
+        self.progress(f"effects of {order} inputs", 0.0)
         size = self.settings.basis_of(order)
         small = self.data.build_bank(candidates, min(size, first_size))
         gains, _ = small.scan(chosen, candidates)

@@ -192,7 +192,7 @@ class _MomentSearch:
 
     def _measure(self, moment: str, of: str) -> None:
         """Log evidence of the effects that were chosen at one moment, taken at another."""
-        self.progress("moments", 0.0)
+        self.progress("moments of a step", 0.0)
         selection, source = self.chosen[of].selection, self.choosers[of].data
         chooser = self._chooser(moment)
         if (chooser.data.weights != source.weights).any():

@@ -101,7 +101,7 @@ class LastFit:
     @cached_property
     def found(self) -> tuple[Selection, EffectBank, dict[int, float], int]:
         """The effects of the reward, their columns, the score of each input, steps to climb."""
-        self.progress("final", 0.0)
+        self.progress("last fit", 0.0)
         return self._average() if self.chosen.is_undecided else self._refine()
 
     @property
@@ -148,7 +148,7 @@ class LastFit:
         """Offer thresholds where amounts are not explained to the last."""
         if not self.settings.switches or explain_left_out(last.fit) >= _SHARP:
             return last
-        self.progress("switches", 0.0)
+        self.progress("thresholds", 0.0)
         return add_switches(self.data, last, bank, self.rules)
 
     def _drop_ending(self, bank: EffectBank, last: Selection) -> Selection:
@@ -198,7 +198,7 @@ class LastFit:
             len({self.data.column(i) for i in range(self.data.inputs)}),
             sweeps=self.settings.sweeps,
             rng=self.rng,
-            progress=partial(self.progress, "average"),
+            progress=partial(self.progress, "average over models"),
         )
 
     def _make_model(self, last: Selection, bank: EffectBank) -> EffectModel:
