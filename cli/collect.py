@@ -21,6 +21,7 @@ from .help import Command
 from .options import print_warning, setting_option, setting_options
 from .progress import show_progress
 from .signals import Stop, catch_signals
+from .text import echo
 
 if TYPE_CHECKING:
     from grd_offline.collecting.dataset import Collected
@@ -93,10 +94,10 @@ def _build_real_data(ctx: click.Context, out: Path, packages: Path | None) -> No
         if given and name not in ("recipe", "out", "packages"):
             raise click.UsageError("a recipe of real data takes no option but --out and --packages")
     episodes, steps = build_real_data(
-        ctx.meta[REAL], out, packages=packages, tell=lambda text: click.echo(text, err=True)
+        ctx.meta[REAL], out, packages=packages, tell=lambda text: echo(text, err=True)
     )
     size = f"{count(episodes, 'episode')}, {count(steps, 'step')}"
-    click.echo(f"wrote {out}: {size}, true rewards under true_rewards")
+    echo(f"wrote {out}: {size}, true rewards under true_rewards")
 
 
 def _understand(ctx: click.Context, option: click.Parameter, value: Any) -> Any:
@@ -190,12 +191,12 @@ def collect(
         except KeyboardInterrupt:
             collected = None
     if collected is None or collected.path is None:
-        click.echo("stopped: nothing was written")
+        echo("stopped: nothing was written")
     elif collected.is_complete:
-        click.echo(_describe(collected, time.monotonic() - begin))
+        echo(_describe(collected, time.monotonic() - begin))
         return
     else:
-        click.echo(
+        echo(
             f"stopped: {collected.path} holds {len(collected.returns):,} of "
             f"{count(options['episodes'], 'episode')}; {out} was not written"
         )

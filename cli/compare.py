@@ -13,6 +13,7 @@ from grd_offline.comparison.metrics import LAST, METRICS
 from .help import Command
 from .options import Parameter, out_option
 from .plot import FORMATS
+from .text import echo
 
 if TYPE_CHECKING:
     from grd_offline.comparison.compare import Comparison
@@ -164,9 +165,9 @@ def print_comparison(comparison: Comparison) -> None:
         better = f"P({comparison.chosen} better)"
         head = ("over tasks", "tasks", "IQM (95 %)", reference, better)
         _print_table(head, list_totals(comparison), 1)
-        click.echo(explain(comparison))
+        echo(explain(comparison))
     for note in comparison.notes:
-        click.echo(f"note: {note}", err=True)
+        echo(f"note: {note}", err=True)
 
 
 def _print_steps(comparisons: Sequence[Comparison], steps: Sequence[int]) -> None:
@@ -238,4 +239,4 @@ def write_comparison(
         save_figure(figure, folder / f"{name}.{form}", form)
     with replace_file(folder / REPORT_FILE) as output:
         output.write(make_comparison_page(comparison, title).encode())
-    click.echo(f"wrote {folder}: {REPORT_FILE}, comparison.json, scores.csv, figures")
+    echo(f"wrote {folder}: {REPORT_FILE}, comparison.json, scores.csv, figures")

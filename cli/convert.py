@@ -11,6 +11,7 @@ from grd_offline.words import count
 
 from .help import Command
 from .options import print_warning, reading_options
+from .text import echo
 
 if TYPE_CHECKING:
     from grd_offline.formats import Record, Recording
@@ -78,8 +79,8 @@ def convert(source: str, destination: str, layout: str, **reading: Any) -> None:
     for warning in warnings:
         print_warning(warning)
     if columns is not None:
-        click.echo(f"columns: {columns}")
-    click.echo(
+        echo(f"columns: {columns}")
+    echo(
         f"wrote {destination}: {count(episodes, 'episode')}, {count(steps, 'step')}, "
         f"from {recording.layout} to {layout}"
     )

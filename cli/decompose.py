@@ -16,6 +16,7 @@ from grd_offline.words import format_percentage, format_seconds
 
 from .help import Command
 from .options import out_option, print_warning, reading_options, setting_option, setting_options
+from .text import echo
 
 if TYPE_CHECKING:
     from grd_offline.episodes import EpisodeSet
@@ -143,7 +144,7 @@ def _decompose_each(
     for name, result in results.items():
         Console(highlight=False).rule(name)
         show_result(result)
-    click.echo(f"All outcomes side by side: {folder}/report.html")
+    echo(f"All outcomes side by side: {folder}/report.html")
 
 
 def show_result(result: Decomposition) -> None:

@@ -8,6 +8,7 @@ from grd_offline.words import count
 
 from .help import Command
 from .options import out_option
+from .text import echo
 
 
 @click.command(
@@ -56,11 +57,11 @@ def export(folder: Path, layout: str, out: Path | None) -> None:
         f"{name} (N,)" if name == "terminations" else f"{name} (N, {columns})"
         for name, columns in done.inputs.items()
     )
-    click.echo(f"wrote {done.path}: {shapes} -> rewards (N,)")
+    echo(f"wrote {done.path}: {shapes} -> rewards (N,)")
     if done.difference is None:
-        click.echo("not checked: onnxruntime is not installed", err=True)
+        echo("not checked: onnxruntime is not installed", err=True)
     else:
-        click.echo(
+        echo(
             f"checked on {count(done.steps, 'step')}: it differs from the model by at most "
             f"{done.difference:.2g}; rewards there are of the order of {done.scale:.2g}"
         )

@@ -20,6 +20,7 @@ from .live import Terminal, format_correlation
 from .options import NamesOption, NamesType, NameType, out_option, setting_option
 from .progress import show_stages
 from .report import leave_report
+from .text import echo
 from .train_offline import pick_training, training_options
 
 if TYPE_CHECKING:
@@ -95,9 +96,9 @@ def judge(
         _print_table(result)
         _tell_unsteady(result.unsteady, options["seeds"])
         leave_report(folder)
-        click.echo(f"wrote {folder}: judge.json, judge.csv, run/")
+        echo(f"wrote {folder}: judge.json, judge.csv, run/")
     else:
-        click.echo("stopped before the first evaluation: there is nothing to compare")
+        echo("stopped before the first evaluation: there is nothing to compare")
     if terminal.stop.is_set():
         raise SystemExit(128 + terminal.stop.signal_number)
 
@@ -112,7 +113,7 @@ def _tell_rewards(method: str, found: Found) -> None:
     line = f"{method}: {found.about['fit']} in {found.about['seconds']:.1f} s"
     if "against_truth" in found.about:
         line += f", Pearson {found.about['against_truth']['pearson']:.3f} with the true rewards"
-    click.echo(line, err=True)
+    echo(line, err=True)
 
 
 def _print_table(result: JudgingResult) -> None:
@@ -155,7 +156,7 @@ def _tell_unsteady(unsteady: dict[str, list[int]], seeds: int) -> None:
     if not unsteady:
         return
     told = ", ".join(f"{len(lost)} of {seeds} of {name}" for name, lost in unsteady.items())
-    click.echo(
+    echo(
         f"unsteady seeds: {told}. They end with less than two thirds of what their best "
         "evaluation had gained over the data, whatever the rewards: look at the curves before "
         "you trust the means, and take more seeds",

@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import click
-
 from grd_offline.runs.observer import Observer
 from grd_offline.words import count, format_percentage, format_seconds
 
 from .run_state import Group, Point, RunState
-from .signals import Stop, catch_signals, say
+from .signals import Stop, catch_signals
+from .text import echo, say
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -66,7 +65,7 @@ class Terminal:
             show = _show_panel if sys.stderr.isatty() else _show_lines
             with show(run, self.state, self.stop):
                 if run.step:
-                    click.echo(f"going on with {files.path} at {run.unit} {run.step:,}")
+                    echo(f"going on with {files.path} at {run.unit} {run.step:,}")
                 try:
                     yield self.stop.is_set
                 except KeyboardInterrupt:
@@ -85,9 +84,9 @@ class Terminal:
         unit, members = self.state.unit, self.state.members
         if not self.stop.is_set():
             trained = f"{count(result.step, unit)} of {count(members, 'member')}"
-            click.echo(f"wrote {result.folder}: {trained}")
+            echo(f"wrote {result.folder}: {trained}")
             return
-        click.echo(f"stopped at {unit} {result.step:,}{what_next}")
+        echo(f"stopped at {unit} {result.step:,}{what_next}")
         raise SystemExit(128 + self.stop.signal_number)
 
 

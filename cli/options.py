@@ -14,6 +14,8 @@ import click
 
 from grd_offline.settings import describe_settings
 
+from .text import echo
+
 if TYPE_CHECKING:
     Parameter = click.ParamType[Any]
 else:  # not generic before click 8.5
@@ -261,4 +263,4 @@ device_option = click.option(
 def print_warning(text: str) -> None:
     from grd_offline.errors import printable
 
-    click.echo(f"warning: {printable(text)}", err=True)
+    echo(f"warning: {printable(text)}", err=True)

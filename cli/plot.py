@@ -9,6 +9,7 @@ import click
 
 from .help import Command
 from .options import file_option
+from .text import echo
 
 if TYPE_CHECKING:
     from grd_offline.files.decomposition import DecompositionRecord
@@ -107,7 +108,7 @@ def _draw(
         if out is None:
             make_folder(path.parent.parent, path.parent.name)
         save_figure(figure, path, form)
-        click.echo(f"wrote {path}")
+        echo(f"wrote {path}")
 
 
 def _find_format(out: Path | None) -> str:

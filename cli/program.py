@@ -11,6 +11,7 @@ from importlib import import_module
 import click
 
 from .help import Group
+from .text import echo
 
 COMMANDS = (
     "collect", "compare", "convert", "decompose", "doctor", "evaluate", "export", "inspect",
@@ -55,8 +56,8 @@ def _show_version(context: click.Context) -> None:
     from grd_offline.versions import find_versions
 
     found = find_versions()
-    click.echo(f"grd-offline, version {found.pop('grd-offline', 'unknown')}")
-    click.echo(", ".join(f"{name} {version}" for name, version in found.items()))
+    echo(f"grd-offline, version {found.pop('grd-offline', 'unknown')}")
+    echo(", ".join(f"{name} {version}" for name, version in found.items()))
     context.exit()
 
 
@@ -157,5 +158,5 @@ def _discard_output() -> None:
 def _fail(reason: str, code: int = 2) -> int:
     line = " ".join(reason.split())
     with suppress(OSError):
-        click.echo(f"grd-offline: error: {line}", err=True)
+        echo(f"grd-offline: error: {line}", err=True)
     return code

@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING
 from grd_offline.words import format_percentage, format_seconds
 
 from .forecast import COMPARING, Forecast, Look
-from .signals import Stop, say
+from .signals import Stop
+from .text import say
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
 LINE_SECONDS = 10.0
 """Seconds between two lines of progress without a terminal."""
-NARROW = 76
-"""Width of a terminal below which the bar of a decomposition says less."""
+_SHORTEST_BAR = 8
 
 Advance = Callable[[int, int], None]
 """Reports progress: the number of further units that are done, and the work of them."""
@@ -46,33 +47,59 @@ def show_progress(
 
 @contextmanager
 def _show_bar(label: str, total: int, unit: str, work: str, stop: Stop | None) -> Iterator[Advance]:
-    from rich import progress
-    from rich.console import Console
-
-    bar = progress.Progress(
-        progress.TextColumn("{task.description}"),
-        progress.BarColumn(bar_width=None),
-        progress.MofNCompleteColumn(),
-        progress.TextColumn(unit),
-        progress.TextColumn("{task.fields[rate]}"),
-        progress.TextColumn("{task.fields[left]}"),
-        console=Console(stderr=True),
-        transient=True,
-        expand=True,
-    )
-    if stop is not None:
-        stop.show = lambda notice: bar.console.print(notice, highlight=False)
     begin, done, finished = time.monotonic(), 0, 0
-    with bar:
-        task = bar.add_task(label, total=total, rate="", left="")
 
-        def advance(count: int, amount: int) -> None:
-            nonlocal done, finished
-            finished, done = finished + count, done + amount
-            left = format_left(_extrapolate(begin, finished, total))
-            bar.update(task, advance=count, rate=_rate(done, begin, work), left=left)
+    def draw(width: int) -> Table:
+        left = format_left(_extrapolate(begin, finished, total) if finished else None)
+        texts = [f"{finished:,}/{total:,} {unit}", left, _rate(done, begin, work)]
+        return draw_bar(label, finished / max(total, 1), texts, width)
 
+    def advance(count: int, amount: int) -> None:
+        nonlocal done, finished
+        finished, done = finished + count, done + amount
+
+    with _show_live(draw) as console:
+        if stop is not None:
+            stop.show = lambda notice: console.print(notice, highlight=False)
         yield advance
+
+
+@contextmanager
+def _show_live(draw: Callable[[int], Table]) -> Iterator[Console]:
+    """Show a line that is drawn again and again, and is gone at the end."""
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(stderr=True, highlight=False)
+    # Drawn by a thread of its own: the bar goes on while a stage computes for long. Two columns
+    # stay free: the ^C that a terminal echoes must not begin another line.
+    with Live(
+        get_renderable=lambda: draw(console.width - 2),
+        console=console,
+        refresh_per_second=4,
+        transient=True,
+    ):
+        yield console
+
+
+def draw_bar(label: str, fraction: float, texts: Sequence[str], width: int) -> Table:
+    """One line: a label, a bar and texts, of which the last are left out if it is narrow."""
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = [text for text in texts if text]
+    while len(shown) > 1 and len(label) + sum(len(t) + 1 for t in shown) + _SHORTEST_BAR > width:
+        shown.pop()
+    line = Table.grid(padding=(0, 1), expand=True)
+    line.width = width
+    line.add_column(no_wrap=True, overflow="ellipsis")
+    line.add_column(ratio=1, min_width=_SHORTEST_BAR - 2)
+    for _ in shown:
+        line.add_column(no_wrap=True)
+    bar = ProgressBar(total=1.0, completed=fraction)
+    line.add_row(Text(label), bar, *(Text(text) for text in shown))
+    return line
 
 
 @contextmanager
@@ -127,38 +154,15 @@ def show_stages(parts: Sequence[str] = ("",)) -> Iterator[Forecast]:
 
 @contextmanager
 def _show_stage_bar(forecast: Forecast) -> Iterator[None]:
-    from rich.console import Console
-    from rich.live import Live
-
-    console = Console(stderr=True, highlight=False)
-    # Drawn by a thread of its own: the bar goes on while a stage computes for long.
-    with Live(
-        get_renderable=lambda: draw_stage(forecast.look(), console.width),
-        console=console,
-        refresh_per_second=4,
-        transient=True,
-    ):
+    with _show_live(lambda width: draw_stage(forecast.look(), width)):
         yield
 
 
 def draw_stage(look: Look, width: int) -> Table:
     """One line: the stage, the bar of the whole, its percentage and the time left."""
-    from rich.progress_bar import ProgressBar
-    from rich.table import Table
-    from rich.text import Text
-
+    share = format_percentage(min(look.fraction, 0.99)).rjust(4)
     left = format_left(look.seconds_left, look.is_least) or "measuring the time left"
-    if width < NARROW:
-        left = left.removeprefix("about ").removeprefix("measuring the time left")
-    line = Table.grid(padding=(0, 1), expand=True)
-    line.add_column(no_wrap=True, overflow="ellipsis")
-    line.add_column(ratio=1, min_width=8)
-    line.add_column(no_wrap=True, justify="right", min_width=5)
-    line.add_column(no_wrap=True)
-    bar = ProgressBar(total=1.0, completed=look.fraction)
-    share = format_percentage(min(look.fraction, 0.99))
-    line.add_row(Text(look.stage), bar, share, Text(left))
-    return line
+    return draw_bar(look.stage, look.fraction, (share, left), width)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from grd_offline.words import count
 
 from .help import Command
 from .options import out_option, print_warning, reading_options
+from .text import echo
 
 
 @click.command(
@@ -42,8 +43,8 @@ def relabel(file: str, model: Path, out: Path | None, **options: Any) -> None:
     for warning in result.warnings:
         print_warning(warning)
     if result.columns is not None:
-        click.echo(f"columns: {result.columns}")
+        echo(f"columns: {result.columns}")
     size = f"{count(result.episodes, 'episode')}, {count(result.steps, 'step')}"
-    click.echo(f"wrote {result.path}: {size}")
+    echo(f"wrote {result.path}: {size}")
     if result.table is not None:
-        click.echo(f"wrote {result.table}: one row per step")
+        echo(f"wrote {result.table}: one row per step")

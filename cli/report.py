@@ -10,6 +10,7 @@ import click
 
 from .help import Command
 from .options import file_option, print_warning
+from .text import echo
 
 if TYPE_CHECKING:
     from grd_offline.sweep.folder import SweepRecord
@@ -51,7 +52,7 @@ def report(
 
     path = out if out is not None else folders[0] / REPORT_FILE
     write_page(path, _make_page(folders, check_video(video, environment)))
-    click.echo(f"wrote {path}")
+    echo(f"wrote {path}")
 
 
 def leave_report(folder: Path) -> None:
@@ -61,9 +62,9 @@ def leave_report(folder: Path) -> None:
 
         write_page(folder / REPORT_FILE, _make_page([folder]))
     except Exception as error:
-        click.echo(f"warning: no report: {' '.join(str(error).split())}", err=True)
+        echo(f"warning: no report: {' '.join(str(error).split())}", err=True)
     else:
-        click.echo(f"look at {folder / REPORT_FILE}")
+        echo(f"look at {folder / REPORT_FILE}")
 
 
 def _make_page(folders: Sequence[Path], filmed: str | None = None) -> str:

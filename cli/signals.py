@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-import click
+from .text import say
 
 SAVING = "saving after this round; press Ctrl-C again to quit"
 """What a command says at once when it is asked to stop."""
@@ -26,12 +26,6 @@ def _forget_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_in_child)
-
-
-def say(line: str) -> None:
-    """Print a line about the progress of a command, on stderr."""
-    with suppress(OSError):  # the terminal may be gone
-        click.echo(line, err=True)
 
 
 @dataclass

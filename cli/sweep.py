@@ -15,6 +15,7 @@ from grd_offline.words import count
 from .help import Command
 from .options import out_option, pick_settings
 from .signals import catch_signals
+from .text import echo
 
 if TYPE_CHECKING:
     from grd_offline.sweep.folder import SweepRecord
@@ -184,7 +185,7 @@ def _run(
     finally:
         os.close(held)
     if stop.signal_number:
-        click.echo("stopped: run the same command again to continue", err=True)
+        echo("stopped: run the same command again to continue", err=True)
         raise SystemExit(128 + stop.signal_number)
     open_jobs = [n for n, mark in record.marks.items() if mark is None or mark.state != FINISHED]
     if open_jobs:
@@ -216,10 +217,10 @@ def leave_sweep_report(record: SweepRecord) -> None:
 
     compared = compare_sweep(record)
     if isinstance(compared, str):
-        click.echo(f"nothing is compared: {compared}", err=True)
+        echo(f"nothing is compared: {compared}", err=True)
     else:
         print_comparison(compared[0])
         place = record.path / COMPARISON_FOLDER
         write_comparison(place, *compared, title=record.title, form="png")
     write_page(record.path / REPORT_FILE, make_sweep(record))
-    click.echo(f"look at {record.path / REPORT_FILE}")
+    echo(f"look at {record.path / REPORT_FILE}")

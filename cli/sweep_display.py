@@ -9,12 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from grd_offline.sweep.run import Watcher
 from grd_offline.words import count, format_percentage, format_seconds
 
 from .progress import LINE_SECONDS, format_left
+from .text import echo
 
 if TYPE_CHECKING:
     from grd_offline.sweep.folder import SweepRecord
@@ -46,7 +45,7 @@ class Display(Watcher):
 
     def say(self, text: str) -> None:
         """Print a line."""
-        click.echo(text, err=True)
+        echo(text, err=True)
 
     def on_start(self, job: Job, tries: int) -> None:
         self._given_up.discard(job.name)

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import re
+import shutil
+import sys
 import textwrap
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
+
+import click
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,6 +25,21 @@ def wrap(text: str, width: int) -> list[str]:
     glued = _BEFORE_UNIT.sub(_GLUE, text)
     lines = textwrap.wrap(glued, max(width, 1), break_long_words=False, break_on_hyphens=False)
     return [line.replace(_GLUE, " ") for line in lines] or [""]
+
+
+def echo(text: str, err: bool = False) -> None:
+    """Print a line; in a terminal that is too narrow for it, no word is broken."""
+    stream = sys.stderr if err else sys.stdout
+    if stream.isatty():
+        width = shutil.get_terminal_size().columns
+        text = "\n".join(part for line in text.splitlines() for part in wrap(line, width))
+    click.echo(text, err=err)
+
+
+def say(text: str) -> None:
+    """Print a line about the progress of a command, on stderr."""
+    with suppress(OSError):  # the terminal may be gone
+        echo(text, err=True)
 
 
 def print_text(console: Console, text: str, style: str = "", indent: str = "") -> None:

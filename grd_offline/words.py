@@ -18,13 +18,14 @@ def format_percentage(share: float | None, digits: int = 0) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """A duration: 8 s, 3 min 20 s, 2 h 5 min."""
+    """A duration: 8 s, 3 min 20 s, 2 h 5 min, 3 h."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+    large, small, units = (whole // 60, whole % 60, ("min", "s"))
+    if whole >= 3600:
+        large, small, units = (whole // 3600, whole % 3600 // 60, ("h", "min"))
+    return f"{large} {units[0]} {small} {units[1]}" if small else f"{large} {units[0]}"
 
 
 def format_bytes(number: int) -> str:

@@ -218,7 +218,7 @@ def test_lines_where_there_is_no_terminal(
         advance(2, 100)
     line = capsys.readouterr().err
     assert re.fullmatch(r"reading: 2 of 4 episodes, [\d,]+ steps/s, about 1 s left\n", line)
-    assert words.format_seconds(59.7) == "1 min 0 s"
+    assert words.format_seconds(59.7) == "1 min"
     assert words.format_seconds(7500) == "2 h 5 min"
     assert words.format_bytes(999) == "999 B"
     assert words.format_bytes(1_234_567) == "1.2 MB"

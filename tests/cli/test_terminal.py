@@ -140,7 +140,7 @@ def test_numbers_in_words():
     assert format_left(None) == ""
     assert format_left(0.2) == "about 1 s left"
     assert format_left(83) == "about 1 min 20 s left"
-    assert format_left(700, is_least=True) == "over 12 min 0 s left"
+    assert format_left(700, is_least=True) == "over 12 min left"
 
 
 def test_words_are_not_broken():
