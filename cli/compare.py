@@ -11,7 +11,7 @@ import click
 from grd_offline.comparison.metrics import LAST, METRICS
 
 from .help import Command
-from .options import Parameter, out_option
+from .options import Parameter, SettingOption, out_option
 from .plot import FORMATS
 from .text import echo
 
@@ -61,24 +61,28 @@ class StepsType(Parameter):
     type=click.Choice(tuple(METRICS)),
     default="return",
     show_default=True,
-    help="What is compared: the true return of evaluations, the success rate where the environment "
-    "tells it, or the correlation of the found reward with the true one.",
+    help="What is compared: the true return of evaluations, the success rate if the environment "
+    "reports it, or the correlation of the found reward with the true one.",
 )
 @click.option(
     "--at",
     type=StepsType(),
     metavar="STEP,...",
-    help="Compare after this many steps of training. With several, one table shows them side by "
-    "side, and the rest is of the last one.  [default: the end of each run]",
+    help="Compare after this number of training steps. If there are several numbers, one table "
+    "shows them side by side, and everything else uses the last number.  [default: the "
+    "end of each run]",
 )
 @click.option(
     "--last",
+    cls=SettingOption,
     type=click.IntRange(min=1),
+    metavar="INTEGER",
+    bounds="at least 1",
     default=LAST,
     show_default=True,
-    help="A score is the mean of this many evaluations, the last of which is at the step.",
+    help="Number of evaluations whose mean is a score. The last of them is at the step.",
 )
-@click.option("--method", "chosen", help="Method that the others are set against.")
+@click.option("--method", "chosen", help="Method that the other methods are compared with.")
 @click.option(
     "--reference",
     help="Method whose mean is 1 after normalising.  [default: the oracle, if there is one]",
@@ -87,8 +91,8 @@ class StepsType(Parameter):
     "--paper",
     type=click.Path(path_type=Path),
     metavar="FILE.toml",
-    help="Set the numbers of a paper beside ours, from a file of experiments/.  [default: those of "
-    "the sweep]",
+    help="Show the numbers of a paper beside these results. FILE.toml is a file of experiments/.  "
+    "[default: that of the sweep]",
 )
 @click.option("--format", "form", type=click.Choice(FORMATS), default="png", show_default=True,
               help="File format of the figures.")  # fmt: skip

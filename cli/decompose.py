@@ -55,17 +55,20 @@ _COLOURS = {"careful": "yellow", "unreliable": "red"}
 @click.option(
     "--preferences",
     metavar="FILE",
-    help="Learn from preferences instead of returns: a .csv or .parquet file with the columns "
-    "first and second (episodes), and preferred (first, second or both).",
+    help="Learn from preferences instead of returns. FILE is a .csv or .parquet file with the "
+    "columns first and second (two episodes) and preferred (first, second or both).",
 )
 @click.option(
     "--outcomes",
     metavar="NAME,NAME,...",
-    help="Decompose several outcomes, each into a folder of its own, and show their effects side "
-    "by side: columns of a table with a number per episode, or fields with a number per step.",
+    help="Decompose several outcomes, and show their effects side by side. Each outcome has a "
+    "folder of its own. The names are columns of a table with one number per episode, or fields of "
+    "a file with one number per step.",
 )
-@click.option("--video", is_flag=True, help="Film three episodes for the report; needs --env.")
-@click.option("--env", "environment", help="Environment to film in: a Gymnasium id or short name.")
+@click.option("--video", is_flag=True, help="Film three episodes for the report. Needs --env.")
+@click.option(
+    "--env", "environment", help="Environment for --video: a Gymnasium id or a short name."
+)
 @setting_options(DecomposeSettings, "seed", "device")
 @reading_options
 def decompose(
@@ -76,10 +79,11 @@ def decompose(
     outcomes: str | None,
     **options: Any,
 ) -> None:
-    """Find the rewards behind the returns, what drives them, and what a policy needs to see.
+    """Turn the returns of episodes into a reward for every step.
 
-    FILE is whatever `grd-offline inspect` reads. Writes a folder with the relabelled data, the
-    reward and dynamics models, the effects, the masks, how good it all is, and a report.
+    FILE is any dataset that `grd-offline inspect` reads. The command writes a folder with the
+    relabelled data, a reward model, a dynamics model, the effects of the inputs on the reward, the
+    causal masks, quality metrics and a report.
     """
     from grd_offline.errors import DataError
     from grd_offline.methods.pipeline import decompose as run
@@ -95,7 +99,9 @@ def decompose(
     settings = DecomposeSettings(**options)
     folder = out if out is not None else beside(file, "-grd")
     if outcomes is not None and filmed is not None:
-        raise click.UsageError("--video is for one outcome: film each with grd-offline report.")
+        raise click.UsageError(
+            "--video works with one outcome only. Film each outcome with: grd-offline report."
+        )
     if outcomes is not None:
         given = {name: value for name, value in reading.items() if value is not None}
         _decompose_each(file, folder, outcomes, settings, given)
@@ -131,7 +137,9 @@ def _decompose_each(
 
     for name in ("returns", "preferences"):
         if name in reading:
-            raise click.UsageError(f"--outcomes names the outcomes: leave --{name} out.")
+            raise click.UsageError(
+                f"--outcomes and --{name} cannot be combined: leave --{name} out."
+            )
     names = [name.strip() for name in outcomes.split(",") if name.strip()]
     try:
         with show_stages(names) as forecast:

@@ -72,7 +72,7 @@ def fold_command(line: str, width: int) -> list[str]:
     if len(line) <= width or line.split()[:1] != ["grd-offline"]:
         return [line]
     lines, current = [], indent
-    for word in line.split():
+    for word in re.findall(r"--\S+ (?!-)\S+|\S+", line):  # an option stays with its value
         longer = f"{current} {word}" if current.strip() else f"{current}{word}"
         if len(longer) > width - 2 and current.strip():
             lines.append(f"{current} \\")

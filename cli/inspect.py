@@ -38,12 +38,12 @@ _ROWS = 40
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @reading_options
 def inspect(file: str, as_json: bool, **reading: Any) -> None:
-    """Show the layout, episodes, returns, names and conventions of a dataset, and warnings.
+    """Show what a dataset holds: layout, episodes, returns, names and warnings.
 
     FILE is an HDF5 file in a known layout (own, Minari, D4RL, d3rlpy or robomimic), a Minari
-    folder, or minari:ID for a dataset of Minari's library, which is downloaded if needed. It can
-    also be a table with one row per step (.csv, .parquet), a LeRobot folder, or turns with a score
-    as JSON lines (.jsonl).
+    folder, a table with one row per step (.csv or .parquet), a LeRobot folder, or JSON lines of
+    conversation turns with a score (.jsonl). minari:ID is a dataset of Minari's library, which is
+    downloaded if needed.
     """
     from grd_offline.formats import open_recording
     from grd_offline.formats.summary import summarise

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
       grd-offline report hc-judge
       grd-offline plot hc-judge/run
 
-    A score is the mean of the last three evaluations, not the best one: to choose that, one would
-    have to know the truth.
+    A score is the mean of the last three evaluations. It is not the best evaluation, because nobody
+    can choose that one without the true returns.
     """,
 )
 @click.argument("file")
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     type=NameType(list_fits(), OFFLINE),
     default=AUTO,
     show_default=True,
-    help="How grd is fitted.",
+    help="Model of the reward that grd fits. auto compares several.",
 )
 @click.option(
     "--observed/--no-observed",
@@ -77,11 +77,13 @@ if TYPE_CHECKING:
 def judge(
     file: str, out: Path | None, methods: tuple[str, ...], fit: str, observed: bool, **options: Any
 ) -> None:
-    """Decompose with several methods, train policies on each method's rewards, and compare.
+    """Measure how well policies learn from the rewards of each method.
 
-    FILE holds episodes with late rewards, as `grd-offline collect` writes them. With
-    --keep-true-rewards in there, policies are also trained on the true rewards, and every method is
-    told as a share of what those reach. All policies of all methods are trained at once.
+    The command decomposes FILE with several methods, trains policies on the rewards of each method,
+    and compares the true returns of these policies. FILE holds episodes with delayed rewards, as
+    `grd-offline collect` writes them. If FILE also holds the true rewards (collect
+    --keep-true-rewards), policies are trained on them too, and each method is compared with them.
+    All policies of all methods are trained at once.
     """
     from grd_offline.offline.judge import judge
 

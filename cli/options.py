@@ -100,8 +100,8 @@ max_size_option = click.option(
     "max_bytes",
     type=Size(),
     metavar="SIZE",
-    help="Trust the file to unpack to this size, for example 8GB. Without this option, a file that "
-    "claims far more than it stores is refused.",
+    help="Allow the file to unpack to this size, for example 8GB. By default, a file that claims "
+    "far more than it stores is refused.",
 )
 
 
@@ -125,9 +125,12 @@ def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Options for commands that read a dataset: of flat files, of tables, and --max-size."""
     command = click.option(
         "--max-episode-steps",
+        cls=SettingOption,
         type=click.IntRange(min=1),
-        help="Truncate the episodes of flat files that hold no timeouts after this number of "
-        "steps.",
+        metavar="INTEGER",
+        bounds="at least 1",
+        help="Truncate episodes after this number of steps. This is for flat files without "
+        "timeouts.",
     )(table_options(command))
     return max_size_option(command)
 
@@ -151,8 +154,8 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "--embed",
         metavar="NAME,...",
         multiple=True,
-        help="For tables: columns that hold an embedding, as a list of numbers in each row. Each "
-        "of the numbers becomes an input: NAME[0], NAME[1] and so on.",
+        help="For tables: columns that hold an embedding, which is a list of numbers in each row. "
+        "Each number becomes an input: NAME[0], NAME[1] and so on.",
     )(joined)
     return click.option(
         "--columns",

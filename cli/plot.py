@@ -47,7 +47,7 @@ FORMATS = ("png", "svg", "pdf")
     "an episode.",
 )
 def plot(runs: tuple[Path, ...], out: Path | None, form: str | None, metric: str) -> None:
-    """Draw figures of training runs and decompositions that fit a column of a paper.
+    """Draw figures of runs and decompositions, sized for a column of a paper.
 
     The figures of each RUN are written to RUN/plots. For a run of train-online they are the
     learning curves (mean and standard deviation over seeds), the share of edges in the masks over

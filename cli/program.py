@@ -42,10 +42,10 @@ COMMANDS = (
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False,
     callback=lambda context, parameter, value: _show_version(context) if value else None,
-    help="Show the version, and those of the packages that decide the numbers.",
+    help="Show the versions of grd-offline and of the packages that its results depend on.",
 )  # fmt: skip
 def cli() -> None:
-    """Find out, from nothing but how well each episode went, which steps deserve the credit."""
+    """Find out which steps of an episode deserve the credit for its return."""
 
 
 for name in COMMANDS:

@@ -29,10 +29,11 @@ from .text import echo
 @click.option("--exact-returns", is_flag=True, help="Make every episode sum to its return exactly.")
 @reading_options
 def relabel(file: str, model: Path, out: Path | None, **options: Any) -> None:
-    """Give every step of another dataset the reward of a model that was learned before.
+    """Write a dataset with the rewards of a model that was learned before.
 
-    The observed rewards are kept under observed_rewards. The data must have the same dimensions. A
-    table must have the same columns, but no outcomes. Its rewards are written as a table, too.
+    The old rewards are kept in the field observed_rewards. The data must have the same dimensions
+    as those of the model. A table must have the same columns, but needs no outcomes, and its
+    rewards are also written as a table.
     """
     from grd_offline.methods.relabelling import relabel as run
 

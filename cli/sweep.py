@@ -13,7 +13,7 @@ import click
 from grd_offline.words import count
 
 from .help import Command
-from .options import out_option, pick_settings
+from .options import SettingOption, out_option, pick_settings
 from .signals import catch_signals
 from .text import echo
 
@@ -45,7 +45,8 @@ _STOPPING = "stopping the running jobs, which save first; press Ctrl-C again to 
       options = { method = ["grd", "oracle"] }
       grid = { env = ["Hopper", "Walker2d"], seed = [0, 1] }
 
-    The same command again goes on with a sweep that was stopped: what is finished is skipped.
+    To continue a sweep that was stopped, run the same command again. Jobs that are finished are
+    skipped.
     """,
 )
 @click.argument("file", metavar="FILE.toml", type=click.Path(path_type=Path))
@@ -65,25 +66,37 @@ _STOPPING = "stopping the running jobs, which save first; press Ctrl-C again to 
 )
 @click.option(
     "--cpus",
+    cls=SettingOption,
     type=click.IntRange(min=1),
+    metavar="INTEGER",
+    bounds="at least 1",
     help="Cores of each job.  [default: the cores of this machine, divided by its accelerators]",
 )
 @click.option(
     "--gpus",
+    cls=SettingOption,
     type=click.FloatRange(min=0, max=1),
+    metavar="FLOAT",
+    bounds="at least 0 and at most 1",
     help="Part of an accelerator that each job has. With 0.5, two jobs share one.  [default: 1, or "
     "0 where there is none]",
 )
 @click.option(
     "--tries",
+    cls=SettingOption,
     type=click.IntRange(min=1),
+    metavar="INTEGER",
+    bounds="at least 1",
     default=2,
     show_default=True,
     help="Number of times that a job is tried before the sweep gives it up.",
 )
 @click.option(
     "--scale",
+    cls=SettingOption,
     type=click.FloatRange(min=0, min_open=True, max=1),
+    metavar="FLOAT",
+    bounds="more than 0 and at most 1",
     default=1.0,
     show_default=True,
     help="Multiply steps, updates, evaluations, episodes and seeds by this, down to what is just "
@@ -96,10 +109,10 @@ def sweep(
 ) -> None:  # fmt: skip
     """Run a grid of decompose, judge, train-online and train-offline jobs.
 
-    Each job is a command with a folder of its own below the folder of the sweep. A job that is
-    finished is skipped, one that broke is repeated, and a training run goes on from its last
-    checkpoint. Seeds of the same command are members of one run. At the end there are a table, a
-    comparison of all methods, and one report over all jobs.
+    Each job is a command with its own folder inside the folder of the sweep. A job that is finished
+    is skipped. A job that broke is repeated, and a training run continues from its last checkpoint.
+    Seeds of the same command are members of one run. At the end, the command prints a table and
+    writes a comparison of all methods and one report about all jobs.
     """
     if address is not None and kind != "ray":
         raise click.UsageError("--address is for --runner ray")
