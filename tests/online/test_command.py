@@ -132,7 +132,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
         (("--resume", "nowhere"), "no such folder"),
         (
             ("--resume", "nowhere", "--steps", "5"),
-            "takes --device and --workers alone, not --steps",
+            "cannot be combined with --steps",
         ),
     ],
 )
