@@ -57,8 +57,8 @@ class Forecast:
     def __init__(
         self, parts: Sequence[str] = ("",), clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """With several `parts`, decompositions of the same data that have these names follow
-        each other, and stages begin with the names."""
+        """Several `parts` are decompositions of the same data that follow each other. A stage then
+        begins with the name of its part."""
         self._clock, self._parts = clock, tuple(parts)
         self._part = self._parts[0]
         self._parts_done: list[float] = []

@@ -1,4 +1,4 @@
-"""What a person sees of a run: a panel in a terminal, lines anywhere else, a table at the end.
+"""The display of a run: a panel in a terminal, lines anywhere else, and a table at the end.
 
 While it trains all of it goes to stderr; the closing table is the result and goes to stdout.
 """
@@ -50,7 +50,7 @@ _LEAST_FIRST = ("edges", "at", "seeds", "best", "curve", "compact", "correlation
 
 
 class Terminal:
-    """What a person sees of a training run, and how Ctrl-C stops it."""
+    """The display of a training run. It also handles Ctrl-C."""
 
     def __init__(self) -> None:
         self.stop = Stop()
@@ -262,7 +262,7 @@ def describe_step(state: RunState) -> str:
 
 
 def describe_speed(state: RunState) -> str:
-    """How fast the run is and how long it will take. Before the first update, what happens."""
+    """Describe the speed and the time left. Before the first update, name the phase of the run."""
     steps, updates = state.rates
     if state.run.phase:
         speed = "" if math.isnan(steps) else f", {steps:,.0f} steps/s"

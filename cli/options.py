@@ -106,18 +106,18 @@ max_size_option = click.option(
 
 
 def out_option(text: str) -> Callable[..., Any]:
-    """--out, for commands that write a file or a folder."""
+    """Make the option --out for commands that write a file or a folder."""
     return click.option("--out", type=click.Path(path_type=Path), help=text)
 
 
 def file_option(text: str) -> Callable[..., Any]:
-    """-o and --out, for commands that write one file at a place of one's choice."""
+    """Make the options -o and --out for commands that write one file."""
     kind = click.Path(path_type=Path, dir_okay=False)
     return click.option("-o", "--out", metavar="FILE", type=kind, help=text)
 
 
 def workers_option(text: str) -> Callable[..., Any]:
-    """--workers, for commands that train."""
+    """Make the option --workers for commands that train."""
     return click.option("--workers", type=int, help=f"{text}  [default: the number of cores]")
 
 
@@ -136,7 +136,8 @@ def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """--columns, --embed and --returns. The command gets what is embedded among its columns."""
+    """Add the options --columns, --embed and --returns. The command gets the embedded columns among
+    its columns."""
 
     @wraps(command)
     def join(*arguments: Any, embed: tuple[str, ...], columns: str | None, **options: Any) -> Any:

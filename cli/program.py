@@ -126,7 +126,7 @@ def _report(error: Exception) -> int:
 
 
 def _describe_system_error(error: OSError) -> str:
-    """What the system would not do, in words."""
+    """Describe an error of the operating system in words."""
     reason = error.strerror or str(error) or type(error).__name__
     if error.filename is not None:
         return f"{error.filename}: {reason}"

@@ -1,4 +1,4 @@
-"""What a sweep shows: bars in a terminal, lines anywhere else, and a table at the end."""
+"""The display of a sweep: bars in a terminal, lines anywhere else, and a table at the end."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Display(Watcher):
 
 
 class Bars(Display):
-    """The same with a bar for the sweep and one for each running job."""
+    """Shows a bar for the sweep and a bar for each running job."""
 
     def __init__(self, folder: Path, jobs: Sequence[Job], bars: Any) -> None:
         self._bars = bars

@@ -27,9 +27,10 @@ Matrix = ArrayLike
 """(N, column) numbers, in any form that numpy takes."""
 BoolArray = NDArray[np.bool_]
 LARGEST = 1e18
-"""Of numbers that are computed with: squares of larger ones leave the range of float32."""
+"""Largest number that is accepted. The squares of larger numbers leave the range of float32."""
 SMALLEST = 1e-45
-"""Of rewards that are computed with: networks, which use float32, take smaller ones for zero."""
+"""Smallest reward that is not taken for zero. Networks use float32, where smaller numbers are
+zero."""
 
 
 DOUBLE_RESOLUTION = 1e-13
@@ -53,7 +54,7 @@ class Episode:
     delivered: BoolArray
     """(T,) a reward was delivered here, for all steps since the last delivery."""
     label: int | float | str | None = None
-    """What its table calls the episode."""
+    """The label of the episode in its table."""
     steps: NDArray[Any] | None = None
     """(T,) what its table calls the steps: numbers, or microseconds since 1970."""
 
@@ -116,7 +117,7 @@ class Episode:
         return starts, stops, self.rewards[stops - 1]
 
     def delivered_at_end(self, discount: float = 1.0) -> Episode:
-        """The same episode with one delivery, its return, at the last step."""
+        """Return the same episode with one delivery: its return, at the last step."""
         rewards = np.zeros(len(self))
         delivered = np.zeros(len(self), np.bool_)
         if self.delivered.any():
@@ -151,7 +152,7 @@ def _set_array(
 
 
 def as_flags(array: NDArray[Any], field: str) -> BoolArray:
-    """0/1 numbers of any type as booleans; anything else is refused."""
+    """Turn 0/1 numbers of any type into booleans. Anything else is refused."""
     wrong = np.flatnonzero((array != 0) & (array != 1))
     if wrong.size:
         raise DataError(f"expected 0 or 1, got {array[wrong[0]]} at step {wrong[0]}", field=field)
@@ -295,10 +296,10 @@ class EpisodeSet(Sequence[Episode]):
     """Whether actions are one-hot codes of discrete choices."""
     environment: str | None = None
     table: Mapping[str, str] | None = None
-    """Where they come from a table: the names of its columns of episodes and steps, the type of
-    the steps, and the library whose tables results are given as."""
+    """For episodes of a table: the names of its columns of episodes and steps, the type of the
+    steps, and the library whose tables the results use."""
     preferences: Preferences | None = None
-    """What a fit learns from instead of returns, where there are any."""
+    """Preferences, which a fit uses instead of returns."""
 
     @classmethod
     def from_episodes(
@@ -394,7 +395,7 @@ class EpisodeSet(Sequence[Episode]):
         return np.array([episode.compute_return(discount) for episode in self], np.float64)
 
     def delivered_at_end(self, discount: float = 1.0) -> EpisodeSet:
-        """The same episodes with nothing but their return, delivered at the last step."""
+        """Return the same episodes with one delivery each: their return, at the last step."""
         load = self.load
         kept = KeptEpisodes(lambda i: load(i).delivered_at_end(discount))
         return replace(self, load=kept)

@@ -1,4 +1,4 @@
-"""What to collect."""
+"""Settings of `collect`."""
 
 import json
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ REAL_DATA = ("bike-days", "bike-windows", "flights", "a320")
 
 @dataclass(frozen=True)
 class CollectSettings(Settings):
-    """What to collect. Everything but `workers` decides what the data are."""
+    """Settings of `collect`. All of them except `workers` determine the data."""
 
     environment: str = setting(
         MISSING,

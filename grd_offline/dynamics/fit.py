@@ -145,7 +145,7 @@ def fit_to_transitions(
 
 
 def _without_failures(model: DynamicsModel, held_out: Transitions) -> DynamicsModel:
-    """The same, but the mean where the regression does worse than the mean on held-out data.
+    """Replace a regression by the mean if it does worse than the mean on held-out data.
 
     States that hardly ever move, such as contact forces, are fitted to a handful of transitions.
     """
@@ -308,7 +308,7 @@ class Ridge:
 
 @dataclass(eq=False)
 class _Mains:
-    """What all next states with the same parents share."""
+    """The part that all next states with the same parents share."""
 
     parents: IntArray
     terms: IntArray
@@ -318,7 +318,7 @@ class _Mains:
 
     @cached_property
     def squares(self) -> NDArray[np.float32]:
-        """Of these features, for `score_pairs`."""
+        """The squares of these features, for `score_pairs`."""
         return sum_squares(self.features)
 
 
@@ -352,7 +352,7 @@ def _with_residuals(
 
 
 def _is_odd(residuals: Array) -> NDArray[np.bool_]:
-    """Which columns are clearly not Gaussian, by skewness and kurtosis."""
+    """Find the columns that are clearly not Gaussian, by skewness and kurtosis."""
     centred = residuals - residuals.mean(axis=0)
     centred = centred / np.maximum(centred.std(axis=0), 1e-30)
     skewness, kurtosis = (centred**3).mean(axis=0), (centred**4).mean(axis=0) - 3
@@ -381,7 +381,8 @@ def _fit_mixture(residuals: Array, floor: Array) -> tuple[Array, Array, Array]:
 
 
 def _measure(model: DynamicsModel, training: Transitions, held_out: Transitions) -> dict[str, Any]:
-    """What the card says: from transitions that the fit has not seen, where there are any."""
+    """Measure the quality for the card, on transitions that the fit has not seen if there are
+    any."""
     states = model.state_size
     observations, actions = held_out.inputs[:, :states], held_out.inputs[:, states:]
     error = ((model.predict(observations, actions) - held_out.targets) ** 2).mean(axis=0)

@@ -23,7 +23,7 @@ _MAX_TERMS = 20_000_000
 
 
 def write_card(model: DynamicsModel) -> str:
-    """What a person reads first in the folder."""
+    """Write the card, which a person reads first in the folder."""
     metrics = model.metrics
     edges = int(model.state_to_state.sum()), int(model.action_to_state.sum())
     rows = "\n".join(

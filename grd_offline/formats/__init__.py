@@ -131,7 +131,7 @@ def open_recording(
 
 
 def _located(recording: Recording, path: str | os.PathLike[str]) -> Recording:
-    """The same recording, whose errors say in which file and episode they arose."""
+    """Return the same recording, whose errors say in which file and episode they arose."""
 
     def load(index: int) -> Record:
         with locate(path, index), _fitting():

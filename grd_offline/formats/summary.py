@@ -69,7 +69,7 @@ class Summary:
     extras: tuple[str, ...]
     warnings: tuple[str, ...]
     columns: str | None = None
-    """For tables, which column was taken for what, as `--columns` has it."""
+    """For tables: the role of each column, in the form of `--columns`."""
 
     @property
     def convention(self) -> str:

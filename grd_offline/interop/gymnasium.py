@@ -68,7 +68,8 @@ class LearnedReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
 
 class VectorLearnedReward(_VectorWrapper):
-    """The same for a vector of environments; their own rewards are in `infos["true_reward"]`.
+    """Pay the learned reward in a vector of environments. Their own rewards are in
+    `infos["true_reward"]`.
 
         envs = VectorLearnedReward(gymnasium.make_vec("HalfCheetah-v5", num_envs=8), "hc-grd")
 

@@ -95,7 +95,7 @@ class LearnedRewardTransform(Transform):  # type: ignore[misc]
         return next_tensordict.set(self.reward_key, reward.unsqueeze(-1))
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """For what a replay buffer gives: steps with their `next`."""
+        """Compute the rewards of steps from a replay buffer, which hold their `next`."""
         self._step(tensordict, _find(tensordict, "next"))
         return tensordict
 

@@ -26,7 +26,8 @@ class Flat:
     """The parameters of some modules, moved into one tensor (member, number)."""
 
     def __init__(self, modules: Sequence[nn.Module], *, leaves: bool = True) -> None:
-        """With `leaves`, each layer of each network is a tensor of its own on a CPU."""
+        """Create the optimiser. With `leaves`, each layer of each network is a tensor of its own on
+        a CPU."""
         self.parameters = [p for module in modules for p in module.parameters()]
         self.values = self.join([p.detach() for p in self.parameters])
         self.spans: dict[nn.Parameter, tuple[int, int]] = {}
@@ -177,7 +178,7 @@ class Adam:
         return rates
 
     def _step_by_row(self, gradients: tuple[Tensor, ...], losses: Tensor) -> None:
-        """For a CPU: torch's own kernel, which reads and writes each number once."""
+        """Step on a CPU with the kernel of torch, which reads and writes each number once."""
         sizes = torch.stack(torch._foreach_norm(gradients))
         # Members share a gradient only where they are few numbers: then all are looked at.
         every = torch.isfinite(losses).tolist()

@@ -68,7 +68,7 @@ _MANY_TIMES = 1000
 _COMPARING = "comparing with other fits: "
 _TRIALS = (0.01, 0.03)  # of a network's updates, to time it
 FEWEST = 10
-"""With fewer episodes none are held out: there is nothing to decide by."""
+"""With fewer episodes, no episode is held out, because a test would be worthless."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +87,7 @@ class Candidate:
     outcome: str = NUMBER
 
     def describe(self) -> dict[str, Any]:
-        """For `metrics.json`."""
+        """Describe the candidate for `metrics.json`."""
         voting = self.find_voters()
         return {
             "fit": self.fit,
@@ -180,7 +180,7 @@ class _Contest:
             self.training, self.held_out = split(episodes, rng)
 
     def make(self, fit: str, **more: Any) -> Decomposer:
-        """The estimator of a fit, or of a method of that name."""
+        """Make the estimator of a fit, or of a method of that name."""
         method, which = ("uniform", None) if fit == "uniform" else (self.method, fit)
         return make_decomposer(method, which, **self.settings, **more)
 
@@ -198,7 +198,7 @@ class _Contest:
         return _judge(decomposer, fit, self.held_out, self.settings)
 
     def run(self) -> Choice:
-        """The rule of `auto`."""
+        """Apply the rule of `auto`."""
         closed = self.candidates[0]
         if closed.outcome != NUMBER:
             return self.finish(closed.fit, _TOLD[closed.outcome])
@@ -240,7 +240,7 @@ class _Contest:
         return self.try_fit(fit, told)
 
     def _estimate_seconds(self, fit: str, updates: dict[str, int]) -> float:
-        """How long a network will take, from two short trials."""
+        """Estimate the seconds of a network from two short trials."""
         seconds = []
         for share in _TRIALS:
             start = time.perf_counter()
@@ -295,7 +295,8 @@ def _are_level(one: Candidate, other: Candidate) -> bool:
 
 
 def _measure_gain(closed: Candidate, other: Candidate) -> tuple[float, float, float]:
-    """By how much the other's squared errors are smaller, its standard error, and their ratio."""
+    """Measure by how much the squared errors of the other fit are smaller, with the standard error
+    and the ratio."""
     voting = closed.find_voters()
     mine, theirs = closed.errors[voting], other.errors[voting]
     error = float((mine - theirs).std() / max(1.0, np.sqrt(len(mine))))
@@ -304,7 +305,7 @@ def _measure_gain(closed: Candidate, other: Candidate) -> tuple[float, float, fl
 
 
 def count_outcomes(episodes: EpisodeSet) -> int:
-    """How many episodes or pairs there are to learn from."""
+    """Count the episodes or pairs to learn from."""
     return len(episodes if episodes.preferences is None else episodes.preferences)
 
 
@@ -356,7 +357,8 @@ def _judge(
 def _predict_all(
     decomposer: Decomposer, episodes: EpisodeSet, discount: float
 ) -> tuple[Array, Array, Array, Array]:
-    """True and predicted amounts of all episodes, their spread, and sums of squared weights."""
+    """Predict the amounts of all episodes. Returns true and predicted amounts, their spread, and
+    sums of squared weights."""
     if episodes.preferences is not None:
         return _predict_preferences(decomposer, episodes, discount)
     parts: list[tuple[NDArray[Any], ...]] = []
@@ -379,7 +381,7 @@ def _predict_all(
 def _predict_preferences(
     decomposer: Decomposer, episodes: EpisodeSet, discount: float
 ) -> tuple[Array, Array, Array, Array]:
-    """The same of preferences: the chance that the first piece of each pair is preferred."""
+    """Predict preferences: the probability that the first piece of each pair is preferred."""
     assert episodes.preferences is not None
     pieces, first, second = cut_pieces(episodes)
     sums = [decomposer.predict_amounts(piece, discount) for piece in pieces]
@@ -392,7 +394,7 @@ def _predict_preferences(
 
 
 def _compare(closed: Candidate, challengers: list[Candidate]) -> tuple[Candidate, str]:
-    """The winner by the rule above, and what is said of it."""
+    """Choose the winner by the rule above. Returns it with the reason in words."""
     winner, reasons = closed, []
     for challenger in challengers:
         gain, error, ratio = _measure_gain(closed, challenger)

@@ -123,7 +123,7 @@ class Relabelled:
     table: Path | None = None
     """The rewards as a table, where the data came as one."""
     columns: str | None = None
-    """For tables, which column was taken for what, as `--columns` has it."""
+    """For tables: the role of each column, in the form of `--columns`."""
 
     @property
     def rewards_(self) -> Any:

@@ -29,7 +29,7 @@ class Decomposition:
     """Effects by their share of the reward's variance, largest first."""
     warnings: list[str]
     columns: str | None = None
-    """For tables, which column was taken for what, as `--columns` has it."""
+    """For tables: the role of each column, in the form of `--columns`."""
     table: Path | None = None
     """The rewards as a table, where the data came as one."""
 

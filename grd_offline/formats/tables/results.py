@@ -140,7 +140,7 @@ def open_rewards(path: Path, names: Names, *, fresh: bool = False) -> Iterator[A
 
 
 def add_records(records: Iterable[Record], add: Add) -> Iterator[Record]:
-    """The same records; the rewards of each are added to a table as it passes by."""
+    """Pass the records on, and add the rewards of each record to a table."""
     for index, record in enumerate(records):
         add(_as_rewarded(record, index))
         yield record
