@@ -28,7 +28,7 @@ class Preferences:
     first: IntArray
     """(pair, 3) episode, first step, and the step after the last; -1 for the episode's end."""
     second: IntArray
-    """The same of the other piece."""
+    """(pair, 3) the same numbers of the second piece."""
     preferred: NDArray[np.float64]
     """(pair,) 1 for the first, 0 for the second, 1/2 for neither."""
 

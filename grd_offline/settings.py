@@ -29,7 +29,7 @@ Names = tuple[str, ...] | Callable[[], tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Setting:
-    """What is known of one field of the settings."""
+    """Facts about one field of the settings."""
 
     text: str
     """The description, in whole sentences."""

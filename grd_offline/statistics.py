@@ -65,7 +65,7 @@ def estimate_share(tasks: Tasks, reference: Tasks, rng: np.random.Generator) -> 
 
 
 def improvement_probability(ours: Tasks, theirs: Tasks) -> Array:
-    """How probable it is that a run of ours is better than one of theirs on a task drawn at random.
+    """Probability that a run of ours is better than a run of theirs on a task drawn at random.
 
     On each task every seed of ours meets every seed of theirs, and an equal score counts as half a
     win. The mean over tasks gives each task the same weight.

@@ -301,7 +301,7 @@ def is_same_place(source: str | os.PathLike[str], target: str | os.PathLike[str]
 
 
 def name_data(source: Data) -> str:
-    """What results call their data."""
+    """The name of the data in results."""
     return "episodes" if isinstance(source, EpisodeSet) else Path(source).name
 
 

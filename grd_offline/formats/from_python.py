@@ -217,7 +217,7 @@ def _cut(values: Any, rows: Sequence[NDArray[np.int64]], field: str) -> list[NDA
 
 
 def _count_choices(actions: Sequence[NDArray[Any]] | None) -> int | None:
-    """How many choices there are, where actions are whole numbers (T,)."""
+    """Count the choices if actions are whole numbers (T,)."""
     if actions is None or not all(one.ndim == 1 and one.dtype.kind in "iub" for one in actions):
         return None
     return 1 + max(int(one.max(initial=0)) for one in actions)

@@ -1,4 +1,4 @@
-"""What is in a dataset, and what is odd about it: one pass over its episodes."""
+"""Summarise a dataset and find oddities, in one pass over its episodes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def measure(values: NDArray[Any]) -> Measures:
 
 @dataclass(frozen=True)
 class Summary:
-    """What `summarise` found."""
+    """The result of `summarise`."""
 
     layout: str
     environment: str | None
@@ -73,7 +73,7 @@ class Summary:
 
     @property
     def convention(self) -> str:
-        """How observations, actions and rewards line up, in words."""
+        """Describe in words how observations, actions and rewards are aligned."""
         return CONVENTION[self.has_final_observations]
 
     @property

@@ -49,7 +49,7 @@ class LearnedReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode."""
+        """Begin a new episode."""
         observation, info = self.env.reset(seed=seed, options=options)
         self._observation = self._reward.flatten_observations(observation)
         return observation, info

@@ -47,7 +47,7 @@ class LearnedRewardVecEnv(VecEnvWrapper):
         self.venv.step_async(actions)
 
     def step_wait(self) -> Any:
-        """What came of them; the rewards are the model's."""
+        """Return the results of the steps, with the rewards of the model."""
         if self._observations is None or self._actions is None:
             raise RuntimeError("call reset and step_async before step_wait")
         observations, true, dones, infos = self.venv.step_wait()

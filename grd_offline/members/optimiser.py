@@ -31,7 +31,7 @@ class Flat:
         self.parameters = [p for module in modules for p in module.parameters()]
         self.values = self.join([p.detach() for p in self.parameters])
         self.spans: dict[nn.Parameter, tuple[int, int]] = {}
-        """Where each parameter lies in a row."""
+        """Place of each parameter within a row."""
         start = 0
         for parameter in self.parameters:
             size = parameter[0].numel()
@@ -74,9 +74,9 @@ class _Piece(NamedTuple):
     first: Tensor
     second: Tensor
     wanted: int
-    """Which of the gradients is its own, or holds it."""
+    """Index of the gradient that belongs to the parameter, or holds it."""
     row: int | None
-    """Where in that gradient it is; None: all of it."""
+    """Row of that gradient, or None for all of it."""
 
 
 class Adam:

@@ -23,7 +23,7 @@ class BaselineSettings:
     """Settings of `uniform` and `ircr`."""
 
     discount: float = 1.0
-    """gamma of the return sum."""
+    """Discount factor gamma inside the returns."""
 
     def __post_init__(self) -> None:
         if not 0 < self.discount <= 1:

@@ -1,4 +1,4 @@
-"""Which fit to use: decided by returns of episodes that no candidate has seen.
+"""The choice of a fit, decided by returns of episodes that no candidate has seen.
 
 The rule of `auto`. The closed form is fitted to part of the episodes and predicts the returns of
 the others. Where it explains at least `GOOD_ENOUGH` of their variance it is taken: returns cannot

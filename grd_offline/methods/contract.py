@@ -37,7 +37,7 @@ class Finding(NamedTuple):
     text: str
     """Whole sentences: what was found, and what to do."""
     short: str = ""
-    """The same in a few words that can follow a colon; needed unless all is fine."""
+    """The finding in a few words that can follow a colon. It is needed unless all is fine."""
 
 
 class Decomposer:
@@ -223,7 +223,8 @@ class Decomposer:
         return rewards, np.full(len(episode), np.nan) if spread is None else spread
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is stored: everything but the episodes, which may be larger than memory."""
+        """Return the state to store: everything except the episodes, which may be larger than
+        memory."""
         return {**vars(self), "_fitted_on": None}
 
     def score(self, episodes: EpisodeSet | Sequence[Episode], y: None = None) -> float:
@@ -239,7 +240,8 @@ class Decomposer:
         return r_squared(np.concatenate(predicted), np.concatenate(true))
 
     def examine(self, episodes: EpisodeSet) -> tuple[list[Finding], dict[str, Any]]:
-        """What the episodes can and cannot tell about the rewards: in words, and the numbers."""
+        """Examine what the episodes can and cannot tell about the rewards. Returns findings and
+        numbers."""
         return [], {}
 
     def __repr__(self) -> str:

@@ -36,7 +36,7 @@ class MaskedNetSettings:
     hidden: int = 64
     """Hidden units of both layers."""
     updates: int = 3000
-    """Number of updates."""
+    """Number of updates of the network."""
     batch_steps: int = 2000
     """Steps in an update's batch; as many whole rows as fit, at least 8."""
     learning_rate: float = 0.01
@@ -44,7 +44,7 @@ class MaskedNetSettings:
     activation: str = "tanh"
     """Activation of the hidden units: relu, silu or tanh."""
     device: str = "cpu"
-    """`cpu` or `cuda`."""
+    """Device that trains the network: `cpu` or `cuda`."""
 
     def __post_init__(self) -> None:
         check_counts(self, "members", "hidden", "updates")

@@ -48,7 +48,8 @@ class PaperSettings:
     mixtures: int = 3
     """Number of Gaussians per state dimension."""
     lambdas: SparsityWeights | None = None
-    """lambda_1 to lambda_5; None takes the paper's row for the dataset's environment."""
+    """Sparsity weights lambda_1 to lambda_5. None takes the row of the paper for the environment of
+    the data."""
     temperature: float = 1.0
     """Temperature of the Gumbel-softmax; the paper does not print it."""
     mask_spread: float = 1.0
@@ -61,7 +62,7 @@ class PaperSettings:
     members: int = 1
     """Independent models trained at once; their mean is the reward, their majority the masks."""
     device: str = "cpu"
-    """`cpu` or `cuda`."""
+    """Device that trains the networks: `cpu` or `cuda`."""
 
     def __post_init__(self) -> None:
         check_counts(self, "updates", "episodes_per_batch", "steps_per_batch", "mixtures")

@@ -343,7 +343,7 @@ class _Run:
         }
 
     def _command(self) -> str:
-        """What to type to make it again."""
+        """The command that makes the decomposition again."""
         parts = ["grd-offline", "decompose", self.name]
         for field in fields(DecomposeSettings):
             value, option = getattr(self.settings, field.name), f"--{field.name.replace('_', '-')}"

@@ -25,7 +25,7 @@ GROUP = "grd_offline.methods"
 AUTO = "auto"
 """The fit that is chosen by returns of episodes that are held out; see `choose`."""
 NEXT_STATE = "-next-state"
-"""What `judge` adds to the name of a method that gets the next state as a further input."""
+"""Ending that `judge` adds to the name of a method that gets the next state as a further input."""
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,14 @@ class Method:
     """A method of return decomposition, and what is known of it before it is imported."""
 
     name: str
-    """What `--method` calls it."""
+    """Name of the method for `--method`."""
     about: str
     """One line that describes it."""
     estimator: str = ""
-    """Its class as "module:name", a `Decomposer`; empty if the method only runs online."""
+    """Class of the method as "module:name", a `Decomposer`. It is empty if the method only runs
+    online."""
     fit: str | None = None
-    """What `--fit` calls it, where the method has several."""
+    """Name of the fit for `--fit`, if the method has several."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     """Parameters of the class that make this method."""
     takes_next_state: bool = False
@@ -57,7 +58,7 @@ class Method:
         return bool(self.estimator)
 
     def load(self) -> type[Decomposer]:
-        """Import its class."""
+        """Import the class of the method."""
         module, _, name = self.estimator.partition(":")
         found: type[Decomposer] = getattr(importlib.import_module(module), name)
         return found

@@ -60,7 +60,7 @@ MANY_EPISODES = 2_000
 
 
 class Tally:
-    """What passes by while relabelling: sums, and the truth if asked for."""
+    """Sums that are collected while relabelling, and the truth if it is asked for."""
 
     def __init__(self, outcome: str = "number") -> None:
         self.outcome = outcome
@@ -89,7 +89,7 @@ class Tally:
         return r_squared(predicted, observed)
 
     def calibrate(self) -> list[float]:
-        """How often the truth lies within intervals of each level."""
+        """Fraction of true values that lie within the intervals of each level."""
         predicted, std = self._match_units()
         return compute_calibration(predicted, std, np.concatenate(self.true))
 
@@ -200,7 +200,7 @@ def _check_exact(model: RewardModel, exact_returns: bool) -> None:
 
 
 def _find_target(source: Data, out: str | os.PathLike[str] | None, ending: str) -> Path:
-    """Where to write: as said, or beside the source, which is never overwritten."""
+    """Choose the target: the given one, or one beside the source, which is never overwritten."""
     if isinstance(source, EpisodeSet):
         if out is None:
             raise DataError("relabel: name the file to write, because episodes have no place")
@@ -222,7 +222,7 @@ def _name_table(layout: str, relabelled: Path) -> Path | None:
 def keep_table(
     path: Path | None, header: Header, records: Iterable[Record], *, fresh: bool = False
 ) -> Iterator[Iterable[Record]]:
-    """The same records, whose rewards are written into a table as they pass; None: no table."""
+    """Pass the records on, and write their rewards into a table. None means no table."""
     if path is None:
         yield records
         return

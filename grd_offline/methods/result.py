@@ -1,4 +1,4 @@
-"""What a decomposition gives back."""
+"""The result of a decomposition."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from grd_offline.rewards.notebook import show_result
 
 @dataclass(frozen=True, eq=False)
 class Decomposition:
-    """What was found, and where it was written."""
+    """The results of a decomposition, and the places of its files."""
 
     folder: Path
     relabelled: Path

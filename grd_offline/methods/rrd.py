@@ -46,7 +46,7 @@ class RrdSettings:
     members: int = 1
     """Independent nets trained at once; their mean is the reward."""
     device: str = "cpu"
-    """`cpu` or `cuda`."""
+    """Device that trains the network: `cpu` or `cuda`."""
 
     def __post_init__(self) -> None:
         check_counts(self, "rows_per_batch", "updates", "members")

@@ -1,4 +1,4 @@
-"""What a decomposition does: the settings of `grd_offline.decompose` and of the command."""
+"""The settings of `grd_offline.decompose` and of the command."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COMPACT = ("closure", "one_hop")
 
 @dataclass(frozen=True)
 class DecomposeSettings(Settings):
-    """What to do; the defaults serve most data."""
+    """Settings of a decomposition. The defaults are right for most data."""
 
     method: str = setting(
         "grd",

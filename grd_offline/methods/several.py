@@ -102,7 +102,7 @@ def _prepare(
 
 
 def set_returns(episodes: EpisodeSet, returns: ArrayLike) -> EpisodeSet:
-    """The same episodes with other returns, one number each."""
+    """Return the same episodes with other returns, one number each."""
     values = np.asarray(returns, np.float64)
     if values.shape != (len(episodes),):
         raise DataError(

@@ -28,12 +28,12 @@ _MOST_REASONS = 3
 
 
 class Verdict(NamedTuple):
-    """How far rewards can be trusted."""
+    """A verdict on how far rewards can be trusted."""
 
     level: str
     """The worst level of all findings."""
     text: str
-    """One sentence."""
+    """The verdict in one sentence."""
 
 
 def gather_findings(
@@ -60,7 +60,7 @@ def gather_findings(
 
 
 def reach_verdict(findings: Sequence[Finding]) -> Verdict:
-    """What all findings together come to."""
+    """Combine all findings into one verdict."""
     for level, start in (
         (UNRELIABLE, "Do not rely on these rewards"),
         (CAREFUL, "Use these rewards with care"),

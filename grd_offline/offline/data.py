@@ -25,8 +25,8 @@ class OfflineData:
     """Episodes with the rewards as they were delivered, and the sources that the file holds."""
 
     episodes: EpisodeSet
-    """In memory. Rewards are what a decomposition may see: where the file has one at every step,
-    their sum at the last."""
+    """The episodes, in memory. Their rewards are what a decomposition may see: if the file has a
+    reward at every step, it is their sum at the last step."""
     rewards: Mapping[str, Array]
     """(step,) rewards of all episodes, one after the other, by the name of the source."""
     discount: float
@@ -258,7 +258,7 @@ def find_units(rewards: Array, episodes: EpisodeSet) -> Units:
 
 
 def _measure_span(rewards: Array, starts: NDArray[np.int64]) -> float:
-    """What the returns of episodes span; the largest sum of |reward| where they are alike."""
+    """Measure the span of the returns, or the largest sum of |reward| if the returns are alike."""
     width = float(np.ptp(np.add.reduceat(rewards, starts)))
     size = float(np.add.reduceat(np.abs(rewards), starts).max())
     return size if width <= _ALIKE * size else width

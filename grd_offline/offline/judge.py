@@ -219,7 +219,7 @@ def show_nothing(method: str) -> Iterator[Progress]:
 
 @dataclass(frozen=True, eq=False)
 class JudgingResult:
-    """What `judge` has found, and where it was written."""
+    """The results of `judge`, and the place of its files."""
 
     folder: Path
     verdicts: list[Verdict]

@@ -1,4 +1,4 @@
-"""What a run leaves on disk, written as it goes.
+"""The folder of an online run, written while it trains.
 
 settings.json                   settings, members, versions, the command
 log.csv                         every 1,000 steps: losses, training returns, correlation
@@ -40,7 +40,7 @@ from grd_offline.runs.writer import Writer
 
 CHECKPOINT_SECONDS = 600.0
 PARTS = ("collecting", "taking_in", "updating", "evaluating", "logging", "solving", "searches")
-"""What the process of a run does or waits for; seconds of all members together."""
+"""Parts of the time of a run. The seconds are those of all members together."""
 LOG_COLUMNS = (
     "step", "seconds", "member", "group", "seed", "updates", "training_return", "correlation",
     "critic_loss", "actor_loss", "temperature", "reward_loss", "dynamics_loss", "sparsity_loss",
@@ -55,7 +55,7 @@ BOARD = {
 
 @dataclass(frozen=True, eq=False)
 class _Moment:
-    """What belongs to an evaluation, as it was when the evaluation began: one for each member."""
+    """The state of each member at the beginning of an evaluation."""
 
     correlations: np.ndarray
     compact: np.ndarray

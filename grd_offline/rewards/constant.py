@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ConstantFunction(RewardFunction):
-    """The same reward at every step: for methods that learn no function of the step."""
+    """A reward that is the same at every step, for methods that learn no function of the step."""
 
     kind: ClassVar[str] = "constant"
     description: ClassVar[str] = "the same number at every step"
@@ -39,7 +39,7 @@ class ConstantFunction(RewardFunction):
         return ConstantModule(self.value)
 
     def tensors(self) -> dict[str, NDArray[Any]]:
-        """The value alone."""
+        """Return the value as the only tensor."""
         return {"value": np.array([self.value])}
 
     @classmethod

@@ -35,7 +35,8 @@ class EffectCurve(NamedTuple):
     mean: Array
     """(grid of the first input, of the second, ...) the effect; its average over the data is 0."""
     std: Array
-    """The same shape: posterior standard deviation, widened as the model's intervals are."""
+    """Posterior standard deviation, with the same shape. It is widened like the intervals of the
+    model."""
     share: float
     """Share of the reward's variance over the data: covariance with the whole reward. Shares of
     all effects sum to 1."""
@@ -62,9 +63,10 @@ class RewardFunction(Protocol):
     kind: ClassVar[str]
     """Name of the kind in files and in the registry."""
     description: ClassVar[str]
-    """What the reward is, for the model card: "a mean of neural networks"."""
+    """Description of the reward for the model card, for example "a mean of neural networks"."""
     far_from_data: ClassVar[str]
-    """What the reward does far from the data, for the model card: "the reward is the same"."""
+    """Behaviour of the reward far from the data, for the model card, for example "the reward is the
+    same"."""
     knows_std: ClassVar[bool] = False
     """Whether the function knows the standard deviation of its rewards."""
     states: int
@@ -78,7 +80,7 @@ class RewardFunction(Protocol):
     needs_termination: bool = False
     """Whether the reward depends on whether the episode terminated at this step."""
     outcome: str = NUMBER
-    """What sums of rewards stand for: a number, the log-odds of success, or a preference."""
+    """Meaning of sums of rewards: a number, the log-odds of success, or a preference."""
 
     @abstractmethod
     def predict(self, *steps: StepPart) -> Array:
@@ -121,7 +123,7 @@ class RewardFunction(Protocol):
 
     @abstractmethod
     def torch(self) -> torch.nn.Module:
-        """The same as a module, with the arguments of `predict`.
+        """Return the function as a module, with the arguments of `predict`.
 
         (..., state), (..., action), (..., state) or None, (...,) or None -> (...,)
         """

@@ -60,7 +60,7 @@ class RewardModel:
     state_mask: NDArray[np.int64]
     """(state,) 1 where the reward depends on that dimension."""
     action_mask: NDArray[np.int64]
-    """(action,)"""
+    """(action,): 1 where the reward depends on the action."""
     compact_mask: NDArray[np.int64]
     """(state,) 1 where a policy needs that dimension."""
     step_std: float | None = None
@@ -170,7 +170,7 @@ class RewardModel:
         )
 
     def torch(self) -> torch.nn.Module:
-        """The same as a module with gradients, which has the arguments of `predict`.
+        """Return the model as a module with gradients. It has the arguments of `predict`.
 
         (..., state), (..., action), (..., state) or None, (...,) or None -> (...)
 

@@ -1,4 +1,4 @@
-"""What notebooks show of results: a headline, and bars for what drives the reward. No script."""
+"""Results in notebooks: a headline, and bars for what drives the reward, without a script."""
 
 from __future__ import annotations
 

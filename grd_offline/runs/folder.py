@@ -58,7 +58,7 @@ class RunFolder(Observer, ABC):
         check_writable(self.path)
 
     def _hint(self) -> str:
-        """What to do with a folder that exists already."""
+        """Say what to do with a folder that exists already."""
         return ""
 
     def create(
@@ -100,7 +100,7 @@ class RunFolder(Observer, ABC):
 
     @abstractmethod
     def _describe_run(self, run: Any) -> dict[str, Any]:
-        """What `settings.json` holds of this kind of run alone."""
+        """Entries of `settings.json` that only this kind of run has."""
 
     @abstractmethod
     def _describe_policy(self, run: Any, index: int, step: int) -> dict[str, Any]:

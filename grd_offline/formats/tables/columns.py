@@ -1,4 +1,4 @@
-"""Which column of a table is what: as the user says, or as the names of the columns tell."""
+"""Roles of the columns of a table: as the user says, or as the names of the columns suggest."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def choose_columns(
     has_returns: bool = False,
     needs_outcome: bool = True,
 ) -> Columns:
-    """Which column is what. `has_returns`: the outcomes come from elsewhere."""
+    """Choose the role of each column. `has_returns` means that the outcomes come from elsewhere."""
     found: dict[str, Any] = {
         role: expand_names(role, names, kinds) for role, names in given.items()
     }

@@ -30,7 +30,7 @@ _PARQUET = (".parquet", ".pq")
 
 
 class Expected(NamedTuple):
-    """What a model knows of the tables that it takes."""
+    """Facts that a model knows about its tables."""
 
     observation_names: Sequence[str]
     action_names: Sequence[str]

@@ -30,7 +30,7 @@ _PART_ROWS = 200_000
 
 
 class Names(NamedTuple):
-    """What the columns of episodes and steps are called."""
+    """Names of the columns of episodes and steps."""
 
     episode: str = EPISODE
     step: str = STEP
@@ -65,7 +65,7 @@ def find_names(settings: Mapping[str, Any]) -> Names:
 
 
 def find_columns(recording: Recording) -> str | None:
-    """Which column of a table was taken for what, as `--columns` has it; None for other data."""
+    """The role of each column of a table, in the form of `--columns`. None for other data."""
     if recording.layout not in ENDINGS:
         return None
     return str(recording.header.settings[TABLE]["columns"])

@@ -1,4 +1,4 @@
-"""Which effects are in the reward: the passes over the data up to the last fit."""
+"""The choice of effects: all passes over the data before the last fit."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _ROUNDS = 2  # of searches with new weights
 _TURNS = 4  # of new weights between two searches
 _SETTLED = 0.1  # change of a weight that asks for no further round
 _NOISY = 0.98
-"""Where more than this share of left-out amounts is explained, the rest is hardly noise."""
+"""If more than this fraction of left-out amounts is explained, the rest is hardly noise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +74,7 @@ class EffectChooser:
         only: Collection[int] | None = None,
         combine: Callable[[NDArray[Any]], NDArray[Any]] = lambda sums: sums,
     ) -> None:
-        """With `only`, no other columns of [states, actions, terminated] are inputs.
+        """If `only` is given, only these columns of [states, actions, terminated] are inputs.
 
         `combine` is that of `ColumnSource`.
         """
@@ -177,7 +177,7 @@ class EffectChooser:
     def measure_switches(
         self, effects: Sequence[Effect], switches: Sequence[Effect], start: Selection
     ) -> float:
-        """The same with these switches, and with others where they gain evidence."""
+        """Measure the log evidence with these switches, and with others if they gain evidence."""
         bank = self.build_final(effects)
         bank.join(self.data.build_bank(switches, 1))
         rules = replace(self.rules, noise_floor=self.settings.noise_floor)

@@ -42,9 +42,9 @@ from grd_offline.outcomes import SUCCESS
 Progress = Callable[[str, float], None]
 
 _CLEAR = 0.95
-"""Where labels that are left out are predicted so well, they may be numbers."""
+"""Fraction of left-out labels that must be predicted before they may be taken for numbers."""
 _EXACT = 0.98
-"""And they are, where so much of their variance is explained as such."""
+"""Fraction of their variance that must be explained before they are taken for numbers."""
 
 
 def fit_closed_form(

@@ -45,7 +45,7 @@ _SHARP = 0.998  # share of left-out amounts that is explained without switches
 
 @dataclass(frozen=True, eq=False)
 class ClosedFormFit:
-    """What a fit found, and how well the data pin it down."""
+    """The result of a fit, and how well the data determine it."""
 
     model: EffectModel
     state_to_reward: NDArray[np.int64]
@@ -57,13 +57,14 @@ class ClosedFormFit:
     evidence: float
     """Log evidence of the last fit, of amounts scaled to unit variance."""
     null_evidence: float
-    """The same for a constant reward."""
+    """Log evidence of a constant reward."""
     noise: float
     """Noise variance per step, in the units of the data."""
     return_r2: float
     """Explained share of the amounts' variance, on the data of the fit."""
     left_out_r2: float
-    """The same with each amount left out in turn, variances held."""
+    """Explained fraction of the variance when each amount is left out in turn, with the variances
+    held."""
     effective_parameters: float
     """Weights that the data determine, in all."""
     pinned: Array
@@ -71,7 +72,7 @@ class ClosedFormFit:
     sum_correlation: Array
     """(input, input) correlation of the sums over segments of the inputs in the model."""
     correlated_names: tuple[str, ...]
-    """(input,) their names."""
+    """(input,) the names of these inputs."""
     state_at: str
     """The moment of the transition at which the reward looks at the state; see `moments`."""
     moments: Mapping[str, float]
@@ -125,7 +126,8 @@ class LastFit:
     def _find_hidden(
         self, last: Selection, bank: EffectBank, evidence: Mapping[str, float]
     ) -> tuple[dict[str, float], float]:
-        """What returns cannot exclude, and the share of their noise that is a lasting error."""
+        """Find what returns cannot exclude, and the fraction of their noise that is a lasting
+        error."""
         hidden = measure_hidden(self.data, last, bank, evidence)
         error, share = measure_interactions(self.data, last, bank)
         hidden["interactions left out"] = error * self.data.unit**2

@@ -1,4 +1,4 @@
-"""How much of the rewards is open, as a share of their spread, and in words."""
+"""The part of the rewards that returns leave open, as a fraction of their spread, and in words."""
 
 from __future__ import annotations
 
