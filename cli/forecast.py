@@ -88,8 +88,8 @@ class Forecast:
     def hear(self, stage: str, share: float) -> None:
         """Take note of a stage and of the fraction of it that is done."""
         now = self._clock()
-        following = self._parts[len(self._parts_done) + 1 :]
-        if following and stage.startswith(f"{following[0]}: "):
+        to_come = self._parts[len(self._parts_done) + 1 :]
+        if to_come and stage.startswith(f"{to_come[0]}: "):
             self._parts_done.append(now - self._part_begun)
             self._begin_part()
         self._part = self._parts[len(self._parts_done)]

@@ -17,7 +17,7 @@ class Formatter(click.HelpFormatter):
     """Writes help texts without a break at the hyphens of names and options."""
 
     def write_text(self, text: str) -> None:
-        """Write a paragraph."""
+        """Write a paragraph of text."""
         super().write_text(text.replace("-", _HYPHEN))
 
     def write_dl(
@@ -28,7 +28,7 @@ class Formatter(click.HelpFormatter):
         super().write_dl(glued, col_max, col_spacing)
 
     def getvalue(self) -> str:
-        """The whole text."""
+        """Return the whole text."""
         return super().getvalue().replace(_HYPHEN, "-")
 
 

@@ -46,7 +46,7 @@ class Stop:
         return self.is_heard
 
     def acknowledge(self, notice: str) -> None:
-        """Show the notice, once."""
+        """Show the notice the first time."""
         if not self.notice:
             self.notice = notice
             self.show(notice)

@@ -44,7 +44,7 @@ class Display(Watcher):
             self.say(f"{len(self._done)} of {count(len(jobs), 'job')} had finished before")
 
     def say(self, text: str) -> None:
-        """Print a line."""
+        """Print a line about the sweep."""
         echo(text, err=True)
 
     def on_start(self, job: Job, tries: int) -> None:

@@ -100,7 +100,7 @@ class Episode:
         return np.concatenate([self.observations[1:], self.observations[-1:]])
 
     def compute_return(self, discount: float = 1.0) -> float:
-        """The episode's return R.
+        """Compute the return R of the episode.
 
         With a reward at every step this is sum_t discount^t r_t. A number delivered for several
         steps is their sum already, its discount inside it, and counts as it is.

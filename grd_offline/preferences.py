@@ -61,7 +61,7 @@ class Preferences:
         return f"Preferences({len(self):,} pairs)"
 
     def __getitem__(self, chosen: IntArray) -> Preferences:
-        """Some of the pairs."""
+        """Return some of the pairs."""
         return Preferences(self.first[chosen], self.second[chosen], self.preferred[chosen])
 
 

@@ -115,7 +115,7 @@ def setting(
     option: str | None = None,
     factory: Callable[[], Any] | None = None,
 ) -> Any:
-    """A field of settings.
+    """Make a field of a settings class.
 
     A field with the default `MISSING` must be given. A `factory` makes the default anew each time.
     """
@@ -127,11 +127,11 @@ def setting(
 
 @dataclass(frozen=True)
 class Described:
-    """A field of settings with its type and its default."""
+    """Make a field of a settings class."""
 
     setting: Setting
     kind: Any
-    """The type, without `None`."""
+    """The type of the field, without `None`."""
     is_optional: bool
     """Whether `None` is a value."""
     default: Any

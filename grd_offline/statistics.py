@@ -17,7 +17,7 @@ Array = NDArray[np.float64]
 Tasks = Sequence[ArrayLike]
 """Scores of a method: one array (seed,) for each task."""
 RESAMPLES = 2000
-"""Draws of a bootstrap."""
+"""Number of draws of a bootstrap."""
 LEVEL = 0.95
 """Share of the draws that lies inside of an interval."""
 

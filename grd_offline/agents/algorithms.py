@@ -23,7 +23,7 @@ class Algorithm:
     name: str
     """The name on the command line."""
     title: str
-    """The name in reports."""
+    """The name of the algorithm in reports."""
     online: bool
     """True for `train-online`, False for `train-offline` and `judge`."""
     load: Callable[[], type[Agent]] | None

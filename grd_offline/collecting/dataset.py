@@ -1,4 +1,4 @@
-"""Collecting into a file."""
+"""Collect episodes and write them to a file."""
 
 import os
 import tempfile

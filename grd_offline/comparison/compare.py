@@ -40,9 +40,9 @@ class TaskRow:
     step: int
     seeds: tuple[str, ...]
     scores: tuple[float, ...]
-    """One for each seed."""
+    """The score of each seed."""
     middle: Estimate
-    """Interquartile mean over seeds."""
+    """The interquartile mean over the seeds."""
     share: float | None
     """Mean gain over random actions, as a share of the reference's. None without one."""
     printed: Printed | None
@@ -76,7 +76,7 @@ class Total:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Methods side by side."""
+    """The comparison of several methods."""
 
     metric: str
     chosen: str

@@ -286,7 +286,7 @@ class Ridge:
         self.values = np.maximum(values, 0.0)
 
     def solve(self, target: Array) -> Array:
-        """Weights for one target.
+        """Solve for the weights of one target.
 
         One prior variance for all weights and the noise are found by maximising the evidence
         (MacKay's fixed point), in the eigenbasis of the Gram matrix.

@@ -124,7 +124,7 @@ def from_arrays(
     action_names: Sequence[str] | None = None,
     environment: str | None = None,
 ) -> EpisodeSet:
-    """The episodes of arrays.
+    """Make episodes from arrays.
 
     Each argument is a sequence with one array per episode: observations (T, state) or
     (T + 1, state), actions (T, action), or (T,) whole numbers for choices, rewards (T,). With

@@ -100,7 +100,7 @@ class Header:
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """One episode as stored."""
+    """One episode as it is stored."""
 
     observations: Leaves
     actions: Leaves

@@ -26,7 +26,7 @@ UNFINISHED = "episodes end with neither termination nor truncation: kept as unfi
 
 
 class Measures(NamedTuple):
-    """Some numbers in four."""
+    """Four numbers that summarise some values."""
 
     min: float
     mean: float

@@ -43,7 +43,7 @@ class LearnedReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     @property
     def model(self) -> RewardModel:
-        """The model that pays."""
+        """The reward model that the wrapper uses."""
         return self._reward.model
 
     def reset(
@@ -60,10 +60,10 @@ class LearnedReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             raise gym.error.ResetNeeded("call reset before step")
         flat = self._reward.flatten_actions(action)  # before the environment may write into it
         observation, true, terminated, truncated, info = self.env.step(action)
-        following = self._reward.flatten_observations(observation)
-        steps = (self._observation, flat, following, [terminated])
+        next_observations = self._reward.flatten_observations(observation)
+        steps = (self._observation, flat, next_observations, [terminated])
         (reward,) = self.model.predict(*steps).tolist()
-        self._observation = following
+        self._observation = next_observations
         return observation, reward, terminated, truncated, {**info, "true_reward": float(true)}
 
 
@@ -89,7 +89,7 @@ class VectorLearnedReward(_VectorWrapper):
 
     @property
     def model(self) -> RewardModel:
-        """The model that pays."""
+        """The reward model that the wrapper uses."""
         return self._reward.model
 
     def reset(
@@ -108,11 +108,11 @@ class VectorLearnedReward(_VectorWrapper):
             raise gym.error.ResetNeeded("call reset before step")
         flat = self._reward.flatten_actions(actions, self.num_envs)
         observations, true, terminations, truncations, infos = self.env.step(actions)
-        following = self._reward.flatten_observations(observations, self.num_envs)
+        next_observations = self._reward.flatten_observations(observations, self.num_envs)
         ended = np.logical_or(terminations, truncations)
-        reached = following
+        reached = next_observations
         if self._mode is AutoresetMode.SAME_STEP and ended.any():
-            reached = following.copy()
+            reached = next_observations.copy()
             if "final_obs" not in infos:
                 raise KeyError("final_obs: not in infos, where an episode ended in the same step")
             for index in np.flatnonzero(ended):
@@ -123,7 +123,7 @@ class VectorLearnedReward(_VectorWrapper):
         if real.any():
             steps = (self._observations, flat, reached, np.asarray(terminations))
             rewards[real] = self.model.predict(*(part[real] for part in steps))
-        self._observations = following
+        self._observations = next_observations
         self._is_reset_due = ended & (self._mode is AutoresetMode.NEXT_STEP)
         infos = {**infos, "true_reward": np.array(true), "_true_reward": real}
         return observations, rewards, terminations, truncations, infos

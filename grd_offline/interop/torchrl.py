@@ -29,7 +29,7 @@ def to_tensordict(path: str | os.PathLike[str], *, rewards: str = "rewards") -> 
     terminated = torch.from_numpy(steps.terminals).unsqueeze(-1)
     truncated = torch.from_numpy(steps.timeouts).unsqueeze(-1)
     never = torch.zeros_like(terminated)
-    following = {
+    next_steps = {
         "observation": torch.from_numpy(steps.next_observations),
         "reward": torch.from_numpy(steps.rewards).unsqueeze(-1),
         "terminated": terminated,
@@ -44,7 +44,7 @@ def to_tensordict(path: str | os.PathLike[str], *, rewards: str = "rewards") -> 
             "truncated": never.clone(),
             "done": never.clone(),
             "episode": torch.from_numpy(steps.episodes),
-            "next": TensorDict(following, batch_size=[len(steps)]),
+            "next": TensorDict(next_steps, batch_size=[len(steps)]),
         },
         batch_size=[len(steps)],
     )

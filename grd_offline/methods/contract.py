@@ -41,7 +41,7 @@ class Finding(NamedTuple):
 
 
 class Decomposer:
-    """Base of all methods.
+    """The base class of all methods.
 
     A method is a class with its settings, `class Mine(Decomposer, settings=MineSettings)`, and with
     `_fit`. The fields of the settings, a frozen dataclass, are the parameters of the class, and

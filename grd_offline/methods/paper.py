@@ -38,7 +38,7 @@ class PaperSettings:
     episodes_per_batch: int = 4
     """Whole episodes per update (M)."""
     steps_per_batch: int = 256
-    """Transitions per update (N)."""
+    """Number N of transitions per update."""
     learning_rate: float = 3e-4
     """Learning rate of Adam, for networks and masks alike."""
     discount: float = 1.0
@@ -81,7 +81,7 @@ class PaperSettings:
 
 
 class Paper(Decomposer, settings=PaperSettings):
-    """GRD as printed."""
+    """GRD as the paper prints it."""
 
     def _fit(
         self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress | None

@@ -50,7 +50,7 @@ class Method:
     sees_whole_episodes: bool = False
     """Whether the reward of a step depends on its whole episode."""
     online: bool = False
-    """Whether `train-online` has it."""
+    """Whether `train-online` offers the method."""
 
     @property
     def offline(self) -> bool:
@@ -194,7 +194,7 @@ def list_methods() -> tuple[Method, ...]:
 
 
 def list_names(*, online: bool = False) -> tuple[str, ...]:
-    """The values of `--method`."""
+    """List the values of `--method`."""
     if online:
         return tuple(dict.fromkeys(method.name for method in BUILT_IN if method.online))
     names = dict.fromkeys(method.name for method in BUILT_IN if method.offline)
@@ -202,7 +202,7 @@ def list_names(*, online: bool = False) -> tuple[str, ...]:
 
 
 def list_fits(*, online: bool = False) -> tuple[str, ...]:
-    """The values of `--fit`."""
+    """List the values of `--fit`."""
     fits = [method.fit for method in BUILT_IN if (method.online if online else method.offline)]
     found = tuple(fit for fit in fits if fit is not None)
     return found if online else (AUTO, *found)

@@ -35,7 +35,7 @@ class RrdSettings:
     learning_rate: float = 3e-4
     """Learning rate of Adam."""
     hidden: tuple[int, ...] = (256, 256)
-    """Hidden layers, with ReLU."""
+    """Widths of the hidden layers, which use ReLU."""
     discount: float = 1.0
     """Discount factor of the return (gamma); theirs is undiscounted."""
     standardise: bool = True
@@ -60,7 +60,7 @@ class Rrd(Decomposer, settings=RrdSettings):
     def _fit(
         self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress | None
     ) -> None:
-        """Learn the reward net."""
+        """Train the reward network."""
         settings = self.settings
         use_next = settings.use_next
         if use_next is None:

@@ -50,7 +50,7 @@ class Found:
     rewards: Array
     """(step,) rewards of all episodes, one after the other."""
     about: dict[str, Any]
-    """Plain values for `judge.json`."""
+    """Plain values that describe the rewards, for `judge.json`."""
 
 
 def check_names(methods: Sequence[str], fit: str, warn: Warn) -> None:

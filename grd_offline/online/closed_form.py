@@ -69,7 +69,7 @@ class _Member:
     waiting: list[FinishedEpisode] = field(default_factory=list)
     """Episodes that are not in the sums yet."""
     job: Job | None = None
-    """The search under way."""
+    """The search that is running, if there is one."""
     since: list[FinishedEpisode] = field(default_factory=list)
     """Episodes that have finished since the search under way began."""
     new: int = 0

@@ -50,7 +50,7 @@ BOARD = {
     run_files.LOG_FILE: LOG_COLUMNS[6 : -len(PARTS)],
     run_files.EVALUATIONS_FILE: ("mean_return", "correlation", "edges_on", "compact_states"),
 }
-"""Columns that TensorBoard shows."""
+"""The columns that TensorBoard shows."""
 
 
 @dataclass(frozen=True, eq=False)

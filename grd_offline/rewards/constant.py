@@ -28,7 +28,7 @@ class ConstantFunction(RewardFunction):
         self.states, self.actions = states, actions
 
     def predict(self, *steps: StepPart) -> Array:
-        """(N,) the constant."""
+        """Return the constant for each step: (N,)."""
         checked = check_steps(self.states, self.actions, *read_parts(steps)[:3])
         return np.full(len(checked[0]), self.value)
 

@@ -29,7 +29,7 @@ class EffectCurve(NamedTuple):
     """One effect over a grid: a curve, a surface, or a small cube."""
 
     inputs: tuple[str, ...]
-    """Names of its inputs."""
+    """Names of the inputs of the effect."""
     grids: tuple[Array, ...]
     """The grid of each input, in the units of the data."""
     mean: Array

@@ -284,7 +284,7 @@ class EffectModel(RewardFunction):
         )
 
     def tensors(self) -> dict[str, NDArray[Any]]:
-        """All arrays, by name."""
+        """Return all arrays by their names."""
         return {name: np.array(getattr(self, name)) for name in self._find_shapes()}
 
     def config(self) -> dict[str, Any]:

@@ -111,7 +111,7 @@ class RunFolder(Observer, ABC):
         """Columns of `log.csv` for each member."""
 
     def on_progress(self, run: Run) -> None:
-        """Log now and then."""
+        """Write a row of the log at intervals."""
         if run.step // LOG_EVERY > self.logged:
             self.logged = run.step // LOG_EVERY
             rows = [

@@ -113,7 +113,7 @@ class FactoredWorld:
         return np.asarray(rewards + self.reward_noise_std * noise)
 
     def draw_lengths(self, rng: np.random.Generator, batch: int) -> IntArray:
-        """Lengths of `batch` episodes."""
+        """Draw the lengths of `batch` episodes."""
         low = self.settings.length if self.settings.min_length is None else self.settings.min_length
         return rng.integers(low, self.settings.length, size=batch, endpoint=True)
 

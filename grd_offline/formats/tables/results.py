@@ -88,7 +88,7 @@ def _as_rewarded(record: Record, index: int) -> Rewarded:
 
 
 def tabulate(rewarded: Iterable[Rewarded], names: Names) -> dict[str, NDArray[Any]]:
-    """All rewards as columns."""
+    """Put all rewards into columns."""
     found = list(rewarded)
     lengths = [len(one.rewards) for one in found]
     labels = np.array([one.episode for one in found])

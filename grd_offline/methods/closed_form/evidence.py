@@ -35,14 +35,14 @@ class Posterior:
     columns: Array
     """(row, column) Z, blocks side by side."""
     sizes: tuple[int, ...]
-    """Columns of each block."""
+    """Number of columns of each block."""
     target: Array
     variances: Array
     """(block,): the prior variance of each block."""
     noise: float
     evidence: float
     weights: Array
-    """(column,) posterior mean."""
+    """(column,): the posterior mean of each weight."""
     residual: Array
     """(row,) C^-1 y."""
     inner: Array

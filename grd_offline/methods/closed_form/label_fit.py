@@ -154,7 +154,7 @@ class _MomentOfLabels:
 
     @cached_property
     def bank(self) -> LabelBank:
-        """Columns of the candidates."""
+        """The columns of the candidate effects."""
         inputs = list(range(self.data.inputs))
         mains = [(i,) for i in inputs]
         bank = self.build(mains)

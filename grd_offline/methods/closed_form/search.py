@@ -35,11 +35,11 @@ class SearchRules:
     add_gain: float
     """An effect is added only if it gains more than this."""
     new_input: float
-    """Added to that for each input of the effect that no other effect has yet."""
+    """Further gain for each input of the effect that no other effect has yet."""
     add_share: float
     """Fraction of the best gain of a round. Effects that gain less wait for the next round."""
     add_most: int
-    """Effects added per round."""
+    """Largest number of effects that are added in one round."""
     rounds: int
     drop_loss: float
     """An effect is dropped if the evidence would fall by less than this."""
