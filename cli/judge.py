@@ -159,8 +159,8 @@ def _tell_unsteady(unsteady: dict[str, list[int]], seeds: int) -> None:
         return
     told = ", ".join(f"{len(lost)} of {seeds} of {name}" for name, lost in unsteady.items())
     echo(
-        f"unsteady seeds: {told}. They end with less than two thirds of what their best "
-        "evaluation had gained over the data, whatever the rewards: look at the curves before "
-        "you trust the means, and take more seeds",
+        f"unsteady seeds: {told}. They end with less than two thirds of the gain over the data "
+        "that their best evaluation had. Look at the curves before you trust the means, and use "
+        "more seeds.",
         err=True,
     )

@@ -65,7 +65,7 @@ class Terminal:
             show = _show_panel if sys.stderr.isatty() else _show_lines
             with show(run, self.state, self.stop):
                 if run.step:
-                    echo(f"going on with {files.path} at {run.unit} {run.step:,}")
+                    echo(f"continuing {files.path} at {run.unit} {run.step:,}")
                 try:
                     yield self.stop.is_set
                 except KeyboardInterrupt:

@@ -104,11 +104,11 @@ def train_online(resume: str | None, out: str | None, **options: Any) -> None:
     terminal.print_closing()
     leave_report(result.folder)
     line = f"grd-offline train-online --resume {shlex.quote(str(result.folder))}"
-    terminal.tell_end(result, f"; to go on: {line}")
+    terminal.tell_end(result, f"; to continue: {line}")
 
 
 def _refuse_settings(context: click.Context) -> None:
-    """A run goes on with the settings that it began with."""
+    """Refuse settings beside --resume. A run continues with the settings that it began with."""
     for parameter in context.command.params:
         is_given = _is_given(parameter.name or "")
         if is_given and parameter.name not in ("resume", "device", "workers", "environment"):

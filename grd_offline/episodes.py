@@ -76,7 +76,7 @@ class Episode:
         stray = np.flatnonzero((self.rewards != 0) & ~self.delivered)
         if stray.size:
             raise DataError(
-                f"not zero at step {stray[0]}, where none is delivered", field="rewards"
+                f"expected 0 at step {stray[0]}, where no reward is delivered", field="rewards"
             )
 
     def __len__(self) -> int:

@@ -72,7 +72,7 @@ class Setting:
         elif kind is float:
             self._check_number(name, value)
         elif not isinstance(value, get_origin(kind) or kind):
-            raise DataError(f"got {value!r:.40}, which it cannot be", field=name)
+            raise DataError(f"got {value!r:.40}, which has the wrong type", field=name)
 
     def _check_tuple(self, name: str, values: Any, kind: Any) -> None:
         if not isinstance(values, tuple):
@@ -80,7 +80,7 @@ class Setting:
         if kind is str and not values:
             raise DataError("expected at least one", field=name)
         if kind is str and len(set(values)) < len(values):
-            raise DataError("the same twice", field=name)
+            raise DataError("got the same value twice", field=name)
         for value in values:
             self.check(name, value, kind)
 

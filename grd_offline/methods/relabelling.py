@@ -349,7 +349,7 @@ def compare_with_truth(
     model = RewardModel.load(place)
     source = data if data is not None else place
     if data is None and truth == "rewards":
-        raise DataError("are the decomposition's own: name the field of the true ones", field=truth)
+        raise DataError("are those of the decomposition: name the true ones", field=truth)
     tally = Tally()
     with open_recording(source) as recording:
         delay = find_delay(recording)

@@ -84,12 +84,13 @@ class DecomposeSettings(Settings):
         if self.next_state and not method.takes_next_state:
             raise DataError(f"{name} does not take the next state as an input", field="next_state")
         if self.state_at != AUTO and not method.takes_next_state:
-            raise DataError(f"{name} looks at the state at its own moment", field="state_at")
+            raise DataError(f"expected auto: {name} cannot choose the moment", field="state_at")
         if self.outcome == SUCCESS and name != "closed-form":
-            raise DataError(f"{name} takes outcomes as numbers", field="outcome")
+            raise DataError(f"{name} can only use outcomes that are numbers", field="outcome")
         if self.outcome == SUCCESS and self.exact_returns:
             raise DataError(
-                "rewards that are log-odds do not sum to returns", field="exact_returns"
+                "rewards that are log-odds do not sum to returns: leave this option out",
+                field="exact_returns",
             )
         if self.state_at != AUTO and self.next_state:
             raise DataError("expected auto together with next_state", field="state_at")

@@ -180,7 +180,7 @@ def check_actions(episodes: EpisodeSet) -> None:
     """Refuse data that no policy can be trained on: without actions, or with several choices."""
     if not episodes.action_size:
         raise DataError(
-            "the data hold none: rewards can be found for them, but no policy can be trained",
+            "the data have none: they can be decomposed, but no policy can be trained",
             field="actions",
         )
     if episodes.discrete_actions and episodes[0].actions[0].sum() != 1:
@@ -191,7 +191,7 @@ def check_actions(episodes: EpisodeSet) -> None:
 
 
 def make_transitions(episodes: EpisodeSet) -> Transitions:
-    """All steps of the episodes but those of which nobody knows what followed.
+    """All steps of the episodes whose next observation is known.
 
     That is the last step of an episode that did not terminate, in layouts that do not hold the
     last observation.
@@ -214,7 +214,7 @@ def make_transitions(episodes: EpisodeSet) -> Transitions:
         kept.append(np.arange(step, step + usable))
         row, step = row + length + 1, step + length
     if not sum(map(len, rows)):
-        raise DataError("no step of which it is known what followed", field="observations")
+        raise DataError("no step has a known next observation", field="observations")
     return Transitions(
         observations=np.concatenate(observations),
         actions=np.concatenate(actions),

@@ -327,8 +327,8 @@ def _warn_of_data(settings: OfflineSettings, data: OfflineData, warn: Warn) -> N
     warn_of_data(settings, data, warn)
     if TRUE not in data.rewards:
         warn(
-            "the data hold no true rewards (collect --keep-true-rewards stores them): the results "
-            "hold returns, but no shares of what the true rewards reach"
+            "the data hold no true rewards, so methods are compared by their returns only (collect "
+            "--keep-true-rewards stores the true rewards)"
         )
     horizon = describe_horizon(data, check_environment(settings, data.episodes))
     if horizon is not None:

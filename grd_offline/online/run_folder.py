@@ -83,7 +83,7 @@ class OnlineFolder(RunFolder):
         self._let_go: Callable[[], Any] = lambda: None
 
     def _hint(self) -> str:
-        return "; to go on with it: --resume" if has_checkpoint(self.path) else ""
+        return "; to continue it: --resume" if has_checkpoint(self.path) else ""
 
     def create(self, run: Run, **options: Any) -> None:
         super().create(run, **options)
@@ -115,7 +115,7 @@ class OnlineFolder(RunFolder):
             if missing > 0:
                 warnings.append(
                     f"{self.path / name}: {missing} rows are missing that were there when the "
-                    "checkpoint was written: going on without them"
+                    "checkpoint was written: the run continues without them"
                 )
             run_files.start_table(self.path / name, columns, kept)
             self._rows[name] = len(kept)

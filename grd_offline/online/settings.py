@@ -221,7 +221,7 @@ class OnlineSettings(Settings):
         if not values:
             raise DataError("expected at least one value", field=name)
         if len(set(values)) < len(values):
-            raise DataError("the same value twice", field=name)
+            raise DataError("got the same value twice", field=name)
         if name in LAMBDAS and not any(m.startswith("grd") for m in self.methods):
             raise DataError("expected grd among the methods, with fit paper", field=name)
         if name in LAMBDAS and "paper" not in self.fits:

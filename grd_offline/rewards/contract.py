@@ -179,4 +179,4 @@ def read_parts(steps: Sequence[StepPart]) -> tuple[ArrayLike, ArrayLike, StepPar
 def check_given(name: str, values: object, needed: bool) -> None:
     """Raise ValueError where a reward depends on an argument that was not given."""
     if needed and values is None:
-        raise ValueError(f"{name}: expected them, this reward depends on them")
+        raise ValueError(f"{name}: missing, but this reward depends on them")

@@ -238,7 +238,7 @@ def test_odd_data_are_handled_and_said(world, tmp_path):
             "6 state and 2 action dimensions, the model",
         ),
         (["evaluate", "data-grd", "--truth", "nonsense"], "nonsense: no such field"),
-        (["evaluate", "data-grd", "--truth", "rewards"], "rewards: are the decomposition's own"),
+        (["evaluate", "data-grd", "--truth", "rewards"], "rewards: are those of the decomposition"),
         (
             ["evaluate", "data-grd", "--truth", "true_rewards", "--data", "wide.h5"],
             "6 state and 2 action dimensions, the model",

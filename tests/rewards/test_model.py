@@ -199,7 +199,7 @@ def test_a_missing_argument_is_told(kind):
         for call, given in calls:
             less = [None if i == missing else part for i, part in enumerate(given)]
             if name in reward_models.find_needed(kind):
-                with pytest.raises(ValueError, match=f"{name}: expected them, this reward depends"):
+                with pytest.raises(ValueError, match=f"{name}: missing, but this reward depends"):
                     call(*less)
             else:
                 call(*less)
