@@ -1,4 +1,4 @@
-"""Episodes whose reward arrives late: what every other part of the package passes on.
+"""Episodes whose reward arrives late. Every other part of the package passes them on.
 
 Step t takes `actions[t]` in `observations[t]`. `rewards[t]` is what was handed out at step t, and
 `delivered[t]` says whether anything was: a delivered number is the sum of the step rewards since
@@ -39,24 +39,25 @@ DOUBLE_RESOLUTION = 1e-13
 
 @dataclass(frozen=True, eq=False)
 class Episode:
-    """One episode: read-only, checked when made. Rewards are float64, other numbers float32."""
+    """One episode. It is read-only and checked when it is made. Rewards are float64, and other
+    numbers are float32."""
 
     observations: FloatArray
     """(T + 1, state), or (T, state) where the source does not hold the last one."""
     actions: FloatArray
     """(T, action); one-hot where actions are discrete."""
     rewards: Amounts
-    """(T,) what was delivered at each step; zero where nothing was."""
+    """(T,) the reward that was delivered at each step. It is zero if nothing was delivered."""
     terminations: BoolArray
-    """(T,) the task ended here."""
+    """(T,) whether the task ended at this step."""
     truncations: BoolArray
-    """(T,) the episode was cut off here, by a time limit for example."""
+    """(T,) whether the episode was cut off at this step, for example by a time limit."""
     delivered: BoolArray
-    """(T,) a reward was delivered here, for all steps since the last delivery."""
+    """(T,) whether a reward was delivered at this step, for all steps since the last delivery."""
     label: int | float | str | None = None
     """The label of the episode in its table."""
     steps: NDArray[Any] | None = None
-    """(T,) what its table calls the steps: numbers, or microseconds since 1970."""
+    """(T,) the labels of the steps in the table: numbers, or microseconds since 1970."""
 
     def __post_init__(self) -> None:
         steps = len(self.actions)
@@ -94,7 +95,8 @@ class Episode:
 
     @property
     def next_observations(self) -> FloatArray:
-        """(T, state) the observation after each step; the last one repeated where it is unknown."""
+        """(T, state) the observation after each step. If the last one is not known, the one before
+        is repeated."""
         if self.has_final_observation:
             return self.observations[1:]
         return np.concatenate([self.observations[1:], self.observations[-1:]])
@@ -111,7 +113,8 @@ class Episode:
         return float(rewards.sum())
 
     def segments(self) -> tuple[NDArray[np.int64], NDArray[np.int64], Amounts]:
-        """Start, stop and amount of each delivery: the sum of the step rewards in [start, stop)."""
+        """List the start, stop and amount of each delivery. The amount is the sum of the step
+        rewards in [start, stop)."""
         stops = np.flatnonzero(self.delivered) + 1
         starts = np.concatenate([[0], stops[:-1]]).astype(np.int64)[: len(stops)]
         return starts, stops, self.rewards[stops - 1]
@@ -280,7 +283,7 @@ def _count_bytes(episode: Episode) -> int:
 
 @dataclass(frozen=True, eq=False)
 class EpisodeSet(Sequence[Episode]):
-    """Episodes of one dataset, loaded one at a time: a set larger than memory streams.
+    """Episodes of one dataset, loaded one at a time. A set may be larger than memory.
 
     Indexing with an integer loads an episode; with a slice or an array of indices it gives a
     smaller set and loads nothing.
@@ -311,7 +314,7 @@ class EpisodeSet(Sequence[Episode]):
         discrete_actions: bool = False,
         environment: str | None = None,
     ) -> EpisodeSet:
-        """A set of episodes that are in memory already."""
+        """Make a set of episodes that are in memory already."""
         if not episodes:
             raise DataError("no episodes")
         sizes = (episodes[0].observations.shape[1], episodes[0].actions.shape[1])
@@ -391,7 +394,7 @@ class EpisodeSet(Sequence[Episode]):
         return int(self.lengths.sum())
 
     def compute_returns(self, discount: float = 1.0) -> NDArray[np.float64]:
-        """(episode,) the return of each episode; see `Episode.compute_return`."""
+        """Compute the return of each episode: (episode,). See `Episode.compute_return`."""
         return np.array([episode.compute_return(discount) for episode in self], np.float64)
 
     def delivered_at_end(self, discount: float = 1.0) -> EpisodeSet:

@@ -127,7 +127,7 @@ def setting(
 
 @dataclass(frozen=True)
 class Described:
-    """Make a field of a settings class."""
+    """A field of settings with its type and its default."""
 
     setting: Setting
     kind: Any
@@ -139,7 +139,7 @@ class Described:
 
 
 def describe_settings(settings: type[Any]) -> dict[str, Described]:
-    """The fields of a settings class, by name."""
+    """Describe the fields of a settings class, by name."""
     hints, found = get_type_hints(settings), {}
     for one in fields(settings):
         kinds = [kind for kind in get_args(hints[one.name]) if kind is not NoneType]
@@ -156,7 +156,8 @@ def describe_settings(settings: type[Any]) -> dict[str, Described]:
 
 @dataclass(frozen=True)
 class Settings:
-    """Base of all settings: values of the wrong type, or outside of their bounds, are refused."""
+    """The base class of all settings. Values of the wrong type, or outside of their bounds, are
+    refused."""
 
     def __post_init__(self) -> None:
         for name, described in describe_settings(type(self)).items():
@@ -165,6 +166,6 @@ class Settings:
                 described.setting.check(name, value, described.kind)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for a file."""
+        """Return plain values for a file."""
         plain = asdict(self)
         return {name: list(v) if isinstance(v, tuple) else v for name, v in plain.items()}

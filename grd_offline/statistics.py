@@ -50,7 +50,7 @@ def pool(tasks: Tasks) -> Array:
 
 
 def estimate_mean(tasks: Tasks, rng: np.random.Generator) -> Estimate:
-    """The interquartile mean over all seeds and tasks."""
+    """Estimate the interquartile mean over all seeds and tasks."""
     return _estimate(lambda drawn: interquartile_mean(pool(drawn)), tasks, rng)
 
 

@@ -1,4 +1,4 @@
-"""Episodes from what is in memory already: data frames and arrays."""
+"""Make episodes from data in memory: data frames and arrays."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def from_dataframe(
     embed: Names | Mapping[str, Embedder] = None,
     environment: str | None = None,
 ) -> EpisodeSet:
-    """The episodes of a table with one row per step.
+    """Make episodes from a table with one row per step.
 
     `frame` is a data frame of pandas or polars, an Arrow table, or a mapping from names to arrays.
     The other arguments name its columns; those that are not given are found by their names, and

@@ -1,4 +1,4 @@
-"""One dataset as it is stored, whatever its layout: nothing is converted, so nothing is lost.
+"""One dataset as it is stored, in any layout. Nothing is converted, so nothing is lost.
 
 A `Recording` is what a layout's reader gives and a layout's writer takes. Its episodes are
 `Record`s with the dtypes of the file; `as_episodes` gives the view that fits use.
@@ -128,7 +128,7 @@ class Recording:
     close: Callable[[], None] = lambda: None
 
     def warn(self, text: str) -> None:
-        """Add a warning once."""
+        """Add a warning, if it is not there yet."""
         if text not in self.warnings:
             self.warnings.append(text)
 

@@ -25,7 +25,8 @@ else:  # not generic in every version
 
 
 class LearnedReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Pays the reward of a model; the environment's own is in `info["true_reward"]`.
+    """A wrapper that pays the reward of a model. The reward of the environment is in
+    `info["true_reward"]`.
 
         env = LearnedReward(gymnasium.make("HalfCheetah-v5"), "hc-grd")
 
@@ -55,7 +56,7 @@ class LearnedReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Take a step; the reward is the model's."""
+        """Take a step. The reward is that of the model."""
         if self._observation is None:
             raise gym.error.ResetNeeded("call reset before step")
         flat = self._reward.flatten_actions(action)  # before the environment may write into it
@@ -68,8 +69,8 @@ class LearnedReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
 
 class VectorLearnedReward(_VectorWrapper):
-    """Pay the learned reward in a vector of environments. Their own rewards are in
-    `infos["true_reward"]`.
+    """A wrapper that pays the reward of a model in a vector of environments. Their own rewards are
+    in `infos["true_reward"]`.
 
         envs = VectorLearnedReward(gymnasium.make_vec("HalfCheetah-v5", num_envs=8), "hc-grd")
 
@@ -103,7 +104,7 @@ class VectorLearnedReward(_VectorWrapper):
         return observations, infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Take a step in each environment; the rewards are the model's."""
+        """Take a step in each environment. The rewards are those of the model."""
         if self._observations is None:
             raise gym.error.ResetNeeded("call reset before step")
         flat = self._reward.flatten_actions(actions, self.num_envs)
@@ -130,7 +131,8 @@ class VectorLearnedReward(_VectorWrapper):
 
 
 class CompactObservation(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
-    """Shows the dimensions of the compact state only: those from which a path leads to the reward.
+    """A wrapper that shows only the compact state: the dimensions from which a path leads to the
+    reward.
 
         env = CompactObservation(LearnedReward(env, "hc-grd"), "hc-grd")
 
@@ -161,7 +163,7 @@ class CompactObservation(gym.ObservationWrapper[Any, Any, Any], RecordConstructo
         self.observation_space = spaces.Box(low, high, dtype=low.dtype.type)
 
     def observation(self, observation: Any) -> Any:
-        """The chosen dimensions; of what is nested as float32, as datasets have it."""
+        """Return the chosen dimensions. Nested observations become float32, as in datasets."""
         if self._nested is not None:
             observation = flatten_batch(self._nested, observation, 1)[0]
         return observation[self._chosen]

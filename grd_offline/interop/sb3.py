@@ -14,7 +14,8 @@ from grd_offline.rewards.model import RewardModel
 
 
 class LearnedRewardVecEnv(VecEnvWrapper):
-    """Pays the reward of a model; an environment's own is in its `info["true_reward"]`.
+    """A wrapper that pays the reward of a model. The reward of an environment is in its
+    `info["true_reward"]`.
 
         venv = LearnedRewardVecEnv(make_vec_env("HalfCheetah-v5", n_envs=4), "hc-grd")
 

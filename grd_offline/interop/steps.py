@@ -1,4 +1,4 @@
-"""The steps of a dataset below one another, each with the observation that followed it."""
+"""All steps of a dataset in one table, each with its next observation."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ class Steps:
         return len(self.rewards)
 
     def drop_unknown(self) -> Steps:
-        """Without steps of unknown outcome; the step before one is then its episode's last.
+        """Leave out steps without a known next observation. The step before one is then the last of
+        its episode.
 
         These are the last steps of episodes that were cut off in a file that does not hold the
         observation after them. D4RL's own loader leaves them out as well.
@@ -61,7 +62,7 @@ class Steps:
 
 
 def read_steps(path: str | os.PathLike[str], rewards: str) -> Steps:
-    """All steps of a dataset, or of the relabelled data in the folder of a decomposition.
+    """Read all steps of a dataset, or of the relabelled data in the folder of a decomposition.
 
     `rewards` names the field that rewards come from: "rewards" is what the file calls so, which
     after a decomposition are the learned ones; "observed_rewards" are those that it had before,

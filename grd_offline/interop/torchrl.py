@@ -15,7 +15,8 @@ from grd_offline.interop.steps import read_steps
 
 
 def to_tensordict(path: str | os.PathLike[str], *, rewards: str = "rewards") -> TensorDict:
-    """A dataset, or the relabelled data of a decomposition: one row per step, as TorchRL has it.
+    """Return a dataset, or the relabelled data of a decomposition, in the form of TorchRL: one row
+    per step.
 
         data = to_tensordict("hc-grd")
         buffer = ReplayBuffer(storage=LazyTensorStorage(len(data)), batch_size=256)
@@ -51,7 +52,7 @@ def to_tensordict(path: str | os.PathLike[str], *, rewards: str = "rewards") -> 
 
 
 class LearnedRewardTransform(Transform):  # type: ignore[misc]
-    """Sets `reward` to that of a model; the one that was there becomes `true_reward`.
+    """A transform that sets `reward` to that of a model. The old reward becomes `true_reward`.
 
         env = TransformedEnv(GymEnv("HalfCheetah-v5"), LearnedRewardTransform("hc-grd"))
         buffer.append_transform(LearnedRewardTransform("hc-grd"))

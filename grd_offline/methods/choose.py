@@ -56,7 +56,8 @@ CHALLENGERS = ("masked-net", "pair-net")
 AVERAGE = "closed-form and linear, averaged"
 MOST_LISTED = 1000
 MOST_FITTED = 5_000
-"""Deliveries that rewards are fitted to; of more, so many are drawn. All get their rewards."""
+"""Largest number of deliveries that rewards are fitted to. If there are more, so many are drawn.
+All steps get their rewards."""
 _MOST_COMPARED = 200
 _FAR = 10.0  # times the usual error
 _TOLD = {
@@ -73,7 +74,7 @@ FEWEST = 10
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A candidate and how it did on returns it had not seen."""
+    """A candidate, and its errors on returns that it had not seen."""
 
     fit: str
     decomposer: Decomposer
@@ -102,7 +103,7 @@ class Candidate:
         }
 
     def find_voters(self) -> NDArray[np.bool_]:
-        """(return,) those that are not far from any explanation: corrupted ones have no vote.
+        """(return,) the returns that have a vote: those that are not far from any explanation.
 
         Labels all have one: where one is unlikely, that is what labels are there to tell.
         """
@@ -114,7 +115,7 @@ class Candidate:
         return np.asarray(near | (self.errors <= _FAR**2 * usual)) if usual > 0 else near | True
 
     def list_returns(self) -> dict[str, list[float]]:
-        """Returns held out and what was predicted for them; at most `MOST_LISTED`, evenly."""
+        """List held-out returns and their predictions: at most `MOST_LISTED`, evenly chosen."""
         count = min(len(self.true), MOST_LISTED)
         keep = np.linspace(0, len(self.true) - 1, count).round().astype(np.int64)
         parts = {"observed": self.true, "predicted": self.predicted, "std": self.std}
@@ -123,7 +124,7 @@ class Candidate:
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """The fit that was chosen, fitted to all episodes, and why."""
+    """The fit that was chosen, fitted to all episodes, with the reason."""
 
     decomposer: Decomposer
     fit: str
@@ -225,7 +226,7 @@ class _Contest:
         return not is_asked and explained > LITTLE and enough >= FEWEST_TO_CHALLENGE
 
     def _challenge(self, fit: str, closed: Candidate) -> Candidate | None:
-        """Train a network for a quarter of its time, and to the end where that gives hope."""
+        """Train a network for a quarter of its time, and to the end if that is promising."""
         whole = self.make(fit).get_params()
         updates = {name: whole[name] for name in whole if name.endswith("updates")}
         seconds = self._estimate_seconds(fit, updates)
@@ -310,7 +311,8 @@ def count_outcomes(episodes: EpisodeSet) -> int:
 
 
 def draw_episodes(episodes: EpisodeSet, deliveries: int, rng: np.random.Generator) -> EpisodeSet:
-    """Episodes with about `MOST_FITTED` of all deliveries, drawn at random; all if there are fewer.
+    """Draw episodes at random that hold about `MOST_FITTED` of all deliveries. If there are fewer,
+    take all.
 
     A fit to more takes gigabytes, and gains little. The same holds for preferences.
     """
@@ -327,7 +329,7 @@ def draw_episodes(episodes: EpisodeSet, deliveries: int, rng: np.random.Generato
 
 
 def split(episodes: EpisodeSet, rng: np.random.Generator) -> tuple[EpisodeSet, EpisodeSet]:
-    """Episodes to fit to, and episodes to test with."""
+    """Split the episodes into those to fit to and those to test with."""
     total = count_outcomes(episodes)
     order = rng.permutation(total)
     count = max(1, round(HELD_OUT * total))

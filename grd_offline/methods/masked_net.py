@@ -27,7 +27,7 @@ from grd_offline.rewards.network import NetworkFunction
 
 @dataclass(frozen=True)
 class MaskedNetSettings:
-    """Settings of the net; those of the closed form are its defaults."""
+    """Settings of the network. The defaults are those of the closed form."""
 
     discount: float = 1.0
     """Discount factor of the return."""
@@ -51,7 +51,7 @@ class MaskedNetSettings:
 
 
 class MaskedNet(Decomposer, settings=MaskedNetSettings):
-    """Several dense nets, behind the masks of a closed form, averaged.
+    """An average of several dense networks, behind the masks of a closed form.
 
     After `fit`, `closed_` is that closed form.
     """

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PaperSettings:
-    """Settings of `paper`; defaults are the paper's unless it says otherwise."""
+    """Settings of `paper`. The defaults are those of the paper unless the text says otherwise."""
 
     updates: int = 4000
     """Number of updates. The paper counts environment steps, which a file does not have."""
@@ -70,7 +70,7 @@ class PaperSettings:
         check_discount(self.discount)
 
     def to_generative(self) -> generative.GenerativeSettings:
-        """The settings of the model."""
+        """Return the settings of the generative model."""
         return generative.GenerativeSettings(
             mask_spread=self.mask_spread,
             temperature=self.temperature,
@@ -146,7 +146,7 @@ class _Updates:
         self._outputs = min(states, settings.dynamics_outputs or states)
 
     def update(self) -> None:
-        """Lines 16 to 24 of Algorithm 1."""
+        """Update the model, as in lines 16 to 24 of Algorithm 1."""
         inputs = self.problem.states + self.problem.actions
         trajectories, reward_noise = self._draw_trajectories(), self._draw_gumbel(inputs, 2)
         transitions = self._draw_transitions()
@@ -155,14 +155,14 @@ class _Updates:
         self.model.step(losses.total)
 
     def _draw_trajectories(self) -> generative.Trajectories:
-        """D_1: M rows of the file."""
+        """Draw D_1: M rows of the file."""
         rows = self._pick(len(self.problem.targets), self.settings.episodes_per_batch)
         batch = self.problem.rows.gather(rows, self._time)
         inputs, returns = self.problem.inputs[batch.steps], self.problem.targets[rows]
         return generative.Trajectories(inputs, batch.valid, returns, batch.starts)
 
     def _draw_transitions(self) -> generative.Transitions:
-        """D_2: N steps of the file, and the state dimensions that this update predicts."""
+        """Draw D_2: N steps of the file, and the state dimensions that this update predicts."""
         transitions, states = self.problem.rows.transitions, self.problem.states
         steps = transitions[self._pick(len(transitions), self.settings.steps_per_batch)]
         outputs = torch.arange(states, device=self.problem.device)
@@ -179,6 +179,6 @@ class _Updates:
         )
 
     def _pick(self, count: int, size: int) -> Int[Tensor, "member size"]:
-        """Random whole numbers from 0 to count - 1."""
+        """Draw random whole numbers from 0 to count - 1."""
         shape = (self.settings.members, size)
         return torch.randint(count, shape, generator=self._noise, device=self.problem.device)

@@ -139,7 +139,7 @@ MANY_COLUMNS = 400
 
 
 def _check_width(episodes: EpisodeSet) -> None:
-    """Refuse data that are wider than any fit can tell apart, before hours are spent on them."""
+    """Refuse data with more columns than any fit can separate, before hours are spent on them."""
     columns = episodes.state_size + episodes.action_size
     if columns > MANY_COLUMNS and columns > episodes.total_steps:
         raise DataError(
@@ -149,7 +149,7 @@ def _check_width(episodes: EpisodeSet) -> None:
 
 
 class _Run:
-    """One decomposition on its way: the data, then the fits, then the files."""
+    """One decomposition: first the data, then the fits, then the files."""
 
     def __init__(
         self,
@@ -232,7 +232,8 @@ class _Run:
         self.model = self._make_model(self.choice)
 
     def _complete_masks(self, choice: Choice) -> tuple[dict[str, Any], dict[str, Any]]:
-        """All four masks: those of the fit, and of the dynamics where the fit has none."""
+        """Complete the four masks: those of the fit, and those of the dynamics if the fit has
+        none."""
         states, actions = self.episodes.state_size, self.episodes.action_size
         masks: dict[str, Any] = dict(choice.decomposer.masks_ or {})
         scores: dict[str, Any] = dict(choice.decomposer.scores_ or {})

@@ -1,4 +1,4 @@
-"""All methods of return decomposition, with what is known of each.
+"""All methods of return decomposition, with facts about each.
 
 The command line, `judge`, `train-online`, the documentation and the tests take their lists from
 here. A method of another package joins by an entry point of the group `grd_offline.methods`, whose
@@ -30,7 +30,7 @@ NEXT_STATE = "-next-state"
 
 @dataclass(frozen=True)
 class Method:
-    """A method of return decomposition, and what is known of it before it is imported."""
+    """A method of return decomposition, with the facts that are known before it is imported."""
 
     name: str
     """Name of the method for `--method`."""
@@ -64,7 +64,7 @@ class Method:
         return found
 
     def make(self, **parameters: Any) -> Decomposer:
-        """An estimator that is not fitted yet.
+        """Make an estimator that is not fitted yet.
 
         `device`, `next_state`, `state_at` and `outcome` are left out if the method has no such
         parameter.
@@ -189,7 +189,7 @@ def _load_other(point: EntryPoint) -> Method:
 
 
 def list_methods() -> tuple[Method, ...]:
-    """All methods and fits, those of other packages last."""
+    """List all methods and fits. Those of other packages come last."""
     return (*BUILT_IN, *(_load_other(point) for point in _find_others().values()))
 
 
@@ -209,13 +209,13 @@ def list_fits(*, online: bool = False) -> tuple[str, ...]:
 
 
 def list_judged() -> tuple[str, ...]:
-    """The values of `judge --methods`: every method, and again with the next state."""
+    """List the values of `judge --methods`: every method, and again with the next state."""
     twice = dict.fromkeys(method.name for method in list_methods() if method.takes_next_state)
     return (*list_names(), *(f"{name}{NEXT_STATE}" for name in twice))
 
 
 def find_method(name: str, fit: str | None = None) -> Method:
-    """The method of that name that `decompose` has; `auto` begins with the closed form."""
+    """Find the method of that name that `decompose` has. `auto` begins with the closed form."""
     if name in _find_others():
         return _load_other(_find_others()[name])
     found = [method for method in BUILT_IN if method.name == name and method.offline]
@@ -230,7 +230,7 @@ def find_method(name: str, fit: str | None = None) -> Method:
 
 
 def make_decomposer(method: str, fit: str | None = None, **parameters: Any) -> Decomposer:
-    """An estimator of that method that is not fitted yet, for example:
+    """Make an estimator of that method that is not fitted yet, for example:
 
     >>> make_decomposer("grd", "paper", updates=100)
     Paper(updates=100)

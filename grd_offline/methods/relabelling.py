@@ -1,4 +1,4 @@
-"""Datasets with the rewards of a model, and how those compare with the truth."""
+"""Write datasets with the rewards of a model, and compare these with the truth."""
 
 from __future__ import annotations
 
@@ -94,7 +94,8 @@ class Tally:
         return compute_calibration(predicted, std, np.concatenate(self.true))
 
     def compare(self) -> dict[str, float]:
-        """Rewards against the truth, and how often the truth lies within 90 % bands."""
+        """Compare the rewards with the truth, and measure how often the truth lies within 90 %
+        bands."""
         predicted, std = self._match_units()
         coverage = compute_coverage(predicted, std, np.concatenate(self.true))
         return {**compare_rewards(self.predicted, self.true), "coverage_90": coverage}
@@ -145,7 +146,7 @@ def relabel(
     returns: Outcomes | None = None,
     progress: Progress = lambda stage, share: None,
 ) -> Relabelled:
-    """Give every step of a dataset the reward of a model that was learned before.
+    """Write a dataset with the rewards of a model that was learned before.
 
     This is what `grd-offline relabel` does. `model` is a model or the folder of one. Without `out`
     the new dataset lies beside the old one. The observed rewards are kept as `observed_rewards`.
@@ -258,7 +259,7 @@ def relabel_records(
     tally: Tally | None = None,
     progress: Callable[[float], None] = lambda share: None,
 ) -> Iterator[Record]:
-    """Every record with the model's rewards, streaming.
+    """Give every record the rewards of the model, one after the other.
 
     `folded`: only the return of each episode counts as delivered. `exact`: sums must hold.
     """
@@ -299,7 +300,8 @@ def _predict(
 
 
 def spread_remainder(rewards: Array, episode: Episode, discount: float) -> Array:
-    """Rewards whose discounted sums equal the delivered amounts: the rest goes to all alike."""
+    """Change rewards so that their discounted sums equal the delivered amounts. The rest is spread
+    evenly."""
     rewards = rewards.astype(np.float64).copy()
     weights = discount ** np.arange(len(rewards))
     for start, stop, amount in zip(*episode.segments(), strict=True):
@@ -344,7 +346,7 @@ def check_sizes(model: RewardModel, recording: Recording, source: Data) -> Episo
 def compare_with_truth(
     folder: str | os.PathLike[str], truth: str, data: str | os.PathLike[str] | None = None
 ) -> dict[str, Any]:
-    """A decomposition against the true rewards, on its own data or on others."""
+    """Compare a decomposition with the true rewards, on its own data or on others."""
     place = Path(folder)
     model = RewardModel.load(place)
     source = data if data is not None else place

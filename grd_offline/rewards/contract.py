@@ -84,21 +84,23 @@ class RewardFunction(Protocol):
 
     @abstractmethod
     def predict(self, *steps: StepPart) -> Array:
-        """(N,) the reward of each step."""
+        """Predict the reward of each step: (N,)."""
         ...
 
     def predict_both(self, *steps: StepPart) -> tuple[Array, Array | None]:
-        """`predict` and `predict_std` of the same steps."""
+        """Return `predict` and `predict_std` of the same steps."""
         return self.predict(*steps), self.predict_std(*steps)
 
     def predict_std(self, *steps: StepPart) -> Array | None:
-        """(N,) standard deviation of the true reward about the prediction; None if not known."""
+        """Predict the standard deviation of the true reward around the prediction: (N,). None if it
+        is not known."""
         return None
 
     def predict_sums(
         self, *steps: StepPart, weights: Array, starts: NDArray[np.int64]
     ) -> tuple[Array, Array | None]:
-        """(segment,) weighted sums of rewards, and their standard deviation; None if not known.
+        """Predict weighted sums of rewards and their standard deviation: (segment,). None if it is
+        not known.
 
         A segment goes from its start to the next segment's start, the last one to the last step.
         """
@@ -106,11 +108,11 @@ class RewardFunction(Protocol):
         return np.add.reduceat(rewards * weights, starts), None
 
     def explain(self) -> Explanation:
-        """The effects that the function is a sum of; none of them where it is no such sum."""
+        """Return the effects whose sum is the function. There are none if it is not such a sum."""
         return Explanation()
 
     def draw_inputs(self, rng: np.random.Generator, count: int) -> Array:
-        """(count, state + action + state + 1) steps to try an exported function on.
+        """Draw steps to try an exported function on: (count, state + action + state + 1).
 
         Observation, action, next observation and 1 where the episode terminated. They lie within
         the range of the data where the function knows it.
@@ -130,12 +132,13 @@ class RewardFunction(Protocol):
         ...
 
     def config(self) -> dict[str, Any]:
-        """The kind, and all that `from_parts` needs besides the tensors; plain JSON."""
+        """Return the kind, and everything that `from_parts` needs besides the tensors, as plain
+        JSON."""
         return {"kind": self.kind, "states": self.states, "actions": self.actions}
 
     @abstractmethod
     def tensors(self) -> dict[str, NDArray[Any]]:
-        """The numbers that were learned."""
+        """Return the numbers that were learned."""
         ...
 
     @classmethod
@@ -143,7 +146,7 @@ class RewardFunction(Protocol):
     def expected_tensors(
         cls, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
     ) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """Type and shape of every tensor, by name; sizes that are free are those of `shapes`.
+        """Return the type and shape of every tensor by its name. Free sizes are those of `shapes`.
 
         A file is compared with them before any of its tensors is read.
         """
@@ -152,7 +155,7 @@ class RewardFunction(Protocol):
     @classmethod
     @abstractmethod
     def from_parts(cls, config: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> Self:
-        """The function with this config and these tensors.
+        """Make the function with this config and these tensors.
 
         ValueError names the first part that does not fit.
         """
