@@ -37,9 +37,9 @@ Array = NDArray[np.float64]
 Progress = Callable[[str, float], None]
 
 _JOINT = {3: (24, 3, 0, -np.inf), 4: (14, 2, 300, 0.2)}
-"""Of effects of three and of four inputs: the most inputs they are looked for among, features per
-input when they are first looked at, the fewest returns, and the least share of returns that is
-still unexplained."""
+"""For effects of three and of four inputs: the largest number of inputs to search, the features per
+input at first, the smallest number of returns, and the smallest fraction of returns that is still
+unexplained."""
 _JOINT_TRIED = 6
 _FEWEST, _MOST = 10, 400  # amounts between which models are averaged
 _ROUNDS = 2  # of searches with new weights
