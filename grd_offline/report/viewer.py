@@ -17,7 +17,7 @@ from grd_offline.report.packing import count_bytes, pack_series
 
 Array = NDArray[np.float64]
 MOST_EPISODES = 500
-"""Number of episodes that are shown if there are more. They are chosen evenly by their return."""
+"""Of more episodes, this many are shown, chosen evenly by their return."""
 MOST_INPUTS = 8
 MOST_DELIVERIES = 64
 """An episode with more deliveries than this is drawn with a curve of them."""
