@@ -98,10 +98,10 @@ class Forecast:
         if group != self._group:
             if self._group:
                 self._taken[self._group] = now - self._group_begun
-            self._group, self._group_begun = group, now
-            self._detail = ""
+            self._group, self._detail = group, detail
+            self._group_begun = self._detail_begun = now
             self._expect_others(self._taken)
-        if detail != self._detail or share < self._share:
+        elif detail != self._detail or share < self._share:
             self._detail, self._detail_begun = detail, now
         self._share = share
         self.on_stage(self._name(), detail)

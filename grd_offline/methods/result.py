@@ -12,6 +12,7 @@ from grd_offline.formats.tables.results import read_rewards
 from grd_offline.methods.contract import Finding
 from grd_offline.rewards.model import RewardModel
 from grd_offline.rewards.notebook import show_result
+from grd_offline.words import format_percentage
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +45,8 @@ class Decomposition:
             return read_rewards(recording)
 
     def __repr__(self) -> str:
-        top = ", ".join(f"{name} {share:.0%}" for name, share in self.shares[:3]) or "no effects"
+        shares = [f"{name} {format_percentage(share)}" for name, share in self.shares[:3]]
+        top = ", ".join(shares) or "no effects"
         return f"Decomposition({self.folder}: {self.metrics['fit']}, {top})"
 
     def _repr_html_(self) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from grd_offline.words import format_percentage
+
 MUCH_HIDDEN = 0.15
 """Standard deviation of what is hidden, as a share of that of the rewards, that calls for care.
 
@@ -24,7 +26,7 @@ def bound_correlation(share: float) -> float:
 
 def show_share(share: float) -> str:
     """A share in per cent, no finer than it deserves."""
-    return "less than 1 %" if share < 0.01 else f"{share:.0%}".replace("%", " %")
+    return "less than 1 %" if share < 0.01 else format_percentage(share)
 
 
 def list_names(names: Sequence[str], most: int = 4) -> str:
