@@ -146,8 +146,8 @@ def train_members(
     ) as run:
         if run.outside > 0:
             warn(
-                f"{format_percentage(max(run.outside, 0.001), 1)} of the data's actions are outside "
-                "of what the environment takes: policies cannot take them either"
+                f"{format_percentage(max(run.outside, 0.001), 1)} of the data's actions are "
+                "outside of what the environment takes: policies cannot take them either"
             )
         files.create(run, data=about, command=command, workers=workers, device=device)
         with watch(run, files) as should_stop:
