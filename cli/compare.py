@@ -10,8 +10,10 @@ import click
 
 from grd_offline.comparison.metrics import LAST, METRICS
 
-from .options import Parameter, out_option
+from .help import Command
+from .options import Parameter, SettingOption, out_option
 from .plot import FORMATS
+from .text import echo
 
 if TYPE_CHECKING:
     from grd_offline.comparison.compare import Comparison
@@ -39,6 +41,7 @@ class StepsType(Parameter):
 
 
 @click.command(
+    cls=Command,
     epilog="""
     \b
     Examples:
@@ -48,7 +51,7 @@ class StepsType(Parameter):
       grd-offline compare sweeps/table1 --at 100000,200000,1000000 --last 1
       grd-offline compare sweeps/metaworld --metric success
       grd-offline compare runs/Swimmer --paper experiments/table1.toml
-    """
+    """,
 )
 @click.argument(
     "results", metavar="RESULTS...", nargs=-1, required=True, type=click.Path(path_type=Path)
@@ -58,24 +61,28 @@ class StepsType(Parameter):
     type=click.Choice(tuple(METRICS)),
     default="return",
     show_default=True,
-    help="What is compared: the true return of evaluations, the success rate where the environment "
-    "tells it, or the correlation of the found reward with the true one.",
+    help="What is compared: the true return of evaluations, the success rate if the environment "
+    "reports it, or the correlation of the found reward with the true one.",
 )
 @click.option(
     "--at",
     type=StepsType(),
     metavar="STEP,...",
-    help="Compare after this many steps of training. With several, one table shows them side by "
-    "side, and the rest is of the last one.  [default: the end of each run]",
+    help="Compare after this number of training steps. If there are several numbers, one table "
+    "shows them side by side, and everything else uses the last number.  [default: the "
+    "end of each run]",
 )
 @click.option(
     "--last",
+    cls=SettingOption,
     type=click.IntRange(min=1),
+    metavar="INTEGER",
+    bounds="at least 1",
     default=LAST,
     show_default=True,
-    help="A score is the mean of this many evaluations, the last of which is at the step.",
+    help="Number of evaluations whose mean is a score. The last of them is at the step.",
 )
-@click.option("--method", "chosen", help="Method that the others are set against.")
+@click.option("--method", "chosen", help="Method that the other methods are compared with.")
 @click.option(
     "--reference",
     help="Method whose mean is 1 after normalising.  [default: the oracle, if there is one]",
@@ -84,8 +91,8 @@ class StepsType(Parameter):
     "--paper",
     type=click.Path(path_type=Path),
     metavar="FILE.toml",
-    help="Set the numbers of a paper beside ours, from a file of experiments/.  [default: those of "
-    "the sweep]",
+    help="Show the numbers of a paper beside these results. FILE.toml is a file of experiments/.  "
+    "[default: that of the sweep]",
 )
 @click.option("--format", "form", type=click.Choice(FORMATS), default="png", show_default=True,
               help="File format of the figures.")  # fmt: skip
@@ -162,9 +169,9 @@ def print_comparison(comparison: Comparison) -> None:
         better = f"P({comparison.chosen} better)"
         head = ("over tasks", "tasks", "IQM (95 %)", reference, better)
         _print_table(head, list_totals(comparison), 1)
-        click.echo(explain(comparison))
+        echo(explain(comparison))
     for note in comparison.notes:
-        click.echo(f"note: {note}", err=True)
+        echo(f"note: {note}", err=True)
 
 
 def _print_steps(comparisons: Sequence[Comparison], steps: Sequence[int]) -> None:
@@ -236,4 +243,4 @@ def write_comparison(
         save_figure(figure, folder / f"{name}.{form}", form)
     with replace_file(folder / REPORT_FILE) as output:
         output.write(make_comparison_page(comparison, title).encode())
-    click.echo(f"wrote {folder}: {REPORT_FILE}, comparison.json, scores.csv, figures")
+    echo(f"wrote {folder}: {REPORT_FILE}, comparison.json, scores.csv, figures")

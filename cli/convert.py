@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from grd_offline.words import count
+
+from .help import Command
 from .options import print_warning, reading_options
+from .text import echo
 
 if TYPE_CHECKING:
     from grd_offline.formats import Record, Recording
@@ -25,6 +29,7 @@ def _check_layout(ctx: click.Context, parameter: click.Parameter, name: str) -> 
 
 
 @click.command(
+    cls=Command,
     epilog="""
     \b
     Examples:
@@ -32,7 +37,7 @@ def _check_layout(ctx: click.Context, parameter: click.Parameter, name: str) -> 
       grd-offline convert hc.h5 hc-minari --to minari
       grd-offline convert trips.csv trips.h5 --to own
       grd-offline convert minari:mujoco/halfcheetah/medium-v0 hc.hdf5 --to d4rl
-    """
+    """,
 )
 @click.argument("source", metavar="IN")
 @click.argument("destination", metavar="OUT")
@@ -74,9 +79,9 @@ def convert(source: str, destination: str, layout: str, **reading: Any) -> None:
     for warning in warnings:
         print_warning(warning)
     if columns is not None:
-        click.echo(f"columns: {columns}")
-    click.echo(
-        f"wrote {destination}: {episodes:,} episodes, {steps:,} steps, "
+        echo(f"columns: {columns}")
+    echo(
+        f"wrote {destination}: {count(episodes, 'episode')}, {count(steps, 'step')}, "
         f"from {recording.layout} to {layout}"
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,16 +12,24 @@ from grd_offline.files.naming import beside
 from grd_offline.methods.registry import find_method
 from grd_offline.methods.settings import DecomposeSettings
 from grd_offline.outcomes import NUMBER, UNITS, speak_of
+from grd_offline.words import format_percentage, format_seconds
 
+from .help import Command
 from .options import out_option, print_warning, reading_options, setting_option, setting_options
+from .text import echo
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
+    from grd_offline.episodes import EpisodeSet
     from grd_offline.methods.result import Decomposition
+
+    from .forecast import Forecast
+
+_COLOURS = {"careful": "yellow", "unreliable": "red"}
+"""Colours of the levels of findings."""
 
 
 @click.command(
+    cls=Command,
     epilog="""
     \b
     Examples:
@@ -33,7 +42,7 @@ if TYPE_CHECKING:
       grd-offline decompose trips.csv --outcomes fuel,minutes
       grd-offline decompose trips.csv --preferences answers.csv
       grd-offline decompose trips.csv --columns episode=trip,actions=throttle --returns bills.csv
-    """
+    """,
 )
 @click.argument("file")
 @out_option("Folder for the results.  [default: FILE without its ending, plus -grd]")
@@ -46,17 +55,20 @@ if TYPE_CHECKING:
 @click.option(
     "--preferences",
     metavar="FILE",
-    help="Learn from preferences instead of returns: a .csv or .parquet file with the columns "
-    "first and second (episodes), and preferred (first, second or both).",
+    help="Learn from preferences instead of returns. FILE is a .csv or .parquet file with the "
+    "columns first and second (two episodes) and preferred (first, second or both).",
 )
 @click.option(
     "--outcomes",
     metavar="NAME,NAME,...",
-    help="Decompose several outcomes, each into a folder of its own, and show their effects side "
-    "by side: columns of a table with a number per episode, or fields with a number per step.",
+    help="Decompose several outcomes, and show their effects side by side. Each outcome has a "
+    "folder of its own. The names are columns of a table with one number per episode, or fields of "
+    "a file with one number per step.",
 )
-@click.option("--video", is_flag=True, help="Film three episodes for the report; needs --env.")
-@click.option("--env", "environment", help="Environment to film in: a Gymnasium id or short name.")
+@click.option("--video", is_flag=True, help="Film three episodes for the report. Needs --env.")
+@click.option(
+    "--env", "environment", help="Environment for --video: a Gymnasium id or a short name."
+)
 @setting_options(DecomposeSettings, "seed", "device")
 @reading_options
 def decompose(
@@ -67,10 +79,11 @@ def decompose(
     outcomes: str | None,
     **options: Any,
 ) -> None:
-    """Find the rewards behind the returns, what drives them, and what a policy needs to see.
+    """Turn the returns of episodes into a reward for every step.
 
-    FILE is whatever `grd-offline inspect` reads. Writes a folder with the relabelled data, the
-    reward and dynamics models, the effects, the masks, how good it all is, and a report.
+    FILE is any dataset that `grd-offline inspect` reads. The command writes a folder with the
+    relabelled data, a reward model, a dynamics model, the effects of the inputs on the reward, the
+    causal masks, quality metrics and a report.
     """
     from grd_offline.errors import DataError
     from grd_offline.methods.pipeline import decompose as run
@@ -86,17 +99,30 @@ def decompose(
     settings = DecomposeSettings(**options)
     folder = out if out is not None else beside(file, "-grd")
     if outcomes is not None and filmed is not None:
-        raise click.UsageError("--video is for one outcome: film each with grd-offline report.")
+        raise click.UsageError(
+            "--video works with one outcome only. Film each outcome with: grd-offline report."
+        )
     if outcomes is not None:
         given = {name: value for name, value in reading.items() if value is not None}
         _decompose_each(file, folder, outcomes, settings, given)
         return
     try:
-        with show_stages() as progress:
-            result = run(file, folder, settings, video=filmed, progress=progress, **reading)
+        with show_stages() as forecast:
+            result = run(
+                file, folder, settings, video=filmed, progress=forecast.hear,
+                on_data=_tell_size(forecast, settings), **reading,
+            )  # fmt: skip
     except DataError as error:
         raise error.at(file=file) from None
     show_result(result)
+
+
+def _tell_size(forecast: Forecast, settings: DecomposeSettings) -> Callable[[EpisodeSet], None]:
+    """Lets the bar know how large the data are."""
+    from grd_offline.methods.choose import CLOSED
+
+    is_closed_form = find_method(settings.method, settings.fit).fit == CLOSED
+    return lambda episodes: forecast.take_size(episodes, is_closed_form=is_closed_form)
 
 
 def _decompose_each(
@@ -111,32 +137,37 @@ def _decompose_each(
 
     for name in ("returns", "preferences"):
         if name in reading:
-            raise click.UsageError(f"--outcomes names the outcomes: leave --{name} out.")
+            raise click.UsageError(
+                f"--outcomes and --{name} cannot be combined: leave --{name} out."
+            )
     names = [name.strip() for name in outcomes.split(",") if name.strip()]
     try:
-        with show_stages() as progress:
-            results = decompose_each(file, folder, names, settings, progress=progress, **reading)
+        with show_stages(names) as forecast:
+            results = decompose_each(
+                file, folder, names, settings, progress=forecast.hear,
+                on_data=_tell_size(forecast, settings), **reading,
+            )  # fmt: skip
     except DataError as error:
         raise error.at(file=file) from None
     for name, result in results.items():
         Console(highlight=False).rule(name)
         show_result(result)
-    click.echo(f"All outcomes side by side: {folder}/report.html")
+    echo(f"All outcomes side by side: {folder}/report.html")
 
 
 def show_result(result: Decomposition) -> None:
     from rich.console import Console
 
-    from .live import make_facts
+    from .text import print_facts, print_text
 
     metrics, masks = result.metrics, result.masks
     console = Console(highlight=False)
     facts = {"columns": result.columns} if result.columns is not None else {}
     facts["fit"] = f"{metrics['fit']} ({metrics['reason']})"
     if not find_method(metrics["method"]).has_masks:
-        facts["drives the reward"] = f"not asked: {metrics['method']} looks for no masks"
+        facts["drives the reward"] = f"not known: {metrics['method']} does not look for masks"
     else:
-        top = [f"{name} {share:.0%}" for name, share in result.shares[:8]]
+        top = [f"{name} {format_percentage(share)}" for name, share in result.shares[:8]]
         if not top:
             top = _names(masks["state_names"], masks["state_to_reward"])
             top += _names(masks["action_names"], masks["action_to_reward"])
@@ -146,47 +177,40 @@ def show_result(result: Decomposition) -> None:
         facts["compact state"] = f"{len(compact)} of {len(masks['state_names'])}{named}"
     for candidate in metrics["alternatives"]:
         called = speak_of("returns", candidate.get("outcome", NUMBER))
-        facts[f"{candidate['fit']}, held-out {called}"] = (
-            f"R² {candidate['held_out_return_r2']:.4f}, 90 % intervals hold "
-            f"{candidate['held_out_return_coverage_90']:.0%} of {candidate['held_out_returns']} "
-            f"{called}; this proves nothing about single steps"
+        inside = format_percentage(candidate["held_out_return_coverage_90"])
+        facts[f"test of {candidate['fit']}"] = (
+            f"R² {candidate['held_out_return_r2']:.4f} on held-out {called}; 90 % intervals hold "
+            f"{inside} of {candidate['held_out_returns']:,} {called}. This proves nothing about "
+            "single steps."
         )
     likelihood = metrics["dynamics_held_out_log_likelihood"]
-    facts["dynamics, held out"] = (
-        f"log-likelihood {likelihood['masked']:.3f} per step within the masks, "
-        f"{likelihood['unmasked']:.3f} without"
+    facts["test of dynamics"] = (
+        f"log-likelihood per held-out step {likelihood['masked']:.3f} with the masks, "
+        f"{likelihood['unmasked']:.3f} without them"
     )
     if "truth" in metrics:
         truth = metrics["truth"]
         facts["against the truth"] = (
             f"Pearson {truth['pearson']:.4f}, Spearman {truth['spearman']:.4f}, "
             f"within episodes {truth['pearson_within_episodes']:.4f}, "
-            f"90 % bands hold {truth['coverage_90']:.0%} of the steps"
+            f"90 % bands hold {format_percentage(truth['coverage_90'])} of the steps"
         )
     if metrics.get("outcome") in UNITS:
         facts["unit"] = UNITS[metrics["outcome"]]
     facts["bands"] = speak_of(metrics["bands"], metrics.get("outcome", NUMBER))
-    facts["written"] = (
-        f"{result.folder}/ in {metrics['seconds']} s; look at {result.folder}/report.html"
-    )
+    facts["time"] = format_seconds(metrics["seconds"])
+    facts["results"] = f"{result.folder}/"
+    facts["report"] = f"{result.folder}/report.html"
     if result.table is not None:
-        facts["rewards as a table"] = str(result.table)
+        facts["table"] = str(result.table)
     verdict = metrics["verdict"]
-    console.print(_paint(verdict["level"], verdict["text"]), style="bold")
-    console.print(make_facts(facts))
+    print_text(console, verdict["text"], f"bold {_COLOURS.get(verdict['level'], '')}")
+    print_facts(console, facts)
     for finding in result.findings:
-        console.print(_paint(finding.level, f"{finding.level}: {finding.text}"))
+        line = f"{finding.level}: {finding.text}"
+        print_text(console, line, _COLOURS.get(finding.level, ""), indent="  ")
     for warning in result.warnings:
         print_warning(warning)
-
-
-def _paint(level: str, text: str) -> Text:
-    """A line in the colour of its level."""
-    from rich.text import Text
-
-    from grd_offline.errors import printable
-
-    return Text(printable(text), style={"careful": "yellow", "unreliable": "red"}.get(level, ""))
 
 
 def _names(names: list[str], mask: list[int]) -> list[str]:

@@ -10,13 +10,16 @@ import sys
 
 import click
 
+from .help import Command
+
 
 @click.command(
+    cls=Command,
     epilog="""
     \b
     Examples:
       grd-offline doctor
-    """
+    """,
 )
 def doctor() -> None:
     """Say what is installed, what is missing for which command, and what there is to compute with.

@@ -5,29 +5,34 @@ from pathlib import Path
 
 import click
 
+from .help import Command
+
 
 @click.command(
+    cls=Command,
     epilog="""
     \b
     Examples:
       grd-offline evaluate hc-grd --truth true_rewards
       grd-offline evaluate hc-grd --truth true_rewards --data held-out.h5 --json
-    """
+    """,
 )
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option(
     "--truth", metavar="FIELD", required=True, help="Field of the data that holds the true rewards."
 )
 @click.option(
-    "--data", metavar="FILE", help="Compare on this dataset instead of the relabelled data."
+    "--data",
+    metavar="FILE",
+    help="Compare on this dataset. The default is the relabelled data in FOLDER.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def evaluate(folder: Path, truth: str, data: str | None, as_json: bool) -> None:
-    """Compare a decomposition with the true rewards and, where they are known, the true masks.
+    """Compare a decomposition with the true rewards.
 
-    FOLDER is a folder that `grd-offline decompose` wrote. Correlations are computed over all steps,
-    and within episodes. The error is what remains after the best affine fit, as a share of the
-    variance of the true rewards.
+    FOLDER is a folder that `grd-offline decompose` wrote. The command prints correlations over all
+    steps and within episodes. The error is what remains after the best affine fit, as a fraction of
+    the variance of the true rewards. If the true masks are known, they are compared too.
     """
     from grd_offline.methods.relabelling import compare_with_truth
 

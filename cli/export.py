@@ -4,17 +4,22 @@ from pathlib import Path
 
 import click
 
+from grd_offline.words import count
+
+from .help import Command
 from .options import out_option
+from .text import echo
 
 
 @click.command(
+    cls=Command,
     epilog="""
     \b
     Examples:
       grd-offline export hc-grd --to onnx
       grd-offline export hc-grd --to torch-export --out reward.pt2
       grd-offline export runs/walker/members/grd-closed-form-seed0 --to onnx
-    """
+    """,
 )
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option(
@@ -22,17 +27,19 @@ from .options import out_option
     "layout",
     type=click.Choice(["onnx", "torch-export"]),
     required=True,
-    help="onnx: for any runtime, needs pip install 'grd-offline[export]'. torch-export: for "
-    "torch.export.load, which runs code from the file, so load only files of your own.",
+    help="Format of the file. onnx is for any ONNX runtime and needs: pip install "
+    "'grd-offline[export]'. torch-export is for torch.export.load, which runs code from the file: "
+    "load only files that you trust.",
 )
-@out_option("What to write.  [default: DIR plus .onnx or .pt2, beside DIR]")
+@out_option("File to write.  [default: DIR plus .onnx or .pt2]")
 def export(folder: Path, layout: str, out: Path | None) -> None:
-    """Write the reward model in DIR as one file that needs no grd-offline to run.
+    """Write the reward model in DIR as one file that runs without grd-offline.
 
-    Inputs: observations (N, state), actions (N, action) and, where the reward depends on them,
-    next_observations (N, state) and terminations (N,). Output: rewards (N,). Terminations are bool,
-    all others float32, with any N from 1 on. The file is run before it is kept: it has to give the
-    model's numbers on steps within the range of its data.
+    The inputs of the file are observations (N, state) and actions (N, action). If the reward
+    depends on them, next_observations (N, state) and terminations (N,) are inputs too. The output
+    is rewards (N,). Terminations are bool, and all other arrays are float32. N is any number from 1
+    on. Before the file is kept, it is run on steps within the range of the data, and its numbers
+    must be those of the model.
     """
     from grd_offline.files.models import REWARD_FOLDER
     from grd_offline.files.naming import name_path
@@ -52,11 +59,11 @@ def export(folder: Path, layout: str, out: Path | None) -> None:
         f"{name} (N,)" if name == "terminations" else f"{name} (N, {columns})"
         for name, columns in done.inputs.items()
     )
-    click.echo(f"wrote {done.path}: {shapes} -> rewards (N,)")
+    echo(f"wrote {done.path}: {shapes} -> rewards (N,)")
     if done.difference is None:
-        click.echo("not checked: onnxruntime is not installed", err=True)
+        echo("not checked: onnxruntime is not installed", err=True)
     else:
-        click.echo(
-            f"checked on {done.steps} steps: it differs from the model by at most "
+        echo(
+            f"checked on {count(done.steps, 'step')}: it differs from the model by at most "
             f"{done.difference:.2g}; rewards there are of the order of {done.scale:.2g}"
         )

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from grd_offline.words import count
+
+from .help import Command
 from .options import reading_options
 
 if TYPE_CHECKING:
@@ -20,6 +23,7 @@ _ROWS = 40
 
 
 @click.command(
+    cls=Command,
     epilog="""
     \b
     Examples:
@@ -28,18 +32,18 @@ _ROWS = 40
       grd-offline inspect minari:mujoco/halfcheetah/medium-v0
       grd-offline inspect old-d4rl.hdf5 --max-episode-steps 1000
       grd-offline inspect trips.csv --columns episode=trip,return=fuel
-    """
+    """,
 )
 @click.argument("file")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @reading_options
 def inspect(file: str, as_json: bool, **reading: Any) -> None:
-    """Show the layout, episodes, returns, names and conventions of a dataset, and warnings.
+    """Show what a dataset holds: layout, episodes, returns, names and warnings.
 
     FILE is an HDF5 file in a known layout (own, Minari, D4RL, d3rlpy or robomimic), a Minari
-    folder, or minari:ID for a dataset of Minari's library, which is downloaded if needed. It can
-    also be a table with one row per step (.csv, .parquet), a LeRobot folder, or turns with a score
-    as JSON lines (.jsonl).
+    folder, a table with one row per step (.csv or .parquet), a LeRobot folder, or JSON lines of
+    conversation turns with a score (.jsonl). minari:ID is a dataset of Minari's library, which is
+    downloaded if needed.
     """
     from grd_offline.formats import open_recording
     from grd_offline.formats.summary import summarise
@@ -103,17 +107,17 @@ def _show(file: str, summary: Summary) -> None:
     from grd_offline.errors import printable
     from grd_offline.formats.summary import measure
 
-    from .live import make_facts
+    from .text import print_facts, print_text
 
     lengths, returns = summary.lengths, measure(summary.returns)
     ends = [
-        f"{count} {word}"
-        for count, word in (
+        f"{number:,} {word}"
+        for number, word in (
             (summary.terminated, "terminated"),
             (summary.truncated, "truncated"),
             (len(lengths) - summary.terminated - summary.truncated, "unfinished"),
         )
-        if count
+        if number
     ]
     facts = {
         "layout": summary.layout,
@@ -121,23 +125,23 @@ def _show(file: str, summary: Summary) -> None:
         "environment": summary.environment or "not known",
         "episodes": f"{len(lengths):,} ({', '.join(ends)})",
         "steps": f"{lengths.sum():,}",
-        "lengths": f"{lengths.min()} to {lengths.max()}, mean {lengths.mean():.1f}",
+        "lengths": f"{lengths.min():,} to {lengths.max():,}, mean {lengths.mean():,.1f}",
         "returns": f"{returns.min:.4g} to {returns.max:.4g}, mean {returns.mean:.4g}, "
         f"sd {returns.std:.4g}",
         "": _histogram(summary.returns),
         "rewards": f"{summary.delivery} ({summary.deliveries:,} in all)",
         "alignment": summary.convention,
-        "states": f"{len(summary.observation_names)} dimensions",
-        "actions": f"{len(summary.action_names)} dimensions"
+        "states": count(len(summary.observation_names), "dimension"),
+        "actions": count(len(summary.action_names), "dimension")
         + (" (discrete choices as one-hot)" if summary.discrete_actions else ""),
         "further fields": ", ".join(summary.extras) or "none",
     }
     console = Console(highlight=False)
     console.print(Text(file, style="bold cyan"))
-    console.print(make_facts(facts))
+    print_facts(console, facts)
     console.print(_dimension_table(summary))
     for warning in summary.warnings:
-        console.print(Text(f"warning: {printable(warning)}", style="yellow"))
+        print_text(console, f"warning: {warning}", "yellow")
 
 
 def _dimension_table(summary: Summary) -> Table:

@@ -13,11 +13,14 @@ from grd_offline.files.naming import beside
 from grd_offline.methods.registry import AUTO, list_fits, list_judged
 from grd_offline.names import OFFLINE
 from grd_offline.offline.settings import JUDGED, OfflineSettings
+from grd_offline.words import count, format_percentage
 
-from .live import Terminal, format_correlation, format_percentage
-from .options import NamesType, NameType, out_option, setting_option
+from .help import Command
+from .live import Terminal, format_correlation
+from .options import NamesOption, NamesType, NameType, out_option, setting_option
 from .progress import show_stages
 from .report import leave_report
+from .text import echo
 from .train_offline import pick_training, training_options
 
 if TYPE_CHECKING:
@@ -25,20 +28,20 @@ if TYPE_CHECKING:
 
 
 @click.command(
+    cls=Command,
     epilog="""
     \b
     Examples:
       grd-offline judge hc.h5 --env HalfCheetah
       grd-offline judge hc.h5 --env HalfCheetah --methods grd,grd-next-state,rrd,uniform \\
           --algo td3bc --alpha 20 --seeds 5 --device cuda --out hc-judge
-      grd-offline judge factored.h5 --env grd/Factored-v0 --seeds 2 --updates 5000 \\
-          --eval-every 1000
+      grd-offline judge factored.h5 --env grd/Factored-v0 --seeds 2 --updates 5000 --eval-every 1000
       grd-offline report hc-judge
       grd-offline plot hc-judge/run
 
-    A score is the mean of the last three evaluations, not the best one: to choose that, one would
-    have to know the truth.
-    """
+    A score is the mean of the last three evaluations. It is not the best evaluation, because nobody
+    can choose that one without the true returns.
+    """,
 )
 @click.argument("file")
 @setting_option(
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--methods",
+    cls=NamesOption,
     type=NamesType(list_judged),
     default=",".join(JUDGED),
     show_default=True,
@@ -56,10 +60,11 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--fit",
+    cls=NamesOption,
     type=NameType(list_fits(), OFFLINE),
     default=AUTO,
     show_default=True,
-    help="How grd is fitted.",
+    help="Model of the reward that grd fits. auto compares several.",
 )
 @click.option(
     "--observed/--no-observed",
@@ -72,11 +77,13 @@ if TYPE_CHECKING:
 def judge(
     file: str, out: Path | None, methods: tuple[str, ...], fit: str, observed: bool, **options: Any
 ) -> None:
-    """Decompose with several methods, train policies on each method's rewards, and compare.
+    """Measure how well policies learn from the rewards of each method.
 
-    FILE holds episodes with late rewards, as `grd-offline collect` writes them. With
-    --keep-true-rewards in there, policies are also trained on the true rewards, and every method is
-    told as a share of what those reach. All policies of all methods are trained at once.
+    The command decomposes FILE with several methods, trains policies on the rewards of each method,
+    and compares the true returns of these policies. FILE holds episodes with delayed rewards, as
+    `grd-offline collect` writes them. If FILE also holds the true rewards (collect
+    --keep-true-rewards), policies are trained on them too, and each method is compared with them.
+    All policies of all methods are trained at once.
     """
     from grd_offline.offline.judge import judge
 
@@ -91,24 +98,24 @@ def judge(
         _print_table(result)
         _tell_unsteady(result.unsteady, options["seeds"])
         leave_report(folder)
-        click.echo(f"wrote {folder}: judge.json, judge.csv, run/")
+        echo(f"wrote {folder}: judge.json, judge.csv, run/")
     else:
-        click.echo("stopped before the first evaluation: there is nothing to compare")
+        echo("stopped before the first evaluation: there is nothing to compare")
     if terminal.stop.is_set():
         raise SystemExit(128 + terminal.stop.signal_number)
 
 
 @contextmanager
 def _show_decomposition(method: str) -> Iterator[Callable[[str, float], None]]:
-    with show_stages() as report:
-        yield lambda stage, share: report(f"decomposing: {method}", share)
+    with show_stages((method,)) as forecast:
+        yield forecast.hear
 
 
 def _tell_rewards(method: str, found: Found) -> None:
     line = f"{method}: {found.about['fit']} in {found.about['seconds']:.1f} s"
     if "against_truth" in found.about:
         line += f", Pearson {found.about['against_truth']['pearson']:.3f} with the true rewards"
-    click.echo(line, err=True)
+    echo(line, err=True)
 
 
 def _print_table(result: JudgingResult) -> None:
@@ -118,7 +125,7 @@ def _print_table(result: JudgingResult) -> None:
     from grd_offline.files.judgement import TRUE
     from grd_offline.offline.judge import LAST
 
-    from .live import count, format_point
+    from .live import format_point
     from .run_state import Point
 
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
@@ -151,9 +158,9 @@ def _tell_unsteady(unsteady: dict[str, list[int]], seeds: int) -> None:
     if not unsteady:
         return
     told = ", ".join(f"{len(lost)} of {seeds} of {name}" for name, lost in unsteady.items())
-    click.echo(
-        f"unsteady seeds: {told}. They end with less than two thirds of what their best "
-        "evaluation had gained over the data, whatever the rewards: look at the curves before "
-        "you trust the means, and take more seeds",
+    echo(
+        f"unsteady seeds: {told}. They end with less than two thirds of the gain over the data "
+        "that their best evaluation had. Look at the curves before you trust the means, and use "
+        "more seeds.",
         err=True,
     )

@@ -1,4 +1,4 @@
-"""What a person sees of a run: a panel in a terminal, lines anywhere else, a table at the end.
+"""The display of a run: a panel in a terminal, lines anywhere else, and a table at the end.
 
 While it trains all of it goes to stderr; the closing table is the result and goes to stdout.
 """
@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import click
-
 from grd_offline.runs.observer import Observer
+from grd_offline.words import count, format_percentage, format_seconds
 
-from .progress import format_seconds
 from .run_state import Group, Point, RunState
 from .signals import Stop, catch_signals
+from .text import echo, say
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -51,7 +50,7 @@ _LEAST_FIRST = ("edges", "at", "seeds", "best", "curve", "compact", "correlation
 
 
 class Terminal:
-    """What a person sees of a training run, and how Ctrl-C stops it."""
+    """The display of a training run. It also handles Ctrl-C."""
 
     def __init__(self) -> None:
         self.stop = Stop()
@@ -64,14 +63,14 @@ class Terminal:
             self.state = RunState(run, files)
             run.observers.append(self.state)
             show = _show_panel if sys.stderr.isatty() else _show_lines
-            with show(run, self.state):
+            with show(run, self.state, self.stop):
                 if run.step:
-                    click.echo(f"going on with {files.path} at {run.unit} {run.step:,}")
+                    echo(f"continuing {files.path} at {run.unit} {run.step:,}")
                 try:
                     yield self.stop.is_set
                 except KeyboardInterrupt:
                     # Nothing more is written, and what is there stays.
-                    _say(f"stopped at once: {files.path} holds what was written before")
+                    say(f"stopped at once: {files.path} holds what was written before")
                     raise SystemExit(130) from None
             self.state.look(run)
 
@@ -84,9 +83,10 @@ class Terminal:
         assert self.state is not None
         unit, members = self.state.unit, self.state.members
         if not self.stop.is_set():
-            click.echo(f"wrote {result.folder}: {result.step:,} {unit}s of {members} members")
+            trained = f"{count(result.step, unit)} of {count(members, 'member')}"
+            echo(f"wrote {result.folder}: {trained}")
             return
-        click.echo(f"stopped at {unit} {result.step:,}{what_next}")
+        echo(f"stopped at {unit} {result.step:,}{what_next}")
         raise SystemExit(128 + self.stop.signal_number)
 
 
@@ -97,7 +97,7 @@ class Lines(Observer):
         self.state = state
         self._last = time.monotonic()
         phase = f", {state.run.phase}" if state.run.phase else ""
-        _say(
+        say(
             f"{state.title}: {count(state.members, 'member')}, "
             f"{count(state.total, state.unit)} each{phase}; writing to {state.files.path}"
         )
@@ -105,28 +105,24 @@ class Lines(Observer):
     def on_progress(self, run: Run) -> None:
         if time.monotonic() - self._last >= LINE_SECONDS:
             self._last = time.monotonic()
-            _say(f"{describe_step(self.state)}, {describe_speed(self.state)}")
+            say(f"{describe_step(self.state)}, {describe_speed(self.state)}")
 
     def on_evaluation(self, run: Run, evaluation: Evaluation) -> None:
         if evaluation.returns is None:
-            _say(f"{self.state.unit} {evaluation.step:,}  policies saved")
+            say(f"{self.state.unit} {evaluation.step:,}  policies saved")
             return
         for group in self.state.groups:
-            _say(describe_group(group, self.state))
-
-
-def _say(line: str) -> None:
-    click.echo(line, err=True)
+            say(describe_group(group, self.state))
 
 
 @contextmanager
-def _show_lines(run: Run, state: RunState) -> Iterator[None]:
+def _show_lines(run: Run, state: RunState, stop: Stop) -> Iterator[None]:
     run.observers.append(Lines(state))
     yield
 
 
 @contextmanager
-def _show_panel(run: Run, state: RunState) -> Iterator[None]:
+def _show_panel(run: Run, state: RunState, stop: Stop) -> Iterator[None]:
     from rich.console import Console
     from rich.live import Live
 
@@ -138,7 +134,13 @@ def _show_panel(run: Run, state: RunState) -> Iterator[None]:
         console=console,
         refresh_per_second=REFRESHES,
         transient=True,
-    ):
+    ) as live:
+
+        def show(notice: str) -> None:
+            state.notice = notice
+            live.refresh()
+
+        stop.show = show
         yield
 
 
@@ -156,11 +158,13 @@ def draw_panel(state: RunState, width: int, height: int) -> Panel:
         bar.add_column(**column)
     step, total = state.run.step, state.total
     bar.add_row(
-        describe_step(state), ProgressBar(total=total, completed=step), f"{step / total:.0%}"
+        describe_step(state),
+        ProgressBar(total=total, completed=step),
+        format_percentage(step / total),
     )
     style = "yellow" if state.run.phase else ""
     speed = f"{describe_speed(state)}, {format_seconds(state.files.seconds)} so far"
-    rows = max(height - 10, 1)
+    rows = max(height - (12 if state.notice else 10), 1)
     parts: list[RenderableType] = [
         bar,
         Text(speed, style=style),
@@ -169,6 +173,8 @@ def draw_panel(state: RunState, width: int, height: int) -> Panel:
     ]
     if len(state.groups) > rows:
         parts.append(Text(f"and {len(state.groups) - rows} more", style="dim"))
+    if state.notice:
+        parts += [Text(), Text(state.notice, style="bold yellow")]
     parts += [Text(), Text(f"files: {state.files.path}", style="dim", overflow="fold")]
     title = Text(f"{state.title}, {count(state.members, 'member')}", style="bold")
     return Panel(
@@ -214,21 +220,6 @@ def make_table(titles: Mapping[str, str], rows: Sequence[Mapping[str, str]], wid
     return table
 
 
-def make_facts(facts: Mapping[str, str]) -> Table:
-    """A table with a name and a text in each row."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from grd_offline.errors import printable
-
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, text in facts.items():
-        table.add_row(Text(name), Text(printable(text)))
-    return table
-
-
 def _measure(titles: Mapping[str, str], rows: Sequence[Mapping[str, str]], folded: bool) -> int:
     """Width of a table; `folded`: with long names of groups in several lines."""
     widths = [max(len(titles[name]), *(len(row[name]) for row in rows)) for name in titles]
@@ -245,7 +236,7 @@ def describe_columns(group: Group, states: int, curve: int = _CURVE) -> dict[str
         "best": format_point(group.best, 1),
         "curve": draw_curve([point.mean for point in group.curve], curve),
         "correlation": format_correlation(group.correlation),
-        "edges": "-" if math.isnan(group.edges) else f"{group.edges:.0%}",
+        "edges": format_percentage(group.edges),
         "compact": f"{group.compact:.3g}/{states}" if group.has_masks else "-",
         "skipped": str(group.skipped),
     }
@@ -258,7 +249,7 @@ def describe_group(group: Group, state: RunState) -> str:
     if not math.isnan(group.correlation):
         parts.append(f"correlation {format_correlation(group.correlation)}")
     if group.has_masks:
-        parts.append(f"edges {group.edges:.0%}")
+        parts.append(f"edges {format_percentage(group.edges)}")
         parts.append(f"compact state {group.compact:.3g} of {state.states}")
     if group.skipped:
         parts.append(f"{count(group.skipped, 'update')} skipped")
@@ -271,7 +262,7 @@ def describe_step(state: RunState) -> str:
 
 
 def describe_speed(state: RunState) -> str:
-    """How fast the run is and how long it will take. Before the first update, what happens."""
+    """Describe the speed and the time left. Before the first update, name the phase of the run."""
     steps, updates = state.rates
     if state.run.phase:
         speed = "" if math.isnan(steps) else f", {steps:,.0f} steps/s"
@@ -311,16 +302,6 @@ def format_point(point: Point | None, seeds: int) -> str:
 def format_correlation(value: float) -> str:
     """A correlation; a dash where there is none."""
     return "-" if math.isnan(value) else f"{round(value, 2) + 0.0:.2f}"  # no -0.00
-
-
-def format_percentage(value: float | None) -> str:
-    """A fraction as a percentage; a dash where there is none."""
-    return "-" if value is None or math.isnan(value) else f"{value:.0%}"
-
-
-def count(number: int, unit: str) -> str:
-    """A number with its unit: 1 seed, 2 seeds."""
-    return f"{number:,} {unit}" if number == 1 else f"{number:,} {unit}s"
 
 
 def print_closing(state: RunState) -> None:

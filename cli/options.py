@@ -14,11 +14,15 @@ import click
 
 from grd_offline.settings import describe_settings
 
+from .text import echo
+
 if TYPE_CHECKING:
     Parameter = click.ParamType[Any]
 else:  # not generic before click 8.5
     Parameter = click.ParamType
 
+_LONG = 36
+"""Length of a list of names from which on the help text lists them instead."""
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
@@ -64,7 +68,8 @@ class NamesType(Parameter):
         return names
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        return f"[{'|'.join(self.known)}][,...]"
+        listed = f"[{'|'.join(self.known)}]"
+        return f"{listed if len(listed) < _LONG else 'NAME'}[,...]"
 
 
 class NameType(click.Choice):  # type: ignore[type-arg]
@@ -72,7 +77,11 @@ class NameType(click.Choice):  # type: ignore[type-arg]
 
     def __init__(self, known: tuple[str, ...], renamed: Mapping[str, str]) -> None:
         super().__init__(known)
-        self.renamed = renamed
+        self.known, self.renamed = known, renamed
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:
+        listed = super().get_metavar(param, ctx)
+        return listed if listed is None or len(listed) < _LONG else "NAME"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return super().convert(tell_renamed(value, self.renamed, param), param, ctx)
@@ -91,24 +100,24 @@ max_size_option = click.option(
     "max_bytes",
     type=Size(),
     metavar="SIZE",
-    help="Trust the file to unpack to this size, for example 8GB. Without this option, a file that "
-    "claims far more than it stores is refused.",
+    help="Allow the file to unpack to this size, for example 8GB. By default, a file that claims "
+    "far more than it stores is refused.",
 )
 
 
 def out_option(text: str) -> Callable[..., Any]:
-    """--out, for commands that write a file or a folder."""
+    """Make the option --out for commands that write a file or a folder."""
     return click.option("--out", type=click.Path(path_type=Path), help=text)
 
 
 def file_option(text: str) -> Callable[..., Any]:
-    """-o and --out, for commands that write one file at a place of one's choice."""
+    """Make the options -o and --out for commands that write one file."""
     kind = click.Path(path_type=Path, dir_okay=False)
     return click.option("-o", "--out", metavar="FILE", type=kind, help=text)
 
 
 def workers_option(text: str) -> Callable[..., Any]:
-    """--workers, for commands that train."""
+    """Make the option --workers for commands that train."""
     return click.option("--workers", type=int, help=f"{text}  [default: the number of cores]")
 
 
@@ -116,15 +125,19 @@ def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Options for commands that read a dataset: of flat files, of tables, and --max-size."""
     command = click.option(
         "--max-episode-steps",
+        cls=SettingOption,
         type=click.IntRange(min=1),
-        help="Truncate the episodes of flat files that hold no timeouts after this number of "
-        "steps.",
+        metavar="INTEGER",
+        bounds="at least 1",
+        help="Truncate episodes after this number of steps. This is for flat files without "
+        "timeouts.",
     )(table_options(command))
     return max_size_option(command)
 
 
 def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """--columns, --embed and --returns. The command gets what is embedded among its columns."""
+    """Add the options --columns, --embed and --returns. The command gets the embedded columns among
+    its columns."""
 
     @wraps(command)
     def join(*arguments: Any, embed: tuple[str, ...], columns: str | None, **options: Any) -> Any:
@@ -142,21 +155,35 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "--embed",
         metavar="NAME,...",
         multiple=True,
-        help="For tables: columns that hold an embedding, as a list of numbers in each row. Each "
-        "of the numbers becomes an input: NAME[0], NAME[1] and so on.",
+        help="For tables: columns that hold an embedding, which is a list of numbers in each row. "
+        "Each number becomes an input: NAME[0], NAME[1] and so on.",
     )(joined)
     return click.option(
         "--columns",
         metavar="ROLE=NAME,...",
-        help="For tables: which column is what, for example episode=trip,step=minute,"
-        "observations=speed+load,actions=throttle,return=fuel. Roles are episode, step, "
-        "observations, actions, reward (a number per step), return (a number per episode), "
-        "terminated, truncated, truth, categories and ignored. Names that tell by themselves need "
-        "not be given, and * stands for any letters.",
+        help="For tables: the role of each column, for example episode=trip,return=fuel or "
+        "observations=speed+load. Roles are episode, step, observations, actions, reward (one "
+        "number per step), return (one number per episode), terminated, truncated, truth, "
+        "categories and ignored. You can leave out columns whose names say their role. In a name, "
+        "* stands for any letters.",
     )(joined)
 
 
-class SettingOption(click.Option):
+class NamesOption(click.Option):
+    """An option that lists the names that it takes in the help text, if they are many."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        record = super().get_help_record(ctx)
+        if record is None or not isinstance(self.type, NamesType | NameType):
+            return record
+        if self.make_metavar(ctx).startswith("NAME"):
+            names = ", ".join(self.type.known)
+            text, bracket, rest = record[1].partition("  [")
+            return record[0], f"{text} Names: {names}.{bracket}{rest}"
+        return record
+
+
+class SettingOption(NamesOption):
     """An option that shows the bounds of its setting in the help text."""
 
     def __init__(self, *arguments: Any, bounds: str = "", **options: Any) -> None:
@@ -240,4 +267,4 @@ device_option = click.option(
 def print_warning(text: str) -> None:
     from grd_offline.errors import printable
 
-    click.echo(f"warning: {printable(text)}", err=True)
+    echo(f"warning: {printable(text)}", err=True)

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .help import Command
 from .options import file_option
+from .text import echo
 
 if TYPE_CHECKING:
     from grd_offline.files.decomposition import DecompositionRecord
@@ -17,6 +19,7 @@ FORMATS = ("png", "svg", "pdf")
 
 
 @click.command(
+    cls=Command,
     epilog="""
     \b
     Examples:
@@ -24,7 +27,7 @@ FORMATS = ("png", "svg", "pdf")
       grd-offline plot runs/Walker2d-grd --metric correlation --format pdf
       grd-offline plot runs/Walker2d-grd runs/Walker2d-rrd -o comparison.svg
       grd-offline plot hc-grd --format pdf
-    """
+    """,
 )
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @file_option("Write only the learning curves of all runs, to this file.")
@@ -44,7 +47,7 @@ FORMATS = ("png", "svg", "pdf")
     "an episode.",
 )
 def plot(runs: tuple[Path, ...], out: Path | None, form: str | None, metric: str) -> None:
-    """Draw figures of training runs and decompositions that fit a column of a paper.
+    """Draw figures of runs and decompositions, sized for a column of a paper.
 
     The figures of each RUN are written to RUN/plots. For a run of train-online they are the
     learning curves (mean and standard deviation over seeds), the share of edges in the masks over
@@ -105,7 +108,7 @@ def _draw(
         if out is None:
             make_folder(path.parent.parent, path.parent.name)
         save_figure(figure, path, form)
-        click.echo(f"wrote {path}")
+        echo(f"wrote {path}")
 
 
 def _find_format(out: Path | None) -> str:

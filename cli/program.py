@@ -10,6 +10,9 @@ from importlib import import_module
 
 import click
 
+from .help import Group
+from .text import echo
+
 COMMANDS = (
     "collect", "compare", "convert", "decompose", "doctor", "evaluate", "export", "inspect",
     "judge", "plot", "relabel", "report", "sweep", "train_offline", "train_online",
@@ -18,6 +21,7 @@ COMMANDS = (
 
 
 @click.group(
+    cls=Group,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="""
     \b
@@ -38,10 +42,10 @@ COMMANDS = (
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False,
     callback=lambda context, parameter, value: _show_version(context) if value else None,
-    help="Show the version, and those of the packages that decide the numbers.",
+    help="Show the versions of grd-offline and of the packages that its results depend on.",
 )  # fmt: skip
 def cli() -> None:
-    """Find out, from nothing but how well each episode went, which steps deserve the credit."""
+    """Find out which steps of an episode deserve the credit for its return."""
 
 
 for name in COMMANDS:
@@ -52,8 +56,8 @@ def _show_version(context: click.Context) -> None:
     from grd_offline.versions import find_versions
 
     found = find_versions()
-    click.echo(f"grd-offline, version {found.pop('grd-offline', 'unknown')}")
-    click.echo(", ".join(f"{name} {version}" for name, version in found.items()))
+    echo(f"grd-offline, version {found.pop('grd-offline', 'unknown')}")
+    echo(", ".join(f"{name} {version}" for name, version in found.items()))
     context.exit()
 
 
@@ -125,7 +129,7 @@ def _report(error: Exception, command: str) -> int:
 
 
 def _describe_system_error(error: OSError) -> str:
-    """What the system would not do, in words."""
+    """Describe an error of the operating system in words."""
     reason = error.strerror or str(error) or type(error).__name__
     if error.filename is not None:
         return f"{error.filename}: {reason}"
@@ -157,5 +161,5 @@ def _discard_output() -> None:
 def _fail(reason: str, code: int = 2) -> int:
     line = " ".join(reason.split())
     with suppress(OSError):
-        click.echo(f"grd-offline: error: {line}", err=True)
+        echo(f"grd-offline: error: {line}", err=True)
     return code

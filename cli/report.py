@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .help import Command
 from .options import file_option, print_warning
+from .text import echo
 
 if TYPE_CHECKING:
     from grd_offline.sweep.folder import SweepRecord
 
 
 @click.command(
+    cls=Command,
     epilog="""
     \b
     Examples:
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
       grd-offline report runs/Walker2d-grd runs/Walker2d-rrd -o both.html
       grd-offline report hc-judge
       grd-offline report sweeps/main
-    """
+    """,
 )
 @click.argument(
     "folders", metavar="FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path)
@@ -49,7 +52,7 @@ def report(
 
     path = out if out is not None else folders[0] / REPORT_FILE
     write_page(path, _make_page(folders, check_video(video, environment)))
-    click.echo(f"wrote {path}")
+    echo(f"wrote {path}")
 
 
 def leave_report(folder: Path) -> None:
@@ -59,9 +62,9 @@ def leave_report(folder: Path) -> None:
 
         write_page(folder / REPORT_FILE, _make_page([folder]))
     except Exception as error:
-        click.echo(f"warning: no report: {' '.join(str(error).split())}", err=True)
+        echo(f"warning: no report: {' '.join(str(error).split())}", err=True)
     else:
-        click.echo(f"look at {folder / REPORT_FILE}")
+        echo(f"look at {folder / REPORT_FILE}")
 
 
 def _make_page(folders: Sequence[Path], filmed: str | None = None) -> str:

@@ -84,6 +84,8 @@ class RunState(Observer):
         self._is_evaluating = False
         self.is_measured = False
         """Whether there is more to show than returns."""
+        self.notice = ""
+        """What the command says when it is asked to stop."""
 
     def _read_curves(self) -> None:
         from grd_offline.files.runs import EVALUATIONS_FILE, read_rows

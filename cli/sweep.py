@@ -10,16 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import out_option, pick_settings
+from grd_offline.words import count
+
+from .help import Command
+from .options import SettingOption, out_option, pick_settings
 from .signals import catch_signals
+from .text import echo
 
 if TYPE_CHECKING:
     from grd_offline.sweep.folder import SweepRecord
     from grd_offline.sweep.plan import Job, Plan
     from grd_offline.sweep.run import Runner
 
+_STOPPING = "stopping the running jobs, which save first; press Ctrl-C again to quit"
+
 
 @click.command(
+    cls=Command,
     epilog="""
     \b
     Examples:
@@ -35,11 +42,12 @@ if TYPE_CHECKING:
       title = "Two methods on two tasks"
       [[jobs]]
       command = "train-online"
-      options = { method = ["grd", "oracle"], steps = 100_000 }
-      grid = { env = ["Hopper", "Walker2d"], seed = [0, 1, 2, 3, 4] }
+      options = { method = ["grd", "oracle"] }
+      grid = { env = ["Hopper", "Walker2d"], seed = [0, 1] }
 
-    The same command again goes on with a sweep that was stopped: what is finished is skipped.
-    """
+    To continue a sweep that was stopped, run the same command again. Jobs that are finished are
+    skipped.
+    """,
 )
 @click.argument("file", metavar="FILE.toml", type=click.Path(path_type=Path))
 @out_option("Folder of the sweep.  [default: sweeps/ and the name of the file]")
@@ -58,25 +66,37 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--cpus",
+    cls=SettingOption,
     type=click.IntRange(min=1),
+    metavar="INTEGER",
+    bounds="at least 1",
     help="Cores of each job.  [default: the cores of this machine, divided by its accelerators]",
 )
 @click.option(
     "--gpus",
+    cls=SettingOption,
     type=click.FloatRange(min=0, max=1),
+    metavar="FLOAT",
+    bounds="at least 0 and at most 1",
     help="Part of an accelerator that each job has. With 0.5, two jobs share one.  [default: 1, or "
     "0 where there is none]",
 )
 @click.option(
     "--tries",
+    cls=SettingOption,
     type=click.IntRange(min=1),
+    metavar="INTEGER",
+    bounds="at least 1",
     default=2,
     show_default=True,
     help="Number of times that a job is tried before the sweep gives it up.",
 )
 @click.option(
     "--scale",
+    cls=SettingOption,
     type=click.FloatRange(min=0, min_open=True, max=1),
+    metavar="FLOAT",
+    bounds="more than 0 and at most 1",
     default=1.0,
     show_default=True,
     help="Multiply steps, updates, evaluations, episodes and seeds by this, down to what is just "
@@ -89,10 +109,10 @@ def sweep(
 ) -> None:  # fmt: skip
     """Run a grid of decompose, judge, train-online and train-offline jobs.
 
-    Each job is a command with a folder of its own below the folder of the sweep. A job that is
-    finished is skipped, one that broke is repeated, and a training run goes on from its last
-    checkpoint. Seeds of the same command are members of one run. At the end there are a table, a
-    comparison of all methods, and one report over all jobs.
+    Each job is a command with its own folder inside the folder of the sweep. A job that is finished
+    is skipped. A job that broke is repeated, and a training run continues from its last checkpoint.
+    Seeds of the same command are members of one run. At the end, the command prints a table and
+    writes a comparison of all methods and one report about all jobs.
     """
     if address is not None and kind != "ray":
         raise click.UsageError("--address is for --runner ray")
@@ -169,9 +189,10 @@ def _run(
     try:
         with (
             _make_runner(folder, kind, address, resources) as runner,
-            catch_signals() as stop,  # after Ray, which has a handler of its own
+            catch_signals(notice=_STOPPING) as stop,  # after Ray, which has its own handler
             show_jobs(folder, plan.jobs) as watcher,
         ):
+            stop.show = watcher.say
             run_jobs(
                 folder, plan.jobs, runner, tries=tries, watcher=watcher, should_stop=stop.is_set
             )
@@ -181,13 +202,13 @@ def _run(
     finally:
         held.release()
     if stop.signal_number:
-        click.echo("stopped: the same command goes on with it", err=True)
+        echo("stopped: run the same command again to continue", err=True)
         raise SystemExit(128 + stop.signal_number)
     open_jobs = [n for n, mark in record.marks.items() if mark is None or mark.state != FINISHED]
     if open_jobs:
         raise click.ClickException(
-            f"{len(open_jobs)} of {len(record.jobs)} jobs failed, the first is {open_jobs[0]}: "
-            f"look at {folder / 'jobs' / open_jobs[0] / 'output.txt'}"
+            f"{len(open_jobs)} of {count(len(record.jobs), 'job')} failed, the first is "
+            f"{open_jobs[0]}: look at {folder / 'jobs' / open_jobs[0] / 'output.txt'}"
         )
 
 
@@ -213,10 +234,10 @@ def leave_sweep_report(record: SweepRecord) -> None:
 
     compared = compare_sweep(record)
     if isinstance(compared, str):
-        click.echo(f"nothing is compared: {compared}", err=True)
+        echo(f"nothing is compared: {compared}", err=True)
     else:
         print_comparison(compared[0])
         place = record.path / COMPARISON_FOLDER
         write_comparison(place, *compared, title=record.title, form="png")
     write_page(record.path / REPORT_FILE, make_sweep(record))
-    click.echo(f"look at {record.path / REPORT_FILE}")
+    echo(f"look at {record.path / REPORT_FILE}")

@@ -1,4 +1,4 @@
-"""What a sweep shows: bars in a terminal, lines anywhere else, and a table at the end."""
+"""The display of a sweep: bars in a terminal, lines anywhere else, and a table at the end."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from grd_offline.sweep.run import Watcher
+from grd_offline.words import count, format_percentage, format_seconds
 
-from .progress import LINE_SECONDS, format_seconds
+from .progress import LINE_SECONDS, format_left
+from .text import echo
 
 if TYPE_CHECKING:
     from grd_offline.sweep.folder import SweepRecord
@@ -41,11 +41,11 @@ class Display(Watcher):
         self._at_begin = sum(self._measure(name) for name in self._jobs)
         self._looked = self._told = 0.0
         if self._done:
-            self.say(f"{len(self._done)} of {len(jobs)} jobs are finished already")
+            self.say(f"{len(self._done)} of {count(len(jobs), 'job')} had finished before")
 
     def say(self, text: str) -> None:
-        """Print a line."""
-        click.echo(text, err=True)
+        """Print a line about the sweep."""
+        echo(text, err=True)
 
     def on_start(self, job: Job, tries: int) -> None:
         self._given_up.discard(job.name)
@@ -80,10 +80,11 @@ class Display(Watcher):
         if time.monotonic() - max(self._told, self._begin) >= LINE_SECONDS:
             self._told = time.monotonic()
             left = self.estimate_left()
-            time_left = "" if left is None else f", about {format_seconds(left)} left"
+            time_left = "" if left is None else f", {format_left(left)}"
             shares = [(job.name, self._measure(job.name)) for job in running]
-            text = "".join(f"; {name} {share:.0%}" for name, share in shares if share > 0)
-            self.say(f"{len(self._done)} of {len(self._jobs)} jobs finished{time_left}{text:.300}")
+            parts = [f"; {n} {format_percentage(share)}" for n, share in shares if share > 0]
+            done = f"{len(self._done)} of {count(len(self._jobs), 'job')} finished"
+            self.say(f"{done}{time_left}{''.join(parts):.300}")
 
     def _measure(self, name: str) -> float:
         from grd_offline.sweep.job import measure_progress
@@ -100,7 +101,7 @@ class Display(Watcher):
 
 
 class Bars(Display):
-    """The same with a bar for the sweep and one for each running job."""
+    """Shows a bar for the sweep and a bar for each running job."""
 
     def __init__(self, folder: Path, jobs: Sequence[Job], bars: Any) -> None:
         self._bars = bars
@@ -126,9 +127,8 @@ class Bars(Display):
             if job.name in self._tasks:
                 self._bars.update(self._tasks[job.name], completed=self._measure(job.name))
         left = self.estimate_left()
-        text = "" if left is None else f"about {format_seconds(left)} left"
         done = sum(self._measure(name) for name in self._jobs)
-        self._bars.update(self._all, completed=done, left=text)
+        self._bars.update(self._all, completed=done, left=format_left(left))
 
 
 @contextmanager
@@ -143,7 +143,7 @@ def show_jobs(folder: Path, jobs: Sequence[Job]) -> Iterator[Display]:
     bars = progress.Progress(
         progress.TextColumn("{task.description}"),
         progress.BarColumn(),
-        progress.TaskProgressColumn(),
+        progress.TextColumn("{task.percentage:3.0f} %"),
         progress.TimeElapsedColumn(),
         progress.TextColumn("{task.fields[left]}"),
         console=Console(stderr=True),

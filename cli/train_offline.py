@@ -9,6 +9,7 @@ import click
 from grd_offline.files.naming import name_path
 from grd_offline.offline.settings import SOURCES, OfflineSettings
 
+from .help import Command
 from .live import Terminal
 from .options import (
     NamesType,
@@ -40,6 +41,7 @@ def training_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command(
+    cls=Command,
     epilog="""
     \b
     Examples:
@@ -52,9 +54,9 @@ def training_options(command: Callable[..., Any]) -> Callable[..., Any]:
       grd-offline plot runs/hc
       grd-offline collect --env HalfCheetah --policy runs/hc --out better.h5
 
-    All reward sources and seeds are members of one run: they are trained side by side and cost
-    little more than one on an accelerator.
-    """
+    All reward sources and seeds are members of one run. They are trained side by side, and on an
+    accelerator they cost little more than one.
+    """,
 )
 @click.argument("file")
 @setting_option(OfflineSettings, "rewards", type=NamesType(SOURCES))
@@ -62,10 +64,11 @@ def training_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @training_options
 @click.option("--out", type=click.Path(), help="Folder of the run.  [default: runs/FILE-ALGO]")
 def train_offline(file: str, out: str | None, **options: Any) -> None:
-    """Train policies on a dataset alone.
+    """Train policies from a dataset, without an environment.
 
-    FILE is what `grd-offline decompose` wrote, or whatever `grd-offline inspect` reads. Evaluation
-    is by the true return, while training goes on. Ctrl-C ends the run and keeps what there is.
+    FILE is relabelled data that `grd-offline decompose` wrote, or any dataset that `grd-offline
+    inspect` reads. With --env, the policies are evaluated in an environment during the training, by
+    the true return. Ctrl-C ends the run and keeps the policies so far.
     """
     from grd_offline.offline.training import train_offline
 
@@ -96,7 +99,7 @@ def _tell_unused(algorithm: str) -> None:
     given = click.get_current_context().get_parameter_source
     for name, owner in (("alpha", "td3bc"), ("expectile", "iql"), ("temperature", "iql")):
         if owner != algorithm and given(name) is click.core.ParameterSource.COMMANDLINE:
-            print_warning(f"--{name} is for {owner}: {algorithm} has no use for it")
+            print_warning(f"--{name} is an option of {owner}: {algorithm} does not use it")
 
 
 def _default_folder(file: str, algorithm: str) -> str:

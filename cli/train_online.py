@@ -11,6 +11,7 @@ from click.core import ParameterSource
 from grd_offline.online.settings import DISCRETE, OnlineSettings, parse_sets
 from grd_offline.settings import describe_settings
 
+from .help import Command
 from .live import Terminal
 from .options import (
     device_option,
@@ -31,6 +32,7 @@ def _two_defaults(name: str) -> Callable[..., Any]:
 
 
 @click.command(
+    cls=Command,
     epilog="""
     \b
     Examples:
@@ -42,9 +44,9 @@ def _two_defaults(name: str) -> Callable[..., Any]:
       grd-offline train-online --env CartPole --seeds 3
       grd-offline train-online --resume runs/cheetah
 
-    Several methods, fits, values and seeds are members of one run: they are trained side by side
-    and cost little more than one on an accelerator.
-    """
+    All methods, fits, values and seeds are members of one run. They are trained side by side, and
+    on an accelerator they cost little more than one.
+    """,
 )
 @setting_options(OnlineSettings, "environment", "methods", "fits")
 @_two_defaults("backbone")
@@ -76,11 +78,11 @@ def _two_defaults(name: str) -> Callable[..., Any]:
 @click.option("--out", type=click.Path(), help="Folder of the run.  [default: runs/ENV-METHOD]")
 @click.option("--resume", type=click.Path(), metavar="DIR", help="Continue the run in DIR.")
 def train_online(resume: str | None, out: str | None, **options: Any) -> None:
-    """Train agents that see only the return of each episode.
+    """Train policies that see only episode returns.
 
-    Collection and learning alternate: a model of the reward is fitted to the returns of finished
-    episodes, and a policy is trained on the rewards of that model. Evaluation is by the true
-    return. Ctrl-C saves a checkpoint; --resume goes on from the last one.
+    Collection and learning alternate. A reward model is fitted to the returns of finished episodes,
+    and a policy is trained on the rewards of this model. Policies are evaluated by the true return.
+    Ctrl-C saves a checkpoint, and --resume continues from the last checkpoint.
     """
     from grd_offline.online.training import resume_online, train_online
 
@@ -102,17 +104,17 @@ def train_online(resume: str | None, out: str | None, **options: Any) -> None:
     terminal.print_closing()
     leave_report(result.folder)
     line = f"grd-offline train-online --resume {shlex.quote(str(result.folder))}"
-    terminal.tell_end(result, f"; to go on: {line}")
+    terminal.tell_end(result, f"; to continue: {line}")
 
 
 def _refuse_settings(context: click.Context) -> None:
-    """A run goes on with the settings that it began with."""
+    """Refuse settings beside --resume. A run continues with the settings that it began with."""
     for parameter in context.command.params:
         is_given = _is_given(parameter.name or "")
         if is_given and parameter.name not in ("resume", "device", "workers", "environment"):
             raise click.UsageError(
-                f"--resume: takes --device and --workers alone, not {parameter.opts[0]}: a run "
-                "goes on with the settings that it began with"
+                f"--resume cannot be combined with {parameter.opts[0]}: a run continues with the "
+                "settings that it began with (--device and --workers can be changed)"
             )
 
 

@@ -1,4 +1,4 @@
-"""Which observations tell that an episode is about to terminate.
+"""Find the observations that show that an episode is about to terminate.
 
 Where episodes terminate, a policy has to see more than the causes of the reward: if every step pays
 the same, the return is the number of steps, and all that matters is what ends an episode. A
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from grd_offline.episodes import EpisodeSet
 
 LEAST = 20
-"""With fewer terminations than this, nobody can tell: every dimension counts."""
+"""With fewer terminations than this, no choice is possible, and every dimension counts."""
 SURE = 5.0
 """Standard errors by which a mean or a spread has to differ."""
 _POWERS = (1, 2, 3, 4)

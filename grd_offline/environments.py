@@ -142,7 +142,7 @@ def _short(name: str) -> str:
 
 
 def dimension_names(env: gymnasium.Env[Any, Any]) -> tuple[Names | None, Names | None]:
-    """What each observation and each action dimension is called, or None where nobody knows.
+    """Names of the observation and action dimensions, or None if they are not known.
 
     Names are unique, and there are as many as `env`'s spaces have dimensions.
     """
@@ -203,7 +203,8 @@ _SMALL: dict[str, tuple[Names, Names]] = {
         ("none", "left engine", "main engine", "right engine"),
     ),
 }
-"""Of small environments of Gymnasium, by the name of the class: of observations and of actions."""
+"""Names of the observations and actions of small Gymnasium environments, by the name of the
+class."""
 
 
 def _mujoco_observation_names(base: Any) -> list[str]:
@@ -233,7 +234,7 @@ _VELOCITIES = (
     *(f"angular velocity {{}} {axis}" for axis in "xyz"),
 )
 _ACTUATIONS = tuple(f"actuation {{}} {i}" for i in range(6))
-"""Of a free joint, whose name stands in the braces."""
+"""Names of the actuations of a free joint, whose name replaces the braces."""
 
 _INERTIA_PARTS = (
     *(f"inertia {axes}" for axes in ("xx", "yy", "zz", "xy", "xz", "yz")),

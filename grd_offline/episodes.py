@@ -1,4 +1,4 @@
-"""Episodes whose reward arrives late: what every other part of the package passes on.
+"""Episodes whose reward arrives late. Every other part of the package passes them on.
 
 Step t takes `actions[t]` in `observations[t]`. `rewards[t]` is what was handed out at step t, and
 `delivered[t]` says whether anything was: a delivered number is the sum of the step rewards since
@@ -27,9 +27,10 @@ Matrix = ArrayLike
 """(N, column) numbers, in any form that numpy takes."""
 BoolArray = NDArray[np.bool_]
 LARGEST = 1e18
-"""Of numbers that are computed with: squares of larger ones leave the range of float32."""
+"""Largest number that is accepted. The squares of larger numbers leave the range of float32."""
 SMALLEST = 1e-45
-"""Of rewards that are computed with: networks, which use float32, take smaller ones for zero."""
+"""Smallest reward that is not taken for zero. Networks use float32, where smaller numbers are
+zero."""
 
 
 DOUBLE_RESOLUTION = 1e-13
@@ -38,24 +39,25 @@ DOUBLE_RESOLUTION = 1e-13
 
 @dataclass(frozen=True, eq=False)
 class Episode:
-    """One episode: read-only, checked when made. Rewards are float64, other numbers float32."""
+    """One episode. It is read-only and checked when it is made. Rewards are float64, and other
+    numbers are float32."""
 
     observations: FloatArray
     """(T + 1, state), or (T, state) where the source does not hold the last one."""
     actions: FloatArray
     """(T, action); one-hot where actions are discrete."""
     rewards: Amounts
-    """(T,) what was delivered at each step; zero where nothing was."""
+    """(T,) the reward that was delivered at each step. It is zero if nothing was delivered."""
     terminations: BoolArray
-    """(T,) the task ended here."""
+    """(T,) whether the task ended at this step."""
     truncations: BoolArray
-    """(T,) the episode was cut off here, by a time limit for example."""
+    """(T,) whether the episode was cut off at this step, for example by a time limit."""
     delivered: BoolArray
-    """(T,) a reward was delivered here, for all steps since the last delivery."""
+    """(T,) whether a reward was delivered at this step, for all steps since the last delivery."""
     label: int | float | str | None = None
-    """What its table calls the episode."""
+    """The label of the episode in its table."""
     steps: NDArray[Any] | None = None
-    """(T,) what its table calls the steps: numbers, or microseconds since 1970."""
+    """(T,) the labels of the steps in the table: numbers, or microseconds since 1970."""
 
     def __post_init__(self) -> None:
         steps = len(self.actions)
@@ -75,7 +77,7 @@ class Episode:
         stray = np.flatnonzero((self.rewards != 0) & ~self.delivered)
         if stray.size:
             raise DataError(
-                f"not zero at step {stray[0]}, where none is delivered", field="rewards"
+                f"expected 0 at step {stray[0]}, where no reward is delivered", field="rewards"
             )
 
     def __len__(self) -> int:
@@ -93,13 +95,14 @@ class Episode:
 
     @property
     def next_observations(self) -> FloatArray:
-        """(T, state) the observation after each step; the last one repeated where it is unknown."""
+        """(T, state) the observation after each step. If the last one is not known, the one before
+        is repeated."""
         if self.has_final_observation:
             return self.observations[1:]
         return np.concatenate([self.observations[1:], self.observations[-1:]])
 
     def compute_return(self, discount: float = 1.0) -> float:
-        """The episode's return R.
+        """Compute the return R of the episode.
 
         With a reward at every step this is sum_t discount^t r_t. A number delivered for several
         steps is their sum already, its discount inside it, and counts as it is.
@@ -110,13 +113,14 @@ class Episode:
         return float(rewards.sum())
 
     def segments(self) -> tuple[NDArray[np.int64], NDArray[np.int64], Amounts]:
-        """Start, stop and amount of each delivery: the sum of the step rewards in [start, stop)."""
+        """List the start, stop and amount of each delivery. The amount is the sum of the step
+        rewards in [start, stop)."""
         stops = np.flatnonzero(self.delivered) + 1
         starts = np.concatenate([[0], stops[:-1]]).astype(np.int64)[: len(stops)]
         return starts, stops, self.rewards[stops - 1]
 
     def delivered_at_end(self, discount: float = 1.0) -> Episode:
-        """The same episode with one delivery, its return, at the last step."""
+        """Return the same episode with one delivery: its return, at the last step."""
         rewards = np.zeros(len(self))
         delivered = np.zeros(len(self), np.bool_)
         if self.delivered.any():
@@ -151,7 +155,7 @@ def _set_array(
 
 
 def as_flags(array: NDArray[Any], field: str) -> BoolArray:
-    """0/1 numbers of any type as booleans; anything else is refused."""
+    """Turn 0/1 numbers of any type into booleans. Anything else is refused."""
     wrong = np.flatnonzero((array != 0) & (array != 1))
     if wrong.size:
         raise DataError(f"expected 0 or 1, got {array[wrong[0]]} at step {wrong[0]}", field=field)
@@ -279,7 +283,7 @@ def _count_bytes(episode: Episode) -> int:
 
 @dataclass(frozen=True, eq=False)
 class EpisodeSet(Sequence[Episode]):
-    """Episodes of one dataset, loaded one at a time: a set larger than memory streams.
+    """Episodes of one dataset, loaded one at a time. A set may be larger than memory.
 
     Indexing with an integer loads an episode; with a slice or an array of indices it gives a
     smaller set and loads nothing.
@@ -295,10 +299,10 @@ class EpisodeSet(Sequence[Episode]):
     """Whether actions are one-hot codes of discrete choices."""
     environment: str | None = None
     table: Mapping[str, str] | None = None
-    """Where they come from a table: the names of its columns of episodes and steps, the type of
-    the steps, and the library whose tables results are given as."""
+    """For episodes of a table: the names of its columns of episodes and steps, the type of the
+    steps, and the library whose tables the results use."""
     preferences: Preferences | None = None
-    """What a fit learns from instead of returns, where there are any."""
+    """Preferences, which a fit uses instead of returns."""
 
     @classmethod
     def from_episodes(
@@ -310,7 +314,7 @@ class EpisodeSet(Sequence[Episode]):
         discrete_actions: bool = False,
         environment: str | None = None,
     ) -> EpisodeSet:
-        """A set of episodes that are in memory already."""
+        """Make a set of episodes that are in memory already."""
         if not episodes:
             raise DataError("no episodes")
         sizes = (episodes[0].observations.shape[1], episodes[0].actions.shape[1])
@@ -390,11 +394,11 @@ class EpisodeSet(Sequence[Episode]):
         return int(self.lengths.sum())
 
     def compute_returns(self, discount: float = 1.0) -> NDArray[np.float64]:
-        """(episode,) the return of each episode; see `Episode.compute_return`."""
+        """Compute the return of each episode: (episode,). See `Episode.compute_return`."""
         return np.array([episode.compute_return(discount) for episode in self], np.float64)
 
     def delivered_at_end(self, discount: float = 1.0) -> EpisodeSet:
-        """The same episodes with nothing but their return, delivered at the last step."""
+        """Return the same episodes with one delivery each: their return, at the last step."""
         load = self.load
         kept = KeptEpisodes(lambda i: load(i).delivered_at_end(discount))
         return replace(self, load=kept)

@@ -49,7 +49,7 @@ class DataError(ValueError):
         episode: int | None = None,
         field: str | None = None,
     ) -> DataError:
-        """The same error with the places filled in that were not known where it arose."""
+        """Return the same error, with places filled in that were not known where it arose."""
         return type(self)(
             self.reason,
             file=self.file if self.file is not None else file,

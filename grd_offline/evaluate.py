@@ -1,4 +1,5 @@
-"""How good a decomposition is: rewards against the truth, masks against the truth, intervals."""
+"""Measures of a decomposition: rewards against the truth, masks against the truth, and
+intervals."""
 
 from __future__ import annotations
 
@@ -13,18 +14,18 @@ Array = NDArray[np.float64]
 NORMAL_90 = 1.6448536269514722
 """A normal variable lies within so many standard deviations of its mean 90 times in 100."""
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
-"""Of the intervals that calibration looks at."""
+"""Levels of the intervals that calibration looks at."""
 STEP_BANDS = (
     "The bands of steps include what returns cannot exclude, up to the size of the effects that "
     "were found. They assume that the noise of one step is independent of the noise of the others, "
     "and that the reward does not depend on earlier steps."
 )
-"""What bands per step of a fit that knows them are conditional on; shown beside their numbers."""
+"""The conditions of the bands per step, shown beside their numbers."""
 EVEN_BANDS = (
     "The bands of steps are equally wide everywhere, as follows from the errors of returns if the "
     "errors of steps are independent. They leave out everything that cancels over an episode."
 )
-"""The same of a fit that knows no bands of its own."""
+"""The conditions of bands that are equal for all steps, for fits without bands of their own."""
 
 
 def give_chance(logits: Array) -> Array:
@@ -33,7 +34,7 @@ def give_chance(logits: Array) -> Array:
 
 
 def soften_chance(logits: Array, std: Array) -> Array:
-    """The same where log-odds are uncertain: MacKay's approximation of the mean."""
+    """Compute a chance from uncertain log-odds, with the approximation of the mean by MacKay."""
     return give_chance(logits / np.sqrt(1 + np.pi / 8 * std**2))
 
 
@@ -83,13 +84,13 @@ def compare_rewards(predicted: Sequence[Array], true: Sequence[Array]) -> dict[s
 
 
 def compute_coverage(predicted: ArrayLike, std: ArrayLike, true: ArrayLike) -> float:
-    """How often the truth lies within the 90 % interval."""
+    """Fraction of the true values that lie within the 90 % interval."""
     error = np.abs(np.asarray(true) - np.asarray(predicted))
     return float((error <= NORMAL_90 * np.asarray(std)).mean())
 
 
 def compute_calibration(predicted: ArrayLike, std: ArrayLike, true: ArrayLike) -> list[float]:
-    """How often the truth lies within the interval of each of `LEVELS`."""
+    """Fraction of the true values that lie within the interval of each of `LEVELS`."""
     error, spread = np.abs(np.asarray(true) - np.asarray(predicted)), np.asarray(std)
     widths = [NormalDist().inv_cdf((1 + level) / 2) for level in LEVELS]
     return [float((error <= width * spread).mean()) for width in widths]
@@ -110,7 +111,7 @@ def compare_masks(found: ArrayLike, true: ArrayLike) -> dict[str, float]:
 def compare_all_masks(
     found: Mapping[str, Any], true: Mapping[str, Any]
 ) -> dict[str, dict[str, float]]:
-    """The same for every mask that both have, and for the compact state where it can be told."""
+    """Compare every mask that both have, and the compact state if it is known."""
     from grd_offline.graph import compact_closure, compact_one_hop
 
     names = ("state_to_reward", "action_to_reward", "state_to_state", "action_to_state")

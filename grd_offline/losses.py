@@ -24,14 +24,14 @@ PROBABILITY_FLOOR = 1e-6
 
 
 class SparsityWeights(NamedTuple):
-    """lambda_1 to lambda_5."""
+    """The five sparsity weights lambda_1 to lambda_5 of the paper."""
 
     state_to_reward: float
     action_to_reward: float
     state_to_state: float
-    """Off the diagonal."""
+    """Weight of edges between different states."""
     self_to_self: float
-    """On the diagonal."""
+    """Weight of edges from a state to itself."""
     action_to_state: float
 
 
@@ -44,7 +44,7 @@ class ModelLoss(NamedTuple):
 
     @property
     def total(self) -> Tensor:
-        """(member,) L_m."""
+        """(member,) the total loss L_m."""
         return self.reward + self.dynamics + self.sparsity
 
 

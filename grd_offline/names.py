@@ -16,7 +16,7 @@ OFFLINE = {"neural": "pair-net"}
 RENAMED_ONLINE = {"neural": "joint-net"}
 """Fits of `train-online` on the command line: the old name, and the new one."""
 ONLINE = {"closed-form": "quadratic", **RENAMED_ONLINE}
-"""The same in runs of version 1, whose closed form was the quadratic."""
+"""Fits in runs of version 1, whose closed form was the quadratic: the old name, and the new one."""
 
 
 def rename_member(name: str) -> str:
@@ -53,7 +53,7 @@ def find_member_folder(run: Path, member: str) -> Path:
 
 
 def rename_result(contents: Any) -> Any:
-    """What `decompose` and `judge` wrote: the fits that are named anywhere in it."""
+    """Rename the fits in results that `decompose` and `judge` wrote."""
     if isinstance(contents, list):
         return [rename_result(part) if isinstance(part, dict) else part for part in contents]
     if not isinstance(contents, dict):
@@ -63,7 +63,8 @@ def rename_result(contents: Any) -> Any:
 
 
 def rename_model(about: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """What a saved reward model says about itself: of a member of a run, or of a decomposition.
+    """Rename the fits in the description of a saved reward model, of a member of a run or of a
+    decomposition.
 
     A sum of effects, its `kind` tells, is of the closed form that has this name now.
     """

@@ -9,14 +9,14 @@ NUMBER, SUCCESS, PREFERENCE = "number", "success", "preference"
 with the larger sum is preferred, with log-odds that are the difference of the sums."""
 KINDS = (NUMBER, SUCCESS, PREFERENCE)
 CHOICES = ("auto", NUMBER, SUCCESS)
-"""What may be asked for: preferences are taken wherever there are some."""
+"""Kinds of outcomes that a user may ask for. Preferences are used whenever there are some."""
 UNITS = {
     SUCCESS: "Rewards are in units of log-odds: a step of reward 1 multiplies the odds of success "
     "by 2.72.",
     PREFERENCE: "Rewards are in units of log-odds: if the sum of rewards of one piece is larger by "
     "1, the odds that it is preferred are 2.72 to 1. Only differences of sums count.",
 }
-"""What a reward of 1 means, where it is not a number of the data."""
+"""Meaning of a reward of 1, if it is not a number of the data."""
 _CALLED = {SUCCESS: "label", PREFERENCE: "preference"}
 
 

@@ -12,7 +12,7 @@ from grd_offline.preferences import IntArray, Preferences
 
 
 def attach_preferences(episodes: EpisodeSet, preferences: Preferences) -> EpisodeSet:
-    """The episodes with these preferences, which are what a fit then learns from."""
+    """Return the episodes with these preferences, from which a fit then learns."""
     checked = {}
     for name in ("first", "second"):
         pieces = getattr(preferences, name).copy()
@@ -37,7 +37,7 @@ def attach_preferences(episodes: EpisodeSet, preferences: Preferences) -> Episod
 
 
 def cut_pieces(episodes: EpisodeSet) -> tuple[EpisodeSet, IntArray, IntArray]:
-    """Every piece once, as an episode of its own; and which piece each pair compares with which."""
+    """Cut every piece once, as an episode of its own, and list which pieces each pair compares."""
     preferences = episodes.preferences
     assert preferences is not None
     every = np.concatenate([preferences.first, preferences.second])

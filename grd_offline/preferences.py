@@ -1,4 +1,4 @@
-"""Preferences: of two pieces of episodes, which one was better.
+"""Preferences: which of two pieces of episodes was better.
 
 A piece is an episode from one step to another, or the whole of it. The answers of a person or of a
 program are 1 where the first piece was preferred, 0 where the second was, and 1/2 where both were
@@ -19,7 +19,7 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Preferences:
-    """Pairs of pieces, and which of each pair was preferred.
+    """Pairs of pieces of episodes, and which piece of each pair was preferred.
 
     >>> Preferences.between([0, 1], [2, 0], [1, 0.5])
     Preferences(2 pairs)
@@ -28,7 +28,7 @@ class Preferences:
     first: IntArray
     """(pair, 3) episode, first step, and the step after the last; -1 for the episode's end."""
     second: IntArray
-    """The same of the other piece."""
+    """(pair, 3) the same numbers of the second piece."""
     preferred: NDArray[np.float64]
     """(pair,) 1 for the first, 0 for the second, 1/2 for neither."""
 
@@ -51,7 +51,7 @@ class Preferences:
 
     @classmethod
     def between(cls, first: ArrayLike, second: ArrayLike, preferred: ArrayLike) -> Preferences:
-        """Pairs of whole episodes, by their index, or of pieces (episode, start, stop)."""
+        """Make pairs of whole episodes, by their index, or of pieces (episode, start, stop)."""
         return cls(_as_pieces(first), _as_pieces(second), np.asarray(preferred, np.float64))
 
     def __len__(self) -> int:
@@ -61,7 +61,7 @@ class Preferences:
         return f"Preferences({len(self):,} pairs)"
 
     def __getitem__(self, chosen: IntArray) -> Preferences:
-        """Some of the pairs."""
+        """Return some of the pairs."""
         return Preferences(self.first[chosen], self.second[chosen], self.preferred[chosen])
 
 

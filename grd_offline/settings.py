@@ -29,7 +29,7 @@ Names = tuple[str, ...] | Callable[[], tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Setting:
-    """What is known of one field of the settings."""
+    """Facts about one field of the settings."""
 
     text: str
     """The description, in whole sentences."""
@@ -72,7 +72,7 @@ class Setting:
         elif kind is float:
             self._check_number(name, value)
         elif not isinstance(value, get_origin(kind) or kind):
-            raise DataError(f"got {value!r:.40}, which it cannot be", field=name)
+            raise DataError(f"got {value!r:.40}, which has the wrong type", field=name)
 
     def _check_tuple(self, name: str, values: Any, kind: Any) -> None:
         if not isinstance(values, tuple):
@@ -80,7 +80,7 @@ class Setting:
         if kind is str and not values:
             raise DataError("expected at least one", field=name)
         if kind is str and len(set(values)) < len(values):
-            raise DataError("the same twice", field=name)
+            raise DataError("got the same value twice", field=name)
         for value in values:
             self.check(name, value, kind)
 
@@ -115,7 +115,7 @@ def setting(
     option: str | None = None,
     factory: Callable[[], Any] | None = None,
 ) -> Any:
-    """A field of settings.
+    """Make a field of a settings class.
 
     A field with the default `MISSING` must be given. A `factory` makes the default anew each time.
     """
@@ -131,7 +131,7 @@ class Described:
 
     setting: Setting
     kind: Any
-    """The type, without `None`."""
+    """The type of the field, without `None`."""
     is_optional: bool
     """Whether `None` is a value."""
     default: Any
@@ -139,7 +139,7 @@ class Described:
 
 
 def describe_settings(settings: type[Any]) -> dict[str, Described]:
-    """The fields of a settings class, by name."""
+    """Describe the fields of a settings class, by name."""
     hints, found = get_type_hints(settings), {}
     for one in fields(settings):
         kinds = [kind for kind in get_args(hints[one.name]) if kind is not NoneType]
@@ -156,7 +156,8 @@ def describe_settings(settings: type[Any]) -> dict[str, Described]:
 
 @dataclass(frozen=True)
 class Settings:
-    """Base of all settings: values of the wrong type, or outside of their bounds, are refused."""
+    """The base class of all settings. Values of the wrong type, or outside of their bounds, are
+    refused."""
 
     def __post_init__(self) -> None:
         for name, described in describe_settings(type(self)).items():
@@ -165,6 +166,6 @@ class Settings:
                 described.setting.check(name, value, described.kind)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for a file."""
+        """Return plain values for a file."""
         plain = asdict(self)
         return {name: list(v) if isinstance(v, tuple) else v for name, v in plain.items()}

@@ -17,7 +17,7 @@ Array = NDArray[np.float64]
 Tasks = Sequence[ArrayLike]
 """Scores of a method: one array (seed,) for each task."""
 RESAMPLES = 2000
-"""Draws of a bootstrap."""
+"""Number of draws of a bootstrap."""
 LEVEL = 0.95
 """Share of the draws that lies inside of an interval."""
 
@@ -50,7 +50,7 @@ def pool(tasks: Tasks) -> Array:
 
 
 def estimate_mean(tasks: Tasks, rng: np.random.Generator) -> Estimate:
-    """The interquartile mean over all seeds and tasks."""
+    """Estimate the interquartile mean over all seeds and tasks."""
     return _estimate(lambda drawn: interquartile_mean(pool(drawn)), tasks, rng)
 
 
@@ -65,7 +65,7 @@ def estimate_share(tasks: Tasks, reference: Tasks, rng: np.random.Generator) -> 
 
 
 def improvement_probability(ours: Tasks, theirs: Tasks) -> Array:
-    """How probable it is that a run of ours is better than one of theirs on a task drawn at random.
+    """Probability that a run of ours is better than a run of theirs on a task drawn at random.
 
     On each task every seed of ours meets every seed of theirs, and an equal score counts as half a
     win. The mean over tasks gives each task the same weight.

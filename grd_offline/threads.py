@@ -1,4 +1,4 @@
-"""How many threads numpy and scipy use.
+"""Number of threads that numpy and scipy use.
 
 The matrices here are small. Threads that share one save about 10 % of a decomposition on an idle
 computer, and wait for each other on a busy one (`benchmarks/busy.py`). So both work in one

@@ -1,4 +1,4 @@
-"""Which versions a result was made with."""
+"""Versions that a result was made with."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _PACKAGES = ("grd-offline", "torch", "numpy", "gymnasium", "mujoco")
 
 
 def find_versions() -> dict[str, str]:
-    """Of Python and the packages that decide the numbers."""
+    """Find the versions of Python and of the packages that the results depend on."""
     found = {name: known for name in _PACKAGES if (known := find_version(name))}
     return {"python": platform.python_version(), **found}
 

@@ -53,7 +53,7 @@ def test_observations_with_and_without_the_last_one():
         ),
         ({"terminations": np.array([0, 1, 0, 0])}, "terminations: set at step 1, before the last"),
         ({"truncations": np.array([0, 0, 0, 2])}, "truncations: expected 0 or 1, got 2 at step 3"),
-        ({"rewards": np.array([1.0, 0, 0, 0])}, "rewards: not zero at step 0, where none"),
+        ({"rewards": np.array([1.0, 0, 0, 0])}, "rewards: expected 0 at step 0, where no"),
         ({"actions": np.zeros((0, 1))}, "actions: no steps"),
     ],
 )

@@ -45,7 +45,7 @@ class Sample(Settings):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"place": 3}, "place: got 3, which it cannot be"),
+        ({"place": 3}, "place: got 3, which has the wrong type"),
         ({"seeds": 0}, "seeds: expected a whole number of at least 1, got 0"),
         ({"seeds": True}, "seeds: expected a whole number of at least 1, got True"),
         ({"seeds": 1.5}, "seeds: expected a whole number of at least 1, got 1.5"),
@@ -54,13 +54,13 @@ class Sample(Settings):
         ({"rate": float("nan")}, "rate: expected more than 0 and at most 1, got nan"),
         ({"rate": "x"}, "rate: expected a number, got 'x'"),
         ({"kinds": ()}, "kinds: expected at least one"),
-        ({"kinds": ("one", "one")}, "kinds: the same twice"),
+        ({"kinds": ("one", "one")}, "kinds: got the same value twice"),
         ({"kinds": "one"}, "kinds: expected a tuple, got 'one'"),
         ({"kinds": ("three",)}, "kinds: expected one of one, two, got 'three'"),
         ({"mode": "fastest"}, "mode: expected one of slow, fast, got 'fastest'"),
         ({"limit": 0}, "limit: expected a whole number of at least 1, got 0"),
-        ({"loud": "yes"}, "loud: got 'yes', which it cannot be"),
-        ({"extra": 3}, "extra: got 3, which it cannot be"),
+        ({"loud": "yes"}, "loud: got 'yes', which has the wrong type"),
+        ({"extra": 3}, "extra: got 3, which has the wrong type"),
     ],
 )
 def test_values_that_do_not_fit_are_refused(changes, words):

@@ -20,6 +20,7 @@ ROOMS = (
     "settings",
     "versions",
     "names",
+    "words",
     "threads",
     "registration",
     "outcomes",

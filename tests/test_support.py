@@ -117,7 +117,7 @@ def test_data_without_actions_are_refused_where_policies_are_trained():
     flags = np.zeros(steps, np.bool_)
     empty = np.zeros((steps, 0), np.float32)
     one = Episode(np.zeros((steps + 1, 2)), empty, np.zeros(steps), flags, flags, flags)
-    with pytest.raises(DataError, match="actions: the data hold none: rewards can be found for th"):
+    with pytest.raises(DataError, match="actions: the data have none: they can be decomposed, but"):
         check_actions(EpisodeSet.from_episodes([one]))
 
 

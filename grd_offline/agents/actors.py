@@ -27,7 +27,7 @@ KINDS = ("gaussian", "deterministic", *DISCRETE_KINDS)
 NOISY_KINDS = ("deterministic", "greedy")
 """Kinds whose noise is a number of its own, and no part of the policy."""
 LOG_STD_RANGE = (-20.0, 2.0)
-"""Where SAC's log standard deviation is clamped."""
+"""Range to which SAC's log standard deviation is clamped."""
 MAX_ACTION = 1e30
 _CERTAIN = np.float32(1e30)
 """Added to an output, it decides which is the largest."""
@@ -38,7 +38,7 @@ MAX_WEIGHTS = 2**28
 
 @dataclass(frozen=True)
 class ActorSpec:
-    """What a policy network is, apart from its weights."""
+    """The description of a policy network, apart from its weights."""
 
     kind: str
     """"gaussian": mean and log standard deviation, squashed by tanh (SAC); "deterministic": tanh

@@ -1,4 +1,5 @@
-"""What all algorithms share: networks of all members, optimisers, target networks, their state.
+"""The part that all algorithms share: networks of all members, optimisers, target networks, and
+their state.
 
 Each member has networks of its own. One batched product computes the networks of all members.
 """
@@ -86,7 +87,7 @@ class Agent:
         """(member,) what is subtracted from the rewards of the members that are centred."""
         self.centre_rates = centre_rates
         self.losses = torch.zeros((len(self.loss_names), self.members), device=self.device)
-        """At the last update, for the log."""
+        """Losses at the last update, for the log."""
 
     def make_networks(self, count: int, inputs: int, outputs: int, *, place: int) -> Stack:
         """`count` networks for each member, started from its own seed.
@@ -109,7 +110,7 @@ class Agent:
         return self.make_networks(self.critics, self.states + self.actions, 1, place=1)
 
     def list_actor_modules(self) -> list[nn.Module]:
-        """What the optimiser of the actor steps."""
+        """The modules that the optimiser of the actor trains."""
         return [self.actor]
 
     def moves_actor(self, update: int) -> bool:
@@ -189,7 +190,7 @@ class Agent:
         raise NotImplementedError
 
     def compute_actor_losses(self, batch: Batch) -> Float[Tensor, "member"]:
-        """What the actor minimises."""
+        """Compute the losses that the actor minimises."""
         raise NotImplementedError
 
     def compute_values(

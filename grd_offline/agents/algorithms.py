@@ -23,7 +23,7 @@ class Algorithm:
     name: str
     """The name on the command line."""
     title: str
-    """The name in reports."""
+    """The name of the algorithm in reports."""
     online: bool
     """True for `train-online`, False for `train-offline` and `judge`."""
     load: Callable[[], type[Agent]] | None
@@ -68,7 +68,7 @@ def find_algorithm(name: str) -> Algorithm:
 
 
 def find_title(name: str) -> str:
-    """What reports call an algorithm; its name where nobody knows it."""
+    """The title of an algorithm in reports. It is the name if no title is known."""
     return _ALGORITHMS[name].title if name in _ALGORITHMS else name
 
 

@@ -18,7 +18,7 @@ class Steps(NamedTuple):
 
     observations: Float[Tensor, "member batch state"]
     actions: Float[Tensor, "member batch action"]
-    """In the units of the environment."""
+    """Actions in the units of the environment."""
     next_observations: Float[Tensor, "member batch state"]
     terminated: Float[Tensor, "member batch"]
     """1 where the episode ends at this step by itself."""
@@ -27,7 +27,7 @@ class Steps(NamedTuple):
     returns: Float[Tensor, "member batch"]
     """The return of the episode that the step belongs to."""
     rows: Int[Tensor, "member batch"]
-    """Where the steps lie in the replay."""
+    """Rows of the replay that hold the steps."""
 
 
 class Batch(NamedTuple):

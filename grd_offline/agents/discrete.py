@@ -1,4 +1,4 @@
-"""What algorithms for discrete actions share: critics with a value for each choice."""
+"""The part that algorithms for discrete actions share: critics with a value for each choice."""
 
 from __future__ import annotations
 

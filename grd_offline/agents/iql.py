@@ -51,7 +51,7 @@ class Iql(Agent):
     def compute_state_values(
         self, observations: Float[Tensor, "member batch state"], *, frozen: bool = False
     ) -> Float[Tensor, "member batch"]:
-        """V(s)."""
+        """Compute the state values V(s)."""
         return cast(Tensor, self.state_critic(observations, frozen=frozen)).squeeze(-1)
 
     def compute_advantages(
@@ -63,7 +63,7 @@ class Iql(Agent):
         return values.amin(1) - self.compute_state_values(batch.observations, frozen=frozen)
 
     def compute_next_values(self, batch: Batch) -> Float[Tensor, "member batch"]:
-        """V(s')."""
+        """Compute the values V(s') of the next states."""
         return self.compute_state_values(batch.next_observations)
 
     def compute_state_losses(self, batch: Batch) -> Float[Tensor, "member"]:

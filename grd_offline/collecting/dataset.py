@@ -1,4 +1,4 @@
-"""Collecting into a file."""
+"""Collect episodes and write them to a file."""
 
 import os
 import tempfile
@@ -22,7 +22,7 @@ OnEpisode = Callable[[Record], None]
 
 @dataclass(frozen=True)
 class Collected:
-    """What `collect` has written."""
+    """The result of `collect`."""
 
     path: Path | None
     """The file. None: `collect` was stopped before the first episode was finished."""

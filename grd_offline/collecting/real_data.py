@@ -39,7 +39,7 @@ class RealData:
     """One dataset of this kind."""
 
     text: str
-    """What an episode, a step and its reward are."""
+    """Explanation of an episode, a step and its reward."""
     package: str
     version: str
     member: str
@@ -155,13 +155,13 @@ def _split(rows: Array, starts: Sequence[int]) -> Episodes:
 
 
 def make_bike_days(contents: bytes) -> tuple[list[str], Episodes]:
-    """Whole days."""
+    """Make episodes that are whole days."""
     names, rows, days = _read_bikes(contents)
     return names, _split(rows, [k for k in range(1, len(days)) if days[k] != days[k - 1]])
 
 
 def make_bike_windows(contents: bytes) -> tuple[list[str], Episodes]:
-    """The same hours in windows of 4 to 16 of them."""
+    """Make episodes that are windows of 4 to 16 hours."""
     names, rows, _ = _read_bikes(contents)
     ends = np.cumsum(np.random.default_rng(0).integers(4, 17, len(rows)))
     windows = _split(rows, ends[ends < len(rows)].tolist())

@@ -1,4 +1,4 @@
-"""What to collect."""
+"""Settings of `collect`."""
 
 import json
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ REAL_DATA = ("bike-days", "bike-windows", "flights", "a320")
 
 @dataclass(frozen=True)
 class CollectSettings(Settings):
-    """What to collect. Everything but `workers` decides what the data are."""
+    """Settings of `collect`. All of them except `workers` determine the data."""
 
     environment: str = setting(
         MISSING,
@@ -30,20 +30,21 @@ class CollectSettings(Settings):
     )
     env_args: Mapping[str, Any] = setting(
         None,
-        "Argument of the environment. The value is JSON or text. Repeatable.",
+        "Argument of the environment. The value is JSON or text. This option can be repeated.",
         option="--env-arg",
         factory=dict,
     )
     episodes: int = setting(100, "Number of episodes.", at_least=1)
     policy: str = setting(
         "explore",
-        "Policy that acts. random draws every action anew. explore draws another way of moving "
-        "in each episode: noise, drifting noise or a gait. RUN is the folder of a training run, of "
-        "one of its members, or of one policy.",
+        "Policy that acts. random draws every action independently. explore moves in another way "
+        "in each episode: with noise, with drifting noise or with a gait. RUN is the folder of a "
+        "training run, of one of its members, or of one policy.",
     )
     checkpoints: str = setting(
         "best",
-        "Policies of RUN to use, chosen by their training steps. Each episode draws one of them.",
+        "Policies of RUN to use. FIRST and LAST are numbers of training steps. Each episode draws "
+        "one of these policies at random.",
     )
     policy_noise: str = setting(
         "sampled",
@@ -51,23 +52,24 @@ class CollectSettings(Settings):
         names=POLICY_NOISES,
     )
     random_share: float = setting(
-        0.0, "Share of the episodes of RUN that act at random instead.", **SHARE
+        0.0, "Fraction of the episodes that act at random instead of with a policy of RUN.", **SHARE
     )
     switch_every: int | None = setting(
         None,
-        "Draw the policy of RUN that acts anew after this number of steps. By default, it is "
-        "drawn once in each episode.",
+        "Draw another policy of RUN after this number of steps. By default, one policy acts in the "
+        "whole episode.",
         at_least=1,
     )
     seed: int = setting(0, "Random seed. The same seed gives the same data.", at_least=0)
     workers: int = setting(
         None,
-        "Number of processes that step environments. By default, there is one for each core.",
+        "Number of processes that step environments. The default is one for each core.",
         at_least=1,
         factory=count_cores,
     )
     delay: int | str = setting(
-        "end", "Deliver the reward at the end, or every K steps and at the end."
+        "end",
+        "When the reward is delivered: at the end of the episode, or every K steps and at the end.",
     )
     discount: float = setting(
         1.0,
@@ -76,12 +78,13 @@ class CollectSettings(Settings):
         **RATE,
     )
     keep_true_rewards: bool = setting(
-        False, "Also store the reward of each step, so that a decomposition can be judged."
+        False,
+        "Also store the true reward of each step, so that a decomposition can be compared with it.",
     )
     max_episode_steps: int | None = setting(
         None,
-        "Truncate episodes after this number of steps. By default, the environment's own limit "
-        "counts, or 1000 steps where it has none.",
+        "Truncate episodes after this number of steps. The default is the limit of the "
+        "environment, or 1000 if it has none.",
         at_least=1,
         at_most=LARGEST_STEP_LIMIT,
     )

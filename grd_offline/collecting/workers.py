@@ -24,7 +24,7 @@ from grd_offline.formats.record import Header, Record
 EPISODES_QUEUED = 2
 """A worker process is given so many episodes at a time, so that it never waits for the next."""
 EPISODES_AHEAD = 4
-"""So many episodes of each worker may be begun before the one that is due. This bounds memory."""
+"""Number of episodes that each worker may begin before the one that is due. This bounds memory."""
 
 
 @dataclass(eq=False)

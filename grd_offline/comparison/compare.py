@@ -40,13 +40,13 @@ class TaskRow:
     step: int
     seeds: tuple[str, ...]
     scores: tuple[float, ...]
-    """One for each seed."""
+    """The score of each seed."""
     middle: Estimate
-    """Interquartile mean over seeds."""
+    """The interquartile mean over the seeds."""
     share: float | None
     """Mean gain over random actions, as a share of the reference's. None without one."""
     printed: Printed | None
-    """What the paper has."""
+    """The number that the paper prints, if it has one."""
 
     @property
     def mean(self) -> float:
@@ -66,9 +66,9 @@ class Total:
     middle: Estimate | None
     """Interquartile mean of normalised scores over seeds and tasks. None without a reference."""
     share: Estimate | None
-    """The same as a share of that of the reference on these tasks."""
+    """The score as a fraction of the score of the reference on these tasks."""
     improvement: Estimate | None
-    """How probable it is that the chosen method does better. None for that method itself."""
+    """Probability that the chosen method does better. None for that method itself."""
     profile: Array | None
     """Share of runs above each of `THRESHOLDS`."""
     band: tuple[Array, Array] | None
@@ -76,7 +76,7 @@ class Total:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Methods side by side."""
+    """The comparison of several methods."""
 
     metric: str
     chosen: str
@@ -86,7 +86,7 @@ class Comparison:
     rows: tuple[TaskRow, ...]
     totals: tuple[Total, ...]
     notes: tuple[str, ...]
-    """What calls for care, in whole sentences."""
+    """Warnings about the comparison, in whole sentences."""
 
     @property
     def tasks(self) -> list[str]:

@@ -1,4 +1,5 @@
-"""What is compared. This module needs nothing but Python, so that a command can print its help."""
+"""Metrics that can be compared. This module needs only Python, so that a command can print its help
+quickly."""
 
 LAST = 3
 """Number of evaluations whose mean is a score."""

@@ -29,7 +29,7 @@ _NOT_VARIANTS = frozenset(
 
 @dataclass(frozen=True)
 class Task:
-    """What policies were trained for."""
+    """A task that policies were trained for."""
 
     name: str
     environment: str

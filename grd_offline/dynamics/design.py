@@ -163,7 +163,7 @@ class Design:
         return needed
 
     def kept(self) -> NDArray[np.bool_]:
-        """(group,): which take part."""
+        """(group,): whether each group takes part."""
         kept = np.zeros(len(self.problem.groups), np.bool_)
         kept[self.first] = True
         kept[self.second[self.second >= 0]] = True

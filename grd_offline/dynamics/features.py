@@ -44,7 +44,8 @@ class FeatureTable:
 
 
 def build_feature_table(inputs: Array, count: int) -> FeatureTable:
-    """At most `count` features per input, orthonormal under the data, smoothest first.
+    """Build at most `count` features per input. They are orthonormal on the data, and the smoothest
+    come first.
 
     The first is the value itself; the others are the leading eigenfunctions of a Matern-5/2 kernel
     on quantiles of the data, once constant and value are projected out.
@@ -69,7 +70,7 @@ def build_feature_table(inputs: Array, count: int) -> FeatureTable:
 
 
 def is_varying(values: Array) -> NDArray[np.bool_]:
-    """Which columns move by more than the rounding of float32."""
+    """Find the columns that vary by more than the rounding of float32."""
     return np.asarray(values.std(axis=0) > 1e-6 * np.abs(values).max(axis=0) + 1e-30)
 
 
@@ -113,7 +114,7 @@ def _smooth_curves(points: Array, weights: Array, count: int) -> Array:
 
 
 class PairScores(NamedTuple):
-    """How strongly the product of two inputs speaks in a residual."""
+    """Scores of products of two inputs: how much each explains of a residual."""
 
     score: Array
     """(input, input): above 0 if the data ask for the pair; upper triangle, -inf elsewhere."""

@@ -30,6 +30,10 @@ _RESIDUAL_ROWS = 4_000
 _MAX_ENTRIES = 20_000_000
 
 
+_TESTED = {"masked": (0.0, 0.3), "unmasked": (0.3, 1.0)}
+"""Where the fits with and without masks begin and end, as fractions of the time of both."""
+
+
 def ignore_progress(stage: str, fraction: float) -> None:
     """The progress callback that does nothing."""
 
@@ -55,6 +59,7 @@ def compare_masks(
     state_to_state: ArrayLike,
     action_to_state: ArrayLike,
     rng: np.random.Generator | None = None,
+    progress: Progress = ignore_progress,
 ) -> dict[str, float]:
     """Held-out log-likelihood per transition within the masks, and without any.
 
@@ -68,9 +73,16 @@ def compare_masks(
         "masked": (state_to_state, action_to_state),
         "unmasked": (np.ones_like(state_to_state), np.ones_like(action_to_state)),
     }
-    result = {}
+    result: dict[str, float] = {}
     for name, (states, actions) in candidates.items():
-        model = fit_dynamics_model(episodes, states, actions, settings, np.random.default_rng(seed))
+        begin, end = _TESTED[name]
+
+        def report(stage: str, share: float, begin: float = begin, end: float = end) -> None:
+            progress("testing the dynamics", begin + (end - begin) * share)
+
+        model = fit_dynamics_model(
+            episodes, states, actions, settings, np.random.default_rng(seed), report
+        )
         result[name] = float(model.metrics["held_out_log_likelihood"])
     return result
 
@@ -104,13 +116,14 @@ def fit_to_transitions(
 ) -> DynamicsModel:
     """Fit to transitions that are drawn already; `names` gives the dimensions their names."""
     training, held_out = split_transitions(transitions, settings.held_out, rng)
+    progress("fitting the dynamics", 0.0)
     regression = _Regression(training, settings)
     terms, weights = [], []
     for state in range(names.state_size):
         found = regression.fit(state, np.flatnonzero(masks[:, state]))
         terms.append(np.insert(found[0], 0, state, axis=1))
         weights.append(found[1])
-        progress("dynamics model", (state + 1) / names.state_size)
+        progress("fitting the dynamics", (state + 1) / names.state_size)
     bare = DynamicsModel(
         state_to_state=masks[: names.state_size].astype(np.int64),
         action_to_state=masks[names.state_size :].astype(np.int64),
@@ -132,7 +145,7 @@ def fit_to_transitions(
 
 
 def _without_failures(model: DynamicsModel, held_out: Transitions) -> DynamicsModel:
-    """The same, but the mean where the regression does worse than the mean on held-out data.
+    """Replace a regression by the mean if it does worse than the mean on held-out data.
 
     States that hardly ever move, such as contact forces, are fitted to a handful of transitions.
     """
@@ -273,7 +286,7 @@ class Ridge:
         self.values = np.maximum(values, 0.0)
 
     def solve(self, target: Array) -> Array:
-        """Weights for one target.
+        """Solve for the weights of one target.
 
         One prior variance for all weights and the noise are found by maximising the evidence
         (MacKay's fixed point), in the eigenbasis of the Gram matrix.
@@ -295,7 +308,7 @@ class Ridge:
 
 @dataclass(eq=False)
 class _Mains:
-    """What all next states with the same parents share."""
+    """The part that all next states with the same parents share."""
 
     parents: IntArray
     terms: IntArray
@@ -305,7 +318,7 @@ class _Mains:
 
     @cached_property
     def squares(self) -> NDArray[np.float32]:
-        """Of these features, for `score_pairs`."""
+        """The squares of these features, for `score_pairs`."""
         return sum_squares(self.features)
 
 
@@ -339,7 +352,7 @@ def _with_residuals(
 
 
 def _is_odd(residuals: Array) -> NDArray[np.bool_]:
-    """Which columns are clearly not Gaussian, by skewness and kurtosis."""
+    """Find the columns that are clearly not Gaussian, by skewness and kurtosis."""
     centred = residuals - residuals.mean(axis=0)
     centred = centred / np.maximum(centred.std(axis=0), 1e-30)
     skewness, kurtosis = (centred**3).mean(axis=0), (centred**4).mean(axis=0) - 3
@@ -368,7 +381,8 @@ def _fit_mixture(residuals: Array, floor: Array) -> tuple[Array, Array, Array]:
 
 
 def _measure(model: DynamicsModel, training: Transitions, held_out: Transitions) -> dict[str, Any]:
-    """What the card says: from transitions that the fit has not seen, where there are any."""
+    """Measure the quality for the card, on transitions that the fit has not seen if there are
+    any."""
     states = model.state_size
     observations, actions = held_out.inputs[:, :states], held_out.inputs[:, states:]
     error = ((model.predict(observations, actions) - held_out.targets) ** 2).mean(axis=0)

@@ -50,7 +50,7 @@ class DynamicsModel:
     state_to_state: IntArray
     """(state, state): the mask it was fitted within; row = cause, column = effect."""
     action_to_state: IntArray
-    """(action, state)"""
+    """(action, state): 1 where the action is a parent of the next state."""
     table: FeatureTable
     target_center: Array
     """(state,): mean of each next state."""
@@ -61,17 +61,17 @@ class DynamicsModel:
     terms: NDArray[np.int32]
     """(term, 3): state that it is about, first and second regressor; ordered by state."""
     weights: Array
-    """(term,)"""
+    """(term,): one weight for each term."""
     mixture_weights: Array
     """(state, 3): of the residual's Gaussians; (1, 0, 0) where one is enough."""
     mixture_means: Array
     """(state, 3), in standardised units of the next state."""
     mixture_stds: Array
-    """(state, 3), likewise."""
+    """(state, 3): standard deviations of the three components."""
     state_names: tuple[str, ...]
     action_names: tuple[str, ...]
     metrics: Mapping[str, Any]
-    """How good it is: transitions used and held out, R2 per state, log-likelihood."""
+    """Quality of the model: transitions used and held out, R2 per state, and log-likelihood."""
     settings: DynamicsModelSettings
 
     @property

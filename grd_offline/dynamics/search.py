@@ -43,7 +43,8 @@ _PAIR_WORK = 2.5e11
 
 @dataclass(frozen=True)
 class DynamicsSettings:
-    """How the masks of the dynamics are chosen; the model's own settings are `model`."""
+    """Settings of the search for the masks of the dynamics. The dynamics model has its own
+    settings."""
 
     transitions: int = 20_000
     """Transitions that the masks are chosen on; at most 3e7 / (inputs * rich_features)."""
@@ -60,7 +61,8 @@ class DynamicsSettings:
     min_gain: float = 0.02
     """Share by which the residual variance must rise when an input is removed, else it goes."""
     min_share: float = 0.001
-    """The same as a share of the variance of the state's change: matters where noise is small."""
+    """Smallest rise as a fraction of the variance of the change of the state. It matters where
+    noise is small."""
     penalty: float = 1.0
     """Strength of the penalty on regressors; 1 is the BIC."""
 
@@ -103,7 +105,10 @@ def fit_dynamics(
     limit = max(settings.transitions, model_settings.max_transitions)
     transitions = draw_transitions(episodes, limit, rng)
     masks, scores = find_parents(
-        transitions, input_groups(episodes), settings, lambda part: progress("dynamics graph", part)
+        transitions,
+        input_groups(episodes),
+        settings,
+        lambda part: progress("finding the causal graph", part),
     )
     model = fit_to_transitions(
         transitions.take(slice(0, model_settings.max_transitions)),
@@ -134,6 +139,7 @@ def find_parents(
     progress: Callable[[float], None],
 ) -> tuple[NDArray[np.bool_], Array]:
     """(input, state) which inputs each next state depends on, and the strength of each edge."""
+    progress(0.0)
     problem = Problem(transitions, groups, settings)
     inputs, states = transitions.inputs.shape[1], transitions.targets.shape[1]
     masks = np.zeros((inputs, states), np.bool_)
@@ -187,7 +193,8 @@ class Problem:
         self.gram[np.diag_indices_from(self.gram)] += RIDGE * self.rows
 
     def _prepare_blocks(self) -> None:
-        """Which features are whose; (group, place) the basic ones, padded to equal length."""
+        """Assign features to groups: (group, place) lists the basic features of each group, padded
+        to equal length."""
         self.group_of = np.zeros(len(self.counts), np.int64)
         for group, members in enumerate(self.groups):
             self.group_of[members] = group
@@ -241,7 +248,7 @@ class Problem:
         return np.flatnonzero((self.owner == group) & (self.rank < count))
 
     def penalty(self, sizes: IntArray | int) -> Array:
-        """What so many regressors must gain, in nats."""
+        """The gain in nats that a number of regressors must reach."""
         return np.asarray(0.5 * self.settings.penalty * np.log(self.rows) * np.asarray(sizes))
 
     def select(self, state: int) -> tuple[NDArray[np.bool_], Array]:

@@ -1,4 +1,4 @@
-"""What all parts of the dynamics model share: its settings."""
+"""Settings that all parts of the dynamics model share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ COMPONENTS = 3
 
 @dataclass(frozen=True)
 class DynamicsModelSettings:
-    """How a dynamics model is fitted within its masks."""
+    """Settings of the fit of a dynamics model within its masks."""
 
     features: int = 10
     """Features per parent, the value itself included; fewer where parents are many."""

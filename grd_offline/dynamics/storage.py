@@ -23,7 +23,7 @@ _MAX_TERMS = 20_000_000
 
 
 def write_card(model: DynamicsModel) -> str:
-    """What a person reads first in the folder."""
+    """Write the card, which a person reads first in the folder."""
     metrics = model.metrics
     edges = int(model.state_to_state.sum()), int(model.action_to_state.sum())
     rows = "\n".join(
@@ -132,7 +132,7 @@ def read_numbers(folder: Path, config: dict[str, Any]) -> dict[str, NDArray[Any]
     limits = np.array([states, *[1 + inputs * (1 + config["features"])] * 2])
     terms = tensors["terms"]
     if (terms < 0).any() or (terms >= limits).any():
-        raise DataError("a term refers to what is not there", file=path, field="terms")
+        raise DataError("a term refers to an input that does not exist", file=path, field="terms")
     if (np.diff(terms[:, 0]) < 0).any():
         raise DataError("expected terms ordered by state", file=path, field="terms")
     counts = tensors["feature_counts"]

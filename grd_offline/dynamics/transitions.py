@@ -30,7 +30,7 @@ class Transitions:
         return len(self.targets)
 
     def take(self, rows: IntArray | slice) -> Transitions:
-        """Some of them."""
+        """Take some of the transitions."""
         return Transitions(self.inputs[rows], self.targets[rows], self.episodes[rows])
 
 

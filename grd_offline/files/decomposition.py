@@ -35,7 +35,7 @@ _ENTRIES = {
 
 @dataclass(frozen=True)
 class DecompositionRecord:
-    """What a decomposition left on disk, apart from the data and the models."""
+    """The files of a decomposition, apart from the data and the models."""
 
     path: Path
     metrics: Mapping[str, Any]

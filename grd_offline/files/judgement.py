@@ -27,7 +27,7 @@ TRUE, OBSERVED = "true", "observed"
 
 @dataclass(frozen=True)
 class Verdict:
-    """How well policies did that were trained on one source of rewards."""
+    """Scores of the policies that were trained on one source of rewards."""
 
     source: str
     scores: tuple[float, ...]
@@ -35,7 +35,8 @@ class Verdict:
     share_of_true: float | None
     """Mean score as a share of that with the true rewards; None where that is not above 0."""
     share_of_gain: float | None
-    """The same of what is above the mean return of the data; None where there is no gain."""
+    """Gain over the mean return of the data, as a fraction of the gain with the true rewards. None
+    if there is no gain."""
     pearson: float | None
     """Correlation of the rewards with the true ones over all steps of the data."""
 
@@ -61,7 +62,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class JudgementRecord:
-    """What a judgement left on disk."""
+    """The files of a judgement."""
 
     path: Path
     about: Mapping[str, Any]
@@ -70,7 +71,7 @@ class JudgementRecord:
     ranking: tuple[Verdict, ...]
     """The verdict with the best mean score comes first."""
     sources: Mapping[str, Mapping[str, Any]]
-    """How the rewards of each source were found."""
+    """For each source, a description of how its rewards were found."""
 
     @property
     def methods(self) -> list[Verdict]:

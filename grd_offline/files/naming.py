@@ -1,4 +1,4 @@
-"""What results are called where nobody says."""
+"""Default names of results."""
 
 from pathlib import Path
 

@@ -42,7 +42,7 @@ _KINDS = {list: "a list", dict: "an object", str: "text", int: "a whole number",
 Item = TypeVar("Item")
 SETTINGS_FILE, EVALUATIONS_FILE, LOG_FILE = "settings.json", "evaluations.csv", "log.csv"
 _ENDINGS = {"masks": "json", "episodes": "csv"}
-"""What a member leaves at each evaluation."""
+"""Endings of the files that a member writes at each evaluation."""
 EVALUATION_COLUMNS = (
     "step", "seconds", "member", "group", "seed", "mean_return", "std_return", "min_return",
     "max_return", "mean_length", "correlation", "edges_on", "compact_states", "policy_states",
@@ -64,7 +64,7 @@ MASKS = (
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What a run left on disk."""
+    """The files of a run."""
 
     path: Path
     environment: str

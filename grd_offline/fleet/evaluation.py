@@ -34,7 +34,7 @@ class EvaluationResult(NamedTuple):
 
 
 class EvaluationPart(NamedTuple):
-    """What one worker found out."""
+    """The results of one worker."""
 
     episodes: tuple[EpisodeOfMember, ...]
     returns: NDArray[np.float64]  # (episode,)

@@ -71,7 +71,7 @@ class WorkerMembers:
         self.members = members
         """Those that it steps in rounds. A worker without any only evaluates."""
         self.evaluation: task.EvaluationOrder | None = None
-        """Its part of the evaluation that is running."""
+        """Part of the running evaluation that belongs to this worker."""
         self.owes: set[str] = set()
         """Some of round, evaluation and positions."""
         self.deaths = 0

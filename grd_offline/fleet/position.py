@@ -1,4 +1,4 @@
-"""Where members are in their episodes, and how that is stored."""
+"""Positions of members in their episodes, and how they are stored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ARRAYS = ("seeds", "episodes", "steps", "actions", "observations", "lost")
 
 
 class EpisodePosition(NamedTuple):
-    """Where a member is. It can be reached again by repeating the actions."""
+    """The position of a member in its episode. Repeating the actions leads to it again."""
 
     episode: int
     actions: Array
@@ -26,7 +26,7 @@ class EpisodePosition(NamedTuple):
     an episode."""
 
     def advance(self, rows: Rows) -> EpisodePosition:
-        """Where the member is after a round."""
+        """Return the position of the member after a round."""
         ends = np.flatnonzero(rows.terminations | rows.truncations)
         last = rows.next_observations[-1].copy()
         if len(ends):
@@ -35,7 +35,7 @@ class EpisodePosition(NamedTuple):
         return EpisodePosition(self.episode, np.concatenate([self.actions, rows.actions]), last)
 
     def find_difference(self, observation: Array | None) -> str | None:
-        """How a repetition that arrived at this observation differs. None: it does not."""
+        """Describe how a repetition that arrived at this observation differs, or return None."""
         if observation is None or np.array_equal(observation, self.observation):
             return None
         at = int(np.flatnonzero(observation != self.observation)[0])

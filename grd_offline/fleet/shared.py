@@ -1,4 +1,4 @@
-"""What the processes of a fleet share: settings, seeds, and arrays in shared memory."""
+"""Data that the processes of a fleet share: settings, seeds, and arrays in shared memory."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _ALIGNMENT = 64
 
 @dataclass(frozen=True)
 class FleetSettings:
-    """What a process must know to step members."""
+    """Settings that a process needs to step members."""
 
     environment: str
     env_args: Mapping[str, Any]

@@ -15,7 +15,7 @@ from grd_offline.fleet.shared import FleetSettings, SharedArrays
 
 
 class RoundOrder(NamedTuple):
-    """Run a round."""
+    """An order to run a round."""
 
     number: int
     is_random: bool

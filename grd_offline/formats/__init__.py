@@ -86,7 +86,7 @@ def open_recording(
     expected: Expected | None = None,
     needs_outcome: bool = True,
 ) -> Recording:
-    """Open a dataset in whatever layout it is; close it, or use it in a `with` statement.
+    """Open a dataset in any known layout. Close it after use, or use it in a `with` statement.
 
     `path` is an HDF5 file, a Minari folder, or `minari:ID` for a dataset of Minari's library, such
     as `minari:D4RL/door/human-v2`. A dataset that is not on this computer is downloaded. It can
@@ -131,7 +131,7 @@ def open_recording(
 
 
 def _located(recording: Recording, path: str | os.PathLike[str]) -> Recording:
-    """The same recording, whose errors say in which file and episode they arose."""
+    """Return the same recording, whose errors say in which file and episode they arose."""
 
     def load(index: int) -> Record:
         with locate(path, index), _fitting():
@@ -156,7 +156,7 @@ def read(
     columns: Given | None = None,
     returns: Outcomes | None = None,
 ) -> EpisodeSet:
-    """The episodes of a dataset, read from its file when they are first used.
+    """Read the episodes of a dataset. Each is loaded from the file when it is first used.
 
     `delay` says when rewards are delivered ("end", "step", or every K steps) where the file does
     not say and guessing from the zeros would be wrong. The other options are those of
@@ -223,7 +223,7 @@ def as_episode(
 
 
 def find_delay(recording: Recording) -> int | str:
-    """When rewards are delivered: as the file says, or as the zeros among the rewards show.
+    """Find when rewards are delivered: as the file says, or as the zeros among the rewards show.
 
     Nothing but zeros before the last step of every episode: "end". Zeros everywhere but at
     multiples of K, and mostly not zero there: K. Anything else: "step".
@@ -249,7 +249,7 @@ def infer_delay(rewards_of_episodes: Iterable[Array]) -> int | str:
 def read_truth(
     path: str | os.PathLike[str], field: str = "true_rewards", *, max_bytes: int | None = None
 ) -> list[NDArray[np.float64]]:
-    """The true step rewards of each episode, for judging a fit: never an input to one."""
+    """Read the true step rewards of each episode, to check a fit. No fit uses them."""
     with open_recording(path, max_bytes=max_bytes) as recording:
         truth = []
         for index, record in enumerate(recording):
@@ -275,7 +275,7 @@ def write_dataset(
     layout: str = "own",
     lengths: NDArray[np.int64] | None = None,
 ) -> list[str]:
-    """Write a dataset in full or not at all, while its episodes come. Gives warnings.
+    """Write a dataset in full or not at all, while its episodes arrive. Returns warnings.
 
     A dataset is a header and records, or a set of episodes. The flat layout of D4RL needs the
     `lengths` of all episodes beforehand.
@@ -301,7 +301,7 @@ def is_same_place(source: str | os.PathLike[str], target: str | os.PathLike[str]
 
 
 def name_data(source: Data) -> str:
-    """What results call their data."""
+    """The name of the data in results."""
     return "episodes" if isinstance(source, EpisodeSet) else Path(source).name
 
 

@@ -1,4 +1,4 @@
-"""What reading a file of unknown origin may cost.
+"""Limits on the cost of reading a file of unknown origin.
 
 A file of a few kilobytes can claim gigabytes, name one object a million times, or cut its data
 into chunks of one byte. So each file gets one budget, in proportion to its size, and everything
@@ -21,7 +21,7 @@ ATTRIBUTES_PER_OBJECT = 1_000
 
 
 class Budget:
-    """What is left to spend on one file."""
+    """The budget that is left for one file."""
 
     def __init__(self, file_bytes: int, max_bytes: int | None = None) -> None:
         size = max(file_bytes, max_bytes or 0)

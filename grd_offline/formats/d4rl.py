@@ -56,7 +56,7 @@ _DEPTH = 8
 _BLOCK = 2**20
 _WAITING_BYTES = 2**20
 _ATTRIBUTE_BYTES = 200
-"""What the attributes of one episode may take on average, where there are many episodes."""
+"""Bytes that the attributes of one episode may take on average if there are many episodes."""
 
 
 def is_d4rl(root: SafeGroup) -> bool:
@@ -108,7 +108,7 @@ def read_d4rl(root: SafeGroup, max_episode_steps: int | None = None) -> Recordin
 
 
 def _read_header(root: SafeGroup, columns: Mapping[str, SafeDataset]) -> Header:
-    """What the file says of its columns, or what follows from them."""
+    """Read the description of the columns, or derive it from them."""
     texts = root.attributes()
     if "observation_leaves" in texts:
         header = check_header(header_from_texts(texts))
@@ -144,12 +144,12 @@ class _EpisodeReader:
     finals: Mapping[str, SafeDataset]
     """Rows of extras that follow the last step of each episode."""
     flags: tuple[NDArray[np.bool_], NDArray[np.bool_]]
-    """Terminations and truncations."""
+    """The terminations and the truncations of all steps."""
     starts: NDArray[np.int64]
     stops: NDArray[np.int64]
 
     def load(self, index: int, warn: Callable[[str], None]) -> Record:
-        """One episode."""
+        """Load one episode."""
         start, stop = int(self.starts[index]), int(self.stops[index])
         rows = self.columns["observations"].read(start, stop)
         extra: dict[str, Callable[[], Array]] = {

@@ -1,4 +1,4 @@
-"""Episodes from what is in memory already: data frames and arrays."""
+"""Make episodes from data in memory: data frames and arrays."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def from_dataframe(
     embed: Names | Mapping[str, Embedder] = None,
     environment: str | None = None,
 ) -> EpisodeSet:
-    """The episodes of a table with one row per step.
+    """Make episodes from a table with one row per step.
 
     `frame` is a data frame of pandas or polars, an Arrow table, or a mapping from names to arrays.
     The other arguments name its columns; those that are not given are found by their names, and
@@ -124,7 +124,7 @@ def from_arrays(
     action_names: Sequence[str] | None = None,
     environment: str | None = None,
 ) -> EpisodeSet:
-    """The episodes of arrays.
+    """Make episodes from arrays.
 
     Each argument is a sequence with one array per episode: observations (T, state) or
     (T + 1, state), actions (T, action), or (T,) whole numbers for choices, rewards (T,). With
@@ -217,7 +217,7 @@ def _cut(values: Any, rows: Sequence[NDArray[np.int64]], field: str) -> list[NDA
 
 
 def _count_choices(actions: Sequence[NDArray[Any]] | None) -> int | None:
-    """How many choices there are, where actions are whole numbers (T,)."""
+    """Count the choices if actions are whole numbers (T,)."""
     if actions is None or not all(one.ndim == 1 and one.dtype.kind in "iub" for one in actions):
         return None
     return 1 + max(int(one.max(initial=0)) for one in actions)

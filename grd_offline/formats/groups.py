@@ -67,7 +67,7 @@ def leaves_in(group: SafeGroup, field: str) -> tuple[Leaf, ...]:
 def load_episode(
     root: SafeGroup, index: int, header: Header, warn: Callable[[str], None]
 ) -> Record:
-    """Episode `index` as stored."""
+    """Load the episode `index` as it is stored."""
     group = root.group(f"episode_{index}")
     extras: dict[str, Callable[[], Array]] = {}
     for name in group.names():

@@ -92,7 +92,7 @@ class Source:
     def __init__(self, budget: Budget, probe: Callable[[], None] = lambda: None) -> None:
         self.budget = budget
         self.notes: list[str] = []
-        """What is odd but was read all the same."""
+        """Notes on odd things that were read anyway."""
         self.checked: set[int] = set()
         """Addresses of the datasets whose storage was looked at."""
         self.compressed: set[int] = set()
@@ -129,7 +129,7 @@ class SafeDataset:
 
     @property
     def nbytes(self) -> int:
-        """Size in memory."""
+        """The size in memory in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     def read(self, start: int = 0, stop: int | None = None) -> NDArray[Any]:
@@ -166,7 +166,7 @@ class SafeGroup:
 
     @property
     def notes(self) -> list[str]:
-        """What is odd but was read all the same, anywhere in the file."""
+        """Notes on odd things anywhere in the file that were read anyway."""
         return self.source.notes
 
     def names(self) -> list[str]:

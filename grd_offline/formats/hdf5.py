@@ -1,4 +1,5 @@
-"""What all written HDF5 layouts share: checksummed datasets, headers as attributes, a check."""
+"""The part that all written HDF5 layouts share: checksummed datasets, headers as attributes, and a
+check."""
 
 from __future__ import annotations
 

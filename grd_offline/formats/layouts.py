@@ -36,7 +36,7 @@ class OpenFile(NamedTuple):
 
 
 class NewFile(NamedTuple):
-    """What a layout is to write."""
+    """The contents of a file that a layout writes."""
 
     path: str | os.PathLike[str]
     header: Header

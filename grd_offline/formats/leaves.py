@@ -17,7 +17,7 @@ from grd_offline.formats.guard import SafeDataset
 from grd_offline.formats.record import Array, Header, Leaf, Leaves
 
 DEPTH = 8
-"""Of groups within one another."""
+"""Largest depth of groups within each other."""
 MOST_START = 2**53
 _SINGLE = "expected one row per step, got a single number"
 MAX_CHOICES = 1000

@@ -180,7 +180,7 @@ def _leaves(first: SafeGroup, field: str, space: Any) -> tuple[Leaf, ...]:
 
 
 def _find_lies(metadata: dict[str, Any], header: Header, recording: Recording) -> Iterator[str]:
-    """What the metadata say that is not so in the file."""
+    """List the statements of the metadata that the file contradicts."""
     for name, found in (
         ("total_episodes", len(recording)),
         ("total_steps", int(recording.lengths.sum())),

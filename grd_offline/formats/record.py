@@ -1,4 +1,4 @@
-"""One dataset as it is stored, whatever its layout: nothing is converted, so nothing is lost.
+"""One dataset as it is stored, in any layout. Nothing is converted, so nothing is lost.
 
 A `Recording` is what a layout's reader gives and a layout's writer takes. Its episodes are
 `Record`s with the dtypes of the file; `as_episodes` gives the view that fits use.
@@ -73,7 +73,7 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Header:
-    """What is said once for a whole dataset."""
+    """Facts about a whole dataset."""
 
     observation_leaves: tuple[Leaf, ...]
     action_leaves: tuple[Leaf, ...]
@@ -86,9 +86,9 @@ class Header:
     discount: float = 1.0
     """Delivered sums are sum_t discount^t r_t, t counted from the episode's start."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """How the data were made: plain JSON values."""
+    """Settings that the data were made with, as plain JSON values."""
     truth: Mapping[str, Any] = field(default_factory=dict)
-    """What is known of the true model, such as its masks: plain JSON, never read by a fit."""
+    """Facts about the true model, such as its masks, as plain JSON. No fit reads them."""
     source: Mapping[str, Any] = field(default_factory=dict)
     """Metadata of the file this came from, passed on unread: plain JSON."""
 
@@ -100,7 +100,7 @@ class Header:
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """One episode as stored."""
+    """One episode as it is stored."""
 
     observations: Leaves
     actions: Leaves
@@ -124,11 +124,11 @@ class Recording:
     load_rewards: Callable[[int], Array]
     """The rewards of an episode alone, which is much quicker."""
     warnings: list[str] = field(default_factory=list)
-    """What is odd but was used all the same; loading an episode may add to it."""
+    """Warnings about odd things that were used anyway. Loading an episode may add to them."""
     close: Callable[[], None] = lambda: None
 
     def warn(self, text: str) -> None:
-        """Add a warning once."""
+        """Add a warning, if it is not there yet."""
         if text not in self.warnings:
             self.warnings.append(text)
 

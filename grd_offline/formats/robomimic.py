@@ -71,8 +71,8 @@ def _load(demo: SafeGroup, steps: int, header: Header, recording: Recording) -> 
     observations = load_leaves(demo, "obs", header.observation_leaves)
     extras: Leaves = {}
     if "next_obs" in names:
-        following = load_leaves(demo, "next_obs", header.observation_leaves)
-        observations = _with_last(observations, following, recording)
+        next_observations = load_leaves(demo, "next_obs", header.observation_leaves)
+        observations = _with_last(observations, next_observations, recording)
     for name in names:
         if name in _FIELDS:
             continue
@@ -100,14 +100,14 @@ def _load(demo: SafeGroup, steps: int, header: Header, recording: Recording) -> 
     )
 
 
-def _with_last(observations: Leaves, following: Leaves, recording: Recording) -> Leaves:
+def _with_last(observations: Leaves, next_observations: Leaves, recording: Recording) -> Leaves:
     """T + 1 observations where the next ones follow on; the T stored ones where they do not."""
     joined: dict[str, Array] = {}
     for path, array in observations.items():
-        if len(following[path]) != len(array) or not np.array_equal(
-            array[1:], following[path][:-1]
+        if len(next_observations[path]) != len(array) or not np.array_equal(
+            array[1:], next_observations[path][:-1]
         ):
             recording.warn("next_obs do not follow on from obs: left out")
             return observations
-        joined[path] = np.concatenate([array, following[path][-1:]])
+        joined[path] = np.concatenate([array, next_observations[path][-1:]])
     return joined

@@ -1,4 +1,4 @@
-"""What is in a dataset, and what is odd about it: one pass over its episodes."""
+"""Summarise a dataset and find oddities, in one pass over its episodes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNFINISHED = "episodes end with neither termination nor truncation: kept as unfi
 
 
 class Measures(NamedTuple):
-    """Some numbers in four."""
+    """Four numbers that summarise some values."""
 
     min: float
     mean: float
@@ -47,7 +47,7 @@ def measure(values: NDArray[Any]) -> Measures:
 
 @dataclass(frozen=True)
 class Summary:
-    """What `summarise` found."""
+    """The result of `summarise`."""
 
     layout: str
     environment: str | None
@@ -69,11 +69,11 @@ class Summary:
     extras: tuple[str, ...]
     warnings: tuple[str, ...]
     columns: str | None = None
-    """For tables, which column was taken for what, as `--columns` has it."""
+    """For tables: the role of each column, in the form of `--columns`."""
 
     @property
     def convention(self) -> str:
-        """How observations, actions and rewards line up, in words."""
+        """Describe in words how observations, actions and rewards are aligned."""
         return CONVENTION[self.has_final_observations]
 
     @property

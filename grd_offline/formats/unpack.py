@@ -86,7 +86,7 @@ class Unpacker:
 
 
 def _undo(code: int, data: bytes, size: int, item: int) -> bytes:
-    """What a filter was given, from what it made of it; at most a chunk and its checksum."""
+    """Undo a filter. The result has at most the size of a chunk and its checksum."""
     if code == h5z.FILTER_FLETCHER32:
         return data[:-_CHECKSUM_BYTES]  # deflate has a checksum of its own
     if code == h5z.FILTER_SHUFFLE:

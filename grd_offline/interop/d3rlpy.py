@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def to_d3rlpy(path: str | os.PathLike[str], *, rewards: str = "rewards") -> MDPDataset:
-    """A `d3rlpy.dataset.MDPDataset` of the same episodes.
+    """Make a `d3rlpy.dataset.MDPDataset` of the same episodes.
 
         dataset = to_d3rlpy("hc-grd")
 

@@ -11,7 +11,8 @@ from grd_offline.interop.steps import read_steps
 
 
 def to_d4rl(path: str | os.PathLike[str], *, rewards: str = "rewards") -> dict[str, NDArray[Any]]:
-    """A dataset, or the relabelled data of a decomposition, as `d4rl.qlearning_dataset` gives it.
+    """Return a dataset, or the relabelled data of a decomposition, in the form of
+    `d4rl.qlearning_dataset`.
 
         dataset = to_d4rl("hc-grd")
 

@@ -25,7 +25,8 @@ else:  # not generic in every version
 
 
 class LearnedReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Pays the reward of a model; the environment's own is in `info["true_reward"]`.
+    """A wrapper that pays the reward of a model. The reward of the environment is in
+    `info["true_reward"]`.
 
         env = LearnedReward(gymnasium.make("HalfCheetah-v5"), "hc-grd")
 
@@ -43,32 +44,33 @@ class LearnedReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     @property
     def model(self) -> RewardModel:
-        """The model that pays."""
+        """The reward model that the wrapper uses."""
         return self._reward.model
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode."""
+        """Begin a new episode."""
         observation, info = self.env.reset(seed=seed, options=options)
         self._observation = self._reward.flatten_observations(observation)
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Take a step; the reward is the model's."""
+        """Take a step. The reward is that of the model."""
         if self._observation is None:
             raise gym.error.ResetNeeded("call reset before step")
         flat = self._reward.flatten_actions(action)  # before the environment may write into it
         observation, true, terminated, truncated, info = self.env.step(action)
-        following = self._reward.flatten_observations(observation)
-        steps = (self._observation, flat, following, [terminated])
+        next_observations = self._reward.flatten_observations(observation)
+        steps = (self._observation, flat, next_observations, [terminated])
         (reward,) = self.model.predict(*steps).tolist()
-        self._observation = following
+        self._observation = next_observations
         return observation, reward, terminated, truncated, {**info, "true_reward": float(true)}
 
 
 class VectorLearnedReward(_VectorWrapper):
-    """The same for a vector of environments; their own rewards are in `infos["true_reward"]`.
+    """A wrapper that pays the reward of a model in a vector of environments. Their own rewards are
+    in `infos["true_reward"]`.
 
         envs = VectorLearnedReward(gymnasium.make_vec("HalfCheetah-v5", num_envs=8), "hc-grd")
 
@@ -88,7 +90,7 @@ class VectorLearnedReward(_VectorWrapper):
 
     @property
     def model(self) -> RewardModel:
-        """The model that pays."""
+        """The reward model that the wrapper uses."""
         return self._reward.model
 
     def reset(
@@ -102,16 +104,16 @@ class VectorLearnedReward(_VectorWrapper):
         return observations, infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Take a step in each environment; the rewards are the model's."""
+        """Take a step in each environment. The rewards are those of the model."""
         if self._observations is None:
             raise gym.error.ResetNeeded("call reset before step")
         flat = self._reward.flatten_actions(actions, self.num_envs)
         observations, true, terminations, truncations, infos = self.env.step(actions)
-        following = self._reward.flatten_observations(observations, self.num_envs)
+        next_observations = self._reward.flatten_observations(observations, self.num_envs)
         ended = np.logical_or(terminations, truncations)
-        reached = following
+        reached = next_observations
         if self._mode is AutoresetMode.SAME_STEP and ended.any():
-            reached = following.copy()
+            reached = next_observations.copy()
             if "final_obs" not in infos:
                 raise KeyError("final_obs: not in infos, where an episode ended in the same step")
             for index in np.flatnonzero(ended):
@@ -122,14 +124,15 @@ class VectorLearnedReward(_VectorWrapper):
         if real.any():
             steps = (self._observations, flat, reached, np.asarray(terminations))
             rewards[real] = self.model.predict(*(part[real] for part in steps))
-        self._observations = following
+        self._observations = next_observations
         self._is_reset_due = ended & (self._mode is AutoresetMode.NEXT_STEP)
         infos = {**infos, "true_reward": np.array(true), "_true_reward": real}
         return observations, rewards, terminations, truncations, infos
 
 
 class CompactObservation(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
-    """Shows the dimensions of the compact state only: those from which a path leads to the reward.
+    """A wrapper that shows only the compact state: the dimensions from which a path leads to the
+    reward.
 
         env = CompactObservation(LearnedReward(env, "hc-grd"), "hc-grd")
 
@@ -160,7 +163,7 @@ class CompactObservation(gym.ObservationWrapper[Any, Any, Any], RecordConstructo
         self.observation_space = spaces.Box(low, high, dtype=low.dtype.type)
 
     def observation(self, observation: Any) -> Any:
-        """The chosen dimensions; of what is nested as float32, as datasets have it."""
+        """Return the chosen dimensions. Nested observations become float32, as in datasets."""
         if self._nested is not None:
             observation = flatten_batch(self._nested, observation, 1)[0]
         return observation[self._chosen]

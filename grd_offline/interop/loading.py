@@ -11,5 +11,5 @@ ModelOrPath: TypeAlias = "RewardModel | str | os.PathLike[str]"
 
 
 def load_model(model: ModelOrPath) -> RewardModel:
-    """The model itself, or the one in a folder."""
+    """Return the model itself, or load it from a folder."""
     return model if isinstance(model, RewardModel) else RewardModel.load(model)

@@ -14,7 +14,8 @@ from grd_offline.rewards.model import RewardModel
 
 
 class LearnedRewardVecEnv(VecEnvWrapper):
-    """Pays the reward of a model; an environment's own is in its `info["true_reward"]`.
+    """A wrapper that pays the reward of a model. The reward of an environment is in its
+    `info["true_reward"]`.
 
         venv = LearnedRewardVecEnv(make_vec_env("HalfCheetah-v5", n_envs=4), "hc-grd")
 
@@ -32,7 +33,7 @@ class LearnedRewardVecEnv(VecEnvWrapper):
 
     @property
     def model(self) -> RewardModel:
-        """The model that pays."""
+        """The reward model that the wrapper uses."""
         return self._reward.model
 
     def reset(self) -> Any:
@@ -42,17 +43,17 @@ class LearnedRewardVecEnv(VecEnvWrapper):
         return observations
 
     def step_async(self, actions: NDArray[Any]) -> None:
-        """Send the actions off."""
+        """Send the actions to the environments."""
         self._actions = self._reward.flatten_actions(actions, self.num_envs)
         self.venv.step_async(actions)
 
     def step_wait(self) -> Any:
-        """What came of them; the rewards are the model's."""
+        """Return the results of the steps, with the rewards of the model."""
         if self._observations is None or self._actions is None:
             raise RuntimeError("call reset and step_async before step_wait")
         observations, true, dones, infos = self.venv.step_wait()
-        following = self._reward.flatten_observations(observations, self.num_envs)
-        reached = following.copy()
+        next_observations = self._reward.flatten_observations(observations, self.num_envs)
+        reached = next_observations.copy()
         for index in np.flatnonzero(dones):
             final = self._reward.flatten_observations(infos[index]["terminal_observation"])
             reached[index] = final[0]
@@ -64,5 +65,5 @@ class LearnedRewardVecEnv(VecEnvWrapper):
         rewards = self.model.predict(*steps)
         for info, reward in zip(infos, true, strict=True):
             info["true_reward"] = float(reward)
-        self._observations = following
+        self._observations = next_observations
         return observations, rewards.astype(np.float32), dones, infos

@@ -1,4 +1,4 @@
-"""The steps of a dataset below one another, each with the observation that followed it."""
+"""All steps of a dataset in one table, each with its next observation."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ class Steps:
     """N steps of all episodes, in their order; float32."""
 
     observations: FloatArray
-    """(N, state)"""
+    """(N, state): the observation before each step."""
     actions: FloatArray
     """(N, action); one-hot where actions are discrete."""
     next_observations: FloatArray
-    """(N, state); the same observation again where the one after an episode is not known. Where
-    the file's own do not lead to the next step, as in shuffled data, they are what it says."""
+    """(N, state): the observation after each step. If the observation after an episode is not
+    known, it is the last one again. If those of the file do not lead to the next step, as in
+    shuffled data, they are taken as they are."""
     rewards: FloatArray
-    """(N,)"""
+    """(N,): the reward of each step."""
     terminals: BoolArray
-    """(N,) the task ended here."""
+    """(N,): whether the task ended at this step."""
     timeouts: BoolArray
-    """(N,) the episode ends here though the task did not."""
+    """(N,): whether the episode ended at this step although the task did not."""
     episodes: NDArray[np.int64]
-    """(N,) number of the episode."""
+    """(N,): the number of the episode."""
     is_known: BoolArray
-    """(N,) False where learning would need a next observation that the data do not hold."""
+    """(N,): False where learning would need a next observation that the data do not hold."""
     discrete_actions: bool
     """Whether an action is a single discrete choice."""
 
@@ -44,7 +45,8 @@ class Steps:
         return len(self.rewards)
 
     def drop_unknown(self) -> Steps:
-        """Without steps of unknown outcome; the step before one is then its episode's last.
+        """Leave out steps without a known next observation. The step before one is then the last of
+        its episode.
 
         These are the last steps of episodes that were cut off in a file that does not hold the
         observation after them. D4RL's own loader leaves them out as well.
@@ -60,7 +62,7 @@ class Steps:
 
 
 def read_steps(path: str | os.PathLike[str], rewards: str) -> Steps:
-    """All steps of a dataset, or of the relabelled data in the folder of a decomposition.
+    """Read all steps of a dataset, or of the relabelled data in the folder of a decomposition.
 
     `rewards` names the field that rewards come from: "rewards" is what the file calls so, which
     after a decomposition are the learned ones; "observed_rewards" are those that it had before,

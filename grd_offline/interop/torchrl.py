@@ -15,7 +15,8 @@ from grd_offline.interop.steps import read_steps
 
 
 def to_tensordict(path: str | os.PathLike[str], *, rewards: str = "rewards") -> TensorDict:
-    """A dataset, or the relabelled data of a decomposition: one row per step, as TorchRL has it.
+    """Return a dataset, or the relabelled data of a decomposition, in the form of TorchRL: one row
+    per step.
 
         data = to_tensordict("hc-grd")
         buffer = ReplayBuffer(storage=LazyTensorStorage(len(data)), batch_size=256)
@@ -29,7 +30,7 @@ def to_tensordict(path: str | os.PathLike[str], *, rewards: str = "rewards") -> 
     terminated = torch.from_numpy(steps.terminals).unsqueeze(-1)
     truncated = torch.from_numpy(steps.timeouts).unsqueeze(-1)
     never = torch.zeros_like(terminated)
-    following = {
+    next_steps = {
         "observation": torch.from_numpy(steps.next_observations),
         "reward": torch.from_numpy(steps.rewards).unsqueeze(-1),
         "terminated": terminated,
@@ -44,14 +45,14 @@ def to_tensordict(path: str | os.PathLike[str], *, rewards: str = "rewards") -> 
             "truncated": never.clone(),
             "done": never.clone(),
             "episode": torch.from_numpy(steps.episodes),
-            "next": TensorDict(following, batch_size=[len(steps)]),
+            "next": TensorDict(next_steps, batch_size=[len(steps)]),
         },
         batch_size=[len(steps)],
     )
 
 
 class LearnedRewardTransform(Transform):  # type: ignore[misc]
-    """Sets `reward` to that of a model; the one that was there becomes `true_reward`.
+    """A transform that sets `reward` to that of a model. The old reward becomes `true_reward`.
 
         env = TransformedEnv(GymEnv("HalfCheetah-v5"), LearnedRewardTransform("hc-grd"))
         buffer.append_transform(LearnedRewardTransform("hc-grd"))
@@ -95,7 +96,7 @@ class LearnedRewardTransform(Transform):  # type: ignore[misc]
         return next_tensordict.set(self.reward_key, reward.unsqueeze(-1))
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """For what a replay buffer gives: steps with their `next`."""
+        """Compute the rewards of steps from a replay buffer, which hold their `next`."""
         self._step(tensordict, _find(tensordict, "next"))
         return tensordict
 

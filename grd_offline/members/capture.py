@@ -10,7 +10,7 @@ from torch import Tensor
 WARM_UPS = 3
 """Updates before one is recorded: kernels are chosen and memory is reserved in them."""
 MOST_SIZES = 256
-"""For which one function may be compiled."""
+"""Number of sizes that one function may be compiled for."""
 
 
 def record(

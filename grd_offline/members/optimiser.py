@@ -26,11 +26,12 @@ class Flat:
     """The parameters of some modules, moved into one tensor (member, number)."""
 
     def __init__(self, modules: Sequence[nn.Module], *, leaves: bool = True) -> None:
-        """With `leaves`, each layer of each network is a tensor of its own on a CPU."""
+        """Create the optimiser. With `leaves`, each layer of each network is a tensor of its own on
+        a CPU."""
         self.parameters = [p for module in modules for p in module.parameters()]
         self.values = self.join([p.detach() for p in self.parameters])
         self.spans: dict[nn.Parameter, tuple[int, int]] = {}
-        """Where each parameter lies in a row."""
+        """Place of each parameter within a row."""
         start = 0
         for parameter in self.parameters:
             size = parameter[0].numel()
@@ -73,9 +74,9 @@ class _Piece(NamedTuple):
     first: Tensor
     second: Tensor
     wanted: int
-    """Which of the gradients is its own, or holds it."""
+    """Index of the gradient that belongs to the parameter, or holds it."""
     row: int | None
-    """Where in that gradient it is; None: all of it."""
+    """Row of that gradient, or None for all of it."""
 
 
 class Adam:
@@ -177,7 +178,7 @@ class Adam:
         return rates
 
     def _step_by_row(self, gradients: tuple[Tensor, ...], losses: Tensor) -> None:
-        """For a CPU: torch's own kernel, which reads and writes each number once."""
+        """Step on a CPU with the kernel of torch, which reads and writes each number once."""
         sizes = torch.stack(torch._foreach_norm(gradients))
         # Members share a gradient only where they are few numbers: then all are looked at.
         every = torch.isfinite(losses).tolist()

@@ -23,7 +23,7 @@ class BaselineSettings:
     """Settings of `uniform` and `ircr`."""
 
     discount: float = 1.0
-    """gamma of the return sum."""
+    """Discount factor gamma inside the returns."""
 
     def __post_init__(self) -> None:
         if not 0 < self.discount <= 1:
@@ -33,7 +33,7 @@ class BaselineSettings:
 
 
 class Uniform(Decomposer, settings=BaselineSettings):
-    """Every step of a stretch gets an equal share of what was delivered at its end: R / T.
+    """Each step gets an equal share of the amount that was delivered next: R / T.
 
     With a discount the share is R / sum_t gamma^(t-1), so that the discounted sum is R again.
     Steps after the last delivery get the mean reward of the data.
@@ -57,7 +57,7 @@ class Uniform(Decomposer, settings=BaselineSettings):
         )
 
     def relabel_episode(self, episode: Episode) -> Array:
-        """(T,) what was delivered, in equal shares."""
+        """Spread each delivered amount evenly over its steps: (T,)."""
         self._check_fitted()
         rewards = np.full(len(episode), self.mean_)
         for start, stop, paid, span in _read_segments(episode, self.discount):
@@ -66,7 +66,7 @@ class Uniform(Decomposer, settings=BaselineSettings):
 
 
 class Ircr(Decomposer, settings=BaselineSettings):
-    """Iterative relative credit refinement: every step gets its episode's normalised return.
+    """Iterative relative credit refinement: each step gets the normalised return of its episode.
 
     z = (R - min R) / (max R - min R) over the data, the same at each step, so that rewards lie
     between 0 and 1 and do not sum to the return. An episode with a return outside the range of the
@@ -94,7 +94,7 @@ class Ircr(Decomposer, settings=BaselineSettings):
         return (returns - self.lowest_) / width
 
     def relabel_episode(self, episode: Episode) -> Array:
-        """(T,) the normalised return of the episode, again and again."""
+        """Repeat the normalised return of the episode at each step: (T,)."""
         self._check_fitted()
         returns = np.array([episode.compute_return(self.discount)])
         return np.full(len(episode), self._normalise(returns)[0])

@@ -1,4 +1,4 @@
-"""Which fit to use: decided by returns of episodes that no candidate has seen.
+"""The choice of a fit, decided by returns of episodes that no candidate has seen.
 
 The rule of `auto`. The closed form is fitted to part of the episodes and predicts the returns of
 the others. Where it explains at least `GOOD_ENOUGH` of their variance it is taken: returns cannot
@@ -57,7 +57,8 @@ CHALLENGERS = ("masked-net", "pair-net")
 AVERAGE = "closed-form and linear, averaged"
 MOST_LISTED = 1000
 MOST_FITTED = 5_000
-"""Deliveries that rewards are fitted to; of more, so many are drawn. All get their rewards."""
+"""Largest number of deliveries that rewards are fitted to. If there are more, so many are drawn.
+All steps get their rewards."""
 _MOST_COMPARED = 200
 _FAR = 10.0  # times the usual error
 _TOLD = {
@@ -66,14 +67,15 @@ _TOLD = {
 }
 _NEAR = 0.03  # of the spread of the returns
 _MANY_TIMES = 1000
+_COMPARING = "comparing with other fits: "
 _TRIALS = (0.01, 0.03)  # of a network's updates, to time it
 FEWEST = 10
-"""With fewer episodes none are held out: there is nothing to decide by."""
+"""With fewer episodes, no episode is held out, because a test would be worthless."""
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A candidate and how it did on returns it had not seen."""
+    """A candidate, and its errors on returns that it had not seen."""
 
     fit: str
     decomposer: Decomposer
@@ -87,7 +89,7 @@ class Candidate:
     outcome: str = NUMBER
 
     def describe(self) -> dict[str, Any]:
-        """For `metrics.json`."""
+        """Describe the candidate for `metrics.json`."""
         voting = self.find_voters()
         return {
             "fit": self.fit,
@@ -102,7 +104,7 @@ class Candidate:
         }
 
     def find_voters(self) -> NDArray[np.bool_]:
-        """(return,) those that are not far from any explanation: corrupted ones have no vote.
+        """(return,) the returns that have a vote: those that are not far from any explanation.
 
         Labels all have one: where one is unlikely, that is what labels are there to tell.
         """
@@ -114,7 +116,7 @@ class Candidate:
         return np.asarray(near | (self.errors <= _FAR**2 * usual)) if usual > 0 else near | True
 
     def list_returns(self) -> dict[str, list[float]]:
-        """Returns held out and what was predicted for them; at most `MOST_LISTED`, evenly."""
+        """List held-out returns and their predictions: at most `MOST_LISTED`, evenly chosen."""
         count = min(len(self.true), MOST_LISTED)
         keep = np.linspace(0, len(self.true) - 1, count).round().astype(np.int64)
         parts = {"observed": self.true, "predicted": self.predicted, "std": self.std}
@@ -123,7 +125,7 @@ class Candidate:
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """The fit that was chosen, fitted to all episodes, and why."""
+    """The fit that was chosen, fitted to all episodes, with the reason."""
 
     decomposer: Decomposer
     fit: str
@@ -152,11 +154,11 @@ def choose(
     if episodes.preferences is not None and name != CLOSED:
         raise DataError(f"{name} learns from returns, not from preferences", field="preferences")
     if count_outcomes(episodes) < FEWEST:
-        alone = contest.make(name).fit(episodes, rng=rng, progress=progress)
+        alone = contest.make(name).fit(episodes, rng=rng, progress=contest.report_last())
         told = "episodes" if episodes.preferences is None else "preferences"
         reason = f"only {count_outcomes(episodes)} {told}: none were held out, nothing was compared"
         return Choice(alone, name, reason, (), _in_sample_std(alone, episodes, settings))
-    contest.try_fit(name, "judging: ")
+    contest.try_fit(name, "testing on held-out episodes: ")
     if fit == AUTO and first.fit is not None:
         return contest.run()
     return contest.finish(name, f"{name} was asked for")
@@ -180,7 +182,7 @@ class _Contest:
             self.training, self.held_out = split(episodes, rng)
 
     def make(self, fit: str, **more: Any) -> Decomposer:
-        """The estimator of a fit, or of a method of that name."""
+        """Make the estimator of a fit, or of a method of that name."""
         method, which = ("uniform", None) if fit == "uniform" else (self.method, fit)
         return make_decomposer(method, which, **self.settings, **more)
 
@@ -198,7 +200,7 @@ class _Contest:
         return _judge(decomposer, fit, self.held_out, self.settings)
 
     def run(self) -> Choice:
-        """The rule of `auto`."""
+        """Apply the rule of `auto`."""
         closed = self.candidates[0]
         if closed.outcome != NUMBER:
             return self.finish(closed.fit, _TOLD[closed.outcome])
@@ -211,7 +213,7 @@ class _Contest:
         if explained >= GOOD_ENOUGH:
             reason = f"the closed form explains {explained:.3f} of held-out returns: not challenged"
             return self.finish(closed.fit, reason)
-        rivals = [self.try_fit(fit, "judging: ") for fit in SIMPLE]
+        rivals = [self.try_fit(fit, _COMPARING) for fit in SIMPLE]
         is_worth_it, can_train = self._is_worth_challenging(explained), is_installed("torch")
         if is_worth_it and can_train:
             rivals += [found for fit in CHALLENGERS if (found := self._challenge(fit, closed))]
@@ -228,14 +230,14 @@ class _Contest:
         return not is_asked and explained > LITTLE and enough >= FEWEST_TO_CHALLENGE
 
     def _challenge(self, fit: str, closed: Candidate) -> Candidate | None:
-        """Train a network for a quarter of its time, and to the end where that gives hope."""
+        """Train a network for a quarter of its time, and to the end if that is promising."""
         whole = self.make(fit).get_params()
         updates = {name: whole[name] for name in whole if name.endswith("updates")}
         seconds = self._estimate_seconds(fit, updates)
         quarter = {name: count // 4 for name, count in updates.items()}
         told = (
-            f"challenger {fit}, about {seconds / 4:.0f} s for a first quarter, "
-            f"{seconds:.0f} s more if that gives hope: "
+            f"{_COMPARING}{fit}, about {seconds / 4:.0f} s for a first quarter, and "
+            f"{seconds:.0f} s more if that is promising: "
         )
         early = self._try(fit, _prefix(self.progress, told), **quarter)
         if early.errors.mean() > HOPELESS * closed.errors.mean():
@@ -243,18 +245,22 @@ class _Contest:
         return self.try_fit(fit, told)
 
     def _estimate_seconds(self, fit: str, updates: dict[str, int]) -> float:
-        """How long a network will take, from two short trials."""
+        """Estimate the seconds of a network from two short trials."""
         seconds = []
         for share in _TRIALS:
             start = time.perf_counter()
             few = {name: max(1, round(share * count)) for name, count in updates.items()}
-            self._try(fit, _prefix(self.progress, f"challenger {fit}, timed: "), **few)
+            self._try(fit, _prefix(self.progress, f"{_COMPARING}{fit}, timed: "), **few)
             seconds.append(time.perf_counter() - start)
         return seconds[0] + max(0.0, seconds[1] - seconds[0]) / (_TRIALS[1] - _TRIALS[0])
 
+    def report_last(self) -> Progress:
+        """The progress of the fit that is kept."""
+        return _prefix(self.progress, "fitting the rewards: ")
+
     def finish(self, fit: str, reason: str) -> Choice:
         """Fit the winner to all episodes."""
-        chosen = self.make(fit).fit(self.episodes, rng=self.rng, progress=self.progress)
+        chosen = self.make(fit).fit(self.episodes, rng=self.rng, progress=self.report_last())
         winner = next(one for one in self.candidates if one.fit == fit)
         return Choice(chosen, fit, reason, tuple(self.candidates), winner.step_std)
 
@@ -264,7 +270,7 @@ class _Contest:
         average_decomposers(closed, linear, self.training)
         tested = _judge(closed, AVERAGE, self.held_out, self.settings)
         chosen, other = (
-            self.make(fit).fit(self.episodes, rng=self.rng, progress=self.progress)
+            self.make(fit).fit(self.episodes, rng=self.rng, progress=self.report_last())
             for fit in ("closed-form", "linear")
         )
         average_decomposers(chosen, other, self.episodes)
@@ -294,7 +300,8 @@ def _are_level(one: Candidate, other: Candidate) -> bool:
 
 
 def _measure_gain(closed: Candidate, other: Candidate) -> tuple[float, float, float]:
-    """By how much the other's squared errors are smaller, its standard error, and their ratio."""
+    """Measure by how much the squared errors of the other fit are smaller, with the standard error
+    and the ratio."""
     voting = closed.find_voters()
     mine, theirs = closed.errors[voting], other.errors[voting]
     error = float((mine - theirs).std() / max(1.0, np.sqrt(len(mine))))
@@ -303,12 +310,13 @@ def _measure_gain(closed: Candidate, other: Candidate) -> tuple[float, float, fl
 
 
 def count_outcomes(episodes: EpisodeSet) -> int:
-    """How many episodes or pairs there are to learn from."""
+    """Count the episodes or pairs to learn from."""
     return len(episodes if episodes.preferences is None else episodes.preferences)
 
 
 def draw_episodes(episodes: EpisodeSet, deliveries: int, rng: np.random.Generator) -> EpisodeSet:
-    """Episodes with about `MOST_FITTED` of all deliveries, drawn at random; all if there are fewer.
+    """Draw episodes at random that hold about `MOST_FITTED` of all deliveries. If there are fewer,
+    take all.
 
     A fit to more takes gigabytes, and gains little. The same holds for preferences.
     """
@@ -325,7 +333,7 @@ def draw_episodes(episodes: EpisodeSet, deliveries: int, rng: np.random.Generato
 
 
 def split(episodes: EpisodeSet, rng: np.random.Generator) -> tuple[EpisodeSet, EpisodeSet]:
-    """Episodes to fit to, and episodes to test with."""
+    """Split the episodes into those to fit to and those to test with."""
     total = count_outcomes(episodes)
     order = rng.permutation(total)
     count = max(1, round(HELD_OUT * total))
@@ -355,7 +363,8 @@ def _judge(
 def _predict_all(
     decomposer: Decomposer, episodes: EpisodeSet, discount: float
 ) -> tuple[Array, Array, Array, Array]:
-    """True and predicted amounts of all episodes, their spread, and sums of squared weights."""
+    """Predict the amounts of all episodes. Returns true and predicted amounts, their spread, and
+    sums of squared weights."""
     if episodes.preferences is not None:
         return _predict_preferences(decomposer, episodes, discount)
     parts: list[tuple[NDArray[Any], ...]] = []
@@ -378,7 +387,7 @@ def _predict_all(
 def _predict_preferences(
     decomposer: Decomposer, episodes: EpisodeSet, discount: float
 ) -> tuple[Array, Array, Array, Array]:
-    """The same of preferences: the chance that the first piece of each pair is preferred."""
+    """Predict preferences: the probability that the first piece of each pair is preferred."""
     assert episodes.preferences is not None
     pieces, first, second = cut_pieces(episodes)
     sums = [decomposer.predict_amounts(piece, discount) for piece in pieces]
@@ -391,7 +400,7 @@ def _predict_preferences(
 
 
 def _compare(closed: Candidate, challengers: list[Candidate]) -> tuple[Candidate, str]:
-    """The winner by the rule above, and what is said of it."""
+    """Choose the winner by the rule above. Returns it with the reason in words."""
     winner, reasons = closed, []
     for challenger in challengers:
         gain, error, ratio = _measure_gain(closed, challenger)

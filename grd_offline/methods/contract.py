@@ -26,22 +26,22 @@ Progress = Callable[[str, float], None]
 
 
 FINE, NOTE, CAREFUL, UNRELIABLE = "fine", "note", "careful", "unreliable"
-"""Levels of findings. A note is what would be fine if another finding did not call for care."""
+"""Levels of findings. A note would be fine if no other finding called for care."""
 
 
 class Finding(NamedTuple):
-    """One thing to know about what the data can tell."""
+    """One statement about what the data can tell."""
 
     level: str
     """`FINE`, `NOTE`, `CAREFUL`, or `UNRELIABLE` where the rewards should not be used."""
     text: str
     """Whole sentences: what was found, and what to do."""
     short: str = ""
-    """The same in a few words that can follow a colon; needed unless all is fine."""
+    """The finding in a few words that can follow a colon. It is needed unless all is fine."""
 
 
 class Decomposer:
-    """Base of all methods.
+    """The base class of all methods.
 
     A method is a class with its settings, `class Mine(Decomposer, settings=MineSettings)`, and with
     `_fit`. The fields of the settings, a frozen dataclass, are the parameters of the class, and
@@ -84,7 +84,7 @@ class Decomposer:
 
     @classmethod
     def from_settings(cls, settings: Any) -> Self:
-        """An estimator with these settings."""
+        """Make an estimator with these settings."""
         return cls(**{field.name: getattr(settings, field.name) for field in fields(settings)})
 
     @property
@@ -112,7 +112,8 @@ class Decomposer:
         rng: np.random.Generator | None = None,
         progress: Progress | None = None,
     ) -> Self:
-        """Learn from `episodes`; `progress` hears of each stage and the fraction of it done.
+        """Learn from `episodes`. `progress` hears of each stage and the fraction of it that is
+        done.
 
         `y` is there for scikit-learn and has no use.
         """
@@ -132,7 +133,7 @@ class Decomposer:
     def _fit(
         self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress | None
     ) -> None:
-        """Learn: every method has this."""
+        """Learn from the episodes. Every method has this."""
         raise NotImplementedError
 
     def predict(
@@ -142,13 +143,13 @@ class Decomposer:
         next_observations: Matrix | None = None,
         terminations: ArrayLike | None = None,
     ) -> Array:
-        """(N,) the reward of each step."""
+        """Predict the reward of each step: (N,)."""
         self._check_fitted()
         steps = (observations, actions, next_observations, terminations)
         return self.function_.predict(*steps)
 
     def predict_episode(self, episode: Episode) -> Array:
-        """(T,) the reward of each step, without looking at what the episode was paid.
+        """Predict the reward of each step, without looking at the rewards of the episode: (T,).
 
         A method with memory overrides this: it may look at all steps of the episode.
         """
@@ -157,7 +158,7 @@ class Decomposer:
         return self.predict(observations, episode.actions, next_observations, episode.terminations)
 
     def predict_amounts(self, episode: Episode, discount: float) -> tuple[Array, Array | None]:
-        """Mean and standard deviation of each amount that the episode delivers.
+        """Predict the mean and standard deviation of each amount that the episode delivers.
 
         The standard deviation is None where the reward function does not know it.
         """
@@ -177,24 +178,25 @@ class Decomposer:
         )
 
     def relabel_episode(self, episode: Episode) -> Array:
-        """(T,) the reward of each step; may depend on what the episode was paid."""
+        """Compute the reward of each step. It may depend on the return of the episode: (T,)."""
         return self.predict_episode(episode)
 
     def relabel(self, episodes: EpisodeSet | Sequence[Episode]) -> Iterator[Array]:
-        """The rewards of every episode in turn, (T,) each."""
+        """Compute the rewards of every episode in turn, (T,) each."""
         self._check_fitted()
         return (self.relabel_episode(episode) for episode in episodes)
 
     @property
     def rewards_(self) -> Any:
-        """The rewards of the episodes that it was fitted to, as `tabulate` gives them."""
+        """The rewards of the episodes of the fit, in the form of `tabulate`."""
         self._check_fitted()
         if self._fitted_on is None:
             raise AttributeError("a stored estimator has no episodes: call tabulate with them")
         return self.tabulate(self._fitted_on)
 
     def tabulate(self, episodes: EpisodeSet | Sequence[Episode]) -> Any:
-        """All rewards with their episode, step and spread (standard deviation, nan if not known).
+        """Put all rewards into a table with their episode, step and spread (standard deviation, nan
+        if not known).
 
         A table of the library that the data frame of the episodes came from, otherwise a mapping
         from names to arrays, which every such library takes.
@@ -223,11 +225,12 @@ class Decomposer:
         return rewards, np.full(len(episode), np.nan) if spread is None else spread
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is stored: everything but the episodes, which may be larger than memory."""
+        """Return the state to store: everything except the episodes, which may be larger than
+        memory."""
         return {**vars(self), "_fitted_on": None}
 
     def score(self, episodes: EpisodeSet | Sequence[Episode], y: None = None) -> float:
-        """R² of the delivered amounts, predicted by the sums of the rewards.
+        """Compute R² of the delivered amounts, which the sums of the rewards predict.
 
         With one amount for each episode these are the returns. 1 is perfect; the mean of the
         amounts has 0.
@@ -239,7 +242,8 @@ class Decomposer:
         return r_squared(np.concatenate(predicted), np.concatenate(true))
 
     def examine(self, episodes: EpisodeSet) -> tuple[list[Finding], dict[str, Any]]:
-        """What the episodes can and cannot tell about the rewards: in words, and the numbers."""
+        """Examine what the episodes can and cannot tell about the rewards. Returns findings and
+        numbers."""
         return [], {}
 
     def __repr__(self) -> str:

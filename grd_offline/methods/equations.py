@@ -35,11 +35,11 @@ class Batch(NamedTuple):
     valid: Tensor
     """(member, row, time) bool: False on padding."""
     amounts: Tensor
-    """(member, row)"""
+    """(member, row): the delivered amount of each row."""
     starts: Tensor
-    """(member, row) steps of the episode before the row."""
+    """(member, row): the number of steps of the episode before the row."""
     lengths: Tensor
-    """(member, row)"""
+    """(member, row): the number of steps of each row."""
 
 
 class StepSample(NamedTuple):
@@ -52,7 +52,7 @@ class StepSample(NamedTuple):
     times: Tensor
     """(member, row, draw) the number of steps before it in its episode."""
     lengths: Tensor
-    """(member, row) steps in the whole row."""
+    """(member, row): the number of steps of each row."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,8 @@ class Rows:
 
     @property
     def common_time(self) -> int | None:
-        """What to pad batches to: a fixed length on CUDA, else whatever a batch needs."""
+        """Length to which batches are padded: a fixed length on CUDA, else the length that a batch
+        needs."""
         return self.longest if self.lengths.is_cuda else None
 
     def gather(self, rows: Int[Tensor, "member row"], time: int | None = None) -> Batch:
@@ -115,14 +116,14 @@ class Rows:
         return StepSample(steps, valid, self.starts[rows].unsqueeze(-1) + offsets, lengths)
 
     def compute_differences(self) -> Float[Tensor, "step state"]:
-        """s' - s; 0 where s' is unknown."""
+        """Compute s' - s, which is 0 where s' is unknown."""
         differences = torch.zeros_like(self.observations)
         later = self.observations[self.transitions + 1]
         differences[self.transitions] = later - self.observations[self.transitions]
         return differences
 
     def to(self, device: torch.device | str) -> Rows:
-        """The same rows on another device."""
+        """Return the same rows on another device."""
         moved = {name: value.to(device) for name, value in vars(self).items()}
         return replace(self, **moved)
 
@@ -197,7 +198,7 @@ def measure_returns(rows: Rows, discount: float) -> tuple[float, float]:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What a net is trained on: input columns, and what its outputs have to add up to."""
+    """The data of a network: input columns, and the sums that its outputs must reach."""
 
     rows: Rows
     inputs: Tensor
@@ -211,7 +212,7 @@ class Problem:
     spans: Tensor
     """(row,) square root of the row's sum of discounts: gaps are divided by it."""
     offset: float
-    """c, the mean reward per step."""
+    """The mean reward per step, c."""
     scale: float
     """Units of reward per unit of the net's output."""
     states: int
@@ -258,7 +259,7 @@ class Problem:
 
     @property
     def device(self) -> torch.device:
-        """Where the tensors are."""
+        """The device of the tensors."""
         return self.inputs.device
 
     @property

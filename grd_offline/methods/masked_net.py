@@ -27,7 +27,7 @@ from grd_offline.rewards.network import NetworkFunction
 
 @dataclass(frozen=True)
 class MaskedNetSettings:
-    """Settings of the net; those of the closed form are its defaults."""
+    """Settings of the network. The defaults are those of the closed form."""
 
     discount: float = 1.0
     """Discount factor of the return."""
@@ -36,7 +36,7 @@ class MaskedNetSettings:
     hidden: int = 64
     """Hidden units of both layers."""
     updates: int = 3000
-    """Number of updates."""
+    """Number of updates of the network."""
     batch_steps: int = 2000
     """Steps in an update's batch; as many whole rows as fit, at least 8."""
     learning_rate: float = 0.01
@@ -44,14 +44,14 @@ class MaskedNetSettings:
     activation: str = "tanh"
     """Activation of the hidden units: relu, silu or tanh."""
     device: str = "cpu"
-    """`cpu` or `cuda`."""
+    """Device that trains the network: `cpu` or `cuda`."""
 
     def __post_init__(self) -> None:
         check_counts(self, "members", "hidden", "updates")
 
 
 class MaskedNet(Decomposer, settings=MaskedNetSettings):
-    """Several dense nets, behind the masks of a closed form, averaged.
+    """An average of several dense networks, behind the masks of a closed form.
 
     After `fit`, `closed_` is that closed form.
     """

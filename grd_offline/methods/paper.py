@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PaperSettings:
-    """Settings of `paper`; defaults are the paper's unless it says otherwise."""
+    """Settings of `paper`. The defaults are those of the paper unless the text says otherwise."""
 
     updates: int = 4000
     """Number of updates. The paper counts environment steps, which a file does not have."""
     episodes_per_batch: int = 4
     """Whole episodes per update (M)."""
     steps_per_batch: int = 256
-    """Transitions per update (N)."""
+    """Number N of transitions per update."""
     learning_rate: float = 3e-4
     """Learning rate of Adam, for networks and masks alike."""
     discount: float = 1.0
@@ -48,7 +48,8 @@ class PaperSettings:
     mixtures: int = 3
     """Number of Gaussians per state dimension."""
     lambdas: SparsityWeights | None = None
-    """lambda_1 to lambda_5; None takes the paper's row for the dataset's environment."""
+    """Sparsity weights lambda_1 to lambda_5. None takes the row of the paper for the environment of
+    the data."""
     temperature: float = 1.0
     """Temperature of the Gumbel-softmax; the paper does not print it."""
     mask_spread: float = 1.0
@@ -61,7 +62,7 @@ class PaperSettings:
     members: int = 1
     """Independent models trained at once; their mean is the reward, their majority the masks."""
     device: str = "cpu"
-    """`cpu` or `cuda`."""
+    """Device that trains the networks: `cpu` or `cuda`."""
 
     def __post_init__(self) -> None:
         check_counts(self, "updates", "episodes_per_batch", "steps_per_batch", "mixtures")
@@ -69,7 +70,7 @@ class PaperSettings:
         check_discount(self.discount)
 
     def to_generative(self) -> generative.GenerativeSettings:
-        """The settings of the model."""
+        """Return the settings of the generative model."""
         return generative.GenerativeSettings(
             mask_spread=self.mask_spread,
             temperature=self.temperature,
@@ -80,7 +81,7 @@ class PaperSettings:
 
 
 class Paper(Decomposer, settings=PaperSettings):
-    """GRD as printed."""
+    """GRD as the paper prints it."""
 
     def _fit(
         self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress | None
@@ -145,7 +146,7 @@ class _Updates:
         self._outputs = min(states, settings.dynamics_outputs or states)
 
     def update(self) -> None:
-        """Lines 16 to 24 of Algorithm 1."""
+        """Update the model, as in lines 16 to 24 of Algorithm 1."""
         inputs = self.problem.states + self.problem.actions
         trajectories, reward_noise = self._draw_trajectories(), self._draw_gumbel(inputs, 2)
         transitions = self._draw_transitions()
@@ -154,14 +155,14 @@ class _Updates:
         self.model.step(losses.total)
 
     def _draw_trajectories(self) -> generative.Trajectories:
-        """D_1: M rows of the file."""
+        """Draw D_1: M rows of the file."""
         rows = self._pick(len(self.problem.targets), self.settings.episodes_per_batch)
         batch = self.problem.rows.gather(rows, self._time)
         inputs, returns = self.problem.inputs[batch.steps], self.problem.targets[rows]
         return generative.Trajectories(inputs, batch.valid, returns, batch.starts)
 
     def _draw_transitions(self) -> generative.Transitions:
-        """D_2: N steps of the file, and the state dimensions that this update predicts."""
+        """Draw D_2: N steps of the file, and the state dimensions that this update predicts."""
         transitions, states = self.problem.rows.transitions, self.problem.states
         steps = transitions[self._pick(len(transitions), self.settings.steps_per_batch)]
         outputs = torch.arange(states, device=self.problem.device)
@@ -178,6 +179,6 @@ class _Updates:
         )
 
     def _pick(self, count: int, size: int) -> Int[Tensor, "member size"]:
-        """Random whole numbers from 0 to count - 1."""
+        """Draw random whole numbers from 0 to count - 1."""
         shape = (self.settings.members, size)
         return torch.randint(count, shape, generator=self._noise, device=self.problem.device)

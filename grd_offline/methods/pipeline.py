@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, fields, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -91,6 +91,7 @@ def decompose(
     preferences: Any = None,
     video: str | None = None,
     progress: Progress = lambda stage, share: None,
+    on_data: Callable[[EpisodeSet], None] = lambda episodes: None,
 ) -> Decomposition:
     """Decompose the returns of a dataset and write the results into the folder `out`.
 
@@ -98,8 +99,9 @@ def decompose(
     `grd_offline.open_recording` can read, or episodes, for example those of `from_dataframe`.
     `columns` and `returns` are for tables. `preferences` are learned from instead of returns: a
     `Preferences`, a table with the columns first, second and preferred, or the file of one.
-    `progress` hears of each stage and the fraction of it that is done. `video` names the
-    environment in which the report films a few episodes.
+    `progress` hears of each stage and the fraction of it that is done. Before the first fit,
+    `on_data` gets the episodes that models are fitted to. `video` names the environment in which
+    the report films a few episodes.
 
     >>> result = decompose("datasets/sample.h5", "sample-uniform", DecomposeSettings("uniform"))
     >>> result.metrics["episodes"], result.relabelled.name
@@ -121,6 +123,7 @@ def decompose(
         run.video = video
         run.preferences = _name_file(preferences)
         run.returns = _name_file(returns)
+        on_data(run.fitted)
         run.fit()
         with replace_folder(out, is_replaceable=is_replaceable) as folder:
             return run.write(folder, Path(out), start)
@@ -136,7 +139,7 @@ MANY_COLUMNS = 400
 
 
 def _check_width(episodes: EpisodeSet) -> None:
-    """Refuse data that are wider than any fit can tell apart, before hours are spent on them."""
+    """Refuse data with more columns than any fit can separate, before hours are spent on them."""
     columns = episodes.state_size + episodes.action_size
     if columns > MANY_COLUMNS and columns > episodes.total_steps:
         raise DataError(
@@ -146,7 +149,7 @@ def _check_width(episodes: EpisodeSet) -> None:
 
 
 class _Run:
-    """One decomposition on its way: the data, then the fits, then the files."""
+    """One decomposition: first the data, then the fits, then the files."""
 
     def __init__(
         self,
@@ -168,7 +171,7 @@ class _Run:
         self.name = name_data(source)
         self.columns = find_columns(recording)
         self.rng = np.random.default_rng(settings.seed)
-        progress("reading", 0.0)
+        progress("reading the data", 0.0)
         self.delay = find_delay(recording)
         episodes = as_episodes(recording, source, delay=self.delay)
         given = settings.gamma
@@ -229,7 +232,8 @@ class _Run:
         self.model = self._make_model(self.choice)
 
     def _complete_masks(self, choice: Choice) -> tuple[dict[str, Any], dict[str, Any]]:
-        """All four masks: those of the fit, and of the dynamics where the fit has none."""
+        """Complete the four masks: those of the fit, and those of the dynamics if the fit has
+        none."""
         states, actions = self.episodes.state_size, self.episodes.action_size
         masks: dict[str, Any] = dict(choice.decomposer.masks_ or {})
         scores: dict[str, Any] = dict(choice.decomposer.scores_ or {})
@@ -248,9 +252,9 @@ class _Run:
                 "action_to_state": found.action_to_state,
             }
             scores |= {"state_to_state": found.state_score, "action_to_state": found.action_score}
-        self.progress("dynamics without masks", 0.0)
+        graph = masks["state_to_state"], masks["action_to_state"]
         self.likelihoods = compare_dynamics(
-            self.fitted, masks["state_to_state"], masks["action_to_state"], rng=self.rng
+            self.fitted, *graph, rng=self.rng, progress=self.progress
         )
         # Where episodes terminate, a policy also needs what tells that the end is near.
         parents = np.asarray(masks["state_to_reward"]) | find_signs(self.fitted)
@@ -298,7 +302,7 @@ class _Run:
             write_dataset(
                 folder / name, header, passing, layout=layout, lengths=self.recording.lengths
             )
-        self.progress("writing", 0.5)
+        self.progress("writing the results", 0.0)
         findings, numbers = self._examine(tally)
         verdict = reach_verdict(findings)
         self.model = replace(
@@ -311,7 +315,7 @@ class _Run:
         metrics["seconds"] = round(time.perf_counter() - start, 2)
         masks = self._describe_masks()
         write_decomposition(folder, metrics=metrics, masks=masks, effects=effects)
-        self.progress("report", 0.0)
+        self.progress("making the report", 0.0)
         record = read_decomposition(folder)
         page = make_decomposition_page(
             record, name=out.name, video=self.video, warn=self.recording.warn
@@ -342,7 +346,7 @@ class _Run:
         }
 
     def _command(self) -> str:
-        """What to type to make it again."""
+        """The command that makes the decomposition again."""
         parts = ["grd-offline", "decompose", self.name]
         for field in fields(DecomposeSettings):
             value, option = getattr(self.settings, field.name), f"--{field.name.replace('_', '-')}"
@@ -366,7 +370,7 @@ class _Run:
             exact=self.settings.exact_returns,
             truth=self.settings.truth,
             tally=tally,
-            progress=lambda share: self.progress("relabelling", share),
+            progress=lambda share: self.progress("computing step rewards", share),
         )
 
     def _examine(self, tally: Tally) -> tuple[list[Finding], dict[str, Any]]:

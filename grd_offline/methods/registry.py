@@ -1,4 +1,4 @@
-"""All methods of return decomposition, with what is known of each.
+"""All methods of return decomposition, with facts about each.
 
 The command line, `judge`, `train-online`, the documentation and the tests take their lists from
 here. A method of another package joins by an entry point of the group `grd_offline.methods`, whose
@@ -25,21 +25,22 @@ GROUP = "grd_offline.methods"
 AUTO = "auto"
 """The fit that is chosen by returns of episodes that are held out; see `choose`."""
 NEXT_STATE = "-next-state"
-"""What `judge` adds to the name of a method that gets the next state as a further input."""
+"""Ending that `judge` adds to the name of a method that gets the next state as a further input."""
 
 
 @dataclass(frozen=True)
 class Method:
-    """A method of return decomposition, and what is known of it before it is imported."""
+    """A method of return decomposition, with the facts that are known before it is imported."""
 
     name: str
-    """What `--method` calls it."""
+    """Name of the method for `--method`."""
     about: str
     """One line that describes it."""
     estimator: str = ""
-    """Its class as "module:name", a `Decomposer`; empty if the method only runs online."""
+    """Class of the method as "module:name", a `Decomposer`. It is empty if the method only runs
+    online."""
     fit: str | None = None
-    """What `--fit` calls it, where the method has several."""
+    """Name of the fit for `--fit`, if the method has several."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     """Parameters of the class that make this method."""
     takes_next_state: bool = False
@@ -49,7 +50,7 @@ class Method:
     sees_whole_episodes: bool = False
     """Whether the reward of a step depends on its whole episode."""
     online: bool = False
-    """Whether `train-online` has it."""
+    """Whether `train-online` offers the method."""
 
     @property
     def offline(self) -> bool:
@@ -57,13 +58,13 @@ class Method:
         return bool(self.estimator)
 
     def load(self) -> type[Decomposer]:
-        """Import its class."""
+        """Import the class of the method."""
         module, _, name = self.estimator.partition(":")
         found: type[Decomposer] = getattr(importlib.import_module(module), name)
         return found
 
     def make(self, **parameters: Any) -> Decomposer:
-        """An estimator that is not fitted yet.
+        """Make an estimator that is not fitted yet.
 
         `device`, `next_state`, `state_at` and `outcome` are left out if the method has no such
         parameter.
@@ -188,12 +189,12 @@ def _load_other(point: EntryPoint) -> Method:
 
 
 def list_methods() -> tuple[Method, ...]:
-    """All methods and fits, those of other packages last."""
+    """List all methods and fits. Those of other packages come last."""
     return (*BUILT_IN, *(_load_other(point) for point in _find_others().values()))
 
 
 def list_names(*, online: bool = False) -> tuple[str, ...]:
-    """The values of `--method`."""
+    """List the values of `--method`."""
     if online:
         return tuple(dict.fromkeys(method.name for method in BUILT_IN if method.online))
     names = dict.fromkeys(method.name for method in BUILT_IN if method.offline)
@@ -201,20 +202,20 @@ def list_names(*, online: bool = False) -> tuple[str, ...]:
 
 
 def list_fits(*, online: bool = False) -> tuple[str, ...]:
-    """The values of `--fit`."""
+    """List the values of `--fit`."""
     fits = [method.fit for method in BUILT_IN if (method.online if online else method.offline)]
     found = tuple(fit for fit in fits if fit is not None)
     return found if online else (AUTO, *found)
 
 
 def list_judged() -> tuple[str, ...]:
-    """The values of `judge --methods`: every method, and again with the next state."""
+    """List the values of `judge --methods`: every method, and again with the next state."""
     twice = dict.fromkeys(method.name for method in list_methods() if method.takes_next_state)
     return (*list_names(), *(f"{name}{NEXT_STATE}" for name in twice))
 
 
 def find_method(name: str, fit: str | None = None) -> Method:
-    """The method of that name that `decompose` has; `auto` begins with the closed form."""
+    """Find the method of that name that `decompose` has. `auto` begins with the closed form."""
     if name in _find_others():
         return _load_other(_find_others()[name])
     found = [method for method in BUILT_IN if method.name == name and method.offline]
@@ -229,7 +230,7 @@ def find_method(name: str, fit: str | None = None) -> Method:
 
 
 def make_decomposer(method: str, fit: str | None = None, **parameters: Any) -> Decomposer:
-    """An estimator of that method that is not fitted yet, for example:
+    """Make an estimator of that method that is not fitted yet, for example:
 
     >>> make_decomposer("grd", "paper", updates=100)
     Paper(updates=100)

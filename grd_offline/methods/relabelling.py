@@ -1,4 +1,4 @@
-"""Datasets with the rewards of a model, and how those compare with the truth."""
+"""Write datasets with the rewards of a model, and compare these with the truth."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ MANY_EPISODES = 2_000
 
 
 class Tally:
-    """What passes by while relabelling: sums, and the truth if asked for."""
+    """Sums that are collected while relabelling, and the truth if it is asked for."""
 
     def __init__(self, outcome: str = "number") -> None:
         self.outcome = outcome
@@ -89,12 +89,13 @@ class Tally:
         return r_squared(predicted, observed)
 
     def calibrate(self) -> list[float]:
-        """How often the truth lies within intervals of each level."""
+        """Fraction of true values that lie within the intervals of each level."""
         predicted, std = self._match_units()
         return compute_calibration(predicted, std, np.concatenate(self.true))
 
     def compare(self) -> dict[str, float]:
-        """Rewards against the truth, and how often the truth lies within 90 % bands."""
+        """Compare the rewards with the truth, and measure how often the truth lies within 90 %
+        bands."""
         predicted, std = self._match_units()
         coverage = compute_coverage(predicted, std, np.concatenate(self.true))
         return {**compare_rewards(self.predicted, self.true), "coverage_90": coverage}
@@ -123,7 +124,7 @@ class Relabelled:
     table: Path | None = None
     """The rewards as a table, where the data came as one."""
     columns: str | None = None
-    """For tables, which column was taken for what, as `--columns` has it."""
+    """For tables: the role of each column, in the form of `--columns`."""
 
     @property
     def rewards_(self) -> Any:
@@ -145,7 +146,7 @@ def relabel(
     returns: Outcomes | None = None,
     progress: Progress = lambda stage, share: None,
 ) -> Relabelled:
-    """Give every step of a dataset the reward of a model that was learned before.
+    """Write a dataset with the rewards of a model that was learned before.
 
     This is what `grd-offline relabel` does. `model` is a model or the folder of one. Without `out`
     the new dataset lies beside the old one. The observed rewards are kept as `observed_rewards`.
@@ -176,7 +177,7 @@ def relabel(
             chosen,
             discount=float(about.get("discount", 1.0)),
             exact=exact_returns,
-            progress=lambda share: progress("relabelling", share),
+            progress=lambda share: progress("computing step rewards", share),
         )
         header = relabelled_header(opened.header, {"model": dict(about)})
         table = _name_table(opened.layout, target)
@@ -200,7 +201,7 @@ def _check_exact(model: RewardModel, exact_returns: bool) -> None:
 
 
 def _find_target(source: Data, out: str | os.PathLike[str] | None, ending: str) -> Path:
-    """Where to write: as said, or beside the source, which is never overwritten."""
+    """Choose the target: the given one, or one beside the source, which is never overwritten."""
     if isinstance(source, EpisodeSet):
         if out is None:
             raise DataError("relabel: name the file to write, because episodes have no place")
@@ -222,7 +223,7 @@ def _name_table(layout: str, relabelled: Path) -> Path | None:
 def keep_table(
     path: Path | None, header: Header, records: Iterable[Record], *, fresh: bool = False
 ) -> Iterator[Iterable[Record]]:
-    """The same records, whose rewards are written into a table as they pass; None: no table."""
+    """Pass the records on, and write their rewards into a table. None means no table."""
     if path is None:
         yield records
         return
@@ -258,7 +259,7 @@ def relabel_records(
     tally: Tally | None = None,
     progress: Callable[[float], None] = lambda share: None,
 ) -> Iterator[Record]:
-    """Every record with the model's rewards, streaming.
+    """Give every record the rewards of the model, one after the other.
 
     `folded`: only the return of each episode counts as delivered. `exact`: sums must hold.
     """
@@ -299,7 +300,8 @@ def _predict(
 
 
 def spread_remainder(rewards: Array, episode: Episode, discount: float) -> Array:
-    """Rewards whose discounted sums equal the delivered amounts: the rest goes to all alike."""
+    """Change rewards so that their discounted sums equal the delivered amounts. The rest is spread
+    evenly."""
     rewards = rewards.astype(np.float64).copy()
     weights = discount ** np.arange(len(rewards))
     for start, stop, amount in zip(*episode.segments(), strict=True):
@@ -344,12 +346,12 @@ def check_sizes(model: RewardModel, recording: Recording, source: Data) -> Episo
 def compare_with_truth(
     folder: str | os.PathLike[str], truth: str, data: str | os.PathLike[str] | None = None
 ) -> dict[str, Any]:
-    """A decomposition against the true rewards, on its own data or on others."""
+    """Compare a decomposition with the true rewards, on its own data or on others."""
     place = Path(folder)
     model = RewardModel.load(place)
     source = data if data is not None else place
     if data is None and truth == "rewards":
-        raise DataError("are the decomposition's own: name the field of the true ones", field=truth)
+        raise DataError("are those of the decomposition: name the true ones", field=truth)
     tally = Tally()
     with open_recording(source) as recording:
         delay = find_delay(recording)

@@ -1,4 +1,4 @@
-"""What a decomposition gives back."""
+"""The result of a decomposition."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from grd_offline.formats.tables.results import read_rewards
 from grd_offline.methods.contract import Finding
 from grd_offline.rewards.model import RewardModel
 from grd_offline.rewards.notebook import show_result
+from grd_offline.words import format_percentage
 
 
 @dataclass(frozen=True, eq=False)
 class Decomposition:
-    """What was found, and where it was written."""
+    """The results of a decomposition, and the places of its files."""
 
     folder: Path
     relabelled: Path
@@ -29,7 +30,7 @@ class Decomposition:
     """Effects by their share of the reward's variation, largest first."""
     warnings: list[str]
     columns: str | None = None
-    """For tables, which column was taken for what, as `--columns` has it."""
+    """For tables: the role of each column, in the form of `--columns`."""
     table: Path | None = None
     """The rewards as a table, where the data came as one."""
 
@@ -44,7 +45,8 @@ class Decomposition:
             return read_rewards(recording)
 
     def __repr__(self) -> str:
-        top = ", ".join(f"{name} {share:.0%}" for name, share in self.shares[:3]) or "no effects"
+        shares = [f"{name} {format_percentage(share)}" for name, share in self.shares[:3]]
+        top = ", ".join(shares) or "no effects"
         return f"Decomposition({self.folder}: {self.metrics['fit']}, {top})"
 
     def _repr_html_(self) -> str:

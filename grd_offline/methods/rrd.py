@@ -35,7 +35,7 @@ class RrdSettings:
     learning_rate: float = 3e-4
     """Learning rate of Adam."""
     hidden: tuple[int, ...] = (256, 256)
-    """Hidden layers, with ReLU."""
+    """Widths of the hidden layers, which use ReLU."""
     discount: float = 1.0
     """Discount factor of the return (gamma); theirs is undiscounted."""
     standardise: bool = True
@@ -46,7 +46,7 @@ class RrdSettings:
     members: int = 1
     """Independent nets trained at once; their mean is the reward."""
     device: str = "cpu"
-    """`cpu` or `cuda`."""
+    """Device that trains the network: `cpu` or `cuda`."""
 
     def __post_init__(self) -> None:
         check_counts(self, "rows_per_batch", "updates", "members")
@@ -60,7 +60,7 @@ class Rrd(Decomposer, settings=RrdSettings):
     def _fit(
         self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress | None
     ) -> None:
-        """Learn the reward net."""
+        """Train the reward network."""
         settings = self.settings
         use_next = settings.use_next
         if use_next is None:

@@ -1,4 +1,4 @@
-"""What a decomposition does: the settings of `grd_offline.decompose` and of the command."""
+"""The settings of `grd_offline.decompose` and of the command."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ COMPACT = ("closure", "one_hop")
 
 @dataclass(frozen=True)
 class DecomposeSettings(Settings):
-    """What to do; the defaults serve most data."""
+    """Settings of a decomposition. The defaults are right for most data."""
 
     method: str = setting(
         "grd",
-        "Method that finds the rewards. grd also finds what they depend on; the others are there "
-        "to compare with.",
+        "Method that finds the rewards. grd also finds the inputs that they depend on. The other "
+        "methods are baselines.",
         names=list_names(),
     )
     fit: str = setting(
         AUTO,
-        "How grd is fitted. auto takes the closed form, unless networks explain the returns of "
-        "held-out episodes clearly better.",
+        "Model of the reward that grd fits. auto uses the closed form, unless another model "
+        "predicts the returns of held-out episodes clearly better.",
         names=list_fits(),
         renamed=OFFLINE,
     )
     gamma: float | None = setting(
         None,
-        "Discount factor inside the returns. By default the one that the file states, or 1.",
+        "Discount factor inside the returns. The default is that of the file, or 1.",
         above=0,
         at_most=1,
     )
     state_at: str = setting(
         "auto",
         "Moment of a step at which the reward looks at the state: its start (a reward of state and "
-        "action), its end (of the next state), or halfway. auto asks the returns, and takes the "
-        "midpoint where they cannot tell.",
+        "action), its end (a reward of the next state), or halfway. auto lets the returns decide, "
+        "and uses the midpoint if they cannot.",
         names=CHOICES,
     )
     next_state: bool = setting(
@@ -50,28 +50,32 @@ class DecomposeSettings(Settings):
     )
     outcome: str = setting(
         "auto",
-        "Kind of the outcomes: any number, or success (1) and failure (0). auto takes them for "
-        "success and failure where nothing else occurs, unless rewards that sum to them explain "
+        "Kind of the outcomes: any number, or success (1) and failure (0). auto takes outcomes "
+        "for success and failure if all are 0 or 1, unless step rewards that sum to them explain "
         "them exactly.",
         names=OUTCOMES,
     )
     step_rewards: bool = setting(
         False,
-        "Use rewards that come with every step as they are. Without it, only their sum is used.",
+        "Use the rewards of single steps, if the data have them. By default, only their sum is "
+        "used.",
     )
     exact_returns: bool = setting(
         False,
-        "Make the rewards of every episode sum to its return exactly: the difference is spread "
+        "Make the rewards of every episode sum to its return exactly. The difference is spread "
         "over all steps.",
     )
     compact: str = setting(
-        "closure", "Definition of the compact state that the model carries.", names=COMPACT
+        "closure",
+        "Definition of the compact state. closure: every cause of the reward. one_hop: the "
+        "parents of the reward and their parents.",
+        names=COMPACT,
     )
     truth: str | None = setting(
-        None, "Field with the true step rewards, to compare with. It is never used to fit."
+        None, "Field with the true step rewards, for comparison only. No fit uses it."
     )
     seed: int = setting(0, "Seed of the random numbers.", at_least=0, at_most=2**63 - 1)
-    device: str = setting("cpu", "Device that trains networks.", names=("cpu", "cuda"))
+    device: str = setting("cpu", "Device that trains the networks.", names=("cpu", "cuda"))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -80,12 +84,13 @@ class DecomposeSettings(Settings):
         if self.next_state and not method.takes_next_state:
             raise DataError(f"{name} does not take the next state as an input", field="next_state")
         if self.state_at != AUTO and not method.takes_next_state:
-            raise DataError(f"{name} looks at the state at its own moment", field="state_at")
+            raise DataError(f"expected auto: {name} cannot choose the moment", field="state_at")
         if self.outcome == SUCCESS and name != "closed-form":
-            raise DataError(f"{name} takes outcomes as numbers", field="outcome")
+            raise DataError(f"{name} can only use outcomes that are numbers", field="outcome")
         if self.outcome == SUCCESS and self.exact_returns:
             raise DataError(
-                "rewards that are log-odds do not sum to returns", field="exact_returns"
+                "rewards that are log-odds do not sum to returns: leave this option out",
+                field="exact_returns",
             )
         if self.state_at != AUTO and self.next_state:
             raise DataError("expected auto together with next_state", field="state_at")

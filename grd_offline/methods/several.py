@@ -1,4 +1,5 @@
-"""Several outcomes of the same episodes: a reward for each, and their effects side by side."""
+"""Decompose several outcomes of the same episodes: a reward for each, and their effects side by
+side."""
 
 from __future__ import annotations
 
@@ -79,7 +80,7 @@ def decompose_each(
 def _prepare(
     source: Data, outcomes: Outcomes, name: str, columns: Given | None, reading: Mapping[str, Any]
 ) -> tuple[Data, Given | None]:
-    """The data with one outcome, and which of their columns is what."""
+    """Prepare the data with one outcome, and the roles of their columns."""
     if isinstance(source, EpisodeSet):
         if not isinstance(outcomes, Mapping):
             raise DataError("expected a mapping from names to numbers", field="outcomes")
@@ -102,7 +103,7 @@ def _prepare(
 
 
 def set_returns(episodes: EpisodeSet, returns: ArrayLike) -> EpisodeSet:
-    """The same episodes with other returns, one number each."""
+    """Return the same episodes with other returns, one number each."""
     values = np.asarray(returns, np.float64)
     if values.shape != (len(episodes),):
         raise DataError(
@@ -120,7 +121,7 @@ def set_returns(episodes: EpisodeSet, returns: ArrayLike) -> EpisodeSet:
 
 
 def _read_rewards(result: Decomposition) -> Array:
-    """The rewards of all steps, one episode after another."""
+    """Read the rewards of all steps, one episode after another."""
     with open_recording(result.relabelled) as recording:
         parts = [recording.load_rewards(index) for index in range(len(recording))]
     return np.concatenate(parts).astype(np.float64)

@@ -52,7 +52,7 @@ class PairNetSettings:
     mask_rate: float = 0.02
     """Adam's rate for the mask logits."""
     mask_start: float = 3.0
-    """psi_0 - psi_1 at first: each edge is there with probability .95."""
+    """Start of psi_0 - psi_1: each edge is there with probability .95."""
     temperature: float = 1.0
     """Temperature of the Gumbel-softmax."""
     edge_price: float = 0.003
@@ -70,11 +70,11 @@ class PairNetSettings:
     dynamics_rate: float = 3e-3
     """Adam's rate for the dynamics net."""
     dynamics_outputs: int = 16
-    """At most so many state dimensions per update of the dynamics net, drawn at random."""
+    """Number of state dimensions per update of the dynamics network. They are drawn at random."""
     held_out: float = 0.15
     """Fraction of the rows that each member holds out to choose its weights by."""
     device: str = "cpu"
-    """`cpu` or `cuda`."""
+    """Device that trains the networks: `cpu` or `cuda`."""
     capture: bool = True
     """On CUDA, record each kind of update as a graph and replay it."""
 
@@ -169,7 +169,7 @@ class RewardStage:
         plan.begun += part
 
     def update_dense(self) -> None:
-        """Every input there."""
+        """Update with every input present."""
         self._step(torch.ones_like(self._fixed))
 
     def update_masked(self) -> None:
@@ -187,7 +187,7 @@ class RewardStage:
         self._step(mask, price * edges)
 
     def update_fixed(self) -> None:
-        """Masks as voted."""
+        """Update with the masks that were voted for."""
         self._step(self._fixed)
 
     def _step(
@@ -306,7 +306,7 @@ class DynamicsStage:
         plan.begun += part
 
     def update_dense(self) -> None:
-        """Every edge there."""
+        """Update with every edge present."""
         inputs = self.problem.states + self.problem.actions
         mask = torch.ones(1, 1, inputs, self.problem.states, device=self.problem.device)
         self._step(mask)

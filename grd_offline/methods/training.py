@@ -50,7 +50,7 @@ class Noise:
 
 
 class Plan:
-    """How far a stage has come: the cosine of its learning rate, and who hears of it."""
+    """Progress of a stage: the cosine of its learning rate, and the callback that hears of it."""
 
     def __init__(self, updates: int, stage: str, progress: Progress | None) -> None:
         self.updates, self.stage, self.progress = updates, stage, progress
@@ -61,7 +61,7 @@ class Plan:
         return 0.5 * (1 + math.cos(math.pi * min(1.0, self.begun + part * done)))
 
     def tell(self, part: float, done: float) -> None:
-        """Report progress."""
+        """Report the progress of the stage."""
         if self.progress is not None:
             self.progress(self.stage, min(1.0, self.begun + part * done))
 

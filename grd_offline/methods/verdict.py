@@ -1,4 +1,5 @@
-"""Whether rewards can be used: one line, which the terminal and the report put first.
+"""The verdict: one line that says whether rewards can be used. The terminal and the report show it
+first.
 
 The findings of a method say what returns leave open. To these come findings on returns held out,
 and on the true rewards where they are known. The worst finding decides the verdict.
@@ -20,7 +21,7 @@ LITTLE, MUCH = 0.5, 0.9
 FEWEST_HELD_OUT = 10
 """Fewer returns held out cannot test rewards."""
 _FAILING = 0.5
-"""If 90 % intervals hold less than this, what was fitted is not what made the returns."""
+"""If 90 % intervals hold less than this fraction, the fitted reward did not make these returns."""
 _BAD_CORRELATION, _GOOD_CORRELATION = 0.8, 0.9
 _NARROW = 0.8
 _ORDER = (UNRELIABLE, CAREFUL, FINE, NOTE)
@@ -28,12 +29,12 @@ _MOST_REASONS = 3
 
 
 class Verdict(NamedTuple):
-    """How far rewards can be trusted."""
+    """A verdict on how far rewards can be trusted."""
 
     level: str
     """The worst level of all findings."""
     text: str
-    """One sentence."""
+    """The verdict in one sentence."""
 
 
 def gather_findings(
@@ -42,7 +43,7 @@ def gather_findings(
     held_out: Mapping[str, Any] | None,
     truth: Mapping[str, float] | None = None,
 ) -> tuple[list[Finding], dict[str, Any]]:
-    """All findings on a fit, the worst first, and the numbers behind those of its method.
+    """Gather all findings on a fit, the worst first, and the numbers behind those of its method.
 
     `held_out` is what the chosen candidate describes, and `truth` compares with true rewards.
     """
@@ -60,7 +61,7 @@ def gather_findings(
 
 
 def reach_verdict(findings: Sequence[Finding]) -> Verdict:
-    """What all findings together come to."""
+    """Combine all findings into one verdict."""
     for level, start in (
         (UNRELIABLE, "Do not rely on these rewards"),
         (CAREFUL, "Use these rewards with care"),
@@ -74,7 +75,8 @@ def reach_verdict(findings: Sequence[Finding]) -> Verdict:
 
 
 def settle_findings(findings: Sequence[Finding]) -> list[Finding]:
-    """The worst first. Nothing is called fine beside a finding that calls for care."""
+    """Sort the findings, the worst first. No finding is called fine beside one that calls for
+    care."""
     good = FINE if all(finding.level == FINE for finding in findings) else NOTE
     levels = {FINE: good}
     settled = [one._replace(level=levels.get(one.level, one.level)) for one in findings]

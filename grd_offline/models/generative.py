@@ -49,12 +49,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GenerativeSettings:
-    """What `paper` and `joint-net` do differently; the defaults are the paper's."""
+    """Settings in which `paper` and `joint-net` differ. The defaults are those of the paper."""
 
     standardise: bool = False
     """Bring inputs and returns to unit scale."""
     mask_start: float = 0.0
-    """psi_0 - psi_1 at the start."""
+    """Value of psi_0 - psi_1 at the start."""
     mask_spread: float = 1.0
     """Standard deviation of the mask logits at the start. The paper does not print it; with this
     value half of the edges start on, as in the authors' code."""
@@ -110,9 +110,9 @@ class Trajectories(NamedTuple):
     valid: Tensor
     """(member, episode, time) whether a step took place and is of that episode."""
     returns: Tensor
-    """(member, episode)"""
+    """(member, episode): the return of each episode."""
     starts: Tensor | None = None
-    """(member, episode) number of steps before the row, for the discount; None means 0."""
+    """(member, episode): number of steps before the row, for the discount. None means 0."""
     unit: Tensor | None = None
     """(member, 1) unit of the net's rewards, where it is not that of the returns."""
 
@@ -121,9 +121,9 @@ class Transitions(NamedTuple):
     """D_2: single steps, and the state after each."""
 
     inputs: Tensor
-    """(member, batch, input)"""
+    """(member, batch, input): states and actions of the steps."""
     next_states: Tensor
-    """(member, batch, state)"""
+    """(member, batch, state): the states after the steps."""
     outputs: Tensor
     """(output,) the state dimensions to predict."""
 
@@ -188,7 +188,7 @@ class GenerativeModel:
         noise: Float[Tensor, "member copy input 2"],
         dense: Float[Tensor, ""] | None,
     ) -> Float[Tensor, "member"]:
-        """L_rew (Eq. 4)."""
+        """Compute the return loss L_rew (Eq. 4)."""
         logits = torch.cat([self.graph.state_to_reward, self.graph.action_to_reward], 1)
         mask = self._sample(logits, noise, dense)  # (member, copy, input)
         end_to_end = batch.inputs.shape[1] == 1
@@ -253,7 +253,7 @@ def build_graph(
     actions: int,
     generator: torch.Generator,
 ) -> GraphMasks:
-    """phi_cau as it starts."""
+    """Build phi_cau as it is at the start."""
     return GraphMasks(
         members,
         states,
@@ -271,7 +271,7 @@ def build_dynamics(
     actions: int,
     generator: torch.Generator,
 ) -> DynamicsNet:
-    """phi_dyn as it starts."""
+    """Build phi_dyn as it is at the start."""
     return DynamicsNet(
         members,
         states,

@@ -67,7 +67,7 @@ class RrdModel:
         return torch.where(self._unbiased, unbiased, biased)
 
     def step(self, losses: Float[Tensor, "member"]) -> None:
-        """One step of Adam."""
+        """Take one step of Adam."""
         self.adam.step(losses)
 
     def compute_rewards(

@@ -16,9 +16,9 @@ LAMBDAS = {
     "Hopper": SparsityWeights(1e-6, 1e-6, 1e-6, 1e-7, 1e-6),
     "HumanoidStandup": SparsityWeights(1e-5, 1e-4, 1e-6, 1e-7, 1e-7),
 }
-"""lambda_1 to lambda_5."""
+"""The weights lambda_1 to lambda_5 of the paper for each environment."""
 DEFAULT_LAMBDAS = LAMBDAS["HalfCheetah"]
-"""For environments that the table does not have: the row of its most usual task."""
+"""Weights for environments that the table does not have: those of HalfCheetah."""
 
 
 def find_lambdas(environment: str | None) -> SparsityWeights:

@@ -25,8 +25,8 @@ class OfflineData:
     """Episodes with the rewards as they were delivered, and the sources that the file holds."""
 
     episodes: EpisodeSet
-    """In memory. Rewards are what a decomposition may see: where the file has one at every step,
-    their sum at the last."""
+    """The episodes, in memory. Their rewards are what a decomposition may see: if the file has a
+    reward at every step, it is their sum at the last step."""
     rewards: Mapping[str, Array]
     """(step,) rewards of all episodes, one after the other, by the name of the source."""
     discount: float
@@ -180,7 +180,7 @@ def check_actions(episodes: EpisodeSet) -> None:
     """Refuse data that no policy can be trained on: without actions, or with several choices."""
     if not episodes.action_size:
         raise DataError(
-            "the data hold none: rewards can be found for them, but no policy can be trained",
+            "the data have none: they can be decomposed, but no policy can be trained",
             field="actions",
         )
     if episodes.discrete_actions and episodes[0].actions[0].sum() != 1:
@@ -191,7 +191,7 @@ def check_actions(episodes: EpisodeSet) -> None:
 
 
 def make_transitions(episodes: EpisodeSet) -> Transitions:
-    """All steps of the episodes but those of which nobody knows what followed.
+    """All steps of the episodes whose next observation is known.
 
     That is the last step of an episode that did not terminate, in layouts that do not hold the
     last observation.
@@ -214,7 +214,7 @@ def make_transitions(episodes: EpisodeSet) -> Transitions:
         kept.append(np.arange(step, step + usable))
         row, step = row + length + 1, step + length
     if not sum(map(len, rows)):
-        raise DataError("no step of which it is known what followed", field="observations")
+        raise DataError("no step has a known next observation", field="observations")
     return Transitions(
         observations=np.concatenate(observations),
         actions=np.concatenate(actions),
@@ -258,7 +258,7 @@ def find_units(rewards: Array, episodes: EpisodeSet) -> Units:
 
 
 def _measure_span(rewards: Array, starts: NDArray[np.int64]) -> float:
-    """What the returns of episodes span; the largest sum of |reward| where they are alike."""
+    """Measure the span of the returns, or the largest sum of |reward| if the returns are alike."""
     width = float(np.ptp(np.add.reduceat(rewards, starts)))
     size = float(np.add.reduceat(np.abs(rewards), starts).max())
     return size if width <= _ALIKE * size else width

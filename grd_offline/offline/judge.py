@@ -50,7 +50,7 @@ class Found:
     rewards: Array
     """(step,) rewards of all episodes, one after the other."""
     about: dict[str, Any]
-    """Plain values for `judge.json`."""
+    """Plain values that describe the rewards, for `judge.json`."""
 
 
 def check_names(methods: Sequence[str], fit: str, warn: Warn) -> None:
@@ -219,7 +219,7 @@ def show_nothing(method: str) -> Iterator[Progress]:
 
 @dataclass(frozen=True, eq=False)
 class JudgingResult:
-    """What `judge` has found, and where it was written."""
+    """The results of `judge`, and the place of its files."""
 
     folder: Path
     verdicts: list[Verdict]
@@ -327,8 +327,8 @@ def _warn_of_data(settings: OfflineSettings, data: OfflineData, warn: Warn) -> N
     warn_of_data(settings, data, warn)
     if TRUE not in data.rewards:
         warn(
-            "the data hold no true rewards (collect --keep-true-rewards stores them): the results "
-            "hold returns, but no shares of what the true rewards reach"
+            "the data hold no true rewards, so methods are compared by their returns only (collect "
+            "--keep-true-rewards stores the true rewards)"
         )
     horizon = describe_horizon(data, check_environment(settings, data.episodes))
     if horizon is not None:

@@ -1,4 +1,4 @@
-"""What an offline run leaves on disk, written as it goes.
+"""The folder of an offline run, written while it trains.
 
 settings.json                   settings, members, units of the rewards, versions, the command
 log.csv                         every 1,000 updates: losses
@@ -25,7 +25,8 @@ class OfflineFolder(RunFolder):
     format = OFFLINE
     log_columns = LOG_COLUMNS
     correlations: Mapping[str, float | None]
-    """Of the rewards of each source with the true ones; None where those are not known."""
+    """Correlation of the rewards of each source with the true rewards. None if those are not
+    known."""
 
     def _describe_run(self, run: OfflineRun) -> dict[str, Any]:
         return {"reward_units": {name: units._asdict() for name, units in run.units.items()}}

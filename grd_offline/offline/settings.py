@@ -46,7 +46,8 @@ class OfflineSettings(Settings):
     environment: str | None = setting(
         None,
         "Gymnasium id of the environment to evaluate in. The name alone means its latest version. "
-        "Without it nothing is evaluated: no environment is ever built from what a file says.",
+        "Without this option nothing is evaluated, because an environment that a file names is "
+        "never built.",
         option="--env",
     )
     algorithm: str = setting(
@@ -68,7 +69,9 @@ class OfflineSettings(Settings):
     updates: int = setting(
         100_000, "Number of updates of each policy (both papers: 1,000,000).", at_least=1
     )
-    batch: int = setting(256, "Steps per update (both papers).", at_least=1, at_most=MOST_BATCH)
+    batch: int = setting(
+        256, "Number of steps per update (both papers).", at_least=1, at_most=MOST_BATCH
+    )
     discount: float = setting(0.99, "Discount factor of the policy (both papers).", **RATE)
     hidden: tuple[int, ...] = setting(
         (256, 256), "Widths of the hidden layers of every network (both papers).", at_least=1
@@ -77,20 +80,23 @@ class OfflineSettings(Settings):
         3e-4, "Adam's learning rate for every network (both papers).", **RATE
     )
     target_rate: float = setting(
-        0.005, "Rate at which target networks follow (both papers).", **RATE
+        0.005, "Rate at which target networks follow the trained networks (both papers).", **RATE
     )
     alpha: float = setting(
         2.5,
-        "td3bc: weight of the value against imitation. Broad data need more (paper: 2.5).",
+        "td3bc: weight of the value relative to imitation (paper: 2.5). Diverse data need a larger "
+        "weight.",
         **_WEIGHT,
     )
     expectile: float = setting(
         0.7,
-        "iql: expectile of the action values that is the value of a state (paper, MuJoCo).",
+        "iql: the value of a state is this expectile of its action values (paper, MuJoCo).",
         **RATE,
     )
     temperature: float = setting(
-        3.0, "iql: preference for better actions (paper, MuJoCo).", **_WEIGHT
+        3.0,
+        "iql: inverse temperature, the preference for better actions (paper, MuJoCo).",
+        **_WEIGHT,
     )
     pessimism: float = setting(
         0.0,
@@ -115,7 +121,7 @@ class OfflineSettings(Settings):
     )
     env_args: Mapping[str, Any] = setting(
         None,
-        "Argument for the environment, in JSON or as text. Can be repeated.",
+        "Argument of the environment. The value is JSON or text. This option can be repeated.",
         factory=dict,
         option="--env-arg",
     )

@@ -18,6 +18,7 @@ from grd_offline.offline.settings import OfflineSettings
 from grd_offline.runs.observer import Observer
 from grd_offline.runs.process import choose_device, choose_workers, prepare_process
 from grd_offline.runs.result import TrainingResult, Watch, make_result, watch_nothing
+from grd_offline.words import format_percentage
 
 
 def train_offline(
@@ -145,8 +146,8 @@ def train_members(
     ) as run:
         if run.outside > 0:
             warn(
-                f"{max(run.outside, 0.001):.1%} of the data's actions are outside of what the "
-                "environment takes: policies cannot take them either"
+                f"{format_percentage(max(run.outside, 0.001), 1)} of the data's actions are "
+                "outside of what the environment takes: policies cannot take them either"
             )
         files.create(run, data=about, command=command, workers=workers, device=device)
         with watch(run, files) as should_stop:

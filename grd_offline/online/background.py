@@ -25,7 +25,7 @@ class Background:
     """Calls functions with picklable arguments, and hands over what they return."""
 
     def __init__(self, *, beside: bool, most: int) -> None:
-        """In this process, or `beside` it in at most so many processes at a time."""
+        """Run in this process, or in at most `beside` other processes at a time."""
         self.seconds = 0.0
         """Seconds that this process has worked or waited."""
         self._most = max(1, min(most, count_cores() * 3 // 4))
@@ -85,7 +85,7 @@ class Job:
         return job
 
     def finish(self) -> Any:
-        """What the function returned; waits for it."""
+        """Wait for the function, and return its result."""
         if not self._is_finished:
             began = time.perf_counter()
             try:

@@ -60,7 +60,7 @@ CHUNKS = {"cpu": 2**20, "cuda": 2**25}
 
 @dataclass
 class _Member:
-    """What is known of one member's reward."""
+    """The state of the reward of one member."""
 
     seed: int
     past: Past = field(default_factory=Past)
@@ -69,7 +69,7 @@ class _Member:
     waiting: list[FinishedEpisode] = field(default_factory=list)
     """Episodes that are not in the sums yet."""
     job: Job | None = None
-    """The search under way."""
+    """The search that is running, if there is one."""
     since: list[FinishedEpisode] = field(default_factory=list)
     """Episodes that have finished since the search under way began."""
     new: int = 0
@@ -232,7 +232,7 @@ class ClosedForm(Source):
             self._table.flatten().index_copy_(0, at, found)
 
     def find_masks(self) -> Masks:
-        """The same object until a search changes a mask."""
+        """Return the masks. It is the same object until a search changes a mask."""
         if self._masks is None:
             self._masks = self._stack_masks()
         return self._masks

@@ -32,11 +32,12 @@ SETTINGS = ClosedFormSettings(
     order=2, final_basis=10, rough_basis=12, sample=10_000, rank=48, most_paired=40,
     switches=False, hasty=True, reach=0.5,
 )  # fmt: skip
-"""Of every search. Grids go beyond the data, because the policy will."""
+"""Settings of every search. Grids go beyond the data, because the policy will."""
 LEFT_OUT = 1e-5
 """Share of an effect's squared norm that columns may have which are left out of the sums."""
 FIRST = 2
-"""Of the rows and columns of the sums: the constant, the return, and then those of the weights."""
+"""Number of rows and columns of the sums before those of the weights: the constant and the
+return."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +45,7 @@ class Structure:
     """Effects, and what is needed to solve for their weights again with each new episode."""
 
     model: EffectModel
-    """With weights and bands as they were when the effects were found."""
+    """The model, with weights and bands as they were when the effects were found."""
     kept: NDArray[np.int64]
     """(column,) the weights of the model that the sums have a column for; the others are 0."""
     effect: NDArray[np.int64]
@@ -54,7 +55,7 @@ class Structure:
     noise: float
     """Variance of the noise per step."""
     floor: float
-    """Smallest noise."""
+    """The smallest variance of the noise."""
     sums: Array
     """(2 + column, 2 + column) sums over episodes of the products of the constant, the return and
     the columns, each divided by the root of the episode's length."""
@@ -192,7 +193,8 @@ def _weigh(selection: Selection, rules: SearchRules) -> float:
 
 
 def _make_structure(last: LastFit, fit: ClosedFormFit, edges: Array) -> Structure:
-    """What the last fit found, with the sums of its episodes in the units of the data."""
+    """Make the structure that the last fit found, with the sums of its episodes in the units of the
+    data."""
     data, (selection, bank, *_), model = last.data, last.found, fit.model
     widths = np.array(selection.fit.sizes, np.int64)
     scales = np.array([bank.scales[effect] for effect in selection.effects])

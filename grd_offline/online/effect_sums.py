@@ -40,7 +40,7 @@ def round_up(number: int, least: int) -> int:
 
 
 class Problem(NamedTuple):
-    """What a solve starts from. All are float64; members stand first where several are solved."""
+    """The inputs of a solve. All are float64, and members come first if several are solved."""
 
     sums: Tensor  # (2 + column, 2 + column)
     rows: Tensor  # ()
@@ -128,7 +128,7 @@ def add_rows(problem: Problem, rows: Array) -> None:
 
 
 def solve_again(problems: Sequence[Problem]) -> None:
-    """Solve in place.
+    """Solve the equations in place.
 
     Members of equal sizes are solved together on an accelerator. On a CPU each is solved alone, so
     that the result does not depend on the others to the last bit.

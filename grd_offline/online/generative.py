@@ -97,7 +97,7 @@ class Generative(Source):
     def _compute_terms(
         self, steps: Steps, counter: Int[Tensor, ""], rows: int | None
     ) -> Float[Tensor, "3 member"]:
-        """L_rew, L_dyn and L_reg."""
+        """Compute the losses L_rew, L_dyn and L_reg."""
         picks, reward_noise, dynamics_noise = self._draws.draw(counter)
         # 1 while every edge is to be on; a tensor, since a captured graph has no branches
         dense = (counter <= self.settings.dense_updates).to(torch.float32)

@@ -71,11 +71,11 @@ class Learner(RunLearner):
         self._absent = np.zeros((count, states), np.int64)
         self.endings = [Endings(states) for _ in self.members]
         self._seen: NDArray[np.bool_] | None = None
-        """What `mask` was last set to; None: not known."""
+        """The value to which `mask` was last set, or None if it is not known."""
         self._is_uncentred = [False] * count
         self._compact: dict[int, tuple[Masks, int, NDArray[np.bool_]]] = {}
-        """Of each source, the masks and the number of terminations that the compact state was last
-        found from, and that state."""
+        """For each source, the compact state that was found last, with the masks and the number of
+        terminations that it was found from."""
         self._noise_size = self.agent.noise_size * actions
         numbers = settings.batch * (1 + self._noise_size)
         self._uniform = Uniform(self._seeds, numbers, stream=STREAM, device=device)

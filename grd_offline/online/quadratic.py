@@ -31,7 +31,7 @@ from grd_offline.rewards.quadratic import QuadraticFunction
 
 Array = NDArray[np.float64]
 MOST_PAIRED = 32
-"""With more inputs than this only their squares enter, no products of two."""
+"""With more inputs than this, only their squares enter, and no products of two inputs."""
 WINDOW = 2000
 """Episodes that are remembered: the newest."""
 SIGMAS, SHARE = 5.0, 0.02
@@ -292,7 +292,7 @@ def _solve_by_rows(design: Array, target: Array) -> tuple[Array, Array]:
 
 
 def _solve_by_columns(gram: Array, cross: Array) -> tuple[Array, Array]:
-    """The same from X'X and X'y, which is less work once there are more rows than columns."""
+    """Solve from X'X and X'y, which is less work if there are more rows than columns."""
     inverse = np.linalg.inv(gram + np.eye(len(gram)))
     return inverse @ cross, 1.0 - np.diag(inverse)
 

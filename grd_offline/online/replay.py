@@ -20,7 +20,8 @@ from grd_offline.members.draws import to_index
 
 
 class FinishedEpisode(NamedTuple):
-    """What a learner hears of an episode: its steps and its return, but no rewards of steps."""
+    """The part of an episode that a learner sees: its steps and its return, but no rewards of
+    steps."""
 
     observations: NDArray[np.float32]  # (T + 1, state)
     actions: NDArray[np.float32]  # (T, action)
@@ -295,7 +296,8 @@ class Replay:
 
 
 class _Layout:
-    """Where a member's episodes lie: kept on the host, so that the device is never asked."""
+    """Places of the episodes of a member. They are kept on the host, so that the device is never
+    asked."""
 
     def __init__(self, capacity: int, rows: int) -> None:
         self.capacity, self.rows = capacity, rows
@@ -305,7 +307,8 @@ class _Layout:
         """First row and length of each episode, the oldest first."""
 
     def make_room(self, length: int) -> tuple[int, int, int]:
-        """Where a new episode's rows, steps and itself go; the oldest leave as needed."""
+        """Find room for the rows and steps of a new episode. The oldest episodes leave as
+        needed."""
         if self.next_row + length + 1 > self.rows:
             # Back to the first row: what lies between here and the end is the oldest there is.
             while self.spans and self.spans[0][0] >= self.next_row:

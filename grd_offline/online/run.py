@@ -29,7 +29,7 @@ from grd_offline.runs.observer import Observer
 from grd_offline.runs.run import CHECK_EVERY, CHUNK, Evaluation, Measures, Run
 
 PARTS = ("collecting", "taking_in", "updating", "evaluating", "logging")
-"""What the process of a run does or waits for, apart from what the sources do."""
+"""Parts of the time of a run, apart from those of the sources."""
 
 
 Both = tuple[NDArray[np.float64], NDArray[np.float64]]

@@ -1,4 +1,4 @@
-"""What a run leaves on disk, written as it goes.
+"""The folder of an online run, written while it trains.
 
 settings.json                   settings, members, versions, the command
 log.csv                         every 1,000 steps: losses, training returns, correlation
@@ -39,7 +39,7 @@ from grd_offline.runs.writer import Writer
 
 CHECKPOINT_SECONDS = 600.0
 PARTS = ("collecting", "taking_in", "updating", "evaluating", "logging", "solving", "searches")
-"""What the process of a run does or waits for; seconds of all members together."""
+"""Parts of the time of a run. The seconds are those of all members together."""
 LOG_COLUMNS = (
     "step", "seconds", "member", "group", "seed", "updates", "training_return", "correlation",
     "critic_loss", "actor_loss", "temperature", "reward_loss", "dynamics_loss", "sparsity_loss",
@@ -49,12 +49,12 @@ BOARD = {
     run_files.LOG_FILE: LOG_COLUMNS[6 : -len(PARTS)],
     run_files.EVALUATIONS_FILE: ("mean_return", "correlation", "edges_on", "compact_states"),
 }
-"""Columns that TensorBoard shows."""
+"""The columns that TensorBoard shows."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Moment:
-    """What belongs to an evaluation, as it was when the evaluation began: one for each member."""
+    """The state of each member at the beginning of an evaluation."""
 
     correlations: np.ndarray
     compact: np.ndarray
@@ -82,7 +82,7 @@ class OnlineFolder(RunFolder):
         self._let_go: Callable[[], Any] = lambda: None
 
     def _hint(self) -> str:
-        return "; to go on with it: --resume" if has_checkpoint(self.path) else ""
+        return "; to continue it: --resume" if has_checkpoint(self.path) else ""
 
     def create(self, run: Run, **options: Any) -> None:
         super().create(run, **options)
@@ -114,7 +114,7 @@ class OnlineFolder(RunFolder):
             if missing > 0:
                 warnings.append(
                     f"{self.path / name}: {missing} rows are missing that were there when the "
-                    "checkpoint was written: going on without them"
+                    "checkpoint was written: the run continues without them"
                 )
             run_files.start_table(self.path / name, columns, kept)
             self._rows[name] = len(kept)

@@ -108,20 +108,25 @@ class OnlineSettings(Settings):
     )
     backbone: str = setting(
         "sac",
-        "Algorithm that trains the policy. dqn is for discrete actions, the others are not.",
+        "Algorithm that trains the policy. dqn is for discrete actions, the others for continuous "
+        "actions.",
         names=list_online,
     )
     seeds: int = setting(1, "Number of seeds. They count up from --seed.", at_least=1, at_most=1000)
-    seed: int = setting(0, "First seed.", **_ANY)
-    steps: int = setting(1_000_000, "Environment steps of each member (paper: 3,000,000).", **COUNT)
+    seed: int = setting(0, "First of the seeds.", **_ANY)
+    steps: int = setting(
+        1_000_000, "Number of environment steps of each member (paper: 3,000,000).", **COUNT
+    )
     warmup: int = setting(
         10_000, "Steps with random actions before learning begins (paper).", **_ANY
     )
     round_steps: int = setting(100, "Steps between two blocks of updates (paper).", **_ROUND)
     round_updates: int = setting(100, "Number of updates in a block (paper).", **_ROUND)
-    batch: int = setting(256, "N: steps per update (paper).", at_least=1, at_most=2**17)
+    batch: int = setting(
+        256, "Batch size N: number of steps per update (paper).", at_least=1, at_most=2**17
+    )
     episodes: int = setting(
-        4, "M: whole episodes per update of the reward (paper).", at_least=1, at_most=2**12
+        4, "Number M of whole episodes per update of the reward (paper).", at_least=1, at_most=2**12
     )
     replay: int = setting(
         1_000_000, "Number of steps that the replay holds (paper).", at_least=1, at_most=2**32
@@ -145,8 +150,8 @@ class OnlineSettings(Settings):
     )
     target_rate: float = setting(
         0.005,
-        "Rate at which target networks follow. The paper prints 0.0005. The authors' code has "
-        "this value.",
+        "Rate at which target networks follow the trained networks. This is the value of the "
+        "authors' code. The paper prints 0.0005.",
         **RATE,
     )
     centre_rate: float = setting(
@@ -157,7 +162,8 @@ class OnlineSettings(Settings):
     )
     exploration: float = setting(
         0.1,
-        "Noise of the actions of TD3 and DDPG during collection. Share of random actions of DQN.",
+        "Noise of the actions of TD3 and DDPG during collection, or fraction of random actions of "
+        "DQN.",
         **SHARE,
     )
     compact: str = setting(
@@ -189,13 +195,14 @@ class OnlineSettings(Settings):
     )
     env_args: Mapping[str, Any] = setting(
         None,
-        "Argument for the environment, in JSON or as text. Can be repeated.",
+        "Argument of the environment. The value is JSON or text. This option can be repeated.",
         factory=dict,
         option="--env-arg",
     )
     sets: Mapping[str, tuple[float, ...]] = setting(
         None,
-        "Values of a setting. Each value is trained with every method and seed. Can be repeated. "
+        "Values of a setting. Each value is trained with every method and seed. This option can be "
+        "repeated. "
         f"The settings are {', '.join(SETTABLE)}.",
         factory=dict,
         option="--set",
@@ -214,7 +221,7 @@ class OnlineSettings(Settings):
         if not values:
             raise DataError("expected at least one value", field=name)
         if len(set(values)) < len(values):
-            raise DataError("the same value twice", field=name)
+            raise DataError("got the same value twice", field=name)
         if name in LAMBDAS and not any(m.startswith("grd") for m in self.methods):
             raise DataError("expected grd among the methods, with fit paper", field=name)
         if name in LAMBDAS and "paper" not in self.fits:

@@ -121,7 +121,7 @@ def _confirm_environment(folder: Path, stored: str, given: str | None) -> None:
     """An id that imports a module is taken from the caller, never from a file alone."""
     if given is not None and given != stored:
         raise DataError(
-            f"its environment is {stored}, not {given}: a run goes on with the settings that it "
+            f"its environment is {stored}, not {given}: a run continues with the settings that it "
             "began with",
             file=folder,
         )

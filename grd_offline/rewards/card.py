@@ -103,7 +103,7 @@ episode. Adding h(next state) - h(state) changes every step and no return. Far f
 
 
 def describe_inputs(function: RewardFunction) -> str:
-    """What the reward is a function of, in words."""
+    """Describe the inputs of the reward in words."""
     if function.at_midpoint:
         said = "R(s, a, s'), at the midpoint (s + s')/2 of each transition"
     elif function.needs_next:
@@ -116,7 +116,7 @@ def describe_inputs(function: RewardFunction) -> str:
 
 
 def _write_bands(function: RewardFunction, knows_std: bool) -> str:
-    """What the standard deviation of a step is conditional on."""
+    """Write the conditions of the standard deviation of a step."""
     if not knows_std:
         return ""
     bands = STEP_BANDS if function.knows_std else EVEN_BANDS

@@ -36,7 +36,7 @@ class ConfigReader:
         return self._check_whole(name, self.take(name), most, least)
 
     def wholes(self, name: str) -> tuple[int, ...]:
-        """At most 16 whole numbers."""
+        """Read at most 16 whole numbers."""
         values = self.take(name)
         if not isinstance(values, list | tuple) or len(values) > 16:
             raise ValueError(
@@ -55,18 +55,18 @@ class ConfigReader:
         return tuple(values)
 
     def flag(self, name: str) -> bool:
-        """True or False."""
+        """Read True or False."""
         value = self.take(name)
         if not isinstance(value, bool):
             raise ValueError(f"config: {name}: expected true or false, got {value!r:.40}")
         return value
 
     def names(self, name: str) -> tuple[str, ...]:
-        """Strings."""
+        """Read a list of strings."""
         return check_names(f"config: {name}", self.take(name))
 
     def number(self, name: str) -> float:
-        """A finite number."""
+        """Read a finite number."""
         value = self.take(name)
         if type(value) not in (int, float) or not abs(value) <= sys.float_info.max:
             raise ValueError(f"config: {name}: expected a finite number, got {value!r:.40}")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ConstantFunction(RewardFunction):
-    """The same reward at every step: for methods that learn no function of the step."""
+    """A reward that is the same at every step, for methods that learn no function of the step."""
 
     kind: ClassVar[str] = "constant"
     description: ClassVar[str] = "the same number at every step"
@@ -28,7 +28,7 @@ class ConstantFunction(RewardFunction):
         self.states, self.actions = states, actions
 
     def predict(self, *steps: StepPart) -> Array:
-        """(N,) the constant."""
+        """Return the constant for each step: (N,)."""
         checked = check_steps(self.states, self.actions, *read_parts(steps)[:3])
         return np.full(len(checked[0]), self.value)
 
@@ -39,7 +39,7 @@ class ConstantFunction(RewardFunction):
         return ConstantModule(self.value)
 
     def tensors(self) -> dict[str, NDArray[Any]]:
-        """The value alone."""
+        """Return the value as the only tensor."""
         return {"value": np.array([self.value])}
 
     @classmethod

@@ -29,13 +29,14 @@ class EffectCurve(NamedTuple):
     """One effect over a grid: a curve, a surface, or a small cube."""
 
     inputs: tuple[str, ...]
-    """Names of its inputs."""
+    """Names of the inputs of the effect."""
     grids: tuple[Array, ...]
     """The grid of each input, in the units of the data."""
     mean: Array
     """(grid of the first input, of the second, ...) the effect; its average over the data is 0."""
     std: Array
-    """The same shape: posterior standard deviation, widened as the model's intervals are."""
+    """Posterior standard deviation, with the same shape. It is widened like the intervals of the
+    model."""
     share: float
     """Share of the reward's variation over the data: the variance of this effect, divided by the
     sum of the variances of all effects. No share is negative, and all shares sum to 1. Where inputs
@@ -63,9 +64,10 @@ class RewardFunction(Protocol):
     kind: ClassVar[str]
     """Name of the kind in files and in the registry."""
     description: ClassVar[str]
-    """What the reward is, for the model card: "a mean of neural networks"."""
+    """Description of the reward for the model card, for example "a mean of neural networks"."""
     far_from_data: ClassVar[str]
-    """What the reward does far from the data, for the model card: "the reward is the same"."""
+    """Behaviour of the reward far from the data, for the model card, for example "the reward is the
+    same"."""
     knows_std: ClassVar[bool] = False
     """Whether the function knows the standard deviation of its rewards."""
     states: int
@@ -79,25 +81,27 @@ class RewardFunction(Protocol):
     needs_termination: bool = False
     """Whether the reward depends on whether the episode terminated at this step."""
     outcome: str = NUMBER
-    """What sums of rewards stand for: a number, the log-odds of success, or a preference."""
+    """Meaning of sums of rewards: a number, the log-odds of success, or a preference."""
 
     @abstractmethod
     def predict(self, *steps: StepPart) -> Array:
-        """(N,) the reward of each step."""
+        """Predict the reward of each step: (N,)."""
         ...
 
     def predict_both(self, *steps: StepPart) -> tuple[Array, Array | None]:
-        """`predict` and `predict_std` of the same steps."""
+        """Return `predict` and `predict_std` of the same steps."""
         return self.predict(*steps), self.predict_std(*steps)
 
     def predict_std(self, *steps: StepPart) -> Array | None:
-        """(N,) standard deviation of the true reward about the prediction; None if not known."""
+        """Predict the standard deviation of the true reward around the prediction: (N,). None if it
+        is not known."""
         return None
 
     def predict_sums(
         self, *steps: StepPart, weights: Array, starts: NDArray[np.int64]
     ) -> tuple[Array, Array | None]:
-        """(segment,) weighted sums of rewards, and their standard deviation; None if not known.
+        """Predict weighted sums of rewards and their standard deviation: (segment,). None if it is
+        not known.
 
         A segment goes from its start to the next segment's start, the last one to the last step.
         """
@@ -105,11 +109,11 @@ class RewardFunction(Protocol):
         return np.add.reduceat(rewards * weights, starts), None
 
     def explain(self) -> Explanation:
-        """The effects that the function is a sum of; none of them where it is no such sum."""
+        """Return the effects whose sum is the function. There are none if it is not such a sum."""
         return Explanation()
 
     def draw_inputs(self, rng: np.random.Generator, count: int) -> Array:
-        """(count, state + action + state + 1) steps to try an exported function on.
+        """Draw steps to try an exported function on: (count, state + action + state + 1).
 
         Observation, action, next observation and 1 where the episode terminated. They lie within
         the range of the data where the function knows it.
@@ -122,19 +126,20 @@ class RewardFunction(Protocol):
 
     @abstractmethod
     def torch(self) -> torch.nn.Module:
-        """The same as a module, with the arguments of `predict`.
+        """Return the function as a module, with the arguments of `predict`.
 
         (..., state), (..., action), (..., state) or None, (...,) or None -> (...,)
         """
         ...
 
     def config(self) -> dict[str, Any]:
-        """The kind, and all that `from_parts` needs besides the tensors; plain JSON."""
+        """Return the kind, and everything that `from_parts` needs besides the tensors, as plain
+        JSON."""
         return {"kind": self.kind, "states": self.states, "actions": self.actions}
 
     @abstractmethod
     def tensors(self) -> dict[str, NDArray[Any]]:
-        """The numbers that were learned."""
+        """Return the numbers that were learned."""
         ...
 
     @classmethod
@@ -142,7 +147,7 @@ class RewardFunction(Protocol):
     def expected_tensors(
         cls, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
     ) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """Type and shape of every tensor, by name; sizes that are free are those of `shapes`.
+        """Return the type and shape of every tensor by its name. Free sizes are those of `shapes`.
 
         A file is compared with them before any of its tensors is read.
         """
@@ -151,7 +156,7 @@ class RewardFunction(Protocol):
     @classmethod
     @abstractmethod
     def from_parts(cls, config: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> Self:
-        """The function with this config and these tensors.
+        """Make the function with this config and these tensors.
 
         ValueError names the first part that does not fit.
         """
@@ -178,4 +183,4 @@ def read_parts(steps: Sequence[StepPart]) -> tuple[ArrayLike, ArrayLike, StepPar
 def check_given(name: str, values: object, needed: bool) -> None:
     """Raise ValueError where a reward depends on an argument that was not given."""
     if needed and values is None:
-        raise ValueError(f"{name}: expected them, this reward depends on them")
+        raise ValueError(f"{name}: missing, but this reward depends on them")

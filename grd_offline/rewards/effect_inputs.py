@@ -1,4 +1,4 @@
-"""Where the inputs of a sum of effects come from: the columns of a step, in their order.
+"""Inputs of a sum of effects: the columns of a step, in their order.
 
     [observations, actions, terminated, next observations, midpoints (s + s') / 2]
 
@@ -53,7 +53,7 @@ class StepColumns(NamedTuple):
         return part, column - starts[part]
 
     def add_widths(self, parts: Sequence[int]) -> list[int]:
-        """Where each of some parts begins when they are put side by side."""
+        """Return the place at which each part begins when the parts are put side by side."""
         widths = (self.states, self.actions, 1, self.states, self.states)
         return [sum(widths[part] for part in parts[:i]) for i in range(len(parts))]
 

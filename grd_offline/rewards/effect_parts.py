@@ -1,4 +1,4 @@
-"""What a saved sum of effects consists of: the fields of its config, and the shapes of its arrays.
+"""The parts of a saved sum of effects: the fields of its config, and the shapes of its arrays.
 
 Both are checked before any memory is taken for the arrays.
 """
@@ -33,8 +33,9 @@ _SINCE = {"hidden_variance": 2, "lasting_share": 3, "shared_variance": 3, "whole
 _SINCE_OUTCOME = 4
 _MAX_FEATURES = 4096
 _MAX_SPREAD = 2**28
-"""Of one input, and of all inputs times the rank of F: far beyond what a fit makes. A prediction
-takes memory for so much, which a small file must not be able to ask for."""
+"""Largest number of features of one input, and of all inputs times the rank of F. It is far beyond
+what a fit makes. A prediction takes memory for so much, and a small file must not be able to ask
+for it."""
 
 
 def find_dtype(name: str) -> np.dtype[Any]:

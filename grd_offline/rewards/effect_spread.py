@@ -20,7 +20,8 @@ _BLOCK = 512  # steps at once: memory this small is taken anew without asking th
 
 
 class SpreadTable:
-    """What the variance needs of a model, made once and used for every block of steps."""
+    """The part of a model that the variance needs. It is made once and used for every block of
+    steps."""
 
     def __init__(
         self,

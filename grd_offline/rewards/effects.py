@@ -81,11 +81,11 @@ class EffectModel(RewardFunction):
     tables: Array
     """(input, grid, feature) its features at the grid's points; zeros where it has fewer."""
     effects: tuple[tuple[int, ...], ...]
-    """Of each effect, its inputs: positions in `columns`, increasing."""
+    """Inputs of each effect: increasing positions in `columns`."""
     sizes: tuple[int, ...]
-    """Of each effect, how many features of each of its inputs it is made of: the first so many."""
+    """Number of features of each input of each effect. The effect uses the first ones."""
     constant: float
-    """c: the reward where every feature is at its centre."""
+    """The constant c: the reward if every feature is at its centre."""
     weights: Array
     """(weight,) of the effects one after another; an effect of k inputs has size^k."""
     centres: Array
@@ -93,13 +93,13 @@ class EffectModel(RewardFunction):
     factor: Array
     """(weight, rank) F with F F^T near the posterior covariance of the weights."""
     residual_variance: float
-    """What F F^T leaves out of the reward's variance per step, on average."""
+    """The mean variance of the reward per step that F F^T leaves out."""
     constant_variance: float
     """Posterior variance of c."""
     noise_variance: float
     """Variance of the reward about its mean, per step."""
     inflation: float
-    """By how much intervals are widened so that they hold on returns that were left out."""
+    """Factor by which intervals are widened so that they hold on returns that were left out."""
     shares: Array
     """(effect,) share of each in the variation of the reward; see `EffectCurve`."""
     hidden_variance: float = 0.0
@@ -114,7 +114,7 @@ class EffectModel(RewardFunction):
     whole_variance: float = 0.0
     """Variance of noise of a whole return, which no step has."""
     outcome: str = NUMBER
-    """What sums of rewards stand for: a number, the log-odds of success, or a preference."""
+    """Meaning of sums of rewards: a number, the log-odds of success, or a preference."""
     states: int = field(init=False)
     actions: int = field(init=False)
     needs_next: bool = field(init=False)
@@ -276,7 +276,7 @@ class EffectModel(RewardFunction):
         return rows
 
     def torch(self, dtype: torch.dtype | None = None) -> torch.nn.Module:
-        """The same function as a module: (..., state), (..., action) -> (...), with gradients."""
+        """Return the function as a module with gradients: (..., state), (..., action) -> (...)."""
         from grd_offline.rewards.modules import EffectModule
 
         names = ("low", "high", "tables", "weights")
@@ -290,7 +290,7 @@ class EffectModel(RewardFunction):
         )
 
     def tensors(self) -> dict[str, NDArray[Any]]:
-        """All arrays, by name."""
+        """Return all arrays by their names."""
         return {name: np.array(getattr(self, name)) for name in self._find_shapes()}
 
     def config(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The reward model that other people's code imports: save, load, predict.
+"""The reward model that other code imports: save, load and predict.
 
     model = RewardModel.load("data-grd")
     rewards = model.predict(observations, actions)
@@ -60,7 +60,7 @@ class RewardModel:
     state_mask: NDArray[np.int64]
     """(state,) 1 where the reward depends on that dimension."""
     action_mask: NDArray[np.int64]
-    """(action,)"""
+    """(action,): 1 where the reward depends on the action."""
     compact_mask: NDArray[np.int64]
     """(state,) 1 where a policy needs that dimension."""
     step_std: float | None = None
@@ -99,7 +99,7 @@ class RewardModel:
         next_observations: ArrayLike | None = None,
         terminations: ArrayLike | None = None,
     ) -> Array:
-        """(N,) the reward of each step.
+        """Predict the reward of each step: (N,).
 
         Observations are (N, state), actions (N, action), one-hot where they are discrete choices.
         Next observations (N, state) and terminations (N,) may always be given; they are used where
@@ -112,7 +112,7 @@ class RewardModel:
     def __call__(
         self, state: ArrayLike, action: ArrayLike, next_state: ArrayLike, done: ArrayLike
     ) -> Array:
-        """`predict`, with the signature that the imitation library asks of a reward function.
+        """Predict, with the signature that the imitation library expects of a reward function.
 
         `done` is taken for terminated.
         """
@@ -125,7 +125,8 @@ class RewardModel:
         next_observations: Matrix | None = None,
         terminations: ArrayLike | None = None,
     ) -> Array:
-        """(N,) standard deviation of the true reward about the prediction; nan if not known."""
+        """Predict the standard deviation of the true reward around the prediction: (N,). nan if it
+        is not known."""
         steps = self._check_steps(observations, actions, next_observations, terminations)
         return self._fill_std(self.function.predict_std(*steps), len(steps[0]))
 
@@ -136,7 +137,7 @@ class RewardModel:
         next_observations: Matrix | None = None,
         terminations: ArrayLike | None = None,
     ) -> tuple[Array, Array]:
-        """`predict` and `uncertainty` of the same steps, in less time than one after the other."""
+        """Return `predict` and `uncertainty` of the same steps. This is faster than two calls."""
         steps = self._check_steps(observations, actions, next_observations, terminations)
         with np.errstate(over="ignore", invalid="ignore"):
             rewards, std = self.function.predict_both(*steps)
@@ -170,7 +171,7 @@ class RewardModel:
         )
 
     def torch(self) -> torch.nn.Module:
-        """The same as a module with gradients, which has the arguments of `predict`.
+        """Return the model as a module with gradients. It has the arguments of `predict`.
 
         (..., state), (..., action), (..., state) or None, (...,) or None -> (...)
 
@@ -187,12 +188,13 @@ class RewardModel:
         )
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the folder, all or nothing."""
+        """Write the folder in full or not at all."""
         write_model(folder, self._config(), self.function.tensors(), self._card())
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> RewardModel:
-        """Read a saved model: its folder, or the decomposition that contains `reward_model/`."""
+        """Load a saved model from its folder, or from the decomposition that contains
+        `reward_model/`."""
         return read_settled(find_model(folder, REWARD_FOLDER), cls._read)
 
     @classmethod

@@ -128,7 +128,7 @@ class NetworkFunction(RewardFunction):
         }
 
     def tensors(self) -> dict[str, NDArray[Any]]:
-        """All weights, float32."""
+        """Return all weights as float32."""
         state = self.module.state_dict()
         return {name: value.numpy().copy() for name, value in state.items()}
 

@@ -1,9 +1,11 @@
-"""What notebooks show of results: a headline, and bars for what drives the reward. No script."""
+"""Results in notebooks: a headline, and bars for what drives the reward, without a script."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+
+from grd_offline.words import format_percentage
 
 MOST_BARS = 8
 
@@ -32,5 +34,5 @@ def _draw_bar(name: str, share: float) -> str:
     )
     return (
         f"<tr><td style='text-align:left'>{escape(name)}</td><td>{bar}</td>"
-        f"<td>{share:.0%}</td></tr>"
+        f"<td>{format_percentage(share)}</td></tr>"
     )

@@ -56,7 +56,7 @@ class QuadraticFunction(RewardFunction):
         return rows
 
     def torch(self) -> torch.nn.Module:
-        """The same as a module, float32."""
+        """Return the function as a float32 module."""
         from grd_offline.rewards.modules import QuadraticModule
 
         return QuadraticModule(self.tensors())

@@ -1,1 +1,2 @@
-"""What training online and training offline share: the loop, the folder of a run, its process."""
+"""The part that training online and offline share: the loop, the folder of a run, and its
+process."""

@@ -58,7 +58,7 @@ class RunFolder(Observer, ABC):
         check_writable(self.path)
 
     def _hint(self) -> str:
-        """What to do with a folder that exists already."""
+        """Say what to do with a folder that exists already."""
         return ""
 
     def create(
@@ -100,7 +100,7 @@ class RunFolder(Observer, ABC):
 
     @abstractmethod
     def _describe_run(self, run: Any) -> dict[str, Any]:
-        """What `settings.json` holds of this kind of run alone."""
+        """Entries of `settings.json` that only this kind of run has."""
 
     @abstractmethod
     def _describe_policy(self, run: Any, index: int, step: int) -> dict[str, Any]:
@@ -111,7 +111,7 @@ class RunFolder(Observer, ABC):
         """Columns of `log.csv` for each member."""
 
     def on_progress(self, run: Run) -> None:
-        """Log now and then."""
+        """Write a row of the log at intervals."""
         if run.step // LOG_EVERY > self.logged:
             self.logged = run.step // LOG_EVERY
             rows = [

@@ -1,4 +1,5 @@
-"""What the learners of online and of offline runs share: updates, recorded as graphs on CUDA."""
+"""The part that the learners of online and offline runs share: updates, recorded as graphs on
+CUDA."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
@@ -25,7 +26,7 @@ class RunLearner(ABC):
         self._graphs: dict[tuple[bool, Hashable], Callable[[], None]] = {}
 
     def run_updates(self, count: int) -> None:
-        """So many updates of every member."""
+        """Run this number of updates of every member."""
         for _ in range(count):
             with_actor = self.agent.moves_actor(self.updates)
             if self._capture:

@@ -1,4 +1,4 @@
-"""What the members of online and of offline runs share. Needs neither numpy nor torch."""
+"""The part that the members of online and offline runs share. It needs neither numpy nor torch."""
 
 from abc import ABC, abstractmethod
 

@@ -1,4 +1,4 @@
-"""What a training run changes in its process, and where it trains."""
+"""Changes that a training run makes in its process, and the choice of its device."""
 
 import ctypes
 import sys

@@ -1,4 +1,4 @@
-"""What the public functions give back after a training run, and how one can watch them."""
+"""Results of the public functions for training, and the interface to watch them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -25,7 +25,7 @@ def watch_nothing(run: Run, files: RunFolder) -> Iterator[Callable[[], bool]]:
 
 @dataclass(frozen=True, eq=False)
 class TrainingResult:
-    """What a training run has left."""
+    """The result of a training run."""
 
     folder: Path
     step: int

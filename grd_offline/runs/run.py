@@ -47,7 +47,7 @@ class Evaluation:
 
 @dataclass(frozen=True, eq=False)
 class Measures:
-    """What a display shows of each member besides its returns: arrays (member,)."""
+    """Measures of each member besides its returns, for a display: arrays (member,)."""
 
     correlations: NDArray[np.float64]
     """Correlation of the reward found with the true one; nan if it is not known."""
@@ -63,9 +63,9 @@ class Run(ABC):
     """One training run of all members."""
 
     unit: ClassVar[str]
-    """What is counted: `step` or `update`."""
+    """The unit that is counted: `step` or `update`."""
     advice: ClassVar[str]
-    """What to look at if too many updates were skipped."""
+    """Advice if too many updates were skipped."""
     settings: Any
     members: Sequence[RunMember]
     learner: RunLearner
@@ -111,16 +111,16 @@ class Run(ABC):
     @property
     @abstractmethod
     def title(self) -> str:
-        """What is trained, in a few words."""
+        """The title of the run in a few words."""
 
     @property
     def phase(self) -> str:
-        """What happens before the first update, in words. Empty if the members learn."""
+        """The phase before the first update, in words. It is empty once the members learn."""
         return ""
 
     @abstractmethod
     def measure(self) -> Measures | None:
-        """What a display shows of the members; None if there is nothing but returns."""
+        """Measure the members for a display. None if there are only returns."""
 
     @one_numpy_thread()
     def train(self, should_stop: Callable[[], bool] = lambda: False) -> None:

@@ -36,7 +36,7 @@ STARTED, FINISHED, FAILED, STOPPED = "started", "finished", "failed", "stopped"
 PROGRAM = (sys.executable, "-P", "-m", "grd_offline.cli")
 """What a job runs, before its command. Modules in the working folder are not in its way (-P)."""
 OUTPUT_BYTES = 64 * 2**20
-"""Of what a command printed, at most so much is read to find its last line."""
+"""Number of bytes of the output of a command that are read to find its last line."""
 
 
 @dataclass(frozen=True)

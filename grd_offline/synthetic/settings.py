@@ -1,4 +1,4 @@
-"""What kind of world to draw."""
+"""Settings of a random world."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FAMILIES = ("smooth", "hard")
 
 @dataclass(frozen=True)
 class WorldSettings:
-    """What kind of world to draw."""
+    """Settings of a random world."""
 
     states: int = 10
     """Number of state dimensions."""

@@ -38,22 +38,22 @@ class Rollout(NamedTuple):
     observations: Array
     """(episode, time + 1, state)"""
     actions: Array
-    """(episode, time, action)"""
+    """(episode, time, action): the action at each step."""
     rewards: Array
-    """(episode, time), with step noise"""
+    """(episode, time): the reward of each step, with noise."""
     noise_free_rewards: Array
-    """(episode, time)"""
+    """(episode, time): the reward of each step, without noise."""
     lengths: IntArray
-    """(episode,)"""
+    """(episode,): the number of steps of each episode."""
 
     @property
     def valid(self) -> NDArray[np.bool_]:
-        """(episode, time): which steps took place."""
+        """(episode, time): whether the step took place."""
         return np.arange(self.actions.shape[1]) < self.lengths[:, None]
 
     @property
     def returns(self) -> Array:
-        """(episode,): the sum of an episode's rewards."""
+        """(episode,): the sum of the rewards of each episode."""
         return np.asarray(self.rewards.sum(1))
 
 
@@ -77,11 +77,11 @@ class FactoredWorld:
         self.masks = self._read_masks()
 
     roles: tuple[str, ...]
-    """Of each state: `direct`, `indirect` or `distractor`."""
+    """Role of each state: `direct`, `indirect` or `distractor`."""
     masks: dict[str, IntArray]
     """`state_to_reward`, `action_to_reward`, `state_to_state`, `action_to_state`, as 0 and 1."""
     reward_terms: tuple[Term, ...]
-    """What the noise-free reward is a weighted sum of."""
+    """Terms whose weighted sum is the noise-free reward."""
     reward_weights: Array
     """(term,): the weight of each, once standardised."""
     reward_std: float
@@ -113,7 +113,7 @@ class FactoredWorld:
         return np.asarray(rewards + self.reward_noise_std * noise)
 
     def draw_lengths(self, rng: np.random.Generator, batch: int) -> IntArray:
-        """Lengths of `batch` episodes."""
+        """Draw the lengths of `batch` episodes."""
         low = self.settings.length if self.settings.min_length is None else self.settings.min_length
         return rng.integers(low, self.settings.length, size=batch, endpoint=True)
 
@@ -383,7 +383,8 @@ class FactoredWorld:
         inputs: Array,
         values: Array,
     ) -> float:
-        """At least 1 if the reward is fit for use: the worst of what it is asked, as a ratio.
+        """Judge a reward: the worst of its criteria as a ratio. It is at least 1 if the reward can
+        be used.
 
         Asked: correlation between terms below .6 per step and .8 over episodes; the share of the
         variance lost when one parent is replaced by a stranger's value above a floor.

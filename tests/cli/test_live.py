@@ -170,7 +170,7 @@ def test_lines(clock, files, capsys):
         f"writing to {files.path}",
         "step 1,100 of 5,000, 8 steps/s, 8 updates/s, 7 min 48 s left",
         "step 1,200  grd-paper-lambda_state_reward=3e-06 (2 seeds): return 12.00 ± 2.00, "
-        "best 12.00, correlation 0.80, edges 25%, compact state 1.5 of 4, 2 updates skipped",
+        "best 12.00, correlation 0.80, edges 25 %, compact state 1.5 of 4, 2 updates skipped",
         "step 1,200  oracle (2 seeds): return 5.00 ± 0.00, best 5.00",
     ]
 

@@ -198,7 +198,7 @@ def test_same_generator_same_fit_and_progress_runs_to_the_end():
     second = fit_dynamics(episodes, rng=np.random.default_rng(5))
     assert (first.state_score == second.state_score).all()
     assert (first.model.weights == second.model.weights).all()
-    for stage in ("dynamics graph", "dynamics model"):
+    for stage in ("finding the causal graph", "fitting the dynamics"):
         parts = [part for name, part in seen if name == stage]
         assert parts == sorted(parts)
         assert parts[-1] == 1.0

@@ -78,8 +78,8 @@ def test_steps_whose_outcome_is_not_known_are_left_out(tmp_path):
     assert np.flatnonzero(data["terminals"]).tolist() == [2, 4]
     assert np.flatnonzero(data["timeouts"]).tolist() == [7]
     inner = ~data["terminals"]
-    following = data["observations"][inner] + [1, -1]
-    np.testing.assert_array_equal(data["next_observations"][inner], following)
+    next_observations = data["observations"][inner] + [1, -1]
+    np.testing.assert_array_equal(data["next_observations"][inner], next_observations)
     assert len(read_steps(path, "rewards")) == sum(LENGTHS)
 
 
@@ -90,8 +90,8 @@ def test_next_observations_are_those_of_the_file(tmp_path):
         file["next_observations"][:] = file["observations"][:] + 1000
     data = to_d4rl(path)
     np.testing.assert_array_equal(data["next_observations"], data["observations"] + 1000)
-    following = to_tensordict(path)["next", "observation"].numpy()
-    np.testing.assert_array_equal(following, data["next_observations"])
+    next_observations = to_tensordict(path)["next", "observation"].numpy()
+    np.testing.assert_array_equal(next_observations, data["next_observations"])
     with h5py.File(path, "r+") as file:
         file["next_observations"][0, 1] = np.nan
     with pytest.raises(DataError, match="next_observations: nan at step 0, dimension 1"):
@@ -253,10 +253,10 @@ def test_sb3_tells_a_termination_from_a_truncation():
     venv = LearnedRewardVecEnv(DummyVecEnv(kinds), make_ends(1, 1))
     observations = venv.reset().copy()
     for step in range(1, 10):
-        following, rewards, dones, _ = venv.step(np.zeros((2, 1), np.float32))
+        next_observations, rewards, dones, _ = venv.step(np.zeros((2, 1), np.float32))
         assert dones.tolist() == [step % 3 == 0] * 2
         np.testing.assert_allclose(rewards, observations[:, 0] + 0.5 + dones * [1000, 0])
-        observations = following.copy()
+        observations = next_observations.copy()
 
 
 def test_sb3_pairs_are_those_of_the_step():

@@ -44,9 +44,9 @@ def roll(env, steps, seed=0):
     rows = []
     for _ in range(steps):
         action = env.action_space.sample()
-        following, reward, terminated, truncated, info = env.step(action)
+        next_observations, reward, terminated, truncated, info = env.step(action)
         rows.append((observation, action, reward, info.get("true_reward"), terminated, truncated))
-        observation = following
+        observation = next_observations
     return rows
 
 
@@ -87,12 +87,14 @@ def test_each_environment_of_a_vector_is_paid_for_its_own_end(mode):
     observations, _ = envs.reset(seed=0)
     ends = np.zeros(2)
     for _ in range(9):
-        following, paid, terminations, truncations, infos = envs.step(np.zeros((2, 1), np.float32))
+        next_observations, paid, terminations, truncations, infos = envs.step(
+            np.zeros((2, 1), np.float32)
+        )
         expected = observations[:, 0] + 0.5 + 1000 * terminations
         np.testing.assert_allclose(paid, np.where(infos["_true_reward"], expected, 0))
         ends += [terminations[0], truncations[1]]
         assert not terminations[1]
-        observations = following.copy()
+        observations = next_observations.copy()
     assert (ends >= 2).all()
 
 

@@ -81,8 +81,8 @@ def test_a_challenger_without_hope_stops_after_a_quarter(monkeypatch):
     assert [name for name, _ in tried] == ["masked-net"] * 3 + ["pair-net"] * 3
     assert [more for _, more in tried[:3]] == [{"updates": 30}, {"updates": 90}, {"updates": 750}]
     assert set(tried[5][1]) == {"mask_updates", "reward_updates", "dynamics_updates"}
-    assert stages[0] == "challenger masked-net, timed: net"
-    assert stages[2].startswith("challenger masked-net, about 0 s")
+    assert stages[0] == "comparing with other fits: masked-net, timed: net"
+    assert stages[2].startswith("comparing with other fits: masked-net, about 0 s")
 
 
 @pytest.mark.parametrize("spread", [0.0, 5.0])

@@ -387,7 +387,7 @@ def test_settings_and_progress() -> None:
     fit_closed_form(
         episodes, SMALL, np.random.default_rng(0), lambda stage, share: stages.append(stage)
     )
-    assert stages[0] == "sample"
+    assert stages[0] == "sample of the steps"
     assert stages[-1] == "uncertainty"
 
 

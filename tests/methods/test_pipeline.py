@@ -126,7 +126,7 @@ def test_the_closing_table_and_the_progress(folder):
     out = (folder / "output").read_text()
     for text in ("drives the reward", "compact state", "held-out returns", "data-grd/report.html"):
         assert text in out
-    assert "relabelling" in (folder / "progress").read_text()
+    assert "computing step rewards" in (folder / "progress").read_text()
 
 
 def test_evaluate_on_other_data(folder, world):
@@ -238,7 +238,7 @@ def test_odd_data_are_handled_and_said(world, tmp_path):
             "6 state and 2 action dimensions, the model",
         ),
         (["evaluate", "data-grd", "--truth", "nonsense"], "nonsense: no such field"),
-        (["evaluate", "data-grd", "--truth", "rewards"], "rewards: are the decomposition's own"),
+        (["evaluate", "data-grd", "--truth", "rewards"], "rewards: are those of the decomposition"),
         (
             ["evaluate", "data-grd", "--truth", "true_rewards", "--data", "wide.h5"],
             "6 state and 2 action dimensions, the model",

@@ -59,7 +59,7 @@ def test_learns_a_reward_and_sees_the_difference(unbiased: bool) -> None:
 
 def test_needs_the_next_observation_where_it_learned_from_it() -> None:
     model = Rrd.from_settings(settings(updates=3)).fit(make_set(), rng=np.random.default_rng(1))
-    with pytest.raises(ValueError, match="next_observations: expected them"):
+    with pytest.raises(ValueError, match="next_observations: missing"):
         model.predict(np.zeros((2, 2)), np.zeros((2, 1)))
     assert model.predict(np.zeros((2, 2)), np.zeros((2, 1)), np.ones((2, 2))).shape == (2,)
 

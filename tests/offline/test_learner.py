@@ -54,7 +54,7 @@ def test_transitions_know_what_follows_and_what_ends():
 
 def test_what_cannot_be_learned_from_is_refused():
     one = EpisodeSet.from_episodes([make_episode(1, final=False)])
-    with pytest.raises(DataError, match="no step of which it is known what followed"):
+    with pytest.raises(DataError, match="no step has a known next observation"):
         make_transitions(one)
     several = EpisodeSet.from_episodes([make_episode(3)], discrete_actions=True)
     with pytest.raises(DataError, match="actions: several choices at once"):
@@ -269,7 +269,7 @@ def test_traced_updates_equal_plain_ones():
     [
         ({"algorithm": "bc"}, "algorithm: expected one of iql, td3bc, got 'bc'"),
         ({"rewards": ()}, "rewards: expected at least one"),
-        ({"rewards": ("true", "true")}, "rewards: the same twice"),
+        ({"rewards": ("true", "true")}, "rewards: got the same value twice"),
         ({"rewards": ("../true",)}, "rewards: expected letters"),
         ({"seeds": 0}, "seeds: expected a whole number of at least 1, got 0"),
         ({"discount": 1.5}, "discount: expected more than 0 and at most 1, got 1.5"),

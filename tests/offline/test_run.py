@@ -326,8 +326,8 @@ def test_actions_that_no_policy_can_take_are_told(tmp_path):
     actions = np.concatenate([episode.actions for episode in wide])
     expected = (np.abs(actions) > 1.002).any(1).mean()
     assert shares[0] == [
-        f"warning: {expected:.1%} of the data's actions are outside of what the environment takes: "
-        "policies cannot take them either"
+        f"warning: {100 * expected:.1f} % of the data's actions are outside of what the "
+        "environment takes: policies cannot take them either"
     ]
     assert not shares[1]
 

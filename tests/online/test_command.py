@@ -62,7 +62,7 @@ def test_the_command_leaves_what_it_says(tmp_path):
     written = [float(row["mean_return"]) for row in rows if row["member"] == "oracle-seed0"]
     np.testing.assert_allclose([event.value for event in shown], written, rtol=1e-5)
     again = run_command(tmp_path, *SMALL, "--out", "run", code=2)
-    assert "exists already; to go on with it: --resume" in again.stderr
+    assert "exists already; to continue it: --resume" in again.stderr
     assert again.stderr.count("\n") == 1
 
 
@@ -87,7 +87,7 @@ def test_a_killed_run_goes_on_exactly(tmp_path):
     process.kill()
     process.wait()
     result = run_command(tmp_path, "--resume", "killed")
-    assert "going on with killed at step" in result.stdout
+    assert "continuing killed at step" in result.stdout
     drop = ("seconds",)
     ours, theirs = (
         [
@@ -111,7 +111,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert "to go on: grd-offline train-online --resume run" in output
+    assert "to continue: grd-offline train-online --resume run" in output
     assert (tmp_path / "run/checkpoint.pt").is_file()
 
 
@@ -132,7 +132,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
         (("--resume", "nowhere"), "no such folder"),
         (
             ("--resume", "nowhere", "--steps", "5"),
-            "takes --device and --workers alone, not --steps",
+            "cannot be combined with --steps",
         ),
     ],
 )

@@ -262,12 +262,12 @@ def test_members_follow_from_settings():
     [
         ({"methods": ("grd", "best")}, "methods: expected one of grd"),
         ({"methods": ()}, "methods: expected at least one"),
-        ({"fits": ("paper", "paper")}, "fits: the same twice"),
+        ({"fits": ("paper", "paper")}, "fits: got the same value twice"),
         ({"steps": 0}, "steps: expected a whole number of at least 1, got 0"),
         ({"policy_discount": 1.5}, "policy_discount: expected more than 0 and at most 1"),
         ({"sets": {"lambda": (1.0,)}}, "set: expected one of lambda_state_reward"),
         ({"sets": {"target_rate": (2.0,)}}, "target_rate: expected"),
-        ({"sets": {"target_rate": (0.01, 0.01)}}, "target_rate: the same value twice"),
+        ({"sets": {"target_rate": (0.01, 0.01)}}, "target_rate: got the same value twice"),
         ({"sets": {"lambda_self": (0.1,)}}, "lambda_self: expected paper among the fits"),
         (
             {"sets": {"lambda_self": (0.1,)}, "methods": ("rrd",), "fits": ("paper",)},

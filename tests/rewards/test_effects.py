@@ -163,14 +163,14 @@ def test_only_what_a_column_needs_is_asked_for() -> None:
     ends = make_model(rng, columns=(0, 3, 4))
     assert (ends.needs_next, ends.needs_termination) == (False, True)
     assert ends.predict(observations, actions, None, terminations).shape == (9,)
-    with pytest.raises(ValueError, match="terminations: expected them, this reward depends"):
+    with pytest.raises(ValueError, match="terminations: missing, but this reward depends"):
         ends.predict(observations, actions, following)
     with pytest.raises(ValueError, match=r"terminations: expected \(9,\), got \(9, 1\)"):
         ends.predict(observations, actions, None, terminations[:, None])
     middle = make_model(rng, columns=(8, 3, 10))
     assert (middle.needs_next, middle.needs_termination) == (True, False)
     assert middle.predict(observations, actions, following).shape == (9,)
-    with pytest.raises(ValueError, match="next_observations: expected them, this reward depends"):
+    with pytest.raises(ValueError, match="next_observations: missing, but this reward depends"):
         middle.predict(observations, actions, None, terminations)
 
 

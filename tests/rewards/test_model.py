@@ -143,35 +143,35 @@ def test_the_module_is_a_copy(kind):
 @kinds
 def test_wrong_shapes_are_refused_with_both_counts(kind):
     model = make_model(kind)
-    observations, actions, following, terminations = make_steps()
+    observations, actions, next_observations, terminations = make_steps()
     for call in (model.predict, model.uncertainty, model.predict_both):
         with pytest.raises(
             ValueError, match=r"observations: expected shape \(N, 5\), got \(50, 2\)"
         ):
-            call(actions, actions, following, terminations)
+            call(actions, actions, next_observations, terminations)
         with pytest.raises(ValueError, match=r"observations: expected shape \(N, 5\), got \(5,\)"):
-            call(observations[0], actions[0], following[0], terminations[0])
+            call(observations[0], actions[0], next_observations[0], terminations[0])
         with pytest.raises(ValueError, match=r"actions: expected shape \(50, 2\), got \(49, 2\)"):
-            call(observations, actions[1:], following, terminations)
+            call(observations, actions[1:], next_observations, terminations)
         with pytest.raises(ValueError, match=r"next_.*: expected shape \(50, 5\), got \(49, 5\)"):
-            call(observations, actions, following[1:], terminations)
+            call(observations, actions, next_observations[1:], terminations)
         with pytest.raises(
             ValueError, match=r"terminations: expected shape \(50,\), got \(50, 1\)"
         ):
-            call(observations, actions, following, terminations[:, None])
+            call(observations, actions, next_observations, terminations[:, None])
     with pytest.raises(DataError, match="observations: nan at step 3, dimension 1"):
         model.predict(
             np.where(np.indices((50, 5))[0] * 5 + np.indices((50, 5))[1] == 16, np.nan, 0),
             actions,
-            following,
+            next_observations,
             terminations,
         )
     large = np.full((50, 5), 1e300)  # infinite in float32
     if kind.startswith("effects"):
-        assert np.isfinite(model.predict(large, actions, following, terminations)).all()
+        assert np.isfinite(model.predict(large, actions, next_observations, terminations)).all()
     else:
         with pytest.raises(ValueError, match=r"observations: 1e\+300, too large for float32"):
-            model.predict(large, actions, following, terminations)
+            model.predict(large, actions, next_observations, terminations)
     module, tensors = model.torch(), [torch.tensor(part) for part in make_steps()]
     both = torch.cat(tensors[:2], -1)
     # As many columns as expected, but not the right ones.
@@ -199,7 +199,7 @@ def test_a_missing_argument_is_told(kind):
         for call, given in calls:
             less = [None if i == missing else part for i, part in enumerate(given)]
             if name in reward_models.find_needed(kind):
-                with pytest.raises(ValueError, match=f"{name}: expected them, this reward depends"):
+                with pytest.raises(ValueError, match=f"{name}: missing, but this reward depends"):
                     call(*less)
             else:
                 call(*less)
@@ -226,12 +226,12 @@ def test_large_observations_have_a_midpoint():
 
 def test_it_is_a_reward_function_of_imitation():
     """reward(state, action, next_state, done) -> (batch,), by position or by name."""
-    model, (states, actions, following, done) = make_model("effects-midpoint"), make_steps()
+    model, (states, actions, next_observations, done) = make_model("effects-midpoint"), make_steps()
     assert list(inspect.signature(model).parameters) == ["state", "action", "next_state", "done"]
-    expected = model.predict(states, actions, following, terminations=done)
-    assert (expected != model.predict(states, actions, following, ~done)).all()
-    np.testing.assert_array_equal(model(states, actions, following, done), expected)
-    np.testing.assert_array_equal(model.predict(states, actions, following, done), expected)
+    expected = model.predict(states, actions, next_observations, terminations=done)
+    assert (expected != model.predict(states, actions, next_observations, ~done)).all()
+    np.testing.assert_array_equal(model(states, actions, next_observations, done), expected)
+    np.testing.assert_array_equal(model.predict(states, actions, next_observations, done), expected)
 
 
 def test_what_is_not_known_of_the_spread_is_not_made_up(tmp_path):

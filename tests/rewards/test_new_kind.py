@@ -78,7 +78,7 @@ def test_it_is_saved_and_loaded(model, tmp_path):
     np.testing.assert_array_equal(rewards, again.predict(*steps))
     np.testing.assert_array_equal(std, np.full(50, 0.25))
     np.testing.assert_array_equal(again.uncertainty(*steps), std)
-    with pytest.raises(ValueError, match="next_observations: expected them"):
+    with pytest.raises(ValueError, match="next_observations: missing"):
         again.predict(*steps[:2])
 
 

@@ -52,7 +52,7 @@ def test_a_sweep_of_real_commands(tmp_path, capsys, monkeypatch):
     assert (folder / "jobs" / "decompose-ircr" / "result" / "relabelled.h5").is_file()
     before = (folder / "jobs" / "decompose-ircr" / "job.json").stat().st_mtime_ns
     code, printed = call(capsys, "sweep", file, "--cpus", 1)
-    assert (code, "2 of 2 jobs are finished already" in printed.err) == (0, True)
+    assert (code, "2 of 2 jobs had finished before" in printed.err) == (0, True)
     assert (folder / "jobs" / "decompose-ircr" / "job.json").stat().st_mtime_ns == before
     (folder / "report.html").unlink()
     assert call(capsys, "report", folder)[0] == 0

@@ -58,7 +58,7 @@ def fail(capsys, *arguments):
     """Run the command, which has to fail with one line; the line."""
     assert run([str(argument) for argument in arguments]) == 2
     lines = capsys.readouterr().err.strip().splitlines()
-    (error,) = [line for line in lines if not line.endswith("s  reading")]  # progress
+    (error,) = [line for line in lines if not line.endswith("s  reading the data")]  # progress
     assert error.startswith("grd-offline: error: ")
     return error
 

@@ -124,7 +124,7 @@ def test_bad_preferences_end_in_one_line(trips, change, message):
 
 
 def test_methods_without_a_link_do_not_take_success():
-    with pytest.raises(DataError, match="rrd takes outcomes as numbers"):
+    with pytest.raises(DataError, match="rrd can only use outcomes that are numbers"):
         DecomposeSettings("rrd", outcome="success")
     assert DecomposeSettings(outcome="success").fit == "auto"
 

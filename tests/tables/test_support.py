@@ -1,4 +1,4 @@
-"""Every cell of the README's table of what can be done with which data."""
+"""Every cell of the table of docs/files.md that says what can be done with which data."""
 
 import json
 import re
@@ -74,8 +74,8 @@ FRAME, ENVIRONMENT = "data frame, arrays", "environment of Gymnasium, continuous
 
 
 def read_table():
-    """The commands that the README says yes to, by the kind of data."""
-    text = (ROOT / "README.md").read_text()
+    """The commands that the page says yes to, by the kind of data."""
+    text = (ROOT / "docs" / "files.md").read_text()
     start = text.index(f"| data | {' | '.join(COMMANDS)} |")
     table = {}
     for line in re.match(r"(?:\|.*\n)+", text[start:])[0].splitlines()[2:]:

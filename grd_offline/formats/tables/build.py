@@ -401,7 +401,7 @@ def _as_attribute(name: Any) -> int | float | str:
 
 
 def _describe(table: _Gathered, columns: Columns) -> dict[str, str]:
-    """What the columns are called, so that results can be joined to the table."""
+    """Describe the names of the columns, so that results can be joined to the table."""
     steps = table.steps
     return {
         "columns": str(columns),

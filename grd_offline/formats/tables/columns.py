@@ -1,4 +1,4 @@
-"""Which column of a table is what: as the user says, or as the names of the columns tell."""
+"""Roles of the columns of a table: as the user says, or as the names of the columns suggest."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Columns:
     step: str | None = None
     """Numbers or timestamps that give the order of an episode's rows."""
     rewards: str | None = None
-    """A number per step."""
+    """The column with one number per step."""
     returns: str | None = None
     """A number per episode: in all of its rows, or in one of them."""
     terminated: str | None = None
@@ -83,7 +83,7 @@ class Columns:
         return ",".join(parts)
 
     def list_used(self) -> list[str]:
-        """All names, each once."""
+        """List all names that are used, each of them once."""
         single = (self.episode, self.step, self.rewards, self.returns, self.terminated,
                   self.truncated, self.truth)  # fmt: skip
         return list(dict.fromkeys([*filter(None, single), *self.observations, *self.actions]))
@@ -114,7 +114,7 @@ def choose_columns(
     has_returns: bool = False,
     needs_outcome: bool = True,
 ) -> Columns:
-    """Which column is what. `has_returns`: the outcomes come from elsewhere."""
+    """Choose the role of each column. `has_returns` means that the outcomes come from elsewhere."""
     found: dict[str, Any] = {
         role: expand_names(role, names, kinds) for role, names in given.items()
     }

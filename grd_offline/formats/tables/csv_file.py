@@ -42,7 +42,7 @@ _CODE = re.compile(r"0\d+|\d{16,}")
 """Digits that are a name and no number: 007, or more of them than a number keeps."""
 _PLAIN = re.compile(r"(?:-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?\n)+")
 _PLAIN_CODE = re.compile(r"^(?:0[0-9]+|[0-9]{16,})$", re.MULTILINE)
-"""The same of a whole column at once, a cell in each line."""
+"""The same pattern for a whole column at once, with one cell in each line."""
 Cells = Sequence[str]
 
 

@@ -27,7 +27,7 @@ from grd_offline.formats.tables.source import (
 PLAUSIBLE = 2**30
 """Bytes that a Parquet file of any size may unpack to."""
 TIMES = 20
-"""How much larger than itself it may become beyond that."""
+"""Factor by which a file may grow beyond that."""
 
 
 def require_pyarrow(path: Path) -> None:
@@ -75,7 +75,7 @@ def find_library(frame: Any) -> str | None:
 
 
 def _as_arrow(frame: Any) -> Any:
-    """What speaks only Arrow, as a table of pyarrow."""
+    """Turn an object that supports only Arrow into a table of pyarrow."""
     if hasattr(frame, "column_names"):
         return frame
     if hasattr(frame, "__arrow_c_stream__"):

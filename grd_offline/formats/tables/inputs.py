@@ -165,7 +165,7 @@ class Input:
         return [f"{self.name}[{entry}]" for entry in range(self.width)]
 
     def order_codes(self) -> NDArray[np.int64] | None:
-        """For each code its place among the sorted labels; None for numbers."""
+        """Return the place of each code among the sorted labels, or None for numbers."""
         if self._codes is None:
             return None
         places = {label: place for place, label in enumerate(self.labels or ())}

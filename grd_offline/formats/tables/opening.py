@@ -30,7 +30,7 @@ _PARQUET = (".parquet", ".pq")
 
 
 class Expected(NamedTuple):
-    """What a model knows of the tables that it takes."""
+    """Facts that a model knows about its tables."""
 
     observation_names: Sequence[str]
     action_names: Sequence[str]
@@ -148,7 +148,8 @@ def _find_inputs(
 
 
 def _find_column(name: str, kinds: Mapping[str, str]) -> str | None:
-    """speed for speed, weather for weather=rain, state for state[0] and state.x."""
+    """Find the column of an input: speed for speed, weather for weather=rain, and state for
+    state[0] and state.x."""
     if name in kinds:
         return name
     for at in (match.start() for match in re.finditer(r"[=\[.]", name)):

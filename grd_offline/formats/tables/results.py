@@ -30,7 +30,7 @@ _PART_ROWS = 200_000
 
 
 class Names(NamedTuple):
-    """What the columns of episodes and steps are called."""
+    """Names of the columns of episodes and steps."""
 
     episode: str = EPISODE
     step: str = STEP
@@ -65,7 +65,7 @@ def find_names(settings: Mapping[str, Any]) -> Names:
 
 
 def find_columns(recording: Recording) -> str | None:
-    """Which column of a table was taken for what, as `--columns` has it; None for other data."""
+    """The role of each column of a table, in the form of `--columns`. None for other data."""
     if recording.layout not in ENDINGS:
         return None
     return str(recording.header.settings[TABLE]["columns"])
@@ -88,7 +88,7 @@ def _as_rewarded(record: Record, index: int) -> Rewarded:
 
 
 def tabulate(rewarded: Iterable[Rewarded], names: Names) -> dict[str, NDArray[Any]]:
-    """All rewards as columns."""
+    """Put all rewards into columns."""
     found = list(rewarded)
     lengths = [len(one.rewards) for one in found]
     labels = np.array([one.episode for one in found])
@@ -140,7 +140,7 @@ def open_rewards(path: Path, names: Names, *, fresh: bool = False) -> Iterator[A
 
 
 def add_records(records: Iterable[Record], add: Add) -> Iterator[Record]:
-    """The same records; the rewards of each are added to a table as it passes by."""
+    """Pass the records on, and add the rewards of each record to a table."""
     for index, record in enumerate(records):
         add(_as_rewarded(record, index))
         yield record

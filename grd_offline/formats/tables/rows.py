@@ -22,7 +22,7 @@ class Rows:
         self._file.close()
 
     def add(self, block: NDArray[Any]) -> None:
-        """Take in some rows."""
+        """Add some rows."""
         values = np.ascontiguousarray(block, self._dtype)
         if values.size:
             self._file.write(values.reshape(-1).view(np.uint8).data)

@@ -1,4 +1,4 @@
-"""What every kind of table gives: the names and kinds of its columns, and blocks of its rows."""
+"""The interface of every kind of table: names and kinds of its columns, and blocks of its rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Block = Mapping[str, Array]
 Embedder = Callable[[Any], Any]
 """Makes a vector of numbers of what stands in a cell."""
 NUMBER, FLAG, TEXT, TIME, VECTOR = "number", "flag", "text", "time", "vector"
-"""Kinds of columns."""
+"""The kinds of columns that a table can have."""
 IMAGE = "image"
 """A column that is there, and that nothing can be done with."""
 BLOCK_ROWS = 65_536
@@ -30,7 +30,7 @@ class TableSource:
     """A table that is open for reading, once, from its first row to its last."""
 
     layout: str
-    """What `inspect` calls it: csv, parquet, table, ..."""
+    """The layout that `inspect` shows, for example csv, parquet or table."""
     kinds: Mapping[str, str]
     """The kind of each column by its name, in the order of the table."""
     blocks: Callable[[Sequence[str]], Iterator[Block]]
@@ -162,7 +162,7 @@ def refuse_image(name: str, shape: tuple[int, ...] | None = None) -> DataError:
 
 
 def embed(values: Array, embedder: Embedder, name: str, first_row: int) -> Array:
-    """What a function of the user makes of each cell of a column."""
+    """Apply a function of the user to each cell of a column."""
     vectors: Array = np.empty(len(values), object)
     for index, value in enumerate(values):
         try:

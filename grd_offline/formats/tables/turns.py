@@ -31,7 +31,7 @@ from grd_offline.formats.tables.source import (
 )
 
 EPISODE, STEP, SCORE = "conversation", "turn", "score"
-"""What the columns of the table are called."""
+"""Names of the columns of the table."""
 TURNS = ("turns", "tokens", "steps")
 SCORES = ("score", "reward", "return", "outcome", "success")
 _FIELDS = ("features", "embedding")

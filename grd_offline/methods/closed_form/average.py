@@ -36,15 +36,15 @@ _RARE = 0.05  # share of models below which an effect is left out
 
 @dataclass(frozen=True, eq=False)
 class ModelAverage:
-    """What the sampled models have in common."""
+    """A summary of the sampled models."""
 
     variances: dict[Effect, float]
     """Average variance of every effect that is not rare among them."""
     noise: float
     inclusion: dict[int, float]
-    """By column: the share of models that it is an input of."""
+    """For each column, the fraction of models that use it as an input."""
     draws: int
-    """How many models."""
+    """Number of models."""
 
     def likely(self) -> list[int]:
         """Columns that are inputs of at least half of the models."""

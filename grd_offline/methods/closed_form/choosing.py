@@ -1,4 +1,4 @@
-"""Which effects are in the reward: the passes over the data up to the last fit."""
+"""The choice of effects: all passes over the data before the last fit."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ Array = NDArray[np.float64]
 Progress = Callable[[str, float], None]
 
 _JOINT = {3: (24, 3, 0, -np.inf), 4: (14, 2, 300, 0.2)}
-"""Of effects of three and of four inputs: the most inputs they are looked for among, features per
-input when they are first looked at, the fewest returns, and the least share of returns that is
-still unexplained."""
+"""For effects of three and of four inputs: the largest number of inputs to search, the features per
+input at first, the smallest number of returns, and the smallest fraction of returns that is still
+unexplained."""
 _JOINT_TRIED = 6
 _FEWEST, _MOST = 10, 400  # amounts between which models are averaged
 _ROUNDS = 2  # of searches with new weights
 _TURNS = 4  # of new weights between two searches
 _SETTLED = 0.1  # change of a weight that asks for no further round
 _NOISY = 0.98
-"""Where more than this share of left-out amounts is explained, the rest is hardly noise."""
+"""If more than this fraction of left-out amounts is explained, the rest is hardly noise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,12 +74,12 @@ class EffectChooser:
         only: Collection[int] | None = None,
         combine: Callable[[NDArray[Any]], NDArray[Any]] = lambda sums: sums,
     ) -> None:
-        """With `only`, no other columns of [states, actions, terminated] are inputs.
+        """If `only` is given, only these columns of [states, actions, terminated] are inputs.
 
         `combine` is that of `ColumnSource`.
         """
         self.settings, self.progress = settings, progress
-        progress("sample", 0.0)
+        progress("sample of the steps", 0.0)
         self.data = ColumnSource(
             episodes,
             state_at=state_at,
@@ -143,7 +143,7 @@ class EffectChooser:
         weights = measure_weights(plain, self._measure_near())
         if weights is None or (weights < FAR_WEIGHT).sum() < FEWEST_EVENTS:
             return found.selection
-        self.progress("switches", 0.0)
+        self.progress("thresholds", 0.0)
         bank = EffectBank({}, self.data.target)
         bank.join(found.bank)
         sharp = add_switches(self.data, found.selection, bank, self.rules)
@@ -177,7 +177,7 @@ class EffectChooser:
     def measure_switches(
         self, effects: Sequence[Effect], switches: Sequence[Effect], start: Selection
     ) -> float:
-        """The same with these switches, and with others where they gain evidence."""
+        """Measure the log evidence with these switches, and with others if they gain evidence."""
         bank = self.build_final(effects)
         bank.join(self.data.build_bank(switches, 1))
         rules = replace(self.rules, noise_floor=self.settings.noise_floor)
@@ -222,7 +222,7 @@ class EffectChooser:
         if self._is_undecided(chosen.fit):
             return Chosen(chosen, bank, null, True)
         threshold = self.settings.find_input_loss(chosen.fit.evidence - null)
-        self.progress("backward", 0.0)
+        self.progress("removing inputs", 0.0)
         chosen, _ = search_backward(bank, chosen, self.rules, threshold, self.data.column)
         return Chosen(chosen, bank, null, False)
 
@@ -234,7 +234,7 @@ class EffectChooser:
 
     def _search(self, inputs: Sequence[int], size: int) -> tuple[Selection, EffectBank]:
         """Forward from the main effects, over all effects of up to two inputs."""
-        self.progress("sums", 0.0)
+        self.progress("sums over episodes", 0.0)
         mains = [(i,) for i in inputs]
         # Main effects are cheap: what a short basis leaves of them would pass for interactions.
         room = len(self.data.target) // (2 * max(len(inputs), 1))
@@ -269,7 +269,7 @@ class EffectChooser:
         candidates = list(combinations(self.data.find_joint(pool), order))
         if not candidates:
             return chosen
-        self.progress(f"effects of {order}", 0.0)
+        self.progress(f"effects of {order} inputs", 0.0)
         size = self.settings.basis_of(order)
         small = self.data.build_bank(candidates, min(size, first_size))
         gains, _ = small.scan(chosen, candidates)

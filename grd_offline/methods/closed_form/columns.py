@@ -180,7 +180,7 @@ class ColumnSource:
         return iterate_segments(self.episodes, self.state_at, self.discount, self.still)
 
     def column(self, index: int) -> int:
-        """Of an input; for a part of the next state that of the state."""
+        """The column of an input. A part of the next state has the column of the state."""
         column = int(self.basis.columns[index])
         width = self.episodes.state_size + self.episodes.action_size + 1
         return column - width if column >= width else column
@@ -199,7 +199,7 @@ class ColumnSource:
                 self._mates[int(mine[0])] = tuple(mine[1:].tolist())
 
     def _find_twins(self) -> dict[int, tuple[int, ...]]:
-        """Of each state input its next value's input, where next states are offered.
+        """For each state input, find the input of its next value, if next states are offered.
 
         Over an episode the sums of f(s) and f(s') differ at its ends only, so returns can hardly
         tell them apart. As one effect with one variance they share evenly what data leave open:

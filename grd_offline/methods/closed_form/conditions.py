@@ -1,4 +1,4 @@
-"""What the bands of steps take for granted in one fit, in words that stand beside them."""
+"""Assumptions behind the bands of steps in one fit, in words that are shown beside them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def list_conditions(fit: ClosedFormFit, episodes: EpisodeSet, spread: float) -> 
 
 
 def tell_bands(knows_std: bool, conditions: Sequence[str]) -> str:
-    """What is said beside the bands of steps."""
+    """Describe the bands of steps."""
     if not knows_std:
         return EVEN_BANDS
     here = f" Here they hold if {', and if '.join(conditions)}." if conditions else ""

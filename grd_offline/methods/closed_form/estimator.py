@@ -51,6 +51,7 @@ class ClosedForm(Decomposer, settings=ClosedFormSettings):
         return chances, np.sqrt(chances * (1 - chances))
 
     def examine(self, episodes: EpisodeSet) -> tuple[list[Finding], dict[str, Any]]:
-        """How strongly the episodes pin each effect down, and what could hide from them."""
+        """Examine how strongly the episodes determine each effect, and what could hide from
+        them."""
         self._check_fitted()
         return examine(self.fit_, episodes, self.discount)

@@ -35,14 +35,14 @@ class Posterior:
     columns: Array
     """(row, column) Z, blocks side by side."""
     sizes: tuple[int, ...]
-    """Columns of each block."""
+    """Number of columns of each block."""
     target: Array
     variances: Array
-    """(block,)"""
+    """(block,): the prior variance of each block."""
     noise: float
     evidence: float
     weights: Array
-    """(column,) posterior mean."""
+    """(column,): the posterior mean of each weight."""
     residual: Array
     """(row,) C^-1 y."""
     inner: Array
@@ -78,7 +78,7 @@ class Posterior:
         return np.asarray(spread * (vectors - self.columns.T @ seen))
 
     def effective_parameters(self) -> Array:
-        """(block,) gamma_p = v_p tr Z_p^T C^-1 Z_p: how many of its weights the data determine."""
+        """(block,) gamma_p = v_p tr Z_p^T C^-1 Z_p, the number of weights that data determine."""
         return self.variances * self.block_traces()
 
     def block_traces(self) -> Array:
@@ -233,7 +233,7 @@ def measure_gains(fit: Posterior, blocks: NDArray[np.floating]) -> tuple[Array, 
 
 
 def measure_losses(fit: Posterior) -> Array:
-    """(block,) evidence lost if that block alone were removed, all else held.
+    """(block,) the evidence that is lost if only that block is removed and all else is held.
 
     With S and u as in `measure_gains`: (v u^T (I - v S)^-1 u + log |I - v S|) / 2. In a primal fit
     I - v S is the block of `inner`.

@@ -42,9 +42,9 @@ from grd_offline.outcomes import SUCCESS
 Progress = Callable[[str, float], None]
 
 _CLEAR = 0.95
-"""Where labels that are left out are predicted so well, they may be numbers."""
+"""Fraction of left-out labels that must be predicted before they may be taken for numbers."""
 _EXACT = 0.98
-"""And they are, where so much of their variance is explained as such."""
+"""Fraction of their variance that must be explained before they are taken for numbers."""
 
 
 def fit_closed_form(
@@ -192,7 +192,7 @@ class _MomentSearch:
 
     def _measure(self, moment: str, of: str) -> None:
         """Log evidence of the effects that were chosen at one moment, taken at another."""
-        self.progress("moments", 0.0)
+        self.progress("moments of a step", 0.0)
         selection, source = self.chosen[of].selection, self.choosers[of].data
         chooser = self._chooser(moment)
         if (chooser.data.weights != source.weights).any():

@@ -1,4 +1,4 @@
-"""What may be in the reward and cannot be seen in returns, as a variance per step.
+"""Variance per step of what may be in the reward but cannot be seen in returns.
 
 Three parts, which widen the intervals of steps:
 
@@ -125,7 +125,7 @@ def _compute_differences(data: ColumnSource, bank: EffectBank) -> Array:
 def _measure_group(
     fit: Posterior, known: Array, extra: EffectBank, features: Array, largest: float
 ) -> float:
-    """By how much the mean squared error per step grows since one of these blocks may be there."""
+    """Growth of the mean squared error per step because one of these blocks may be there."""
     if not extra.columns:
         return 0.0
     blocks = [np.asarray(block, np.float64) for block in extra.columns.values()]
@@ -139,7 +139,7 @@ def _measure_group(
 
 
 def measure_growth(fit: Posterior, grown: Posterior, known: Array, extra: Array) -> float:
-    """By how much the mean squared error per step grows if a fit with more blocks is the right one.
+    """Growth of the mean squared error per step if a fit with more blocks is the right one.
 
     `known` and `extra` are the features of some steps, of the fit's blocks and of the others.
     """

@@ -1,4 +1,4 @@
-"""What the data can and cannot tell, in words that a person understands.
+"""Findings on what the data can and cannot tell, in words.
 
 Returns fix rewards only up to what cancels over an episode. These findings say how well returns
 determine what was found, what may be in the rewards without showing in returns, and at which moment
@@ -44,7 +44,8 @@ _COMFORTABLE = 2
 _OUTLIER = 0.2
 """A return that counts less than this is more than four usual errors away from any reward."""
 _FAR_OFF = 0.5
-"""It is named where its error is also larger than this share of the spread of the other returns."""
+"""An outlier is reported if its error is also larger than this fraction of the spread of the other
+returns."""
 _MANY_OUTLIERS = 0.02
 _NAMED = 5
 _SAME_LENGTH = 0.05
@@ -181,7 +182,8 @@ def _read_amounts(episodes: EpisodeSet, discount: float) -> tuple[Array, Array, 
 
 
 def _measure_known(curves: Sequence[EffectCurve]) -> dict[str, float]:
-    """By names of inputs, the known share of each effect: 1 is a curve without a band.
+    """For each effect, by the names of its inputs, the fraction that is known. 1 is a curve without
+    a band.
 
     Variance of the curve over that variance plus the usual variance of its band.
     """
@@ -269,7 +271,7 @@ def _find_outliers(outliers: Sequence[int], episodes: EpisodeSet) -> list[Findin
 
 
 def _list_outliers(fit: ClosedFormFit, episodes: EpisodeSet, discount: float) -> list[int]:
-    """Of each return that hardly counts and is off by much, the index of its episode."""
+    """List the episodes of returns that hardly count and have a large error."""
     is_far = fit.weights < _OUTLIER
     counts = [int(episode.delivered.sum()) for episode in episodes]
     if not is_far.any() or is_far.all() or len(is_far) != sum(counts):
@@ -317,7 +319,8 @@ def _find_ends(fit: ClosedFormFit, episodes: EpisodeSet) -> list[Finding]:
 
 
 def _find_hidden(fit: ClosedFormFit, spread: float) -> list[Finding]:
-    """What may be in the reward and does not show in returns, beside the choice of the moment."""
+    """Find what may be in the reward but does not show in returns, apart from the choice of the
+    moment."""
     parts = {name: part for name, part in fit.hidden.items() if name != "moment"}
     if not parts:
         return []

@@ -75,7 +75,7 @@ class Segment(NamedTuple):
     """The steps that one delivered amount is for."""
 
     inputs: Array
-    """(step, column)"""
+    """(step, column): the inputs of each step."""
     weights: Array
     """(step,) discount^t, t from the episode's start."""
     amount: float
@@ -106,7 +106,7 @@ def sample_steps(
     rng: np.random.Generator,
     still: Still = None,
 ) -> Array:
-    """(step, column) at most `limit` steps, spread evenly at random over the episodes."""
+    """(step, column) at most `limit` steps, drawn evenly at random from the episodes."""
     total = episodes.total_steps
     kept = []
     for episode in episodes:
@@ -125,7 +125,7 @@ class InputBasis:
     """Features of every input that varies, tabulated."""
 
     columns: IntArray
-    """(input,) its column."""
+    """(input,) the column of each input."""
     low: Array
     """(input,) first grid point, in the units of the data."""
     high: Array
@@ -306,7 +306,8 @@ def _choose_nodes(standard: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True, eq=False)
 class Equations:
-    """What every fit shares: targets and the constant's column, rows scaled to equal noise."""
+    """The equations that every fit shares: targets and the column of the constant, with rows scaled
+    to equal noise."""
 
     target: Array
     """(row,) amount / sqrt(sum of squared weights)."""
@@ -341,7 +342,7 @@ class Equations:
         return np.asarray(mirror / np.linalg.norm(mirror))
 
     def restore_rows(self, vector: Array, diagonal: Array, along: Array) -> tuple[Array, Array]:
-        """Of K = H^T [0 0; 0 C^-1] H: K y and the diagonal, for all rows.
+        """For K = H^T [0 0; 0 C^-1] H, compute K y and the diagonal, for all rows.
 
         Given C^-1 (H y) without the first row, the diagonal of C^-1, and C^-1 m without the first.
         """
@@ -373,7 +374,7 @@ def sum_features(
     size: int,
     kind: type[np.floating],
 ) -> dict[Effect, NDArray[np.floating]]:
-    """By effect, (row, size^order): products of features summed per segment."""
+    """For each effect, sum products of features over each segment: (row, size^order)."""
     chosen = sorted({i for effect in effects for i in effect})
     position = {i: k for k, i in enumerate(chosen)}
     groups = {

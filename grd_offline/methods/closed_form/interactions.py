@@ -83,6 +83,6 @@ class _Cosines:
         self.shifts = (rng.uniform(0, 2 * np.pi, _COSINES) - middle @ slopes).astype(np.float32)
 
     def evaluate(self, inputs: Array) -> NDArray[np.float32]:
-        """(step, cosine)"""
+        """Evaluate the cosines: (step, cosine)."""
         angles = inputs[:, self.columns].astype(np.float32) @ self.slopes + self.shifts
         return np.asarray(np.cos(angles) * np.float32(np.sqrt(2 / _COSINES)))

@@ -154,7 +154,7 @@ class _MomentOfLabels:
 
     @cached_property
     def bank(self) -> LabelBank:
-        """Columns of the candidates."""
+        """The columns of the candidate effects."""
         inputs = list(range(self.data.inputs))
         mains = [(i,) for i in inputs]
         bank = self.build(mains)
@@ -191,7 +191,7 @@ class _MomentOfLabels:
         self._settle(search_labels(self.bank, candidates, self.rules, start=start))
 
     def refine(self) -> None:
-        """Search more widely."""
+        """Search again among more effects."""
         self.progress("other effects", 0.0)
         candidates = list(self.bank.columns)
         self._settle(shake_inputs(self.bank, self.found, candidates, self.rules))
@@ -287,7 +287,7 @@ class _LabelFit(LastFit):
     def _find_hidden(
         self, last: Selection, bank: EffectBank, evidence: Mapping[str, float]
     ) -> tuple[dict[str, float], float]:
-        """What labels cannot exclude. Their noise is chance, and no error of the reward."""
+        """Find what labels cannot exclude. Their noise is chance, not an error of the reward."""
         hidden = measure_hidden(self.data, last, bank, evidence)
         moment = measure_moments(self.data, last, bank, evidence, firmly=False)
         return {**hidden, "moment": moment * self.data.unit**2}, 0.0

@@ -1,4 +1,4 @@
-"""Which effects are behind labels: the search of `search`, and more that labels make necessary.
+"""The search for effects behind labels: that of `search`, and more that labels need.
 
 A label says so little that the first effects found may stand in for others. So two more moves are
 tried once nothing is left to add: an effect is replaced by another, and an input is left out, with

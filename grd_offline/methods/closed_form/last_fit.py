@@ -46,7 +46,7 @@ _SHARP = 0.998  # share of left-out amounts that is explained without switches
 
 @dataclass(frozen=True, eq=False)
 class ClosedFormFit:
-    """What a fit found, and how well the data pin it down."""
+    """The result of a fit, and how well the data determine it."""
 
     model: EffectModel
     state_to_reward: NDArray[np.int64]
@@ -58,13 +58,14 @@ class ClosedFormFit:
     evidence: float
     """Log evidence of the last fit, of amounts scaled to unit variance."""
     null_evidence: float
-    """The same for a constant reward."""
+    """Log evidence of a constant reward."""
     noise: float
     """Noise variance per step, in the units of the data."""
     return_r2: float
     """Explained share of the amounts' variance, on the data of the fit."""
     left_out_r2: float
-    """The same with each amount left out in turn, variances held."""
+    """Explained fraction of the variance when each amount is left out in turn, with the variances
+    held."""
     effective_parameters: float
     """Weights that the data determine, in all."""
     pinned: Array
@@ -72,7 +73,7 @@ class ClosedFormFit:
     sum_correlation: Array
     """(input, input) correlation of the sums over segments of the inputs in the model."""
     correlated_names: tuple[str, ...]
-    """(input,) their names."""
+    """(input,) the names of these inputs."""
     state_at: str
     """The moment of the transition at which the reward looks at the state; see `moments`."""
     moments: Mapping[str, float]
@@ -102,7 +103,7 @@ class LastFit:
     @cached_property
     def found(self) -> tuple[Selection, EffectBank, dict[int, float], int]:
         """The effects of the reward, their columns, the score of each input, steps to climb."""
-        self.progress("final", 0.0)
+        self.progress("last fit", 0.0)
         return self._average() if self.chosen.is_undecided else self._refine()
 
     @property
@@ -126,7 +127,8 @@ class LastFit:
     def _find_hidden(
         self, last: Selection, bank: EffectBank, evidence: Mapping[str, float]
     ) -> tuple[dict[str, float], float]:
-        """What returns cannot exclude, and the share of their noise that is a lasting error."""
+        """Find what returns cannot exclude, and the fraction of their noise that is a lasting
+        error."""
         hidden = measure_hidden(self.data, last, bank, evidence)
         error, share = measure_interactions(self.data, last, bank)
         hidden["interactions left out"] = error * self.data.unit**2
@@ -149,7 +151,7 @@ class LastFit:
         """Offer thresholds where amounts are not explained to the last."""
         if not self.settings.switches or explain_left_out(last.fit) >= _SHARP:
             return last
-        self.progress("switches", 0.0)
+        self.progress("thresholds", 0.0)
         return add_switches(self.data, last, bank, self.rules)
 
     def _drop_ending(self, bank: EffectBank, last: Selection) -> Selection:
@@ -199,7 +201,7 @@ class LastFit:
             len({self.data.column(i) for i in range(self.data.inputs)}),
             sweeps=self.settings.sweeps,
             rng=self.rng,
-            progress=partial(self.progress, "average"),
+            progress=partial(self.progress, "average over models"),
         )
 
     def _make_model(self, last: Selection, bank: EffectBank) -> EffectModel:

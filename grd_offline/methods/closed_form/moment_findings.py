@@ -1,4 +1,4 @@
-"""At which moment of a step the reward looks at the state, and how sure that is, in words."""
+"""Findings on the moment of a step at which the reward looks at the state."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ _OPTION = "The option --state-at start, midpoint or end fixes it."
 
 
 def find_moment(fit: ClosedFormFit, spread: float) -> list[Finding]:
-    """Which moment was taken and why; what depends on it where returns do not decide."""
+    """Describe the chosen moment and the reason. If returns do not decide, say what depends on
+    it."""
     if not fit.moments or fit.state_at == BOTH:
         return []
     chances = weigh(fit.moments)

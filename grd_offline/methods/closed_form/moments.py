@@ -1,4 +1,5 @@
-"""Where in a transition the reward looks at the state: at its start, halfway, or at its end.
+"""The moment of a transition at which the reward looks at the state: its start, halfway, or its
+end.
 
 A reward of a transition (s, a, s') is modelled as a reward g(x, a) at one state x of it: s, s', or
 the midpoint (s + s') / 2. Over an episode the sums of g(s, a) and g(s', a) differ at the first and

@@ -1,4 +1,4 @@
-"""Where the noise of returns comes from, as far as the lengths of episodes tell.
+"""Sources of the noise of returns, as far as the lengths of episodes show them.
 
     variance of a return = a sum_t w_t^2  +  b (sum_t w_t)^2  +  c        (w_t = discount^t)
 
@@ -30,9 +30,9 @@ class NoiseKind:
     """The second kind of noise, in units of the noise of a single step."""
 
     shared: float = 0.0
-    """b / a"""
+    """The ratio b / a."""
     whole: float = 0.0
-    """c / a"""
+    """The ratio c / a."""
 
     def weigh(self, constant: Array, scale: Array) -> Array:
         """(row,) by how much each return counts less than with noise of steps alone.

@@ -1,4 +1,4 @@
-"""What the bands of steps take for granted about the noise of returns, in words."""
+"""Findings on what the bands of steps assume about the noise of returns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def measure_step_noise(fit: ClosedFormFit) -> float:
 
 
 def find_noise_sources(fit: ClosedFormFit, episodes: EpisodeSet, spread: float) -> list[Finding]:
-    """Where the noise of returns comes from; what bands assume where nothing tells it."""
+    """Describe where the noise of returns comes from, or what bands assume if nothing shows it."""
     model, step = fit.model, measure_step_noise(fit)
     if model.shared_variance > model.noise_variance * _SHARED_NOISE:
         text = (

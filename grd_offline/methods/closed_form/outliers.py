@@ -19,7 +19,7 @@ FREEDOM = 4.0
 FEWEST = 30
 """With fewer returns nothing can be said about the tails of their errors."""
 FEWEST_EVENTS = 3
-"""What happened to fewer returns than this cannot be predicted from the others."""
+"""With fewer outliers than this, nothing can be predicted about them."""
 FAR_WEIGHT = 0.1
 """The weight of a return that is about six usual errors away from any reward."""
 _FAR = 6.0

@@ -1,4 +1,5 @@
-"""Which effects: forward by the evidence each would add, backward by the evidence each carries."""
+"""The search for effects: forward by the evidence that each would add, backward by the evidence
+that each carries."""
 
 from __future__ import annotations
 
@@ -34,29 +35,30 @@ class SearchRules:
     add_gain: float
     """An effect is added only if it gains more than this."""
     new_input: float
-    """Added to that for each input of the effect that no other effect has yet."""
+    """Further gain for each input of the effect that no other effect has yet."""
     add_share: float
-    """Of one round's best gain: what gains less waits for the next round."""
+    """Fraction of the best gain of a round. Effects that gain less wait for the next round."""
     add_most: int
-    """Effects added per round."""
+    """Largest number of effects that are added in one round."""
     rounds: int
     drop_loss: float
     """An effect is dropped if the evidence would fall by less than this."""
     gain_share: float
-    """Of the evidence gained so far: both thresholds are at least this."""
+    """Fraction of the evidence gained so far. Both thresholds are at least this."""
     noise_floor: float
     """Smallest noise, as a share of the target's variance."""
     iterations: int
-    """Of the fixed point, per fit."""
+    """Number of iterations of the fixed point in each fit."""
     hasty: bool = False
     """Whether to take short cuts where there are many columns or many inputs."""
     inputs: int = 1
-    """How many inputs there are to choose from."""
+    """Number of inputs to choose from."""
     kept: frozenset[Effect] = frozenset()
     """Effects that are never dropped, so that others which stand in for them go first."""
 
     def price(self, effect: Effect) -> float:
-        """What an effect has to gain or carry beyond that, the more of its kind there are.
+        """The further evidence that an effect has to gain or carry. It grows with the number of
+        effects of its kind.
 
         The best of many effects that are not there gains the logarithm of their number by chance.
         """
@@ -225,7 +227,8 @@ def measure_inputs(
     threshold: float,
     column: Callable[[int], int],
 ) -> dict[int, tuple[float, Selection]]:
-    """By column: evidence lost when its inputs are removed and the rest refitted, and that fit.
+    """For each column, the evidence that is lost when its inputs are removed and the rest is fitted
+    again, and that fit.
 
     A hasty search does not refit where far more than `threshold` would be lost without it.
     """

@@ -11,7 +11,8 @@ from grd_offline.outcomes import CHOICES as OUTCOMES
 
 @dataclass(frozen=True)
 class ClosedFormSettings:
-    """How the closed form searches and what it may spend; the defaults serve every task tried."""
+    """Settings of the search of the closed form. The defaults worked on every task that was
+    tried."""
 
     next_state: bool = False
     """Offer states and next states as separate inputs."""
@@ -20,53 +21,57 @@ class ClosedFormSettings:
     outcome: str = AUTO
     """Whether outcomes are numbers, or 1 for success and 0 for failure."""
     discount: float = 1.0
-    """Weight of step t within a delivered amount: discount^t, t from the episode's start."""
+    """Discount factor: step t, counted from the start of the episode, has the weight discount^t."""
     order: int = 4
     """Largest number of inputs in one effect, 1 to 4."""
     basis: int = 8
-    """Features per input while searching."""
+    """Number of features per input during the search."""
     final_basis: int = 14
-    """Features per input in the last fit."""
+    """Number of features per input in the last fit."""
     rough_basis: int = 28
-    """Features per input with corners and jumps, offered in the last fit."""
+    """Number of features per input with corners and jumps, which the last fit offers."""
     triple_basis: int = 5
-    """Features per input in effects of three."""
+    """Number of features per input in effects of three inputs."""
     quadruple_basis: int = 3
-    """Features per input in effects of four."""
+    """Number of features per input in effects of four inputs."""
     sample: int = 50_000
-    """Steps kept to find ranges, quantiles and scales."""
+    """Number of steps that are kept to find ranges, quantiles and scales."""
     memory: int = 400_000_000
-    """Bytes that columns of candidate pairs may take; a smaller basis is searched beyond it."""
+    """Bytes that the columns of candidate pairs may take. Beyond it, the search uses a smaller
+    basis."""
     search_floor: float = 1e-3
     """Smallest noise variance while effects are chosen, as a share of the returns' variance."""
     noise_floor: float = 1e-6
-    """The same in the last fit."""
+    """Smallest noise variance in the last fit, as a fraction of the variance of the returns."""
     add_gain: float = 1.0
-    """Log evidence an effect has to gain to be added."""
+    """Log evidence that an effect has to gain to be added."""
     new_input: float = 1.5
-    """And for each of its inputs that no other effect has yet, so much more."""
+    """Further log evidence that an effect has to gain for each input that no other effect has
+    yet."""
     drop_loss: float = 1.0
-    """Log evidence an effect has to carry to stay."""
+    """Log evidence that an effect has to carry to stay."""
     gain_share: float = 0.003
-    """Both are at least this share of the evidence gained so far."""
+    """Both thresholds are at least this fraction of the evidence gained so far."""
     input_loss: float = 4.0
-    """Log evidence an input has to carry to stay, at least."""
+    """Smallest log evidence that an input has to carry to stay."""
     input_share: float = 0.015
-    """The same as a share of all evidence gained, where that is more (but not beyond 20)."""
+    """Log evidence that an input has to carry, as a fraction of all evidence gained, if that is
+    more (at most 20)."""
     joint_gain: float = 20.0
-    """Evidence an effect of three or four inputs has to gain."""
+    """Log evidence that an effect of three or four inputs has to gain."""
     few: int = 150
     """With fewer amounts, effects are averaged over models instead of chosen."""
     decided: float = 0.95
-    """And where less than this share of left-out amounts' variance is explained."""
+    """Effects are also averaged if less than this fraction of the variance of left-out amounts is
+    explained."""
     sweeps: int = 40
-    """Of the sampler that draws the models."""
+    """Number of sweeps of the sampler that draws the models."""
     rank: int = 128
-    """Columns of the factor that stands for the posterior covariance."""
+    """Number of columns of the factor of the posterior covariance."""
     most_paired: int = 1_000_000
     """With more inputs than this, pairs are looked for among the chosen main effects alone."""
     switches: bool = True
-    """Look for thresholds."""
+    """Whether the fit looks for thresholds."""
     hasty: bool = False
     """Take short cuts where there are many columns or many inputs."""
     reach: float = 0.0
@@ -100,7 +105,7 @@ class ClosedFormSettings:
             raise ValueError(f"sweeps: expected at least 4, got {self.sweeps!r}")
 
     def find_input_loss(self, gained: float) -> float:
-        """Log evidence an input has to carry, given what all of them gain."""
+        """Log evidence that an input has to carry, given what all inputs gain."""
         return min(20.0, max(self.input_loss, self.input_share * gained))
 
     def basis_of(self, order: int) -> int:

@@ -1,10 +1,12 @@
-"""How much of the rewards is open, as a share of their spread, and in words."""
+"""The part of the rewards that returns leave open, as a fraction of their spread, and in words."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
+
+from grd_offline.words import format_percentage
 
 MUCH_HIDDEN = 0.15
 """Standard deviation of what is hidden, as a share of that of the rewards, that calls for care.
@@ -24,7 +26,7 @@ def bound_correlation(share: float) -> float:
 
 def show_share(share: float) -> str:
     """A share in per cent, no finer than it deserves."""
-    return "less than 1 %" if share < 0.01 else f"{share:.0%}".replace("%", " %")
+    return "less than 1 %" if share < 0.01 else format_percentage(share)
 
 
 def list_names(names: Sequence[str], most: int = 4) -> str:

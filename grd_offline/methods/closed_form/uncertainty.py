@@ -1,4 +1,4 @@
-"""What is said about a fit beside its mean: spread, how far data decide it, how far it holds."""
+"""Uncertainty of a fit: its spread, how far the data decide it, and how far it holds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FEW_ROWS = 2.0  # where there are too few rows to measure it
 
 
 def measure_pinned(fit: Posterior, blocks: Sequence[int], steps: Sequence[Array]) -> Array:
-    """Of some blocks: 1 - posterior / prior variance of the effect, averaged over `steps`.
+    """For some blocks, compute 1 - posterior / prior variance of the effect, averaged over `steps`.
 
     Prior v |phi|^2, posterior phi^T S phi with the posterior covariance S, of centred features phi.
     """

@@ -1,0 +1,191 @@
+"""How far a decomposition is, and how long it will still take.
+
+A stage is called "group: detail", for example "fitting the rewards: pairs". The groups follow each
+other in the order of `GROUPS`. Before a group begins, its time is estimated from the size of the
+data and from the groups that are done. The bar then covers the time that is left, so that it never
+goes back when there turns out to be more to do.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from grd_offline.episodes import EpisodeSet
+
+READING = "reading the data"
+TESTING = "testing on held-out episodes"
+COMPARING = "comparing with other fits"
+FITTING = "fitting the rewards"
+GRAPH = "finding the causal graph"
+DYNAMICS = "fitting the dynamics"
+DYNAMICS_TEST = "testing the dynamics"
+REWARDS = "computing step rewards"
+WRITING = "writing the results"
+REPORT = "making the report"
+GROUPS = (
+    READING, TESTING, COMPARING, FITTING, GRAPH, DYNAMICS, DYNAMICS_TEST, REWARDS, WRITING, REPORT,
+)  # fmt: skip
+_WITH_SHARES = frozenset({GRAPH, DYNAMICS, DYNAMICS_TEST, REWARDS})
+"""Groups that report which fraction of them is done."""
+_FITS = frozenset({TESTING, COMPARING, FITTING})
+
+_REPEATED = 1.2
+"""The last fit has a quarter more episodes than the fit that is tested."""
+_LATE = 0.3
+"""A group that takes longer than expected will take at least this fraction of its time more."""
+_KNOWN_SHARE = 0.05
+"""Fraction of a stage from which on its whole time can be told."""
+
+
+class Look(NamedTuple):
+    """What can be said about a decomposition at one moment."""
+
+    stage: str
+    fraction: float
+    seconds_left: float | None
+    """`None` while nothing is known about the time left."""
+    is_least: bool
+    """Whether stages may follow whose time is not known yet."""
+
+
+class Forecast:
+    """Hears of stages, and estimates the fraction of the whole that is done and the time left."""
+
+    def __init__(
+        self, parts: Sequence[str] = ("",), clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Several `parts` are decompositions of the same data that follow each other. A stage then
+        begins with the name of its part."""
+        self._clock, self._parts = clock, tuple(parts)
+        self._part = self._parts[0]
+        self._parts_done: list[float] = []
+        self._size: dict[str, float] = {}
+        self.on_stage: Callable[[str, str], None] = lambda stage, detail: None
+        """Hears of each stage and its detail."""
+        self._fraction = 0.0
+        self._looked = clock()
+        self._begin_part()
+
+    def _begin_part(self) -> None:
+        self._part_begun = self._group_begun = self._detail_begun = self._clock()
+        self._expected: dict[str, float] = dict(self._size)
+        self._taken: dict[str, float] = {}
+        self._group, self._detail, self._share = "", "", 0.0
+
+    def take_size(self, episodes: EpisodeSet, *, is_closed_form: bool) -> None:
+        """Estimate the seconds of each group from the size of the data.
+
+        Nothing is known about fits other than the closed form before they have begun.
+        """
+        sizes = episodes.state_size, episodes.action_size
+        found = estimate_seconds(len(episodes), episodes.total_steps, *sizes)
+        self._size = {n: s for n, s in found.items() if is_closed_form or n not in _FITS}
+        self._expected = dict(self._size)
+
+    def hear(self, stage: str, share: float) -> None:
+        """Take note of a stage and of the fraction of it that is done."""
+        now = self._clock()
+        to_come = self._parts[len(self._parts_done) + 1 :]
+        if to_come and stage.startswith(f"{to_come[0]}: "):
+            self._parts_done.append(now - self._part_begun)
+            self._begin_part()
+        self._part = self._parts[len(self._parts_done)]
+        stage = stage.removeprefix(f"{self._part}: ")
+        group, _, detail = stage.partition(": ")
+        if group != self._group:
+            if self._group:
+                self._taken[self._group] = now - self._group_begun
+            self._group, self._detail = group, detail
+            self._group_begun = self._detail_begun = now
+            self._expect_others(self._taken)
+        elif detail != self._detail or share < self._share:
+            self._detail, self._detail_begun = detail, now
+        self._share = share
+        self.on_stage(self._name(), detail)
+
+    def _name(self) -> str:
+        return f"{self._part}: {self._group}" if self._part else self._group or READING
+
+    def _expect_others(self, taken_by: Mapping[str, float]) -> None:
+        """Scale what is expected of the groups to come by what the others took."""
+        if TESTING in taken_by:
+            self._expected[FITTING] = _REPEATED * taken_by[TESTING]
+        measured = [name for name in taken_by if name in self._size]
+        if measured:
+            taken = sum(taken_by[name] for name in measured)
+            pace = min(max((1 + taken) / (1 + sum(self._size[n] for n in measured)), 0.5), 3.0)
+            for name in self._size:
+                if name not in _FITS:
+                    self._expected[name] = pace * self._size[name]
+
+    def look(self) -> Look:
+        """Say how far the decomposition is now."""
+        now = self._clock()
+        so_far = now - self._group_begun
+        if so_far > self._expected.get(self._group, float("inf")):  # it is late: so will others be
+            self._expect_others({**self._taken, self._group: (1 + _LATE) * so_far})
+        left, is_least = self._estimate_left(now)
+        passed, self._looked = now - self._looked, now
+        if left is not None and passed > 0:
+            self._fraction += (1 - self._fraction) * passed / (passed + left)
+        return Look(self._name(), self._fraction, left, is_least)
+
+    def _estimate_left(self, now: float) -> tuple[float | None, bool]:
+        """Seconds until all parts are done, and whether it may be more."""
+        current = self._estimate_group(now)
+        later = [name for name in self._list_later() if name != COMPARING]
+        known = [self._expected[name] for name in later if name in self._expected]
+        is_least = len(known) < len(later) or self._group == COMPARING
+        if current is None:
+            return None, is_least
+        left = current + sum(known)
+        parts_to_come = len(self._parts) - 1 - len(self._parts_done)
+        if parts_to_come > 0:
+            whole = now - self._part_begun + left
+            done = self._parts_done
+            left += parts_to_come * (sum(done) / len(done) if done else whole)
+        return left, is_least
+
+    def _list_later(self) -> tuple[str, ...]:
+        if self._group not in GROUPS:
+            return ()
+        later = GROUPS[GROUPS.index(self._group) + 1 :]
+        return later if self._size else tuple(name for name in later if name in self._expected)
+
+    def _estimate_group(self, now: float) -> float | None:
+        """Seconds until the current group is done."""
+        taken = now - self._group_begun
+        has_share = self._group in _WITH_SHARES or self._group not in self._expected
+        if has_share and _KNOWN_SHARE <= self._share <= 1:
+            return (now - self._detail_begun) * (1 - self._share) / self._share
+        if self._group not in self._expected:
+            return None
+        return max(self._expected[self._group] - taken, _LATE * taken)
+
+
+def estimate_seconds(episodes: int, steps: int, states: int, actions: int) -> dict[str, float]:
+    """Rough seconds of each group for the closed form on one core, from the size of the data.
+
+    They were read off runs on the sample, Hopper, HalfCheetah, Ant and a world with a known graph.
+    They serve until the groups themselves have been timed.
+    """
+    inputs = states + actions
+    seen = min(steps, 100_000)
+    pairs = inputs * (inputs - 1) // 2
+    fit = 1 + 2.5e-6 * inputs * seen + (0.01 + 6e-5 * min(pairs, 6000)) * episodes
+    graph = 0.3 + 2e-7 * states * inputs * seen
+    dynamics = 0.3 + 3.4e-6 * inputs * seen
+    return {
+        READING: 0.1,
+        TESTING: fit,
+        FITTING: _REPEATED * fit,
+        GRAPH: graph,
+        DYNAMICS: dynamics,
+        DYNAMICS_TEST: 0.5 * graph + dynamics,
+        REWARDS: 0.4 + 4e-6 * steps + 5e-3 * episodes,
+        WRITING: 0.2,
+        REPORT: 0.5 + 2e-6 * steps,
+    }

@@ -1,0 +1,74 @@
+"""Text that fits a terminal: no word is broken, and a number stays with its unit."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import textwrap
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|±|s|min|h|B|kB|MB|GB|TB)(?:[ .,;:)/]|$))")
+_GLUE = "\0"
+_GAP = 2
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """Lines of at most `width` characters. A word that is longer has a line of its own."""
+    glued = _BEFORE_UNIT.sub(_GLUE, text)
+    lines = textwrap.wrap(glued, max(width, 1), break_long_words=False, break_on_hyphens=False)
+    return [line.replace(_GLUE, " ") for line in lines] or [""]
+
+
+def echo(text: str, err: bool = False) -> None:
+    """Print a line; in a terminal that is too narrow for it, no word is broken."""
+    stream = sys.stderr if err else sys.stdout
+    if stream.isatty():
+        width = shutil.get_terminal_size().columns
+        text = "\n".join(part for line in text.splitlines() for part in wrap(line, width))
+    click.echo(text, err=err)
+
+
+def say(text: str) -> None:
+    """Print a line about the progress of a command, on stderr."""
+    with suppress(OSError):  # the terminal may be gone
+        echo(text, err=True)
+
+
+def print_text(console: Console, text: str, style: str = "", indent: str = "") -> None:
+    """Print a paragraph; lines after the first are indented."""
+    from rich.text import Text
+
+    from grd_offline.errors import printable
+
+    first, *others = wrap(printable(text), console.width - len(indent))
+    for line in (first, *(f"{indent}{other}" for other in others)):
+        console.print(Text(line, style=style), soft_wrap=True)
+
+
+def print_facts(console: Console, facts: Mapping[str, str]) -> None:
+    """Print a name and a text in each row: side by side, or below each other if it is narrow."""
+    from rich.text import Text
+
+    from grd_offline.errors import printable
+
+    width = max(len(name) for name in facts) + _GAP
+    is_narrow = 3 * width > console.width
+    indent = " " * (_GAP if is_narrow else width)
+    for name, text in facts.items():
+        lines = wrap(printable(text), console.width - len(indent))
+        head = Text(name, style="bold")
+        if is_narrow and name:
+            console.print(head, soft_wrap=True)
+        elif not is_narrow:
+            head.append(" " * (width - len(name)))
+            console.print(head + Text(lines.pop(0)), soft_wrap=True)
+        for line in lines:
+            console.print(Text(f"{indent}{line}"), soft_wrap=True)

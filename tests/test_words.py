@@ -1,0 +1,59 @@
+"""Plain English: texts are whole sentences, and phrases that had to be read twice stay away."""
+
+import ast
+import re
+
+import pytest
+from places import ROOT
+
+from grd_offline.collecting.settings import CollectSettings
+from grd_offline.methods.settings import DecomposeSettings
+from grd_offline.offline.settings import OfflineSettings
+from grd_offline.online.settings import OnlineSettings
+from grd_offline.settings import describe_settings
+
+HARD = (
+    "only ever learn how well", "not on all data are they", "returns are told, shares are not",
+    "values have no anchor", "from nothing but how well",
+)  # fmt: skip
+"""Phrases that readers had to read twice."""
+FRAGMENT = re.compile(r"(Of|And|But|Or|Likewise|So many|How many)\b")
+SETTINGS = (CollectSettings, DecomposeSettings, OfflineSettings, OnlineSettings)
+
+
+def list_docstrings(file):
+    """The line and the text of each docstring, also of fields and constants."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        body = getattr(node, "body", None)
+        for part in body if isinstance(body, list) else ():
+            value = getattr(part, "value", None)
+            if isinstance(part, ast.Expr) and isinstance(value, ast.Constant):
+                yield part.lineno, str(value.value).strip()
+
+
+def test_docstrings_are_no_fragments():
+    found = [
+        f"{file.relative_to(ROOT)}:{line}: {text[:60]}"
+        for file in sorted([*(ROOT / "grd_offline").rglob("*.py"), *(ROOT / "cli").glob("*.py")])
+        for line, text in list_docstrings(file)
+        if FRAGMENT.match(text) and "report" not in file.parts
+    ]
+    assert found == []
+
+
+def test_hard_phrases_are_gone():
+    folders = ("grd_offline", "cli", "examples", "experiments")
+    files = [file for name in folders for file in (ROOT / name).rglob("*") if file.is_file()]
+    files = [file for file in files if file.suffix in (".py", ".md", ".html", ".js", ".toml")]
+    for file in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *files):
+        text = " ".join(file.read_text().split())
+        assert [phrase for phrase in HARD if phrase in text] == [], file
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: settings.__name__)
+def test_settings_are_explained_in_sentences(settings):
+    for name, described in describe_settings(settings).items():
+        text = described.setting.text
+        assert text.endswith("."), name
+        assert len(text.split()) >= 3, name
+        assert text[0].isupper() or text.startswith(("iql:", "td3bc:")), name
