@@ -25,7 +25,7 @@ class Collected:
     """What `collect` has written."""
 
     path: Path | None
-    """The file. None: `collect` was stopped before the first episode was finished."""
+    """The file. None: `collect` was stopped before there was anything to write."""
     returns: NDArray[np.float64]
     """(episode,) the sum of the delivered rewards."""
     lengths: NDArray[np.int64]
@@ -35,7 +35,7 @@ class Collected:
 
 
 class _NothingFinished(Exception):
-    """There is no episode to write."""
+    """There is nothing to write."""
 
 
 def collect(
@@ -43,6 +43,7 @@ def collect(
     out: str | os.PathLike[str],
     *,
     should_stop: Callable[[], bool] = lambda: False,
+    keep_partial: bool = True,
     warn: Callable[[str], None] = lambda text: None,
     on_episode: OnEpisode = lambda record: None,
     **settings: Any,
@@ -56,11 +57,13 @@ def collect(
             episodes = grd_offline.read("cheetah.h5")
 
     The other keyword arguments are the fields of `CollectSettings`: `episodes`, `policy`,
-    `checkpoints`, `policy_noise`, `random_share`, `switch_every`, `seed`, `workers`, `delay`,
-    `discount`, `keep_true_rewards`, `max_episode_steps` and `env_args`. With several workers, the
-    calling script needs the `if` of the example, because each worker imports the script.
+    `checkpoints`, `policy_noise`, `random_share`, `switch_every`, `seed`, `first_episode`,
+    `workers`, `delay`, `discount`, `keep_true_rewards`, `max_episode_steps` and `env_args`. With
+    several workers, the calling script needs the `if` of the example, because each worker imports
+    the script.
 
-    When `should_stop` becomes true, finished episodes are written into a partial file instead.
+    When `should_stop` becomes true, finished episodes are written into a partial file instead, or
+    nothing is written if `keep_partial` is False.
     `warn` is called with a text when an environment hangs. `on_episode` is called with each
     episode after it was written. `DataError` says what is wrong with an argument or an
     environment, and `StorageError` why the file cannot be written.
@@ -78,7 +81,7 @@ def collect(
             returns.append(float(record.rewards.sum()))
             lengths.append(len(record.rewards))
             on_episode(record)
-        if not returns:
+        if not returns or (len(returns) < chosen.episodes and not keep_partial):
             raise _NothingFinished
 
     path: Path | None = None
