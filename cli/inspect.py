@@ -36,10 +36,10 @@ _ROWS = 40
 def inspect(file: str, as_json: bool, **reading: Any) -> None:
     """Show the layout, episodes, returns, names and conventions of a dataset, and warnings.
 
-    FILE is an HDF5 file in a known layout (own, Minari, D4RL, d3rlpy or robomimic), a Minari
-    folder, or minari:ID for a dataset of Minari's library, which is downloaded if needed. It can
-    also be a table with one row per step (.csv, .parquet), a LeRobot folder, or turns with a score
-    as JSON lines (.jsonl).
+    FILE is an HDF5 file in a known layout (own, Minari, D4RL, d3rlpy or robomimic), a folder of
+    such files (part-00000.h5 and so on), a Minari folder, or minari:ID for a dataset of Minari's
+    library, which is downloaded if needed. It can also be a table with one row per step (.csv,
+    .parquet), a LeRobot folder, or turns with a score as JSON lines (.jsonl).
     """
     from grd_offline.formats import open_recording
     from grd_offline.formats.summary import summarise

@@ -59,8 +59,7 @@ def collect(
     The other keyword arguments are the fields of `CollectSettings`: `episodes`, `policy`,
     `checkpoints`, `policy_noise`, `random_share`, `switch_every`, `seed`, `first_episode`,
     `workers`, `delay`, `discount`, `keep_true_rewards`, `max_episode_steps` and `env_args`. With
-    several workers, the calling script needs the `if` of the example, because each worker imports
-    the script.
+    several workers, the calling script needs the `if` of the example: each worker imports it.
 
     When `should_stop` becomes true, finished episodes are written into a partial file instead, or
     nothing is written if `keep_partial` is False.
@@ -90,8 +89,7 @@ def collect(
     try:
         with closing(records):
             formats.write_dataset(unnamed, header, stream())
-        partial = out.with_name(f"{out.stem}.partial{out.suffix or '.h5'}")
-        path = out if len(returns) == chosen.episodes else partial
+        path = out if len(returns) == chosen.episodes else _name_partial(out)
         unnamed.replace(path)
     except _NothingFinished:
         pass
@@ -100,6 +98,10 @@ def collect(
     finally:
         unnamed.unlink(missing_ok=True)
     return Collected(path, np.array(returns), np.array(lengths, np.int64), path == out)
+
+
+def _name_partial(out: Path) -> Path:
+    return out.with_name(f"{out.stem}.partial{out.suffix or '.h5'}")
 
 
 def check_destination(out: Path) -> None:

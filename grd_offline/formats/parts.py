@@ -75,10 +75,11 @@ def _join_headers(headers: Sequence[Header]) -> Header:
     """The header of all parts: what they have in common."""
     first = headers[0]
     settings = _keep_common([header.settings for header in headers])
-    if all("episodes" in header.settings for header in headers):
-        counts = [header.settings["episodes"] for header in headers]
-        if all(isinstance(count, int) for count in counts):
-            settings["episodes"] = sum(counts)
+    counts = [header.settings.get("episodes") for header in headers]
+    if all(isinstance(count, int) for count in counts):
+        settings["episodes"] = sum(counts)
+    # In the order of a single file.
+    settings = {name: settings[name] for name in first.settings if name in settings}
     environments = {header.environment for header in headers}
     return replace(
         first,

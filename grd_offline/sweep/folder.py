@@ -76,7 +76,7 @@ def hold_sweep(folder: Path) -> int:
     try:
         descriptor = lock_folder(folder)
     except BlockingIOError:
-        raise DataError("another sweep is running in it", file=folder) from None
+        raise DataError("another command is at work in it", file=folder) from None
     os.set_inheritable(descriptor, False)
     return descriptor
 

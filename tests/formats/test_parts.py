@@ -99,11 +99,11 @@ def test_what_is_missing_or_differs_is_told(data, tmp_path):
 def test_a_broken_manifest_is_told_in_one_line(data, tmp_path):
     folder = copy_parts(data, tmp_path)
     (folder / "parts.json").write_text('{"format": "other"}')
-    with pytest.raises(DataError, match="parts.json: cannot be read as a list of parts"):
+    with pytest.raises(DataError, match=r"parts.json: cannot be read as a list of parts"):
         open_recording(folder)
 
 
 def test_a_folder_without_parts_is_refused(tmp_path):
     (tmp_path / "part-0.h5").touch()
-    with pytest.raises(DataError, match="without a Minari dataset .* or parts"):
+    with pytest.raises(DataError, match=r"without a Minari dataset .* or parts"):
         open_recording(tmp_path)
