@@ -80,7 +80,7 @@ def run_parts(
     out: Path, plan: PartsPlan, kind: str, address: str | None, tries: int, workers: int | None
 ) -> None:
     """Make all parts of a dataset that are not there yet, one core for each."""
-    from grd_offline.sweep.job import FINISHED
+    from grd_offline.sweep.job import FINISHED, describe_marks
     from grd_offline.sweep.local import find_machine
     from grd_offline.sweep.parts import describe_versions, hold_parts
     from grd_offline.sweep.run import run_jobs
@@ -97,7 +97,9 @@ def run_parts(
         versions = describe_versions(folder, plan)
         if versions is not None:
             print_warning(f"{out}: {versions}")
-        runner = stack.enter_context(make_runner(folder, machine, kind, address, cpus=1, gpus=0))
+        is_done = all(m and m.state == FINISHED for m in describe_marks(folder, plan.jobs).values())
+        where = "local" if is_done else kind  # then Ray need not be started
+        runner = stack.enter_context(make_runner(folder, machine, where, address, cpus=1, gpus=0))
         stop = stack.enter_context(catch_signals())  # after Ray, which has a handler of its own
         watcher = stack.enter_context(show_jobs(folder, plan.jobs, "parts"))
         marks = run_jobs(

@@ -4,14 +4,20 @@ import json
 import sys
 
 import forked
+import numpy as np
 import pytest
 import reward_models
 from places import HELPERS
 
 import grd_offline
+from grd_offline.agents.actors import Actor, ActorSpec, count_weights, save_actor
 from grd_offline.cli import main
+from grd_offline.cli.collect import collect as collect_command
+from grd_offline.cli.options import pick_settings
+from grd_offline.collecting.settings import CollectSettings
 from grd_offline.files.parts import find_parts, read_manifest
 from grd_offline.sweep import job as jobs_module
+from grd_offline.sweep.collection import plan_collection
 
 WORLD = ("--env", "Factored", "--env-arg", "length=9", "--env-arg", 'family="hard"', "--seed", 3)
 
@@ -64,6 +70,39 @@ def test_the_parts_together_are_the_single_file(work):
     assert sorted(path.name for path in (work / "parts").iterdir()) == [
         *("jobs", "part-00000.h5", "part-00001.h5", "part-00002.h5", "parts.json"),
     ]
+
+
+def test_commands_of_parts_have_all_settings(tmp_path, monkeypatch):
+    spec = ActorSpec("gaussian", (5, 8, 4), (-1.0, -1.0), (1.0, 1.0))
+    save_actor(tmp_path / "policy", Actor(spec, np.ones(count_weights(spec))), {})
+    monkeypatch.chdir(tmp_path)
+    settings = CollectSettings(
+        environment="Factored",
+        env_args={"length": 12, "states": 5, "actions": 2, "family": "hard"},
+        episodes=7,
+        first_episode=30,
+        policy="policy",
+        policy_noise="deterministic",
+        random_share=0.25,
+        switch_every=4,
+        seed=9,
+        delay=3,
+        discount=0.99,
+        keep_true_rewards=True,
+        max_episode_steps=11,
+    )
+    plan = plan_collection(settings, 2)
+    for job, first, count in zip(plan.jobs, (30, 34), (4, 3), strict=True):
+        name, *arguments = job.command
+        options = collect_command.make_context(name, [*arguments, "--out", "a.h5"]).params
+        found = pick_settings(CollectSettings, options)
+        expected = vars(settings) | {"first_episode": first, "episodes": count, "workers": 1}
+        assert found == expected | {"policy": str(tmp_path / "policy")}
+        assert not options["keep_partial"]
+    before = plan.manifest.settings
+    save_actor(tmp_path / "policy", Actor(spec, np.zeros(count_weights(spec))), {})
+    after = plan_collection(settings, 2).manifest.settings
+    assert {name for name in before if before[name] != after[name]} == {"policies"}
 
 
 def test_the_number_of_workers_does_not_matter(work, tmp_path, capsys):
