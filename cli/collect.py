@@ -267,7 +267,8 @@ def _collect_parts(
     size = sum(path.stat().st_size for path in find_parts(out))
     click.echo(
         f"{out}: {parts:,} parts, {settings.episodes:,} episodes, {format_bytes(size)}, in "
-        f"{format_seconds(time.monotonic() - begin)}; look at it with: grd-offline inspect {out}"
+        f"{format_seconds(time.monotonic() - begin)}; look at it with: "
+        f"grd-offline inspect {shlex.quote(str(out))}"
     )
 
 

@@ -32,6 +32,7 @@ OPTIONAL = {
     "onnxruntime": ("export --to onnx", "export"),
     "tensorboard": ("logs for TensorBoard", "tensorboard"),
     "huggingface_hub": ("downloading datasets of Minari", "minari"),
+    "ray": ("--runner ray of sweep, collect and relabel", "ray"),
 }
 """What it is for, and the extra that brings it."""
 

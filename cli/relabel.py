@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from .options import out_option, print_warning, reading_options, workers_option
+from .options import out_option, print_warning, reading_options
 from .runners import check_address, run_parts, runner_options
 
 
@@ -28,7 +28,12 @@ from .runners import check_address, run_parts, runner_options
 )
 @click.option("--exact-returns", is_flag=True, help="Make every episode sum to its return exactly.")
 @runner_options("parts")
-@workers_option("For parts: number of parts that this machine works on at the same time.")
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    help="For parts: number of parts that this machine works on at the same time.  [default: the "
+    "number of cores]",
+)
 @reading_options
 def relabel(
     file: str, model: Path, out: Path | None, kind: str, address: str | None, tries: int,
@@ -91,5 +96,8 @@ def _relabel_parts(
     if target.resolve() == Path(file).resolve():
         raise DataError("IN and OUT are the same", file=file)
     plan = plan_relabelling(file, model, **options)
+    missing = len(plan.manifest.parts) - len(plan.jobs)
+    if missing > 0:
+        print_warning(f"{file}: {missing} of {len(plan.manifest.parts)} parts are not there yet")
     run_parts(target, plan, *where)
     click.echo(f"wrote {target}: {len(plan.jobs):,} parts")

@@ -31,7 +31,7 @@ def find_parts(folder: Path) -> list[Path]:
     """The parts in a folder, in order. Empty if there are none."""
     try:
         return sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
-    except OSError:
+    except (OSError, ValueError):  # a file, nothing at all, or no name for a folder
         return []
 
 

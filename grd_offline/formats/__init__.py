@@ -341,8 +341,8 @@ def _find_file(path: str | os.PathLike[str]) -> Path:
 
 def _list_parts(path: str | os.PathLike[str]) -> list[Path]:
     """The files of a dataset in parts; empty for every other dataset."""
-    is_elsewhere = os.fspath(path).startswith(PREFIX) or find_data_file(Path(path)) is not None
-    return [] if is_elsewhere else find_parts(Path(path))
+    parts = [] if os.fspath(path).startswith(PREFIX) else find_parts(Path(path))
+    return parts if parts and find_data_file(Path(path)) is None else []
 
 
 def _check_columns(recording: Recording, budget: Budget) -> None:

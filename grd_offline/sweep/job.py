@@ -171,7 +171,8 @@ class JobProcess:
             if "--env" in given and ":" in given[given.index("--env") + 1]:
                 command += ["--env", given[given.index("--env") + 1]]
         else:
-            if result.is_dir():  # a file is replaced once the new one is complete
+            # A file is replaced once the new one is complete.
+            if self.job.file is None and result.exists():
                 shutil.rmtree(result)
             command = [*self.job.command, "--out", str(result)]
         if self.job.command[0] in SEEDED and "--workers" not in command:
