@@ -19,7 +19,7 @@ from grd_offline.errors import DataError
 from grd_offline.files.parts import read_manifest
 from grd_offline.formats.record import Array, Header, LazyLeaves, Record, Recording
 
-MOST_OPEN = 8
+MOST_OPEN = 64
 """Parts that are open at the same time."""
 _SHARED = (
     "observation_leaves",
