@@ -48,11 +48,11 @@ def hold_parts(folder: Path, plan: PartsPlan) -> int:
     try:
         describe_marks(folder, plan.jobs)  # other commands are refused before anything changes
         before = read_manifest(folder)
-        for job in plan.jobs if before is not None else ():
-            assert before is not None
-            _drop_outdated(folder, job, before.sources, plan.manifest.sources)
-        known = plan.manifest.versions if before is None else before.versions
-        write_manifest(folder, replace(plan.manifest, versions=known))
+        if before is not None:
+            for job in plan.jobs:
+                _drop_outdated(folder, job, before.sources, plan.manifest.sources)
+        begun = plan.manifest if before is None else before
+        write_manifest(folder, replace(plan.manifest, versions=begun.versions))
     except BaseException:
         os.close(held)
         raise

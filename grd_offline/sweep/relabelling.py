@@ -44,7 +44,7 @@ def plan_relabelling(
     before = read_manifest(folder)
     settings = {
         "data": str(folder),
-        "settings of the data": None if before is None else dict(before.settings),
+        "data_settings": None if before is None else dict(before.settings),
         "model": _identify_model(place),
         "exact_returns": exact_returns,
         "max_episode_steps": max_episode_steps,
