@@ -71,12 +71,14 @@ test-d3rlpy:
 	.venv-d3rlpy/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	OMP_NUM_THREADS=1 .venv-d3rlpy/bin/python -m pytest tests/interop/test_d3rlpy.py
 
-# A sweep on Ray that loses a worker and then its driver, against the same sweep on this machine alone.
+# A sweep, a collection and a relabelling on Ray that lose a worker and then their driver, against the
+# same on this machine alone.
 .PHONY: sweep-ray
 sweep-ray: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[ray]"
-	rm -rf demo/sweep-ray
+	rm -rf demo/sweep-ray demo/parts-ray
 	$(BIN)/python benchmarks/sweep_faults.py demo/sweep-ray
+	$(BIN)/python benchmarks/parts_faults.py demo/parts-ray
 
 # The experiments of the paper, each as short as it runs; `RUNNER=ray` runs them on Ray.
 .PHONY: experiments-short

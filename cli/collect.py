@@ -15,11 +15,12 @@ from click.core import ParameterSource
 
 from grd_offline.collecting.settings import REAL_DATA, CollectSettings
 from grd_offline.errors import DataError
-from grd_offline.words import count, format_bytes
+from grd_offline.words import count, format_bytes, format_seconds
 
 from .help import Command
-from .options import print_warning, setting_option, setting_options
+from .options import pick_settings, print_warning, setting_option, setting_options
 from .progress import show_progress
+from .runners import check_address, run_parts, runner_options
 from .signals import Stop, catch_signals
 from .text import echo
 
@@ -131,12 +132,15 @@ def _understand(ctx: click.Context, option: click.Parameter, value: Any) -> Any:
       grd-offline collect --env grd/Factored-v0 --keep-true-rewards --out factored.h5
       grd-offline collect --recipe datasets/recipes/halfcheetah-explore.toml --seed 1
       grd-offline collect --recipe bike-windows
+      grd-offline collect --env Hopper --episodes 100000 --parts 200 --out hopper
+      grd-offline collect --env Hopper --episodes 100000 --parts 200 --out hopper \\
+          --runner ray --address auto
 
-    The same seed gives the same data for any number of workers.
+    The same seed gives the same data for any number of workers or parts.
     """,
 )
 @setting_option(CollectSettings, "environment", required=True)
-@setting_options(CollectSettings, "env_args", "episodes")
+@setting_options(CollectSettings, "env_args", "episodes", "first_episode")
 @setting_option(CollectSettings, "policy", metavar="random|explore|RUN")
 @setting_option(CollectSettings, "checkpoints", metavar="best|last|all|FIRST:LAST")
 @setting_options(CollectSettings, "policy_noise", "random_share")
@@ -144,7 +148,25 @@ def _understand(ctx: click.Context, option: click.Parameter, value: Any) -> Any:
 @setting_options(CollectSettings, "seed", "workers")
 @setting_option(CollectSettings, "delay", type=parse_delay, metavar="end|K")
 @setting_options(CollectSettings, "discount", "keep_true_rewards", "max_episode_steps")
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="File to write.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="File to write, or with --parts the folder.",
+)
+@click.option(
+    "--partial/--no-partial",
+    "keep_partial",
+    default=True,
+    help="Whether Ctrl-C keeps the finished episodes in a file of their own.  [default: it does]",
+)
+@click.option(
+    "--parts",
+    type=click.IntRange(min=1),
+    help="Write so many files into a folder, each by a process of its own. The same command again "
+    "goes on with the parts that are missing.",
+)
+@runner_options("parts")
 @click.option(
     "--recipe",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -162,13 +184,15 @@ def _understand(ctx: click.Context, option: click.Parameter, value: Any) -> Any:
 )
 @click.pass_context
 def collect(
-    ctx: click.Context, /, out: Path, recipe: Path | None, packages: Path | None, **options: Any
-) -> None:
+    ctx: click.Context, /, out: Path, recipe: Path | None, packages: Path | None,
+    parts: int | None, kind: str, address: str | None, tries: int, **options: Any,
+) -> None:  # fmt: skip
     """Collect episodes whose reward arrives only at the end.
 
     The command runs a policy in a Gymnasium environment and writes one HDF5 file. Ctrl-C writes
     the finished episodes into a file of their own, whose name has .partial before its ending. A
-    second Ctrl-C keeps nothing.
+    second Ctrl-C keeps nothing. With --parts, the command writes a folder of files instead, on this
+    machine or on a cluster. All other commands read such a folder as one dataset.
     """
     if REAL in ctx.meta:
         _build_real_data(ctx, out, packages)
@@ -177,16 +201,14 @@ def collect(
     # the same results wherever an episode runs.
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")
-    environment = options["environment"]
-    if ":" in environment and ctx.get_parameter_source("environment") is not COMMANDLINE:
-        raise DataError(
-            f"{environment} imports a Python module: if you trust it, add "
-            f"--env {shlex.quote(environment)}",
-            file=recipe,
-            field="env",
-        )
+    _check_trust(ctx, options["environment"], recipe)
     from_recipe = dict((ctx.default_map or {}).get("env_args", ()))
     options["env_args"] = from_recipe | options["env_args"]
+    if parts is not None:
+        _collect_parts(ctx, out, parts, (kind, address, tries), options)
+        return
+    if kind != "local" or address is not None:
+        raise click.UsageError("--runner ray and --address need --parts, the number of files")
     begin = time.monotonic()
     with catch_signals(notice=_SAVING, impatient=True) as stop:
         try:
@@ -206,6 +228,17 @@ def collect(
     raise SystemExit(128 + stop.signal_number)
 
 
+def _check_trust(ctx: click.Context, environment: str, recipe: Path | None) -> None:
+    """Refuse a recipe that would import a module."""
+    if ":" in environment and ctx.get_parameter_source("environment") is not COMMANDLINE:
+        raise DataError(
+            f"{environment} imports a Python module: if you trust it, add "
+            f"--env {shlex.quote(environment)}",
+            file=recipe,
+            field="env",
+        )
+
+
 def _collect(out: Path, stop: Stop, options: dict[str, Any]) -> Collected:
     from grd_offline.collecting.dataset import collect as collect_file
     from grd_offline.environments import resolve_environment_id
@@ -220,6 +253,38 @@ def _collect(out: Path, stop: Stop, options: dict[str, Any]) -> Collected:
             on_episode=lambda record: advance(1, len(record.rewards)),
             **options,
         )
+
+
+def _collect_parts(
+    ctx: click.Context,
+    out: Path,
+    parts: int,
+    where: tuple[str, str | None, int],
+    options: dict[str, Any],
+) -> None:
+    """Collect into a folder of parts."""
+    check_address(*where[:2])
+    if out.suffix in (".h5", ".hdf5"):
+        raise DataError("expected the name of a folder, because of --parts", file=out)
+    workers = None
+    if ctx.get_parameter_source("workers") is COMMANDLINE:
+        workers = options["workers"]
+        if where[1] is not None:
+            raise click.UsageError("--workers is for this machine: leave it out with --address")
+    from grd_offline.files.parts import find_parts
+    from grd_offline.sweep.collection import plan_collection
+
+    begin = time.monotonic()
+    settings = CollectSettings(**pick_settings(CollectSettings, options))
+    plan = plan_collection(settings, parts)
+    run_parts(out, plan, *where, workers)
+    size = sum(path.stat().st_size for path in find_parts(out))
+    echo(
+        f"wrote {out}: {count(parts, 'part')}, {count(settings.episodes, 'episode')}, "
+        f"{format_bytes(size)}, in "
+        f"{format_seconds(time.monotonic() - begin)}; look at it with: "
+        f"grd-offline inspect {shlex.quote(str(out))}"
+    )
 
 
 def _describe(collected: Collected, seconds: float) -> str:

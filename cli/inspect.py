@@ -40,10 +40,10 @@ _ROWS = 40
 def inspect(file: str, as_json: bool, **reading: Any) -> None:
     """Show what a dataset holds: layout, episodes, returns, names and warnings.
 
-    FILE is an HDF5 file in a known layout (own, Minari, D4RL, d3rlpy or robomimic), a Minari
-    folder, a table with one row per step (.csv or .parquet), a LeRobot folder, or JSON lines of
-    conversation turns with a score (.jsonl). minari:ID is a dataset of Minari's library, which is
-    downloaded if needed.
+    FILE is an HDF5 file in a known layout (own, Minari, D4RL, d3rlpy or robomimic), a folder of
+    such files (part-00000.h5 and so on), a Minari folder, a table with one row per step (.csv or
+    .parquet), a LeRobot folder, or JSON lines of conversation turns with a score (.jsonl).
+    minari:ID is a dataset of Minari's library, which is downloaded if needed.
     """
     from grd_offline.formats import open_recording
     from grd_offline.formats.summary import summarise

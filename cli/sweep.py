@@ -14,13 +14,13 @@ from grd_offline.words import count
 
 from .help import Command
 from .options import SettingOption, out_option, pick_settings
+from .runners import check_address, make_runner, runner_options
 from .signals import catch_signals
 from .text import echo
 
 if TYPE_CHECKING:
     from grd_offline.sweep.folder import SweepRecord
     from grd_offline.sweep.plan import Job, Plan
-    from grd_offline.sweep.run import Runner
 
 _STOPPING = "stopping the running jobs, which save first; press Ctrl-C again to quit"
 
@@ -51,19 +51,7 @@ _STOPPING = "stopping the running jobs, which save first; press Ctrl-C again to 
 )
 @click.argument("file", metavar="FILE.toml", type=click.Path(path_type=Path))
 @out_option("Folder of the sweep.  [default: sweeps/ and the name of the file]")
-@click.option(
-    "--runner",
-    "kind",
-    type=click.Choice(("local", "ray")),
-    default="local",
-    show_default=True,
-    help="What runs the jobs: this machine, or Ray. Ray needs: pip install 'grd-offline[ray]'.",
-)
-@click.option(
-    "--address",
-    help="Ray cluster to use: auto, or HOST:PORT. Its machines must share the folder of the sweep. "
-    " [default: Ray is started on this machine]",
-)
+@runner_options("jobs")
 @click.option(
     "--cpus",
     cls=SettingOption,
@@ -80,16 +68,6 @@ _STOPPING = "stopping the running jobs, which save first; press Ctrl-C again to 
     bounds="at least 0 and at most 1",
     help="Part of an accelerator that each job has. With 0.5, two jobs share one.  [default: 1, or "
     "0 where there is none]",
-)
-@click.option(
-    "--tries",
-    cls=SettingOption,
-    type=click.IntRange(min=1),
-    metavar="INTEGER",
-    bounds="at least 1",
-    default=2,
-    show_default=True,
-    help="Number of times that a job is tried before the sweep gives it up.",
 )
 @click.option(
     "--scale",
@@ -114,8 +92,7 @@ def sweep(
     Seeds of the same command are members of one run. At the end, the command prints a table and
     writes a comparison of all methods and one report about all jobs.
     """
-    if address is not None and kind != "ray":
-        raise click.UsageError("--address is for --runner ray")
+    check_address(kind, address)
     from grd_offline.sweep.job import describe_marks
     from grd_offline.sweep.plan import read_plan
 
@@ -176,6 +153,7 @@ def _run(
     from grd_offline.packages import find_missing, tell_missing
     from grd_offline.sweep.folder import hold_sweep, read_sweep, write_sweep
     from grd_offline.sweep.job import FINISHED, describe_marks
+    from grd_offline.sweep.local import find_machine
     from grd_offline.sweep.run import run_jobs
 
     from .sweep_display import print_jobs, show_jobs
@@ -188,7 +166,7 @@ def _run(
     held = hold_sweep(folder)
     try:
         with (
-            _make_runner(folder, kind, address, resources) as runner,
+            make_runner(folder, find_machine(), kind, address, **resources) as runner,
             catch_signals(notice=_STOPPING) as stop,  # after Ray, which has its own handler
             show_jobs(folder, plan.jobs) as watcher,
         ):
@@ -210,18 +188,6 @@ def _run(
             f"{len(open_jobs)} of {count(len(record.jobs), 'job')} failed, the first is "
             f"{open_jobs[0]}: look at {folder / 'jobs' / open_jobs[0] / 'output.txt'}"
         )
-
-
-def _make_runner(folder: Path, kind: str, address: str | None, resources: dict[str, Any]) -> Runner:
-    from grd_offline.sweep.local import LocalRunner, divide, find_machine
-
-    machine = find_machine()
-    if kind == "ray":
-        from grd_offline.sweep.ray_runner import RayRunner
-
-        return RayRunner(folder, machine, address=address, directory=Path.cwd(), **resources)
-    places = divide(machine, resources["cpus"], resources["gpus"])
-    return LocalRunner(folder, places, Path.cwd())
 
 
 def leave_sweep_report(record: SweepRecord) -> None:

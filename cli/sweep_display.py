@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grd_offline.sweep.run import Watcher
-from grd_offline.words import count, format_percentage, format_seconds
+from grd_offline.words import format_percentage, format_seconds
 
 from .progress import LINE_SECONDS, format_left
 from .text import echo
@@ -28,10 +28,11 @@ LOOK_SECONDS = 1.0
 class Display(Watcher):
     """Lines about jobs, and how far all of them are together."""
 
-    def __init__(self, folder: Path, jobs: Sequence[Job]) -> None:
+    def __init__(self, folder: Path, jobs: Sequence[Job], what: str) -> None:
         from grd_offline.sweep.job import FINISHED, describe_marks
 
         marks = describe_marks(folder, tuple(jobs))
+        self._what = what
         self._folder, self._jobs = folder, {job.name: job for job in jobs}
         self._done = {name for name, mark in marks.items() if mark and mark.state == FINISHED}
         self._given_up: set[str] = set()
@@ -41,7 +42,7 @@ class Display(Watcher):
         self._at_begin = sum(self._measure(name) for name in self._jobs)
         self._looked = self._told = 0.0
         if self._done:
-            self.say(f"{len(self._done)} of {count(len(jobs), 'job')} had finished before")
+            self.say(f"{len(self._done)} of {len(jobs)} {what} had finished before")
 
     def say(self, text: str) -> None:
         """Print a line about the sweep."""
@@ -83,7 +84,7 @@ class Display(Watcher):
             time_left = "" if left is None else f", {format_left(left)}"
             shares = [(job.name, self._measure(job.name)) for job in running]
             parts = [f"; {n} {format_percentage(share)}" for n, share in shares if share > 0]
-            done = f"{len(self._done)} of {count(len(self._jobs), 'job')} finished"
+            done = f"{len(self._done)} of {len(self._jobs)} {self._what} finished"
             self.say(f"{done}{time_left}{''.join(parts):.300}")
 
     def _measure(self, name: str) -> float:
@@ -103,11 +104,12 @@ class Display(Watcher):
 class Bars(Display):
     """Shows a bar for the sweep and a bar for each running job."""
 
-    def __init__(self, folder: Path, jobs: Sequence[Job], bars: Any) -> None:
+    def __init__(self, folder: Path, jobs: Sequence[Job], what: str, bars: Any) -> None:
         self._bars = bars
         self._tasks: dict[str, Any] = {}
-        super().__init__(folder, jobs)
-        self._all = bars.add_task("all jobs", total=len(jobs), completed=len(self._done), left="")
+        super().__init__(folder, jobs, what)
+        total, done = len(jobs), len(self._done)
+        self._all = bars.add_task(f"all {what}", total=total, completed=done, left="")
 
     def say(self, text: str) -> None:
         self._bars.console.print(text, highlight=False, markup=False)
@@ -132,10 +134,10 @@ class Bars(Display):
 
 
 @contextmanager
-def show_jobs(folder: Path, jobs: Sequence[Job]) -> Iterator[Display]:
-    """Show how far a sweep is."""
+def show_jobs(folder: Path, jobs: Sequence[Job], what: str = "jobs") -> Iterator[Display]:
+    """Show how far a sweep is. Its jobs are called `what`."""
     if not sys.stderr.isatty():
-        yield Display(folder, jobs)
+        yield Display(folder, jobs, what)
         return
     from rich import progress
     from rich.console import Console
@@ -150,7 +152,7 @@ def show_jobs(folder: Path, jobs: Sequence[Job]) -> Iterator[Display]:
         transient=True,
     )
     with bars:
-        yield Bars(folder, jobs, bars)
+        yield Bars(folder, jobs, what, bars)
 
 
 def print_jobs(record: SweepRecord) -> None:

@@ -25,7 +25,7 @@ class Collected:
     """The result of `collect`."""
 
     path: Path | None
-    """The file. None: `collect` was stopped before the first episode was finished."""
+    """The file. None: `collect` was stopped before there was anything to write."""
     returns: NDArray[np.float64]
     """(episode,) the sum of the delivered rewards."""
     lengths: NDArray[np.int64]
@@ -35,7 +35,7 @@ class Collected:
 
 
 class _NothingFinished(Exception):
-    """There is no episode to write."""
+    """There is nothing to write."""
 
 
 def collect(
@@ -43,6 +43,7 @@ def collect(
     out: str | os.PathLike[str],
     *,
     should_stop: Callable[[], bool] = lambda: False,
+    keep_partial: bool = True,
     warn: Callable[[str], None] = lambda text: None,
     on_episode: OnEpisode = lambda record: None,
     **settings: Any,
@@ -56,11 +57,12 @@ def collect(
             episodes = grd_offline.read("cheetah.h5")
 
     The other keyword arguments are the fields of `CollectSettings`: `episodes`, `policy`,
-    `checkpoints`, `policy_noise`, `random_share`, `switch_every`, `seed`, `workers`, `delay`,
-    `discount`, `keep_true_rewards`, `max_episode_steps` and `env_args`. With several workers, the
-    calling script needs the `if` of the example, because each worker imports the script.
+    `checkpoints`, `policy_noise`, `random_share`, `switch_every`, `seed`, `first_episode`,
+    `workers`, `delay`, `discount`, `keep_true_rewards`, `max_episode_steps` and `env_args`. With
+    several workers, the calling script needs the `if` of the example: each worker imports it.
 
-    When `should_stop` becomes true, finished episodes are written into a partial file instead.
+    When `should_stop` becomes true, finished episodes are written into a partial file instead, or
+    nothing is written if `keep_partial` is False.
     `warn` is called with a text when an environment hangs. `on_episode` is called with each
     episode after it was written. `DataError` says what is wrong with an argument or an
     environment, and `StorageError` why the file cannot be written.
@@ -78,7 +80,7 @@ def collect(
             returns.append(float(record.rewards.sum()))
             lengths.append(len(record.rewards))
             on_episode(record)
-        if not returns:
+        if not returns or (len(returns) < chosen.episodes and not keep_partial):
             raise _NothingFinished
 
     path: Path | None = None
@@ -87,8 +89,7 @@ def collect(
     try:
         with closing(records):
             formats.write_dataset(unnamed, header, stream())
-        partial = out.with_name(f"{out.stem}.partial{out.suffix or '.h5'}")
-        path = out if len(returns) == chosen.episodes else partial
+        path = out if len(returns) == chosen.episodes else _name_partial(out)
         unnamed.replace(path)
     except _NothingFinished:
         pass
@@ -97,6 +98,10 @@ def collect(
     finally:
         unnamed.unlink(missing_ok=True)
     return Collected(path, np.array(returns), np.array(lengths, np.int64), path == out)
+
+
+def _name_partial(out: Path) -> Path:
+    return out.with_name(f"{out.stem}.partial{out.suffix or '.h5'}")
 
 
 def check_destination(out: Path) -> None:

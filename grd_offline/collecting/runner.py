@@ -271,6 +271,7 @@ class EpisodeRunner(Task[int, Record]):
                 "environment": self.id,
                 "env_args": dict(settings.env_args),
                 "episodes": settings.episodes,
+                **({"first_episode": settings.first_episode} if settings.first_episode else {}),
                 **self._describe_policy(),
                 "seed": settings.seed,
                 "delay": settings.delay,

@@ -35,6 +35,13 @@ class CollectSettings(Settings):
         factory=dict,
     )
     episodes: int = setting(100, "Number of episodes.", at_least=1)
+    first_episode: int = setting(
+        0,
+        "Number of the first episode. Episodes with the same seed and number are the same, so that "
+        "a collection can be continued or divided.",
+        at_least=0,
+        at_most=LARGEST_COUNT,
+    )
     policy: str = setting(
         "explore",
         "Policy that acts. random draws every action independently. explore moves in another way "

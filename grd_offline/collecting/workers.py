@@ -82,7 +82,7 @@ def _run_here(
     """Run episodes in this process. A thread watches the environment."""
     here = EpisodeWorker(processes.InProcessWorker(lambda: runner), runner.heartbeat, most_queued=1)
     with watch_this_process(here.heartbeat, here.describe, warn):
-        yield from _run([here], runner.settings.episodes, should_stop, HangWatch(warn))
+        yield from _run([here], _number(runner.settings), should_stop, HangWatch(warn))
 
 
 def _run_in_workers(
@@ -94,7 +94,12 @@ def _run_in_workers(
         worker = processes.WorkerProcess(partial(_make_runner, settings, memory, index))
         heartbeat = make_heartbeat(memory, index)
         workers.append(EpisodeWorker(worker, heartbeat, EPISODES_QUEUED))
-    yield from _run(workers, settings.episodes, should_stop, HangWatch(warn))
+    yield from _run(workers, _number(settings), should_stop, HangWatch(warn))
+
+
+def _number(settings: CollectSettings) -> range:
+    """The numbers of the episodes."""
+    return range(settings.first_episode, settings.first_episode + settings.episodes)
 
 
 def _make_runner(settings: CollectSettings, memory: Any, index: int) -> EpisodeRunner:
@@ -102,17 +107,17 @@ def _make_runner(settings: CollectSettings, memory: Any, index: int) -> EpisodeR
 
 
 def _run(
-    workers: list[EpisodeWorker], episodes: int, should_stop: Callable[[], bool], watch: HangWatch
+    workers: list[EpisodeWorker], episodes: range, should_stop: Callable[[], bool], watch: HangWatch
 ) -> Iterator[Record]:
     """Give episodes to workers that are free, and pass the results on in order."""
     started = []
     results: dict[int, Record | DataError] = {}
-    waiting, due = deque(range(episodes)), 0
+    waiting, due = deque(episodes), episodes.start
     try:
         for each in workers:
             each.worker.start()
             started.append(each.worker)
-        while due < episodes:
+        while due < episodes.stop:
             stopping = should_stop()
             if not stopping:
                 _hand_out(workers, waiting, due + EPISODES_AHEAD * len(workers))

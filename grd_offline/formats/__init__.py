@@ -23,6 +23,7 @@ from grd_offline.episodes import (
 )
 from grd_offline.errors import DataError
 from grd_offline.files.decomposition import find_relabelled
+from grd_offline.files.parts import find_parts
 from grd_offline.files.plain import MISFITS, folder_errors
 from grd_offline.formats.budget import Budget
 from grd_offline.formats.guard import SafeGroup, Source, open_handle
@@ -39,6 +40,7 @@ from grd_offline.formats.layouts import (
 from grd_offline.formats.leaves import column_names, flatten
 from grd_offline.formats.minari import find_data_file
 from grd_offline.formats.minari_library import PREFIX, find_minari_file, list_minari_datasets
+from grd_offline.formats.parts import join_parts
 from grd_offline.formats.probe import probe_file
 from grd_offline.formats.record import Array, Header, LazyLeaves, Leaf, Record, Recording
 from grd_offline.formats.tables.build import EPISODE, STEP, TABLE
@@ -88,10 +90,10 @@ def open_recording(
 ) -> Recording:
     """Open a dataset in any known layout. Close it after use, or use it in a `with` statement.
 
-    `path` is an HDF5 file, a Minari folder, or `minari:ID` for a dataset of Minari's library, such
-    as `minari:D4RL/door/human-v2`. A dataset that is not on this computer is downloaded. It can
-    also be a table with one row per step (.csv, .parquet), a LeRobot folder, turns as JSON lines
-    (.jsonl), or episodes that are in memory.
+    `path` is an HDF5 file, a folder of such files (part-00000.h5 and so on), a Minari folder, or
+    `minari:ID` for a dataset of Minari's library, such as `minari:D4RL/door/human-v2`. A dataset
+    that is not on this computer is downloaded. It can also be a table with one row per step (.csv,
+    .parquet), a LeRobot folder, turns as JSON lines (.jsonl), or episodes that are in memory.
     `max_episode_steps` truncates the episodes of flat files without timeouts. `max_bytes` is how
     much the file may claim to hold beyond what is plausible for its size. `columns` says which
     column of a table is what, `returns` where the outcomes of its episodes are, and `expected`
@@ -111,7 +113,17 @@ def open_recording(
         return _located(table, path)
     if columns is not None or returns is not None:
         raise DataError("--columns and --returns are for tables (.csv, .parquet)", file=path)
-    file = _find_file(path)
+    limits = (max_episode_steps, max_bytes)
+    parts = _list_parts(path)
+    if parts:
+        return join_parts(Path(path), parts, lambda part: _open_file(part, part, *limits))
+    return _open_file(_find_file(path), path, *limits)
+
+
+def _open_file(
+    file: Path, path: str | os.PathLike[str], max_episode_steps: int | None, max_bytes: int | None
+) -> Recording:
+    """Open an HDF5 file, which errors call `path`."""
     handle, size = open_handle(file)
     try:
         budget = Budget(size, max_bytes)
@@ -320,8 +332,17 @@ def _find_file(path: str | os.PathLike[str]) -> Path:
         relabelled = find_relabelled(folder)
         if relabelled is not None:
             return _find_file(relabelled)
-        raise DataError("is a folder without a Minari dataset (main_data.hdf5)", file=path)
+        raise DataError(
+            "is a folder without a Minari dataset (main_data.hdf5) or parts (part-00000.h5)",
+            file=path,
+        )
     return folder
+
+
+def _list_parts(path: str | os.PathLike[str]) -> list[Path]:
+    """The files of a dataset in parts; empty for every other dataset."""
+    parts = [] if os.fspath(path).startswith(PREFIX) else find_parts(Path(path))
+    return parts if parts and find_data_file(Path(path)) is None else []
 
 
 def _check_columns(recording: Recording, budget: Budget) -> None:

@@ -157,7 +157,7 @@ def relabel(
     """
     chosen = model if isinstance(model, RewardModel) else RewardModel.load(model)
     about = chosen.about or {}
-    _check_exact(chosen, exact_returns)
+    check_exact(chosen, exact_returns)
     opened = open_recording(
         source,
         max_episode_steps=max_episode_steps,
@@ -194,7 +194,8 @@ def relabel(
     )
 
 
-def _check_exact(model: RewardModel, exact_returns: bool) -> None:
+def check_exact(model: RewardModel, exact_returns: bool) -> None:
+    """Refuse exact returns for a model whose sums are not in the units of the data."""
     outcome = model.function.outcome
     if exact_returns and outcome != NUMBER:
         raise DataError(f"--exact-returns is for models of numbers; this one is of {outcome}")

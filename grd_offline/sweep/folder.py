@@ -76,7 +76,7 @@ def hold_sweep(folder: Path) -> Lock:
     try:
         return lock_folder(folder)
     except BlockingIOError:
-        raise DataError("another sweep is running in it", file=folder) from None
+        raise DataError("another command is at work in it", file=folder) from None
 
 
 def read_sweep(folder: Path) -> SweepRecord:

@@ -1,6 +1,6 @@
 """The folder of a job, and the process that runs it.
 
-jobs/NAME/result/     what the command wrote
+jobs/NAME/result/     what the command wrote, unless that is a file in the folder of the sweep
 jobs/NAME/output.txt  what it printed, of all tries
 jobs/NAME/job.json    its mark: which command, whether it is finished, how long it took
 
@@ -79,6 +79,11 @@ def find_folder(sweep: Path, job: Job) -> Path:
     return sweep / JOBS_FOLDER / job.name
 
 
+def find_result(sweep: Path, job: Job) -> Path:
+    """What a job writes: a folder in its own folder, or a file in that of the sweep."""
+    return find_folder(sweep, job) / RESULT_FOLDER if job.file is None else sweep / job.file
+
+
 def read_mark(folder: Path) -> Mark | None:
     """Read the mark of a job; None if it was never started."""
     path = folder / MARK_FILE
@@ -99,13 +104,18 @@ def write_mark(folder: Path, mark: Mark) -> None:
 
 
 def check_command(sweep: Path, job: Job) -> Mark | None:
-    """The mark of a job, which must be of the same command."""
+    """The mark of a job, which must be of the same command.
+
+    A job whose result has been removed is not finished any more.
+    """
     mark = read_mark(find_folder(sweep, job))
     if mark is not None and mark.command != job.command:
         raise DataError(
             "was begun with another command: choose another folder with --out, or remove this one",
             file=find_folder(sweep, job),
         )
+    if mark is not None and mark.state == FINISHED and not find_result(sweep, job).exists():
+        return replace(mark, state=FAILED, reason="its result is gone")
     return mark
 
 
@@ -113,7 +123,7 @@ def measure_progress(sweep: Path, job: Job) -> float:
     """How much of a job is done, from 0 to 1, as far as its log tells."""
     if not job.total:
         return 0.0
-    result = find_folder(sweep, job) / RESULT_FOLDER
+    result = find_result(sweep, job)
     for place in (result / LOG_FILE, result / "run" / LOG_FILE):
         with suppress(OSError, ValueError), place.open("rb") as file:
             file.seek(max(0, place.stat().st_size - 4096))
@@ -132,6 +142,7 @@ class JobProcess:
         """
         make_folder(sweep, JOBS_FOLDER, job.name)
         self.job, self.folder = job, find_folder(sweep, job)
+        self._result = find_result(sweep, job)
         try:
             self._lock = lock_folder(self.folder)
         except BlockingIOError:
@@ -148,7 +159,7 @@ class JobProcess:
             raise
 
     def _start(self, before: Mark | None, resources: Resources, directory: Path) -> None:
-        result = self.folder / RESULT_FOLDER
+        result = self._result
         # A resumed try that failed is begun anew: the checkpoint may be the reason.
         is_trusted = before is None or before.state != FAILED
         if (
@@ -161,7 +172,8 @@ class JobProcess:
             if "--env" in given and ":" in given[given.index("--env") + 1]:
                 command += ["--env", given[given.index("--env") + 1]]
         else:
-            if result.exists():
+            # A file is replaced once the new one is complete.
+            if self.job.file is None and result.exists():
                 shutil.rmtree(result)
             command = [*self.job.command, "--out", str(result)]
         if self.job.command[0] in SEEDED and "--workers" not in command:
@@ -202,7 +214,7 @@ class JobProcess:
             code = self._process.wait()
             seconds = round(time.monotonic() - self._begin, 3)
             mark = replace(self.mark, seconds=seconds, code=code)
-            if code == 0 and (self.folder / RESULT_FOLDER).is_dir():
+            if code == 0 and self._result.exists():
                 mark = replace(mark, state=FINISHED)
             elif code in (128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGTERM):
                 mark = replace(mark, state=STOPPED, reason="it was stopped")

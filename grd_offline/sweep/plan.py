@@ -50,6 +50,8 @@ class Job:
     """The command and its options, without the folder for the results."""
     total: int | None = None
     """Steps or updates of the whole run, where they are known."""
+    file: str | None = None
+    """The file in the folder of the sweep that the command writes. None: it writes a folder."""
 
 
 @dataclass(frozen=True)

@@ -60,3 +60,31 @@ def test_mistakes_are_told_before_anything_is_written(tmp_path):
     with pytest.raises(StorageError, match="does not exist"):
         grd_offline.collect("Factored", tmp_path / "no" / "a.h5")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_run_that_is_stopped_can_leave_nothing(tmp_path):
+    seen = []
+    collected = grd_offline.collect(
+        "Factored",
+        tmp_path / "a.h5",
+        workers=1,
+        should_stop=lambda: len(seen) >= 2,
+        keep_partial=False,
+        on_episode=seen.append,
+    )
+    assert (collected.path, collected.is_complete) == (None, False)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_collection_can_be_continued(tmp_path):
+    whole, rest = tmp_path / "whole.h5", tmp_path / "rest.h5"
+    grd_offline.collect("Factored", whole, env_args=WORLD, episodes=6, workers=1)
+    for workers in (1, 2):
+        grd_offline.collect(
+            "Factored", rest, env_args=WORLD, episodes=2, first_episode=4, workers=workers
+        )
+        with grd_offline.open_recording(whole) as one, grd_offline.open_recording(rest) as two:
+            for index in range(2):
+                ours, theirs = one.load(4 + index), two.load(index)
+                np.testing.assert_array_equal(ours.observations[""], theirs.observations[""])
+                assert ours.attributes == theirs.attributes

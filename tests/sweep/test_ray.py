@@ -3,8 +3,10 @@
 import pytest
 from places import ROOT
 
+from grd_offline.collecting.settings import CollectSettings
 from grd_offline.errors import DataError
 from grd_offline.files.plain import read_json
+from grd_offline.sweep.collection import plan_collection
 from grd_offline.sweep.job import FINISHED, Job, Resources
 from grd_offline.sweep.local import LocalRunner, Machine
 from grd_offline.sweep.run import run_jobs
@@ -48,3 +50,23 @@ def test_results_are_those_of_the_local_runner(tmp_path):
         ours, theirs = (read_json(part / "metrics.json") for part in parts)
         del ours["seconds"], theirs["seconds"]
         assert ours == theirs
+
+
+@pytest.mark.filterwarnings("ignore")  # of Ray itself
+def test_parts_are_those_of_the_local_runner(tmp_path):
+    pytest.importorskip("ray")
+    from grd_offline.sweep.ray_runner import RayRunner
+
+    jobs = plan_collection(CollectSettings("Factored", {"length": 9}, 5, workers=1), 2).jobs
+    for kind in ("local", "ray"):
+        (tmp_path / kind).mkdir()
+    with LocalRunner(tmp_path / "local", [Resources(1)], tmp_path) as local:
+        run_jobs(tmp_path / "local", jobs, local, tries=1)
+    machine = Machine(2, ())
+    with RayRunner(
+        tmp_path / "ray", machine, address=None, directory=tmp_path, cpus=1, gpus=0
+    ) as runner:
+        marks = run_jobs(tmp_path / "ray", jobs, runner, tries=1)
+    assert [mark.state for mark in marks.values()] == [FINISHED, FINISHED]
+    for name in ("part-00000.h5", "part-00001.h5"):
+        assert (tmp_path / "ray" / name).read_bytes() == (tmp_path / "local" / name).read_bytes()

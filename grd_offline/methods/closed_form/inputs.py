@@ -301,7 +301,7 @@ def _choose_nodes(standard: Array) -> tuple[Array, Array]:
     even = np.linspace(standard.min(), standard.max(), _EVEN_NODES)
     shares = np.repeat([(1 - _EVEN_SHARE) / _NODES, _EVEN_SHARE / _EVEN_NODES], [_NODES, len(even)])
     nodes, places = np.unique(np.concatenate([levels, even]), return_inverse=True)
-    return nodes, np.bincount(places, shares)
+    return nodes, np.asarray(np.bincount(places, shares), np.float64)
 
 
 @dataclass(frozen=True, eq=False)

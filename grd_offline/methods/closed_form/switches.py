@@ -3,7 +3,8 @@
 Smooth effects need many returns to bend as sharply as a threshold, and are worst where it is rarely
 passed. A switch is one number, 1{x > c} or 1{x > c} 1{y > d}, with the threshold c (and d) that
 gains most evidence: first among quantiles of the data, then twice between the neighbours of the
-best. The best of many thresholds gains the logarithm of their number by chance, so that is its price.
+best. The best of many thresholds gains the logarithm of their number by chance, so that is its
+price.
 """
 
 from __future__ import annotations
