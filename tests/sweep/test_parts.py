@@ -117,12 +117,12 @@ def test_what_is_there_is_skipped_and_what_is_gone_is_made_again(work, capsys):
     kept = (folder / "part-00000.h5").stat().st_mtime_ns
     code, printed = collect(capsys, folder)
     assert code == 0
-    assert "2 of 3 parts are finished already" in printed.err
+    assert "2 of 3 parts had finished before" in printed.err
     assert "repeating part-00001: its result is gone" in printed.err
     assert read_all(folder) == before
     assert (folder / "part-00000.h5").stat().st_mtime_ns == kept
     code, printed = collect(capsys, folder)
-    assert (code, "3 of 3 parts are finished already" in printed.err) == (0, True)
+    assert (code, "3 of 3 parts had finished before" in printed.err) == (0, True)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_each_part_is_relabelled(work, model, tmp_path, capsys):
         episode.rewards.tolist() for episode in theirs
     ]
     code, printed = call(capsys, "relabel", work / "parts", "--model", model)
-    assert (code, "3 of 3 parts are finished already" in printed.err) == (0, True)
+    assert (code, "3 of 3 parts had finished before" in printed.err) == (0, True)
 
 
 def test_parts_that_are_new_or_have_changed_are_relabelled(work, model, tmp_path, capsys):
@@ -218,7 +218,7 @@ def test_parts_that_are_new_or_have_changed_are_relabelled(work, model, tmp_path
         (data / f"part-0000{number}.h5").write_bytes(changed)
     code, printed = call(capsys, *given)
     assert code == 0
-    assert "1 of 3 parts are finished already" in printed.err
+    assert "1 of 3 parts had finished before" in printed.err
     assert "repeating part-00001: its data have changed" in printed.err
     assert [len(grd_offline.read(path)) for path in find_parts(out)] == [3, 2, 2]
     assert len(read_manifest(out).parts) == 3
