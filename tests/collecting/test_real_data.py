@@ -108,7 +108,7 @@ def test_wrong_archives_and_options_are_refused(packages, tmp_path):
         real_data.build_real_data("bike-days", tmp_path / "b.h5", packages=packages)
     done = CliRunner().invoke(cli, ["collect", "--recipe", "bike-days", "--episodes", "3"])
     assert done.exit_code == 2
-    assert "takes no option but --out and --packages" in done.output
+    assert "takes only the options --out and --packages" in done.output
     (tmp_path / "r.toml").write_text('real-data = "cars"\n')
     done = CliRunner().invoke(cli, ["collect", "--recipe", str(tmp_path / "r.toml")])
     assert "expected one of bike-days" in str(done.exception)

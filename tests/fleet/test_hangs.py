@@ -107,7 +107,7 @@ def test_collect_ends_and_keeps_what_is_finished(workers, tmp_path):
     wait_until_it_hangs(tmp_path, int(workers))
     out, _ = end(process, signal.SIGINT)
     assert process.returncode == 130
-    assert "episodes are in data.partial.h5" in out
+    assert "stopped: data.partial.h5 holds" in out
     assert len(read(tmp_path / "data.partial.h5")) >= 2
 
 

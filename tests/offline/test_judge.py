@@ -119,7 +119,7 @@ def test_judging_methods(factored, tmp_path):
     assert verdict["command"][1] == "judge"
     assert verdict["settings"]["updates"] == 40
     assert verdict["settings"]["alpha"] == 4
-    assert "warning: --alpha is for td3bc: iql has no use for it\n" in result.stderr
+    assert "warning: --alpha is an option of td3bc: iql does not use it\n" in result.stderr
     assert verdict["sources"]["grd"]["fit"] == "linear"
     with (tmp_path / "out/judge.csv").open(newline="") as file:
         table = list(csv.DictReader(file))
@@ -163,7 +163,7 @@ def test_judging_without_the_truth_tells_returns_alone(tmp_path):
     (verdict,) = json.loads((tmp_path / "out/judge.json").read_text())["verdicts"]
     assert verdict["source"] == "uniform"
     assert verdict["pearson"] is verdict["share_of_true"] is verdict["share_of_gain"] is None
-    assert "The data hold no true rewards" in (tmp_path / "out/report.html").read_text()
+    assert "The data contain no true rewards" in (tmp_path / "out/report.html").read_text()
 
 
 def test_shares_of_what_the_truth_reaches(tmp_path):

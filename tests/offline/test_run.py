@@ -203,7 +203,7 @@ def test_without_an_environment_nothing_is_evaluated(relabelled, tmp_path):
     assert result.returncode == 0, result.stderr
     assert "(--env): policies are trained and saved, not evaluated" in result.stderr
     run = tmp_path / "runs" / "data-grd-iql"
-    assert result.stdout == f"wrote {run.relative_to(tmp_path)}: 20 updates of 1 members\n"
+    assert result.stdout == f"wrote {run.relative_to(tmp_path)}: 20 updates of 1 member\n"
     assert read_rows(run / "evaluations.csv") == []
     assert (run / "members/relabelled-seed0/policies/step-000000020/model.safetensors").is_file()
 
