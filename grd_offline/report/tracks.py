@@ -121,7 +121,7 @@ class _Reader:
         self.shown = list(record.inputs[:MOST_INPUTS])
         drawn = [name for effect in record.effects for name in effect["inputs"]]
         self.names = list(dict.fromkeys([*self.shown, *drawn]))
-        self.model = _load_effects(record.path, record.effects) if record.effects else None
+        self.model = _load_effects(record.path) if record.effects else None
         self.columns = _find_columns(record.masks, self.names)
         self.rows = [] if self.model is None else _match_curves(self.model, record.effects)
         self.is_exact = bool(record.metrics["settings"].get("exact_returns"))
@@ -213,26 +213,20 @@ def _list_parts(episode: Episode) -> tuple[Any, Any, Any, Any]:
     return states, episode.actions, episode.next_observations, episode.terminations
 
 
-def _load_effects(folder: Path, effects: Sequence[Mapping[str, Any]]) -> EffectModel | None:
-    """Load the reward as a sum of these effects; None if the folder has no such model."""
+def _load_effects(folder: Path) -> EffectModel | None:
+    """Load the reward as a sum of effects; None if the folder has no such model."""
     if not (folder / REWARD_FOLDER / CONFIG).is_file():
         return None
     function = RewardModel.load(folder).function
-    if not isinstance(function, EffectModel):
-        return None
-    known = _list_curves(function)
-    return function if all(tuple(effect["inputs"]) in known for effect in effects) else None
-
-
-def _list_curves(model: EffectModel) -> list[tuple[str, ...]]:
-    """List the names of the inputs of each curve of the model."""
-    names = model.input_names
-    return [tuple(names[i] for i in model.effects[group[0]]) for group in model.group_effects()]
+    return function if isinstance(function, EffectModel) else None
 
 
 def _match_curves(model: EffectModel, effects: Sequence[Mapping[str, Any]]) -> list[int]:
     """Find the curve of the model that belongs to each effect."""
-    curves = _list_curves(model)
+    names = model.input_names
+    curves = [
+        tuple(names[i] for i in model.effects[members[0]]) for members in model.group_effects()
+    ]
     return [curves.index(tuple(effect["inputs"])) for effect in effects]
 
 

@@ -151,7 +151,7 @@ def start_endless_run(folder: Path, workers: int) -> tuple[subprocess.Popen[str]
     os.close(theirs)
     shown = ""
     deadline = time.monotonic() + 40
-    while not re.search(r"[1-9]\d*/99999", shown) and time.monotonic() < deadline:
+    while not re.search(r"[1-9][\d,]*\D{1,4}99,?999", shown) and time.monotonic() < deadline:
         shown += os.read(ours, 4096).decode(errors="replace")
     return process, ours, shown
 

@@ -63,7 +63,7 @@ def write_decomposition(folder):
     """A decomposition with a reward model that can be loaded."""
     decompositions.write_decomposition(folder, episodes=3, steps=8)
     (folder / "reward_model").rmdir()
-    reward_models.make_model("effects").save(folder / "reward_model")
+    reward_models.make_model("quadratic").save(folder / "reward_model")
     return folder
 
 
