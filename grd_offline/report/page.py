@@ -252,7 +252,9 @@ def show_share(share: float) -> str:
     percent = 100 * share
     if 99.5 <= percent < 100:
         text = f"{percent:.2f}"
-    elif 0 < abs(percent) < 0.1:
+    elif abs(percent) < 1e-4:
+        text = "0"
+    elif abs(percent) < 0.1:
         text = f"{percent:.1g}"
     else:
         text = f"{percent:.{int(abs(percent) < 10 or percent >= 90)}f}"

@@ -362,7 +362,7 @@ function fillPicker() {
   if (viewer.order === "return") list.sort((a, b) => b.return - a.return);
   select.replaceChildren(
     ...list.map(
-      (episode) => new Option(`${episode.index}: return ${tell(episode.return)}`, episode.index),
+      (episode) => new Option(`${episode.label ?? episode.index}: return ${tell(episode.return)}`, episode.index),
     ),
   );
   if (chosen !== undefined) select.value = chosen;

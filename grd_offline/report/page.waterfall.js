@@ -25,7 +25,7 @@ function drawWaterfall(element) {
     narrow = element.clientWidth < 560,
     truth = viewer.track.true;
   find("#waterfall-title").textContent =
-    `Episode ${viewer.episode.index}, step ${step}: what each effect adds`;
+    `Episode ${viewer.episode.label ?? viewer.episode.index}, step ${step}: what each effect adds`;
   const signed = (value) => (value < 0 ? tell(value) : `+${tell(value)}`),
     words = rows.map((part) => (part.whole ? tell(part.to) : signed(part.value)));
   const tint = (part) =>

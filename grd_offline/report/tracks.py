@@ -25,6 +25,7 @@ MOST_EPISODES = 500
 """Of more episodes, this many are shown, chosen evenly by their return."""
 MOST_INPUTS = 8
 MOST_TERMS = 8
+LONGEST_LABEL = 40
 """This many effects have a bar of their own among the parts of a reward."""
 SAMPLE = 4000
 """About this many steps show where the data lie."""
@@ -44,6 +45,8 @@ class Track:
     """What each effect adds to the constant, as `Tracks.terms` names them. Empty if the reward is
     not a sum of effects."""
     discount: float
+    label: str | None = None
+    """The name of the episode in the table that it came from."""
 
     @property
     def weights(self) -> Array:
@@ -147,6 +150,7 @@ class _Reader:
             inputs=list(self._select_inputs(episode)[:shown]),
             terms=[],
             discount=float(metrics["settings"]["gamma"]),
+            label=None if episode.label is None else str(episode.label)[:LONGEST_LABEL],
         )
         return episode, track
 

@@ -81,6 +81,7 @@ def _pack_track(index: int, track: Track, width: int, dense: bool) -> dict[str, 
         steps = np.array([len(track.rewards) - 1])  # a return of zero was delivered too
     return {
         "index": index,
+        "label": track.label,
         "length": len(track.rewards),
         "return": track.delivered,
         "sum": track.found,

@@ -34,7 +34,7 @@ BAD = {
     "no episode column": ("x,reward\n1,2\n", "no column tells the episodes apart"),
     "missing values": (
         HEADER + "a,0,,2,5\na,1,2,NA,5\n",
-        "2 cells are empty: row 2 of x, row 3 of y; fill them",
+        "2 empty cells: row 2 of x, row 3 of y; fill them",
     ),
     "missing step": (HEADER + "a,,1,2,5\na,1,2,2,5\n", "row 2 of step"),
     "missing episode": (HEADER + ",0,1,2,5\na,1,2,2,5\n", "row 2 of episode"),

@@ -80,6 +80,7 @@ def test_success_from_a_table_to_a_table(trips, tmp_path, capsys):
     assert "log-odds" in (tmp_path / "out" / "reward_model" / "README.md").read_text()
     page = (tmp_path / "out" / "report.html").read_text()
     assert "held-out labels explained" in page
+    assert f'"label":"{trips["trip"][0]}"' in page  # episodes have their names
     assert (tmp_path / "out" / "relabelled.csv").is_file()
     with pytest.raises(DataError, match="for models of numbers; this one is of success"):
         relabel(tmp_path / "trips.csv", tmp_path / "out", exact_returns=True)

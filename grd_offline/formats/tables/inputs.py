@@ -24,6 +24,7 @@ from grd_offline.formats.tables.source import (
     is_missing,
     refuse_image,
 )
+from grd_offline.words import count
 
 MOST_LABELS = 100
 """Different texts of one column; more are no categories."""
@@ -49,8 +50,8 @@ class Gaps:
         if self.count:
             more = f", and {self.count - SHOWN:,} more" if self.count > SHOWN else ""
             raise DataError(
-                f"{self.count:,} cells are empty: {', '.join(self.shown)}{more}; fill them or "
-                "leave these rows out"
+                f"{count(self.count, 'empty cell')}: {', '.join(self.shown)}{more}; fill them, or "
+                "leave out these episodes"
             )
 
 
