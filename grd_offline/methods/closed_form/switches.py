@@ -10,7 +10,7 @@ price.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 import numpy as np
@@ -62,12 +62,13 @@ class _Thresholds:
     """Columns of all switches at first thresholds, summed once for all models they are tried in."""
 
     def __init__(self, data: ColumnSource, inputs: Effect) -> None:
-        self.data = data
+        self.data, self.inputs = data, inputs
         self.cuts = {
             i: np.unique(np.quantile(data.probe[:, data.basis.columns[i]], _QUANTILES))
             for i in inputs
         }
         self.groups: list[Effect] = [(i,) for i in inputs] + list(combinations(inputs, 2))
+        self._rows = list(_iterate_values(data, inputs)) if self._is_small(inputs) else None
         self._sums: dict[Effect, Columns] = {}
         self._room = _LARGEST
 
@@ -75,11 +76,36 @@ class _Thresholds:
         """(threshold of each input) the evidence that each switch of these inputs would gain."""
         sums = self._sums.get(group)
         if sums is None:
-            sums = _sum_switches(self.data, group, self.cuts)
+            sums = self.sum(group, self.cuts)
             if sums[0].size <= self._room:
                 self._sums[group] = sums
                 self._room -= sums[0].size
         return _gain(fit, sums, [len(self.cuts[i]) for i in group])
+
+    def sum(self, group: Effect, cuts: dict[int, Array]) -> Columns:
+        """(row, switch) columns of unit size, free of the constant, and whether each one varies."""
+        rows = _iterate_values(self.data, self.inputs) if self._rows is None else self._rows
+        equations = self.data.equations
+        sums = np.zeros((len(equations.target), math.prod(len(cuts[i]) for i in group)))
+        places = [self.inputs.index(i) for i in group]
+        for row, (values, weights) in enumerate(rows):
+            above = [values[:, k, None] > cuts[i] for k, i in zip(places, group, strict=True)]
+            weighted = above[0] * weights[:, None]
+            sums[row] = weighted.sum(0) if len(above) == 1 else (weighted.T @ above[1]).ravel()
+        free, _ = equations.remove_constant(sums * equations.scale[:, None])
+        size = np.sqrt(np.maximum((free**2).mean(0), 1e-300))
+        return np.asarray(free / size, np.float64), size > 1e-9
+
+    def _is_small(self, inputs: Effect) -> bool:
+        """Whether the values of these inputs may be kept."""
+        return self.data.episodes.total_steps * len(inputs) <= _LARGEST
+
+
+def _iterate_values(data: ColumnSource, inputs: Effect) -> Iterator[tuple[Array, Array]]:
+    """(step, input) values and (step,) weights of the steps of each row."""
+    columns = data.basis.columns[list(inputs)]
+    for segment in data.segments():
+        yield segment.inputs[:, columns], segment.weights
 
 
 def _grow(
@@ -148,7 +174,7 @@ def _find_candidates(
         finer = cuts
         for _ in range(_REFINED):
             finer = {i: _refine(finer[i], int(k)) for i, k in zip(group, where, strict=True)}
-            sums = _sum_switches(data, group, finer)
+            sums = thresholds.sum(group, finer)
             again = _gain(bases[group].fit, sums, [len(finer[i]) for i in group])
             where = np.unravel_index(int(again.argmax()), again.shape)
         sharp = [(i, float(finer[i][k])) for i, k in zip(group, where, strict=True)]
@@ -174,18 +200,6 @@ def _refine(cuts: Array, place: int) -> Array:
     """Thresholds between the neighbours of one of them."""
     low, high = cuts[max(place - 1, 0)], cuts[min(place + 1, len(cuts) - 1)]
     return np.linspace(low, high, 2 * _BETWEEN + 1)
-
-
-def _sum_switches(data: ColumnSource, group: Effect, cuts: dict[int, Array]) -> Columns:
-    """(row, switch) columns of unit size, free of the constant, and whether each one varies."""
-    sums = np.zeros((len(data.equations.target), math.prod(len(cuts[i]) for i in group)))
-    for row, segment in enumerate(data.segments()):
-        above = [segment.inputs[:, data.basis.columns[i], None] > cuts[i] for i in group]
-        weighted = above[0] * segment.weights[:, None]
-        sums[row] = weighted.sum(0) if len(above) == 1 else (weighted.T @ above[1]).ravel()
-    free, _ = data.equations.remove_constant(sums * data.equations.scale[:, None])
-    size = np.sqrt(np.maximum((free**2).mean(0), 1e-300))
-    return np.asarray(free / size, np.float64), size > 1e-9
 
 
 def _gain(fit: Posterior, columns: Columns, shape: Sequence[int]) -> Array:
