@@ -10,7 +10,8 @@ price.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
@@ -42,6 +43,7 @@ _MOST_SWITCHES = 4
 _MOST_TRIED = 4
 _LEAST_GAIN = 5.0
 _LARGEST = 30_000_000  # entries of columns that are kept
+_BLOCK = 20_000  # steps that are counted at once
 
 
 def add_switches(
@@ -68,7 +70,7 @@ class _Thresholds:
             for i in inputs
         }
         self.groups: list[Effect] = [(i,) for i in inputs] + list(combinations(inputs, 2))
-        self._rows = list(_iterate_values(data, inputs)) if self._is_small(inputs) else None
+        self._blocks = list(_read_blocks(data, inputs)) if self._is_small(inputs) else None
         self._sums: dict[Effect, Columns] = {}
         self._room = _LARGEST
 
@@ -84,14 +86,10 @@ class _Thresholds:
 
     def sum(self, group: Effect, cuts: dict[int, Array]) -> Columns:
         """(row, switch) columns of unit size, free of the constant, and whether each one varies."""
-        rows = _iterate_values(self.data, self.inputs) if self._rows is None else self._rows
+        blocks = _read_blocks(self.data, self.inputs) if self._blocks is None else self._blocks
+        places = {self.inputs.index(i): cuts[i] for i in group}
+        sums = np.concatenate([block.sum_above(places) for block in blocks])
         equations = self.data.equations
-        sums = np.zeros((len(equations.target), math.prod(len(cuts[i]) for i in group)))
-        places = [self.inputs.index(i) for i in group]
-        for row, (values, weights) in enumerate(rows):
-            above = [values[:, k, None] > cuts[i] for k, i in zip(places, group, strict=True)]
-            weighted = above[0] * weights[:, None]
-            sums[row] = weighted.sum(0) if len(above) == 1 else (weighted.T @ above[1]).ravel()
         free, _ = equations.remove_constant(sums * equations.scale[:, None])
         size = np.sqrt(np.maximum((free**2).mean(0), 1e-300))
         return np.asarray(free / size, np.float64), size > 1e-9
@@ -101,11 +99,53 @@ class _Thresholds:
         return self.data.episodes.total_steps * len(inputs) <= _LARGEST
 
 
-def _iterate_values(data: ColumnSource, inputs: Effect) -> Iterator[tuple[Array, Array]]:
-    """(step, input) values and (step,) weights of the steps of each row."""
+@dataclass(frozen=True)
+class _Block:
+    """The steps of some rows that follow each other."""
+
+    row: NDArray[np.int64]
+    """(step,) the row of each step, counted from the first of the block."""
+    values: Array
+    """(input, step)."""
+    weights: Array
+
+    def sum_above(self, cuts: Mapping[int, Array]) -> Array:
+        """(row, switch) the summed weights of the steps above the thresholds of all these inputs.
+
+        Each step is counted once, in its cell between thresholds. What lies above a threshold is
+        the sum of the cells beyond it.
+        """
+        cell, shape = self.row, [int(self.row[-1]) + 1]
+        for place, thresholds in cuts.items():
+            shape.append(len(thresholds) + 1)
+            cell = cell * shape[-1] + np.searchsorted(thresholds, self.values[place])
+        counts = np.bincount(cell, self.weights, math.prod(shape)).reshape(shape)
+        for axis in range(1, len(shape)):
+            counts = np.flip(np.flip(counts, axis).cumsum(axis), axis)
+            counts = counts.take(range(1, shape[axis]), axis)
+        return np.asarray(counts.reshape(shape[0], -1), np.float64)
+
+
+def _read_blocks(data: ColumnSource, inputs: Effect) -> Iterator[_Block]:
+    """All steps, in blocks of at least some thousand but for the last."""
     columns = data.basis.columns[list(inputs)]
+    held: list[tuple[Array, Array]] = []
     for segment in data.segments():
-        yield segment.inputs[:, columns], segment.weights
+        held.append((segment.inputs[:, columns], segment.weights))
+        if sum(len(weights) for _, weights in held) >= _BLOCK:
+            yield _join_rows(held)
+            held = []
+    if held:
+        yield _join_rows(held)
+
+
+def _join_rows(rows: Sequence[tuple[Array, Array]]) -> _Block:
+    values = np.concatenate([values for values, _ in rows])
+    return _Block(
+        np.repeat(np.arange(len(rows)), [len(weights) for _, weights in rows]),
+        np.ascontiguousarray(values.T),
+        np.concatenate([weights for _, weights in rows]),
+    )
 
 
 def _grow(
@@ -114,10 +154,10 @@ def _grow(
     data = thresholds.data
     for _ in range(_MOST_SWITCHES):
         candidates, tried = _find_candidates(thresholds, chosen, bank, rules)
+        effects = [tuple(_add_input(data, *cut) for cut in cuts) for _, cuts in candidates]
+        bank.join(data.build_bank(effects, 1))
         fitted = []
-        for base, cuts in candidates:
-            effect = tuple(_add_input(data, *cut) for cut in cuts)
-            bank.join(data.build_bank([effect], 1))
+        for (base, _), effect in zip(candidates, effects, strict=True):
             guesses, noise = base.start()
             grown = bank.fit([*base.effects, effect], guesses, noise, rules)
             fitted.append(drop_idle(bank, grown, rules))
