@@ -113,6 +113,8 @@ class EffectModel(RewardFunction):
     """Variance of noise that all steps of an episode share."""
     whole_variance: float = 0.0
     """Variance of noise of a whole return, which no step has."""
+    ended_variance: float = 0.0
+    """Variance that steps at which the episode terminates have beyond `hidden_variance`."""
     outcome: str = NUMBER
     """Meaning of sums of rewards: a number, the log-odds of success, or a preference."""
     states: int = field(init=False)
@@ -197,7 +199,7 @@ class EffectModel(RewardFunction):
         """
         inputs = self.select_inputs(*steps)
         (variances,) = self._map_blocks(inputs, self._spread.compute_variances)
-        return self._std(variances, noise)
+        return self._std(inputs, variances, noise)
 
     def predict_both(self, *steps: StepPart) -> tuple[Array, Array]:
         """`predict` and `predict_std` of the same steps, which are looked up only once."""
@@ -205,7 +207,7 @@ class EffectModel(RewardFunction):
         rewards, variances = self._map_blocks(
             inputs, self._predict_block, self._spread.compute_variances
         )
-        return rewards, self._std(variances, True)
+        return rewards, self._std(inputs, variances, True)
 
     def predict_sums(
         self, *steps: StepPart, weights: Array, starts: NDArray[np.int64]
@@ -237,11 +239,12 @@ class EffectModel(RewardFunction):
                 result[block] = function(*place)
         return results
 
-    def _std(self, variances: Array, noise: bool) -> Array:
+    def _std(self, inputs: Array, variances: Array, noise: bool) -> Array:
         more = self.residual_variance + self.constant_variance + self.hidden_variance
         if noise:
             more += self.noise_variance * (1 - self.lasting_share) + self.shared_variance
-        return np.asarray(self.inflation * np.sqrt(variances + more))
+        ended = (inputs[:, self.columns == self._layout.terminated] > 0).any(1)
+        return np.asarray(self.inflation * np.sqrt(variances + more + self.ended_variance * ended))
 
     def expand(self, inputs: ArrayLike) -> Array:
         """(step, weight) products of features: reward = constant + (expand - centres) @ weights."""

@@ -47,6 +47,7 @@ def average_effects(first: EffectModel, second: EffectModel, difference: float) 
         hidden_variance=hidden + difference / 4,
         lasting_share=min(part.lasting_share for part in parts),
         shared_variance=max(part.shared_variance * part.inflation**2 for part in parts),
+        ended_variance=max(part.ended_variance * part.inflation**2 for part in parts),
         whole_variance=max(part.whole_variance * part.inflation**2 for part in parts),
     )
 

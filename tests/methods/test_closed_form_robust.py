@@ -139,6 +139,36 @@ def test_what_terminating_pays_is_found(bonus):
     assert paid[0] - paid[1] == pytest.approx(bonus, rel=0.1)
 
 
+def test_what_a_fall_pays_is_less_certain_where_every_episode_falls():
+    """Returns hardly tell what the fall pays from what its last state is worth."""
+    rng = np.random.default_rng(0)
+    made, truth = [], []
+    for pace in rng.uniform(0.02, 0.1, 150):
+        steps = int(np.ceil(1 / pace))
+        lean = np.append(0.0, np.cumsum(rng.uniform(0.5, 1.5, steps) * pace))
+        states = np.stack([lean, rng.normal(size=steps + 1)], 1)
+        last = np.arange(steps) == steps - 1
+        true = 1 + 0.5 * states[:-1, 1] - 3 * last + 0.3 * rng.normal(size=steps)
+        truth.append(true)
+        made.append(
+            Episode(states, np.zeros((steps, 1)), last * true.sum(), last, last & False, last)
+        )
+    model = fit(EpisodeSet.from_episodes(made)).model
+    assert model.needs_termination
+    assert model.ended_variance > 2 * model.hidden_variance
+    held = []
+    for episode, true in zip(made, truth, strict=True):
+        mean, std = model.predict_both(
+            episode.observations[:-1],
+            episode.actions,
+            episode.next_observations,
+            episode.terminations,
+        )
+        held.append(np.abs(mean - true) <= 1.645 * std)
+    assert np.concatenate(held).mean() > 0.85
+    assert np.mean([one[-1] for one in held]) > 0.85
+
+
 def test_a_time_limit_is_no_termination():
     episodes, _ = roll(lambda s, a, n, d: s[:, 0] + 0 * a[:, 0], episodes=60)
     assert not fit(episodes).model.needs_termination

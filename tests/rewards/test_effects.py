@@ -188,8 +188,21 @@ def test_steps_are_drawn_within_the_tables(columns: tuple[int, ...]) -> None:
     assert set(rows[:, 7]) == ({0.0, 1.0} if 4 in columns else {0.0})
 
 
+def test_steps_that_terminate_are_less_certain() -> None:
+    rng = np.random.default_rng(4)
+    model = make_model(rng, columns=(0, 3, 4))
+    steps = make_steps(rng, 40)
+    terminations = np.arange(40) % 3 == 0
+    before = model.predict_std(*steps, terminations)
+    wider = replace(model, ended_variance=0.25)
+    expected = np.sqrt(before**2 + 1.2**2 * 0.25 * terminations)
+    np.testing.assert_allclose(wider.predict_std(*steps, terminations), expected)
+    np.testing.assert_allclose(wider.predict_both(*steps, terminations)[1], expected)
+
+
 SINCE_2 = ("hidden_variance",)
 SINCE_3 = ("lasting_share", "shared_variance", "whole_variance")
+SINCE_5 = ("ended_variance",)
 
 
 @pytest.mark.parametrize("next_state", [False, True])
@@ -199,13 +212,13 @@ def test_files_of_the_first_version_are_read(next_state: bool) -> None:
     model = make_model(rng, next_state)
     config, tensors = model.config(), model.tensors()
     config["format_version"] = 1
-    for name in (*SINCE_2, *SINCE_3, "outcome"):
+    for name in (*SINCE_2, *SINCE_3, *SINCE_5, "outcome"):
         del config[name]
     tensors["columns"] = np.array([0, 3, 6 if next_state else 2])
     again = EffectModel.from_parts(json.loads(json.dumps(config)), tensors)
     steps = make_steps(rng, 10)
     np.testing.assert_array_equal(again.predict(*steps), model.predict(*steps))
-    assert again.config()["format_version"] == 4
+    assert again.config()["format_version"] == 5
 
 
 def test_files_of_the_second_version_are_read() -> None:
@@ -213,7 +226,7 @@ def test_files_of_the_second_version_are_read() -> None:
     rng = np.random.default_rng(3)
     model = make_model(rng, next_state=True)
     config = {**model.config(), "format_version": 2}
-    for name in (*SINCE_3, "outcome"):
+    for name in (*SINCE_3, *SINCE_5, "outcome"):
         del config[name]
     again = EffectModel.from_parts(json.loads(json.dumps(config)), model.tensors())
     steps = make_steps(rng, 10)

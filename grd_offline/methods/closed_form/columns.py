@@ -142,6 +142,11 @@ class ColumnSource:
         places = np.flatnonzero(self.basis.columns[: self.inputs] == width)
         return int(places[0]) if len(places) else None
 
+    def find_ended(self) -> NDArray[np.bool_]:
+        """(step,) which of the sampled `transitions` terminate their episode."""
+        place = self.episodes.state_size + self.episodes.action_size
+        return np.asarray(self.transitions[:, place] > 0)
+
     def find_joint(self, inputs: Sequence[int]) -> list[int]:
         """Those of some inputs that may act together with others.
 

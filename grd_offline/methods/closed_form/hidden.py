@@ -14,6 +14,9 @@ that its density falls with the third power, which clear evidence overrules: a s
 slowly may have a large potential. Returns decide how much of all this is possible.
 None of it is paid: a potential that the returns ask for counts with its whole size, since it is
 missing in the rewards.
+
+Steps at which episodes terminate have a variance of their own. Where every episode ends in a fall,
+returns hardly tell what the fall pays from what its last state is worth.
 """
 
 from __future__ import annotations
@@ -46,14 +49,14 @@ _PRESENT = 0.1  # probability that a reward has such a part, before the returns 
 
 def measure_hidden(
     data: ColumnSource, last: Selection, bank: EffectBank, evidence: Mapping[str, float]
-) -> dict[str, float]:
-    """Variance per step of each part, in the units of the data."""
+) -> dict[str, Array]:
+    """Variance of each part at sampled steps, `data.transitions`, in the units of the data."""
     if not last.effects:
         return {}
     steps = data.take(data.transitions, data.state_at)
     known = compute_features(data, bank, last.effects, steps)
     largest = float(np.mean(last.fit.variances))
-    hidden = {"moment": measure_moments(data, last, bank, evidence, firmly=True)}
+    hidden = {"moment": spread_moments(data, last, bank, evidence, firmly=True)}
     used = {data.column(i) for i in last.inputs}
     others = [(i,) for i in range(data.inputs) if data.column(i) not in used]
     size = _choose_size(data)
@@ -124,10 +127,10 @@ def _compute_differences(data: ColumnSource, bank: EffectBank) -> Array:
 
 def _measure_group(
     fit: Posterior, known: Array, extra: EffectBank, features: Array, largest: float
-) -> float:
-    """Growth of the mean squared error per step because one of these blocks may be there."""
+) -> Array:
+    """(step,) growth of the squared error because one of these blocks may be there."""
     if not extra.columns:
-        return 0.0
+        return np.zeros(len(known))
     blocks = [np.asarray(block, np.float64) for block in extra.columns.values()]
     columns = np.concatenate(blocks, 1)
     averages, chance = _average_variances(fit, blocks, largest)
@@ -138,15 +141,15 @@ def _measure_group(
     return chance * measure_growth(fit, grown, known, features)
 
 
-def measure_growth(fit: Posterior, grown: Posterior, known: Array, extra: Array) -> float:
-    """Growth of the mean squared error per step if a fit with more blocks is the right one.
+def measure_growth(fit: Posterior, grown: Posterior, known: Array, extra: Array) -> Array:
+    """(step,) growth of the squared error if a fit with more blocks is the right one.
 
     `known` and `extra` are the features of some steps, of the fit's blocks and of the others.
     """
     every = np.concatenate([known, extra], 1)
     wider = _step_variances(grown, every) - _step_variances(fit, known)
     missed = every @ grown.weights - known @ fit.weights
-    return float(max((wider + missed**2).mean(), 0.0))
+    return np.asarray(wider + missed**2)
 
 
 def _average_variances(
@@ -183,13 +186,24 @@ def measure_moments(
     *,
     firmly: bool = False,
 ) -> float:
-    """Variance of the reward over the moments that are possible: its change times their spread."""
+    """Variance of the reward over the moments that are possible, averaged over steps."""
+    return float(spread_moments(data, last, bank, evidence, firmly=firmly).mean())
+
+
+def spread_moments(
+    data: ColumnSource,
+    last: Selection,
+    bank: EffectBank,
+    evidence: Mapping[str, float],
+    *,
+    firmly: bool,
+) -> Array:
+    """(step,) the squared change of the reward from s to s', times the spread of the moment."""
     if not evidence:
-        return 0.0
+        return np.zeros(len(data.transitions))
     start, end = (
         compute_features(data, bank, last.effects, data.take(data.transitions, moment))
         @ last.fit.weights
         for moment in (START, END)
     )
-    change = float(((end - start) ** 2).mean())
-    return spread_about(data.state_at, evidence, firmly=firmly) * change
+    return np.asarray(spread_about(data.state_at, evidence, firmly=firmly) * (end - start) ** 2)

@@ -28,7 +28,6 @@ Array = NDArray[np.float64]
 _COSINES = 512
 _INPUTS = 3
 _LENGTHS = (0.5, 1.0, 2.0)
-_STEPS = 1024
 _SUMMED = 200_000
 """Steps that are summed at most; of more, every second, every third, and so on."""
 _CLIMB = 60
@@ -37,10 +36,11 @@ _SEED = 20231
 
 def measure_interactions(
     data: ColumnSource, last: Selection, bank: EffectBank
-) -> tuple[float, float]:
-    """Variance per step of the reward's error, and the share of the noise that it accounts for."""
+) -> tuple[Array, float]:
+    """(step,) variance of the reward's error at sampled steps, and its share of the noise."""
+    nothing = np.zeros(len(data.transitions)), 0.0
     if not last.effects:
-        return 0.0, 0.0
+        return nothing
     cosines = _Cosines(data, sorted({data.column(i) for i in last.inputs}))
     every = -(-data.episodes.total_steps // _SUMMED)
     sums = np.stack(
@@ -57,8 +57,8 @@ def measure_interactions(
     start = np.concatenate([fit.variances, [fit.noise]])
     grown = problem.maximise(start, fit.noise, floor=1e-3 * fit.noise, iterations=_CLIMB)
     if grown.noise >= fit.noise:
-        return 0.0, 0.0
-    steps = data.probe[:_STEPS]
+        return nothing
+    steps = data.take(data.transitions, data.state_at)
     known = compute_features(data, bank, last.effects, steps)
     extra = cosines.evaluate(steps) - average
     return measure_growth(fit, grown, known, extra), 1 - grown.noise / fit.noise

@@ -23,7 +23,7 @@ from grd_offline.methods.closed_form.hidden import (
     compute_features,
     find_even,
     measure_hidden,
-    measure_moments,
+    spread_moments,
 )
 from grd_offline.methods.closed_form.inputs import Effect
 from grd_offline.methods.closed_form.label_search import search_labels, shake_inputs
@@ -286,8 +286,8 @@ class _LabelFit(LastFit):
 
     def _find_hidden(
         self, last: Selection, bank: EffectBank, evidence: Mapping[str, float]
-    ) -> tuple[dict[str, float], float]:
+    ) -> tuple[dict[str, Array], float]:
         """Find what labels cannot exclude. Their noise is chance, not an error of the reward."""
         hidden = measure_hidden(self.data, last, bank, evidence)
-        moment = measure_moments(self.data, last, bank, evidence, firmly=False)
+        moment = spread_moments(self.data, last, bank, evidence, firmly=False)
         return {**hidden, "moment": moment * self.data.unit**2}, 0.0

@@ -117,22 +117,36 @@ class LastFit:
         self.progress("uncertainty", 0.0)
         hidden, share = self._find_hidden(last, bank, evidence)
         model = self._add_uncertainty(self._make_model(last, bank), last, bank, climb)
+        usual, ended = self._divide_hidden(hidden, model)
         model = replace(
             _change_unit(model, self.data.unit),
-            hidden_variance=sum(hidden.values()),
+            hidden_variance=usual,
+            ended_variance=ended,
             lasting_share=share,
         )
-        return self._describe(last, bank, model, scores, evidence, hidden)
+        sizes = {name: max(float(part.mean()), 0.0) for name, part in hidden.items()}
+        return self._describe(last, bank, model, scores, evidence, sizes)
 
     def _find_hidden(
         self, last: Selection, bank: EffectBank, evidence: Mapping[str, float]
-    ) -> tuple[dict[str, float], float]:
-        """Find what returns cannot exclude, and the fraction of their noise that is a lasting
-        error."""
+    ) -> tuple[dict[str, Array], float]:
+        """Find what returns cannot exclude at sampled steps, and the fraction of their noise that
+        is a lasting error."""
         hidden = measure_hidden(self.data, last, bank, evidence)
         error, share = measure_interactions(self.data, last, bank)
         hidden["interactions left out"] = error * self.data.unit**2
         return hidden, share
+
+    def _divide_hidden(
+        self, hidden: Mapping[str, Array], model: EffectModel
+    ) -> tuple[float, float]:
+        """What returns cannot exclude at most steps, and more of it where episodes terminate."""
+        total = sum(hidden.values(), np.zeros(len(self.data.transitions)))
+        ended = self.data.find_ended()
+        if not model.needs_termination or not ended.any() or ended.all():
+            return max(float(total.mean()), 0.0), 0.0
+        usual = max(float(total[~ended].mean()), 0.0)
+        return usual, max(float(total[ended].mean()) - usual, 0.0)
 
     def _refine(self) -> tuple[Selection, EffectBank, dict[int, float], int]:
         """The chosen effects with a larger basis, corners and jumps."""
