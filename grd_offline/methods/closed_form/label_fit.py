@@ -219,10 +219,10 @@ def _compress(block: NDArray[np.floating], totals: Array) -> NDArray[np.floating
     """The directions of a block's weights that move labels, as columns."""
     power = float(totals @ totals)
     free = block - np.outer(totals, totals @ block) / power if power else block
-    _, values, rotation = np.linalg.svd(free, full_matrices=False)
-    shares = np.cumsum(values**2)
+    squares, rotation = np.linalg.eigh((free.T @ free).astype(np.float64))
+    shares = np.cumsum(np.maximum(squares[::-1], 0.0))
     count = int(np.searchsorted(shares, _KEPT * shares[-1])) + 1
-    return np.asarray(block @ rotation[:count].T.astype(block.dtype))
+    return np.asarray(block @ rotation[:, ::-1][:, :count].astype(block.dtype))
 
 
 class _LabelFit(LastFit):
