@@ -13,7 +13,7 @@ from grd_offline.methods.closed_form.conditions import list_conditions, tell_ban
 def make_fit(**changes):
     model = SimpleNamespace(
         effects=((0,),), shared_variance=0.0, noise_variance=0.0, whole_variance=0.0,
-        lasting_share=0.0, inflation=1.0,
+        lasting_share=0.0, inflation=1.0, hidden_variance=0.0,
     )  # fmt: skip
     for name in [name for name in changes if hasattr(model, name)]:
         setattr(model, name, changes.pop(name))
@@ -48,6 +48,9 @@ SAME, OTHER = make_episodes([5, 5, 5]), make_episodes([2, 5, 9])
         (make_fit(noise_variance=0.1), OTHER, None),
         (make_fit(noise_variance=0.1, whole_variance=1.0), SAME, None),
         (make_fit(even_inputs=("hour",)), SAME, "hour is worth what was found"),
+        (make_fit(hidden_variance=0.01), OTHER, "parts that returns do not show"),
+        (make_fit(hidden_variance=0.01, noise_variance=0.02), OTHER, None),
+        (make_fit(hidden_variance=1e-4), OTHER, None),
         (make_fit(outcome="success"), SAME, "no effect was missed"),
         (make_fit(outcome="preference"), SAME, None),
     ],

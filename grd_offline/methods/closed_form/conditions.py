@@ -10,9 +10,16 @@ from grd_offline.episodes import EpisodeSet
 from grd_offline.evaluate import EVEN_BANDS, STEP_BANDS
 from grd_offline.methods.closed_form.last_fit import ClosedFormFit
 from grd_offline.methods.closed_form.moment_findings import PLACES, list_open_moments
-from grd_offline.methods.closed_form.noise_findings import is_noise_open
+from grd_offline.methods.closed_form.noise_findings import (
+    is_noise_open,
+    measure_step_noise,
+)
 from grd_offline.methods.closed_form.share_words import MUCH_HIDDEN, list_names
 from grd_offline.outcomes import SUCCESS
+
+_NOTICED = 0.03
+"""Standard deviation, as a share of that of the rewards, that makes a 90 % band reach 5 % of it to
+either side."""
 
 
 def list_conditions(fit: ClosedFormFit, episodes: EpisodeSet, spread: float) -> list[str]:
@@ -28,12 +35,23 @@ def list_conditions(fit: ClosedFormFit, episodes: EpisodeSet, spread: float) -> 
             "what returns leave unexplained is noise of single steps, which episodes of one length "
             "cannot show"
         )
+    if _is_mostly_hidden(fit, spread):
+        conditions.append(
+            "the reward has parts that returns do not show (if it has none, the bands are too wide)"
+        )
     if fit.outcome == SUCCESS:
         conditions.append("no effect was missed, which returns often leave open")
     if fit.even_inputs:
         names = list_names(list(fit.even_inputs))
         conditions.append(f"{names} is worth what was found, which returns hardly show")
     return conditions
+
+
+def _is_mostly_hidden(fit: ClosedFormFit, spread: float) -> bool:
+    """Whether what may hide from returns widens the bands more than noise, and noticeably."""
+    hidden = fit.model.hidden_variance * fit.model.inflation**2
+    noise = measure_step_noise(fit) + fit.model.shared_variance * fit.model.inflation**2
+    return hidden >= noise and float(np.sqrt(hidden)) >= _NOTICED * spread
 
 
 def tell_bands(knows_std: bool, conditions: Sequence[str]) -> str:
