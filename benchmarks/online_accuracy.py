@@ -48,10 +48,11 @@ def measure(
     steps = sum(len(episode.actions) for episode in train)
     settings = OnlineSettings("any", fits=(fit,), warmup=min(10_000, steps // 4))
     sizes = train[0].observations.shape[1], train[0].actions.shape[1]
-    replay = Replay(1, max(longest, 1000), *sizes, longest, torch.device("cpu"))
+    replay = Replay(1, steps, *sizes, longest, torch.device("cpu"))
     source = SOURCES[fit](slice(0, 1), replay, settings.make_members(), settings)
     begun, seen, rounds = time.perf_counter(), 0, 0
     for episode in train:
+        replay.add(0, episode)
         source.add(0, episode)
         seen += len(episode.actions)
         while rounds < seen // settings.round_steps:
