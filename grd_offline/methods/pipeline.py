@@ -70,6 +70,7 @@ from grd_offline.methods.verdict import gather_findings, reach_verdict
 from grd_offline.outcomes import NUMBER
 from grd_offline.pieces import attach_preferences
 from grd_offline.report import make_decomposition_page
+from grd_offline.rewards.effect_inputs import name_effect
 from grd_offline.rewards.model import RewardModel
 from grd_offline.threads import one_numpy_thread
 from grd_offline.versions import find_versions
@@ -322,7 +323,7 @@ class _Run:
         )
         with create_file(folder / REPORT_FILE) as output:
             output.write(page.encode())
-        shares = [(" x ".join(e["inputs"]), float(e["share"])) for e in effects["effects"]]
+        shares = [(name_effect(e["inputs"]), float(e["share"])) for e in effects["effects"]]
         return Decomposition(
             folder=out,
             relabelled=out / name,

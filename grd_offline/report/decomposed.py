@@ -17,7 +17,7 @@ from grd_offline.evaluate import STEP_BANDS, give_chance
 from grd_offline.files.decomposition import MISFIT, DecompositionRecord
 from grd_offline.files.plain import folder_errors
 from grd_offline.outcomes import NUMBER, PREFERENCE, SUCCESS, UNITS, speak_of
-from grd_offline.report.effects import pack_effects, tell_effects
+from grd_offline.report.effects import pack_effects, shape_effects, tell_effects
 from grd_offline.report.film import Film, make_film
 from grd_offline.report.graph import measure_edges, pack_graph, tell_graph
 from grd_offline.report.importance import (
@@ -82,12 +82,13 @@ def compose_page(
     """Put the sections and the numbers of the drawings together."""
     metrics = record.metrics
     importance = measure_importance(record, tracks)
-    edges = measure_edges(record, importance)
+    edges = measure_edges(record, measure_importance(record, tracks, by_column=False))
+    shapes = shape_effects(record.effects, tracks.sample)
     payload: dict[str, Any] = {
         "kind": "decomposition",
         "reward": "log-odds" if metrics.get("outcome", NUMBER) in UNITS else "reward",
         "importance": pack_importance(importance),
-        "effects": pack_effects(record.effects, tracks.sample),
+        "effects": pack_effects(record.effects, shapes),
         "graph": pack_graph(record.masks, edges, importance),
         "returns": _pack_returns(metrics, tracks),
         "calibration": metrics.get("calibration"),
@@ -97,7 +98,7 @@ def compose_page(
     sections = [
         ("importance", "Importance", _tell_importance(record, importance)),
         ("episodes", "Episodes", _tell_episodes(metrics, tracks, film)),
-        ("effects", "Effects", tell_effects(record.effects, str(metrics["fit"]))),
+        ("effects", "Effects", tell_effects(record.effects, shapes, str(metrics["fit"]))),
         ("graph", "Causal graph", tell_graph(record.masks)),
         ("returns", "Returns", _tell_returns(metrics, tracks)),
         ("limits", "What the data can tell", _tell_limits(metrics["identifiability"])),

@@ -35,6 +35,7 @@ from grd_offline.names import rename_model
 from grd_offline.rewards.card import write_card
 from grd_offline.rewards.config import check_names
 from grd_offline.rewards.contract import Array, RewardFunction, check_given
+from grd_offline.rewards.effect_inputs import name_effect
 from grd_offline.rewards.notebook import show_result
 from grd_offline.rewards.registry import find_kind
 
@@ -77,7 +78,7 @@ class RewardModel:
     def _repr_html_(self) -> str:
         about = self.about or {}
         effects = self.function.explain().effects
-        shares = sorted(((" x ".join(e.inputs), float(e.share)) for e in effects),
+        shares = sorted(((name_effect(e.inputs), float(e.share)) for e in effects),
                         key=lambda item: -item[1])  # fmt: skip
         note = f"Learned from {about['data']}." if "data" in about else ""
         return show_result(str(about.get("verdict", repr(self))), shares, note)

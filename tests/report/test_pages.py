@@ -142,7 +142,11 @@ def test_episodes_are_exact_where_they_are_short(folder, page):
         "true": True,
         "observed": False,
         "inputs": ["speed", "push"],
+        "drawn": 2,
         "terms": [],
+        "termInputs": [],
+        "few": [],
+        "labels": [],
     }
     assert [episode["length"] for episode in viewer["episodes"]] == list(range(50, 56))
     tracks = read(folder).chosen
