@@ -172,6 +172,8 @@ def show_result(result: Decomposition) -> None:
             top = _names(masks["state_names"], masks["state_to_reward"])
             top += _names(masks["action_names"], masks["action_to_reward"])
         facts["drives the reward"] = ", ".join(top) or "nothing: every step is worth the same"
+        if top and metrics["verdict"]["level"] == "unreliable":
+            facts["drives the reward"] += " (not to be relied on)"
         compact = _names(masks["state_names"], masks["compact"]["closure"])
         named = f": {', '.join(compact)}" if compact else ""
         facts["compact state"] = f"{len(compact)} of {len(masks['state_names'])}{named}"

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 
+DO_NOT_RELY = "Do not rely on these rewards"
+"""The words that a verdict begins with if rewards should not be used."""
+
 
 def count(number: int, unit: str, units: str | None = None) -> str:
     """A number with its unit: 1 episode, 2,000 episodes. `units` is an irregular plural."""

@@ -75,8 +75,10 @@ def _pack_density(shape: Shape) -> dict[str, Any]:
     return {"density": encode(heights)}
 
 
-def tell_effects(effects: Sequence[Effect], shapes: Sequence[Shape], fit: str) -> str:
-    """Make the section as HTML."""
+def tell_effects(
+    effects: Sequence[Effect], shapes: Sequence[Shape], fit: str, *, is_folded: bool = False
+) -> str:
+    """Make the section as HTML. It is folded if the rewards should not be relied on."""
     if not effects:
         lead = f"The fit {escape(fit)} gives a reward that is not a sum of effects."
         return page.make_section("effects", "Effects", lead)
@@ -111,6 +113,7 @@ def tell_effects(effects: Sequence[Effect], shapes: Sequence[Shape], fit: str) -
         lead,
         f"<div class='cards'>{''.join(cards)}</div>",
         page.make_details(more, table + below),
+        is_folded=is_folded,
     )
 
 

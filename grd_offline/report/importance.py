@@ -140,8 +140,11 @@ def _shuffle(
     return found
 
 
-def tell_importance(found: Sequence[Importance], *, is_sum: bool, is_relied_on: bool = True) -> str:
-    """Make the section as HTML; `is_sum` says whether the reward is a sum of effects."""
+def tell_importance(found: Sequence[Importance], *, is_sum: bool, is_folded: bool = False) -> str:
+    """Make the section as HTML; `is_sum` says whether the reward is a sum of effects.
+
+    It is folded if the rewards should not be relied on.
+    """
     if not found:
         return ""
     lead = (
@@ -158,8 +161,6 @@ def tell_importance(found: Sequence[Importance], *, is_sum: bool, is_relied_on: 
             " The reward is not a sum of effects. So this was measured by exchanging the values of "
             "each input between steps."
         )
-    if not is_relied_on:
-        lead += " This fit should not be relied on, and neither should the bars."
     named = [f"{one.name} {page.show_share(one.total)}" for one in found[:MOST_BARS]]
     label = f"Importance of {len(found)} inputs for the reward: {page.join_names(named)}"
     note = ""
@@ -168,7 +169,8 @@ def tell_importance(found: Sequence[Importance], *, is_sum: bool, is_relied_on: 
         text = f"{len(found) - MOST_BARS} more inputs have {most} or less."
         note = f"<p class='note'>{text}</p>"
     chart = page.make_chart("importance", label)
-    return page.make_section("importance", "What drives the reward", lead, chart, note)
+    title = "What drives the reward"
+    return page.make_section("importance", title, lead, chart, note, is_folded=is_folded)
 
 
 def pack_importance(found: Sequence[Importance]) -> list[dict[str, Any]]:

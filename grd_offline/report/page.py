@@ -95,12 +95,25 @@ def _hash(script: str) -> str:
     return f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'"
 
 
-def make_section(name: str, title: str, lead: str, *parts: str) -> str:
-    """Make a section whose heading can be linked to; `lead` and `parts` are HTML."""
+def make_section(name: str, title: str, lead: str, *parts: str, is_folded: bool = False) -> str:
+    """Make a section whose heading can be linked to; `lead` and `parts` are HTML.
+
+    What is in a folded section should not be relied on. It is hidden until a reader asks for it.
+    """
     lead = f"<p class='lead'>{lead}</p>" if lead else ""
+    body = lead + "".join(parts)
     return (
         f"<section id='{name}' aria-labelledby='{name}-title'>"
-        f"<h2 id='{name}-title'>{escape(title)}</h2>{lead}{''.join(parts)}</section>"
+        f"<h2 id='{name}-title'>{escape(title)}</h2>{fold_doubtful(body) if is_folded else body}"
+        "</section>"
+    )
+
+
+def fold_doubtful(html: str) -> str:
+    """Fold up and grey what should not be relied on."""
+    return (
+        "<details class='doubtful'><summary>The verdict says not to rely on these rewards, so this "
+        f"is hidden. Show it.</summary><div>{html}</div></details>"
     )
 
 
