@@ -26,6 +26,7 @@ from grd_offline.cli.program import cli
 from grd_offline.files.decomposition import is_replaceable
 from grd_offline.formats import open_recording
 from grd_offline.formats.tables.results import find_columns
+from grd_offline.methods.relabelling import compare_with_truth
 
 UNIFORM = DecomposeSettings(method="uniform")
 COLUMNS = "returns=fuel,actions=throttle,step=minute"
@@ -98,6 +99,47 @@ def test_a_table_that_does_not_fit_the_model_is_refused(folder, tmp_path):
     (tmp_path / "more.csv").write_text(trips.as_csv(table))
     with pytest.raises(DataError, match="the model needs a column 'speed'"):
         relabel(tmp_path / "more.csv", folder / "trips-grd")
+
+
+def test_evaluate_reads_the_roles_that_decompose_was_given(folder, tmp_path):
+    columns = trips.make_trips(12, seed=7)
+    columns["cost"] = columns.pop("true_reward")
+    (tmp_path / "same.csv").write_text(trips.as_csv(columns))
+    grd, data = folder / "trips-grd", ("--data", tmp_path / "same.csv")
+    same = json.loads(run("evaluate", grd, "--truth", "cost", "--json", *data))
+    assert same["rewards"]["pearson"] > 0.99
+    columns["ride"] = columns.pop("trip")
+    (tmp_path / "other.csv").write_text(trips.as_csv(columns))
+    arguments = ("--truth", "cost", "--columns", "episode=ride", "--data", tmp_path / "other.csv")
+    assert json.loads(run("evaluate", grd, "--json", *arguments)) == same
+    with pytest.raises(DataError, match="there is no column 'price'"):
+        compare_with_truth(grd, "price", tmp_path / "other.csv", columns="episode=ride")
+
+
+def test_exact_returns_need_the_outcomes_that_the_model_remembers(folder, tmp_path):
+    columns = trips.make_trips(8, seed=7)
+    (tmp_path / "more.csv").write_text(trips.as_csv(columns))
+    grd = folder / "trips-grd"
+    done = relabel(tmp_path / "more.csv", grd, tmp_path / "more.h5", exact_returns=True)
+    sums = {}
+    for row in read_rows(done.table):
+        sums[row["trip"]] = sums.get(row["trip"], 0.0) + float(row["reward"])
+    assert sums == pytest.approx(dict(zip(columns["trip"], columns["fuel"], strict=True)), abs=1e-4)
+    del columns["fuel"]
+    (tmp_path / "more.csv").write_text(trips.as_csv(columns))
+    with pytest.raises(DataError, match="no column holds rewards or outcomes"):
+        relabel(tmp_path / "more.csv", grd, tmp_path / "more.h5", exact_returns=True)
+
+
+def test_the_truth_may_be_any_column(folder, tmp_path):
+    columns = trips.make_trips()
+    columns["cost"] = columns.pop("true_reward")
+    (tmp_path / "trips.csv").write_text(trips.as_csv(columns))
+    settings = DecomposeSettings(method="uniform", truth="cost")
+    done = decompose(tmp_path / "trips.csv", tmp_path / "out", settings, columns=COLUMNS)
+    assert "truth=cost" in done.columns
+    found = compare_with_truth(tmp_path / "out", "cost")["rewards"]
+    assert found["pearson"] == pytest.approx(done.metrics["truth"]["pearson"])
 
 
 def test_results_can_be_made_again_and_judged(folder):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from grd_offline.errors import DataError
 from grd_offline.formats.record import Recording
-from grd_offline.formats.tables.build import build
+from grd_offline.formats.tables.build import TRUTH, build
 from grd_offline.formats.tables.columns import choose_columns, expand_names, parse_columns
 from grd_offline.formats.tables.csv_file import open_csv
 from grd_offline.formats.tables.frames import open_parquet
@@ -27,6 +27,9 @@ Outcomes = str | os.PathLike[str] | Mapping[Any, float]
 """Outcomes by episode, or the file that holds them."""
 _OPENERS = {".csv": open_csv, ".tsv": open_csv, ".jsonl": open_turns, ".ndjson": open_turns}
 _PARQUET = (".parquet", ".pq")
+_ROLES = ("episode", "step", "terminated", "truncated", "truth")
+_OUTCOMES = ("rewards", "returns")
+"""Roles that a model remembers of the table that it was fitted to."""
 
 
 class Expected(NamedTuple):
@@ -36,6 +39,8 @@ class Expected(NamedTuple):
     action_names: Sequence[str]
     columns: str | None = None
     """The columns of the table that it was fitted to."""
+    needs_outcome: bool = False
+    """Whether the outcomes of episodes are needed, too."""
 
 
 def is_table(path: Path) -> bool:
@@ -56,8 +61,9 @@ def open_table(
     """The recording of a CSV or Parquet file, of a LeRobot folder or of turns as JSON lines.
 
     `columns` says which column is what, as `--columns` does. `returns` are outcomes by episode, or
-    a file that holds them. `expected` are the inputs of a model: the table must have them, and
-    needs no outcomes. Neither does it where `needs_outcome` is False.
+    a file that holds them. `expected` are the inputs of a model: the table must have them. Other
+    columns have the roles that the model remembers, unless `columns` says something else. The table
+    needs no outcomes if `needs_outcome` is False, nor for a model that expects none.
     """
     try:
         given = parse_columns(columns) if isinstance(columns, str) else dict(columns or {})
@@ -90,10 +96,11 @@ def open_source(
     embedded = expand_names("embed", given.get("embed", ()), source.kinds)
     kinds = {name: VECTOR if name in embedded else kind for name, kind in source.kinds.items()}
     source = replace(source, kinds=kinds)
-    needs_outcome = needs_outcome and expected is None
     if expected is not None:
+        needs_outcome = needs_outcome and expected.needs_outcome
+        is_open = needs_outcome and returns is None and not {"rewards", "returns"} & given.keys()
         given = {
-            **_find_roles(source.kinds, known),
+            **_find_roles(source.kinds, known, (*_ROLES, *(_OUTCOMES if is_open else ()))),
             **_find_inputs(source.kinds, expected, labels),
             **given,
         }
@@ -116,14 +123,24 @@ def _open(path: Path, max_bytes: int | None) -> Iterator[TableSource]:
             yield source
 
 
+def name_truth(path: Any, columns: Given | None, truth: str) -> tuple[Given | None, str]:
+    """Let `--truth` name a column of a table: the columns with this role, and the field to read.
+
+    Other data, and columns that have a role for the truth already, stay as they are.
+    """
+    is_field = truth in ("rewards", TRUTH)
+    if is_field or not isinstance(path, str | os.PathLike) or not is_table(Path(path)):
+        return columns, truth
+    given = parse_columns(columns) if isinstance(columns, str) else dict(columns or {})
+    return {"truth": (truth,), **given}, TRUTH
+
+
 def _find_roles(
-    kinds: Mapping[str, str], known: Mapping[str, tuple[str, ...]]
+    kinds: Mapping[str, str], known: Mapping[str, tuple[str, ...]], roles: Sequence[str]
 ) -> dict[str, tuple[str, ...]]:
-    """Columns that name episodes and steps, as in the table of the model, where they are here."""
+    """Columns that have one of these roles in the table of the model, where they are here."""
     return {
-        role: names
-        for role in ("episode", "step", "terminated", "truncated")
-        if (names := known.get(role, ())) and set(names) <= set(kinds)
+        role: names for role in roles if (names := known.get(role, ())) and set(names) <= set(kinds)
     }
 
 
