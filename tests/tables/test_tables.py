@@ -310,8 +310,31 @@ def test_pandas_categories_timestamps_and_series():
     assert frame.merge(rewards).shape == (3, 6)
     with pytest.raises(DataError, match="episode 2 has no outcome"):
         from_dataframe(frame, returns={1: 5.0})
-    with pytest.raises(DataError, match="expected the name of a column, or a mapping"):
+    with pytest.raises(DataError, match="expected the name of a column, a mapping"):
         from_dataframe(frame, returns=3.0)
+
+
+def test_outcomes_may_be_a_data_frame():
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame(trips.make_trips(5)).drop(columns="true_reward")
+    bills = table.groupby("trip").fuel.first()
+    names = {"step": "minute", "ignored": "fuel"}
+    expected = from_dataframe(table, returns=bills, **names).compute_returns()
+    for frame in (bills.to_frame(), bills.reset_index(), bills.reset_index()[["fuel", "trip"]]):
+        found = from_dataframe(table, returns=frame, **names)
+        np.testing.assert_array_equal(found.compute_returns(), expected)
+    renamed = table.rename(columns={"trip": "ride"})
+    frame = bills.reset_index().assign(driver="Ann").rename(columns={"trip": "ride"})
+    found = from_dataframe(
+        renamed, returns=frame[["driver", "fuel", "ride"]], episode="ride", **names
+    )
+    np.testing.assert_array_equal(found.compute_returns(), expected)
+    with pytest.raises(
+        DataError, match=r"returns: 2 columns of numbers, .* columns: trip, fuel, t"
+    ):
+        from_dataframe(table, returns=bills.reset_index().assign(tax=1.0), **names)
+    with pytest.raises(DataError, match="returns: expected the name of a column, a mapping or Ser"):
+        from_dataframe(table, returns=3.0, **names)
 
 
 def test_arrays():

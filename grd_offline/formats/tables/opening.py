@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from grd_offline.errors import DataError
 from grd_offline.formats.record import Recording
-from grd_offline.formats.tables.build import TRUTH, build
+from grd_offline.formats.tables.build import TABLE, TRUTH, build
 from grd_offline.formats.tables.columns import choose_columns, expand_names, parse_columns
 from grd_offline.formats.tables.csv_file import open_csv
 from grd_offline.formats.tables.frames import open_parquet
@@ -61,17 +61,23 @@ def open_table(
     """The recording of a CSV or Parquet file, of a LeRobot folder or of turns as JSON lines.
 
     `columns` says which column is what, as `--columns` does. `returns` are outcomes by episode, or
-    a file that holds them. `expected` are the inputs of a model: the table must have them. Other
-    columns have the roles that the model remembers, unless `columns` says something else. The table
-    needs no outcomes if `needs_outcome` is False, nor for a model that expects none.
+    a file that holds them; then the role returns names a column of this file. `expected` are the
+    inputs of a model: the table must have them. Other columns have the roles that the model
+    remembers, unless `columns` says something else. The table needs no outcomes if `needs_outcome`
+    is False, nor for a model that expects none.
     """
     try:
         given = parse_columns(columns) if isinstance(columns, str) else dict(columns or {})
         with _open(path, max_bytes) as source:
-            outcomes = None
-            if returns is not None:
-                outcomes = returns if isinstance(returns, Mapping) else read_outcomes(Path(returns))
-            return open_source(source, given, outcomes, expected, needs_outcome=needs_outcome)
+            if returns is None or isinstance(returns, Mapping):
+                return open_source(source, given, returns, expected, needs_outcome=needs_outcome)
+            episode = next(iter(given.get("episode", ())), None)
+            outcome = next(iter(given.pop("returns", ())), None)
+            outcomes = read_outcomes(Path(returns), episode, outcome)
+            if outcome in source.kinds:  # would give the outcome away to a fit
+                given["ignored"] = (*given.get("ignored", ()), str(outcome))
+            opened = open_source(source, given, outcomes, expected, needs_outcome=needs_outcome)
+            return opened if outcome is None else _note_outcome(opened, outcome)
     except DataError as error:
         raise error.at(file=path) from None
 
@@ -108,6 +114,14 @@ def open_source(
         source.kinds, given, has_returns=returns is not None, needs_outcome=needs_outcome
     )
     return build(source, chosen, returns=returns, labels=labels, embedders=embedders)
+
+
+def _note_outcome(recording: Recording, outcome: str) -> Recording:
+    """Note the column of the file of outcomes among the columns."""
+    settings = dict(recording.header.settings)
+    columns = f"{settings[TABLE]['columns']},returns={outcome}"
+    settings[TABLE] = {**settings[TABLE], "columns": columns}
+    return replace(recording, header=replace(recording.header, settings=settings))
 
 
 @contextmanager
