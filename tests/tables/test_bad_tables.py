@@ -50,7 +50,7 @@ BAD = {
     "no inputs": ("episode,step,return\na,0,1\n", "no column is left for observations"),
     "text as step": (
         "episode,step,x,return\na,first,1,1\na,second,2,1\n",
-        "column step: expected numbers or timestamps",
+        "column step: row 2: 'first' is not a time such as 2024-03-01 08:51",
     ),
     "quote without end": (HEADER + 'a,0,"1,2,5\n', "is not a CSV file that can be read"),
 }

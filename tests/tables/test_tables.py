@@ -262,9 +262,46 @@ def test_timestamps_come_back_as_text(tmp_path):
     saved = RewardModel(model.function_, ("x", "open"), (), **sizes, step_std=0.5, about=about)
     rows = read_rows(relabel(tmp_path / "log.csv", saved).table)
     assert [row["batch no"] for row in rows] == ["B-01", "B-01", "B-02"]
-    times = ["2024-01-02T00:00:00", "2024-01-02T00:05:00", "2024-01-03T00:00:00"]
+    # In the order of the table; two forms of times become one.
+    times = ["2024-01-02T00:05:00", "2024-01-02T00:00:00", "2024-01-03T00:00:00"]
     assert [row["when"] for row in rows] == times
     assert {row["spread"] for row in rows} == {"0.5"}
+
+
+TIMES = (
+    ["2024-01-02 00:05", "2024-01-02 00:00", "2024-01-03 23:59"],
+    ["2024-01-02T00:05:10", "2024-01-02T00:05:09", "2024-01-03T00:00:00"],
+    ["2024-01-02", "2024-01-01", "2024-01-03"],
+    ["2024-01-02 00:05:10.250", "2024-01-02 00:05:10.125", "2024-01-03 00:00:00.000"],
+    ["2024-01-02T00:05+02:00", "2024-01-02T00:00+02:00", "2024-01-03T01:00+02:00"],
+    ["2024-01-02T00:05:00Z", "2024-01-02T00:00:00Z", "2024-01-03T01:00:00Z"],
+)
+
+
+@pytest.mark.parametrize("times", TIMES)
+def test_times_come_back_as_they_were_written(times, tmp_path):
+    table = {"day": ["a", "a", "b"], "when": times, "x": [1.0, 2.0, 4.0], "score": [3, 3, 1]}
+    (tmp_path / "log.csv").write_text(trips.as_csv(table))
+    done = decompose(tmp_path / "log.csv", tmp_path / "out", UNIFORM, columns="episode=day")
+    rows = read_rows(done.table)
+    assert [(row["day"], row["when"]) for row in rows] == list(zip("aab", times, strict=True))
+    assert done.rewards_["when"].tolist() == times
+    # The same from Python, where the text is a time as well.
+    episodes = from_dataframe(table, episode="day", returns="score")
+    assert [one.label for one in episodes] == ["a", "b"]
+    np.testing.assert_array_equal(episodes[0].observations[:, 0], [2, 1])
+    rewards = Uniform().fit(episodes).rewards_
+    assert sorted(rewards["when"].tolist()) == sorted(times)
+
+
+def test_text_that_is_no_time_is_refused_as_step():
+    table = {"episode": [1, 1, 2], "step": ["1. May", "2. May", "3. May"], "x": [1.0, 2.0, 3.0]}
+    with pytest.raises(DataError, match=r"row 0: '1. May' is not a time such as 2024-03-01 08:51"):
+        from_dataframe(table, step="step", returns={1: 1.0, 2: 2.0})
+    # Days that tell episodes apart keep their names.
+    table = {"day": ["2024-01-02", "2024-01-02", "2024-01-03"], "x": [1.0, 2.0, 3.0]}
+    found = from_dataframe(table, episode="day", returns={"2024-01-02": 1.0, "2024-01-03": 2.0})
+    assert [one.label for one in found] == ["2024-01-02", "2024-01-03"]
 
 
 def test_an_only_action_of_whole_numbers_is_a_choice():
