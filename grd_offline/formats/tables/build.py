@@ -212,7 +212,7 @@ def _gather_into(
         values.add(np.concatenate(parts, axis=1))
         if steps is not None:
             steps.add(_read_steps(block, source, columns, gaps, row))
-            styles |= find_styles(block[columns.step]) if kind == TIME else set()
+            styles |= find_styles(block[str(columns.step)]) if kind == TIME else set()
         for role, rows in numbers.items():
             name = getattr(columns, role)
             read = as_numbers(block[name], name, row)
