@@ -20,6 +20,23 @@ def format_percentage(share: float | None, digits: int = 0) -> str:
     return f"{round(100 * share, digits) + 0.0:.{digits}f} %"  # no -0 %
 
 
+def format_share(share: float | None) -> str:
+    """A part of a whole: 66 %, 5.3 %, 97.5 %, 99.98 %, under 0.1 %.
+
+    It has more digits if it is close to 0 % or 100 %. The command line, findings and reports all
+    write shares in this way. A dash stands for a share that is not known.
+    """
+    if share is None or math.isnan(share):
+        return "-"
+    percent = 100 * share
+    size = abs(percent)
+    if 0 < size < 0.05:
+        return "under 0.1 %" if percent > 0 else "0 %"
+    digits = 2 if 99.5 <= percent < 100 else 1 if size < 10 or percent >= 90 else 0
+    text = f"{percent:.{digits}f}"
+    return f"{text.rstrip('0').rstrip('.') if digits else text} %"
+
+
 def format_seconds(seconds: float) -> str:
     """A duration: 8 s, 3 min 20 s, 2 h 5 min, 3 h."""
     whole = round(seconds)

@@ -15,7 +15,7 @@ import numpy as np
 from grd_offline.episodes import EpisodeSet
 from grd_offline.methods.contract import CAREFUL, FINE, NOTE, UNRELIABLE, Decomposer, Finding
 from grd_offline.outcomes import speak_of
-from grd_offline.words import DO_NOT_RELY
+from grd_offline.words import DO_NOT_RELY, format_share
 
 LITTLE, MUCH = 0.5, 0.9
 """R² of returns held out: below the first most is not explained, from the second on enough is."""
@@ -122,7 +122,7 @@ def _check_explained(held_out: Mapping[str, Any]) -> list[Finding]:
         ]
     if r2 < LITTLE:
         told, rest = (
-            ("nothing", "The differences") if r2 <= 0 else (f"only {_percent(r2)}", "The rest")
+            ("nothing", "The differences") if r2 <= 0 else (f"only {format_share(r2)}", "The rest")
         )
         short = f"they explain {told} of how returns held out differ"
         rest = f"{_tell_outliers(held_out, r2)}{rest}"
@@ -134,13 +134,13 @@ def _check_explained(held_out: Mapping[str, Any]) -> list[Finding]:
         return [Finding(UNRELIABLE, text, short)]
     if r2 < MUCH:
         text = (
-            f"The rewards explain {_percent(r2)} of how returns of episodes held out differ. "
+            f"The rewards explain {format_share(r2)} of how returns of episodes held out differ. "
             f"{_tell_outliers(held_out, r2)}The other differences are noise, or depend on "
             "something that was not found."
         )
-        return [Finding(CAREFUL, text, f"they explain {_percent(r2)} of how returns differ")]
+        return [Finding(CAREFUL, text, f"they explain {format_share(r2)} of how returns differ")]
     text = (
-        f"The rewards explain {_percent(r2)} of how returns of episodes held out differ. "
+        f"The rewards explain {format_share(r2)} of how returns of episodes held out differ. "
         f"{_tell_outliers(held_out, r2)}"
     )
     return [Finding(FINE, text.rstrip())]
@@ -149,9 +149,9 @@ def _check_explained(held_out: Mapping[str, Any]) -> list[Finding]:
 def _tell_outliers(held_out: Mapping[str, Any], r2: float) -> str:
     """Say how much is explained with outliers, which tables and headlines have, if it differs."""
     every = float(held_out.get("held_out_return_r2", r2))
-    if _percent(max(every, 0.0)) == _percent(max(r2, 0.0)):
+    if format_share(max(every, 0.0)) == format_share(max(r2, 0.0)):
         return ""
-    told = "nothing" if every <= 0 else _percent(every)
+    told = "nothing" if every <= 0 else format_share(every)
     return f"This leaves out returns that are far from all others; with them it is {told}. "
 
 
@@ -161,11 +161,11 @@ def _check_intervals(held_out: Mapping[str, Any], count: int) -> list[Finding]:
     if inside >= 0.9 - 2 * float(np.sqrt(0.9 * 0.1 / count)):
         return []
     text = (
-        f"The bands are too narrow: 90 % intervals hold {_percent(inside)} of {count} returns held "
-        "out. Something that moves returns is not in the rewards."
+        f"The bands are too narrow: 90 % intervals hold {format_share(inside)} of {count} returns "
+        "held out. Something that moves returns is not in the rewards."
     )
     level = UNRELIABLE if inside < _FAILING else CAREFUL
-    return [Finding(level, text, f"90 % intervals hold {_percent(inside)} of returns held out")]
+    return [Finding(level, text, f"90 % intervals hold {format_share(inside)} of returns held out")]
 
 
 def check_truth(truth: Mapping[str, float] | None) -> list[Finding]:
@@ -178,11 +178,6 @@ def check_truth(truth: Mapping[str, float] | None) -> list[Finding]:
     level = FINE if correlation >= _GOOD_CORRELATION else level
     found = [Finding(level, f"The {short}.", f"the {short}")]
     if inside < _NARROW:
-        narrow = f"90 % bands hold {_percent(inside)} of the true rewards"
+        narrow = f"90 % bands hold {format_share(inside)} of the true rewards"
         found.append(Finding(CAREFUL, f"The {narrow}, so they are too narrow.", narrow))
     return found
-
-
-def _percent(share: float) -> str:
-    text = f"{100 * share:.2f}".rstrip("0").rstrip(".") if share >= 0.995 else f"{100 * share:.0f}"
-    return f"{text} %"

@@ -29,6 +29,7 @@ from grd_offline.report.importance import (
 from grd_offline.report.packing import pack
 from grd_offline.report.tracks import Tracks, read_tracks
 from grd_offline.report.viewer import find_landmarks, pack_tracks
+from grd_offline.words import format_percentage
 
 Array = NDArray[np.float64]
 
@@ -233,6 +234,11 @@ def _show_finding(finding: Mapping[str, Any]) -> str:
     return f"<li class='{level}'><strong>{LEVELS[level]}</strong> {text}</li>"
 
 
+def _show_whole(share: float) -> str:
+    """Write a share as findings on what may hide do, no finer than it deserves."""
+    return "less than 1 %" if share < 0.01 else format_percentage(share)
+
+
 def _tell_hidden(hidden: Mapping[str, float], spread: float) -> str:
     """The parts of the reward that returns cannot exclude, as a table that unfolds."""
     sizes = {HIDDEN.get(n, n): size for n, size in hidden.items() if n != "moment" and size > 0}
@@ -242,7 +248,7 @@ def _tell_hidden(hidden: Mapping[str, float], spread: float) -> str:
     if len(ranked) > 1:
         ranked.append(("all of them together", sum(size**2 for size in sizes.values()) ** 0.5))
     rows = [
-        (name, page.show_number(size), page.show_share(size / max(spread, 1e-300)))
+        (name, page.show_number(size), _show_whole(size / max(spread, 1e-300)))
         for name, size in ranked
     ]
     note = (

@@ -18,6 +18,7 @@ from importlib.resources import files
 from typing import Any
 
 from grd_offline.report.colours import DARK, LIGHT
+from grd_offline.words import format_share
 
 PAGE_BYTES = 5_800_000
 """Size of a whole page; the episodes get what the other sections leave."""
@@ -261,19 +262,8 @@ def show_number(value: float) -> str:
 
 
 def show_share(share: float) -> str:
-    """Write a share in per cent, with more digits if it is close to 0 % or 100 %."""
-    percent = 100 * share
-    if 99.5 <= percent < 100:
-        text = f"{percent:.2f}"
-    elif abs(percent) < 1e-4:
-        text = "0"
-    elif abs(percent) < 0.1:
-        text = f"{percent:.1g}"
-    else:
-        text = f"{percent:.{int(abs(percent) < 10 or percent >= 90)}f}"
-    if "." in text and "e" not in text:
-        text = text.rstrip("0").rstrip(".")
-    return f"{text}\N{NO-BREAK SPACE}%"
+    """Write a share in per cent on one line, as all other texts do."""
+    return format_share(share).replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def join_names(names: Sequence[str]) -> str:

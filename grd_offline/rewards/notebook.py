@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from grd_offline.words import DO_NOT_RELY, format_percentage
+from grd_offline.words import DO_NOT_RELY, format_share
 
 MOST_BARS = 8
 
@@ -39,5 +39,5 @@ def _draw_bar(name: str, share: float) -> str:
     )
     return (
         f"<tr><td style='text-align:left'>{escape(name)}</td><td>{bar}</td>"
-        f"<td>{format_percentage(share)}</td></tr>"
+        f"<td>{format_share(share)}</td></tr>"
     )
