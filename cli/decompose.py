@@ -160,23 +160,11 @@ def show_result(result: Decomposition) -> None:
 
     from .text import print_facts, print_text
 
-    metrics, masks = result.metrics, result.masks
+    metrics = result.metrics
     console = Console(highlight=False)
     facts = {"columns": result.columns} if result.columns is not None else {}
     facts["fit"] = f"{metrics['fit']} ({metrics['reason']})"
-    if not find_method(metrics["method"]).has_masks:
-        facts["drives the reward"] = f"not known: {metrics['method']} does not look for masks"
-    else:
-        top = [f"{name} {format_share(share)}" for name, share in result.shares[:8]]
-        if not top:
-            top = _names(masks["state_names"], masks["state_to_reward"])
-            top += _names(masks["action_names"], masks["action_to_reward"])
-        facts["drives the reward"] = ", ".join(top) or "nothing: every step is worth the same"
-        if top and metrics["verdict"]["level"] == "unreliable":
-            facts["drives the reward"] += " (not to be relied on)"
-        compact = _names(masks["state_names"], masks["compact"]["closure"])
-        named = f": {', '.join(compact)}" if compact else ""
-        facts["compact state"] = f"{len(compact)} of {len(masks['state_names'])}{named}"
+    facts |= _list_drivers(result)
     for candidate in metrics["alternatives"]:
         called = speak_of("returns", candidate.get("outcome", NUMBER))
         inside = format_share(candidate["held_out_return_coverage_90"])
@@ -213,6 +201,30 @@ def show_result(result: Decomposition) -> None:
         print_text(console, line, _COLOURS.get(finding.level, ""), indent="  ")
     for warning in result.warnings:
         print_warning(warning)
+
+
+def _list_drivers(result: Decomposition) -> dict[str, str]:
+    """What drives the reward, what its names mean, and the compact state."""
+    from grd_offline.rewards.effect_inputs import explain_primes
+
+    metrics, masks = result.metrics, result.masks
+    if not find_method(metrics["method"]).has_masks:
+        return {"drives the reward": f"not known: {metrics['method']} does not look for masks"}
+    facts = {}
+    names = [name for name, _ in result.shares[:8]]
+    top = [f"{name} {format_share(share)}" for name, share in result.shares[:8]]
+    if not top:
+        top = _names(masks["state_names"], masks["state_to_reward"])
+        top += _names(masks["action_names"], masks["action_to_reward"])
+    facts["drives the reward"] = ", ".join(top) or "nothing: every step is worth the same"
+    if top and metrics["verdict"]["level"] == "unreliable":
+        facts["drives the reward"] += " (not to be relied on)"
+    if explained := explain_primes([part for name in names for part in name.split(" x ")]):
+        facts["names"] = explained
+    compact = _names(masks["state_names"], masks["compact"]["closure"])
+    named = f": {', '.join(compact)}" if compact else ""
+    facts["compact state"] = f"{len(compact)} of {len(masks['state_names'])}{named}"
+    return facts
 
 
 def _names(names: list[str], mask: list[int]) -> list[str]:

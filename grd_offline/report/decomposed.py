@@ -29,6 +29,7 @@ from grd_offline.report.importance import (
 from grd_offline.report.packing import pack
 from grd_offline.report.tracks import Tracks, read_tracks
 from grd_offline.report.viewer import find_landmarks, pack_tracks
+from grd_offline.rewards.effect_inputs import explain_primes
 from grd_offline.words import format_percentage
 
 Array = NDArray[np.float64]
@@ -44,6 +45,9 @@ HIDDEN = {
 }
 """What may be in the reward and does not show in returns. How much depends on the moment of a step
 is said by a finding."""
+OBSERVED_REWARDS = "Observed rewards"
+PAID = {NUMBER: "Return, paid at the last step", SUCCESS: "Outcome, known at the last step"}
+"""What the data pay in episodes that are paid once, by the kind of outcome."""
 AGAIN = "Use it, make it again"
 CLEARLY = 0.95
 """Where this share of every effect is known, one sentence says so instead of a drawing."""
@@ -85,6 +89,7 @@ def compose_page(
     payload: dict[str, Any] = {
         "kind": "decomposition",
         "reward": "log-odds" if metrics.get("outcome", NUMBER) in UNITS else "reward",
+        "paid": PAID.get(str(metrics.get("outcome", NUMBER)), OBSERVED_REWARDS),
         "importance": pack_importance(importance),
         "effects": pack_effects(record.effects, shapes),
         "graph": pack_graph(record.masks, edges, importance),
@@ -134,6 +139,8 @@ def _tell_episodes(
     if truth is not None and truth["coverage_90"] < TOO_NARROW:
         held = page.show_share(truth["coverage_90"])
         lead += f" Here the band is too narrow: it contains only {held} of the true rewards."
+    if explained := explain_primes(tracks.inputs):
+        lead += f" {explained}"
     if shown < total:
         lead += f" The page shows {shown} of {total:,} episodes, chosen evenly by their return."
     picture = ""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 import grd_offline.report.page as page
 from grd_offline.report.few_values import Shape, shape_effect
 from grd_offline.report.packing import encode, pack
-from grd_offline.rewards.effect_inputs import find_label_column, name_effect
+from grd_offline.rewards.effect_inputs import explain_primes, find_label_column, name_effect
 
 Array = NDArray[np.float64]
 Effect = Mapping[str, Any]
@@ -93,6 +93,9 @@ def tell_effects(
         f"band with a probability of {page.NINETY}, if the assumptions of the fit hold. Grey bars "
         "and dots show where the data are: an effect is known best where there are many of them."
     )
+    named = [name for effect in effects for name in effect["inputs"]]
+    if explained := explain_primes(named):
+        lead += f" {escape(explained)}"
     cards = [
         _make_card(index, effect, shape)
         for index, (effect, shape) in enumerate(zip(effects, shapes, strict=False))

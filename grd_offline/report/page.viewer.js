@@ -131,7 +131,10 @@ function rowsOf(episode, track) {
           hovertemplate: "%{y:.5g}<extra></extra>",
         },
       ];
-  rows.push({ height: 54, traces: delivered, title: word("Observed reward", given), ticks: 2 });
+  const [[last] = []] = episode.deliveries.slice(-1),
+    isPaidOnce = !series.observed && episode.deliveries.length === 1 && last === episode.length - 1,
+    paid = isPaidOnce ? payload.paid : "Observed rewards";
+  rows.push({ height: 54, traces: delivered, title: word(plain(paid), given), ticks: 2 });
   const sums = [
     line(track.sum.x, track.sum.y, found, {
       name: "sum found",

@@ -120,6 +120,21 @@ def name_effect(inputs: Sequence[str]) -> str:
     return f"{column} ({', '.join(one[1] for one in labels if one is not None)})"
 
 
+def explain_primes(names: Sequence[str]) -> str:
+    """One sentence on names of next states and midpoints, if there are such names, or nothing."""
+    primed = next((name for name in names if name.endswith("'")), None)
+    halfway = next((name for name in names if name.endswith(" (midpoint)")), None)
+    said = []
+    if primed is not None:
+        said.append(
+            f"A prime means the end of the step: {primed} is {primed.removesuffix(chr(39))} in the "
+            "next state."
+        )
+    if halfway is not None:
+        said.append(f"{halfway} is the mean of the values at the start and the end of the step.")
+    return " ".join(said)
+
+
 def select_columns(
     columns: Sequence[int],
     layout: StepColumns,

@@ -119,6 +119,11 @@ def test_sums_meet_the_return_where_they_are_drawn(grd):
     assert found["speed"][1] == pytest.approx(rewards, abs=1e-3)
 
 
+def test_the_return_is_called_so_where_it_is_paid_at_the_last_step(grd):
+    titles = grd.run("document.querySelector('.viewer').layout.annotations.map((one) => one.text)")
+    assert "Return, paid at the last step" in titles[2]
+
+
 def test_hover_reads_a_step_and_moves_the_cursor(grd):
     box = grd.run("(({x, y, width}) => [x, y, width])("
                   "document.querySelector('.viewer').getBoundingClientRect())")  # fmt: skip

@@ -9,7 +9,7 @@ from grd_offline.files.decomposition import read_decomposition
 from grd_offline.report.few_values import shape_effect
 from grd_offline.report.importance import measure_importance
 from grd_offline.report.tracks import read_tracks
-from grd_offline.rewards.effect_inputs import name_effect
+from grd_offline.rewards.effect_inputs import explain_primes, name_effect
 
 LABELS = ("weather=rain", "weather=snow", "weather=sun")
 RAIN, SNOW, SUN = np.eye(3)[np.array([0, 0, 1, 2, 2, 2])].T
@@ -64,6 +64,23 @@ def test_labels_of_one_column_are_one_input():
 )  # fmt: skip
 def test_names_of_effects(inputs, name):
     assert name_effect(inputs) == name
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (["speed", "push"], ""),
+        (["speed'"], "A prime means the end of the step: speed' is speed in the next state."),
+        (["x (midpoint)"], "x (midpoint) is the mean of the values at the start and the end of "
+         "the step."),
+    ],
+)  # fmt: skip
+def test_names_of_next_states_are_explained(names, text, tmp_path):
+    assert explain_primes(names) == text
+    effects = [make_effect([name.replace("x", "speed")], 1.0) for name in names]
+    page = find_text(report_decomposition(write_decomposition(tmp_path / "grd", effects=effects)))
+    # Below the episodes, and again below the effects.
+    assert page.count(text.replace("x (", "speed (")) == 2 if text else "prime" not in page
 
 
 def test_a_category_has_one_bar_in_the_report(tmp_path):
