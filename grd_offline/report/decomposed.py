@@ -29,7 +29,7 @@ from grd_offline.report.importance import (
 from grd_offline.report.packing import pack
 from grd_offline.report.tracks import Tracks, read_tracks
 from grd_offline.report.viewer import find_landmarks, pack_tracks
-from grd_offline.rewards.effect_inputs import explain_primes
+from grd_offline.rewards.effect_inputs import explain_primes, name_effect
 from grd_offline.words import format_percentage
 
 Array = NDArray[np.float64]
@@ -95,7 +95,7 @@ def compose_page(
         "graph": pack_graph(record.masks, edges, importance),
         "returns": _pack_returns(metrics, tracks),
         "calibration": metrics.get("calibration"),
-        "pinned": metrics["identifiability"].get("pinned_down", {}),
+        "pinned": _name_known(record),
         "film": None if film is None else film.clips,
     }
     fit = str(metrics["fit"])
@@ -323,6 +323,13 @@ def _match_outcome(metrics: Mapping[str, Any], tracks: Tracks) -> Array:
     if metrics.get("outcome") == SUCCESS:
         found = give_chance(found)
     return np.stack([observed, found], 1)
+
+
+def _name_known(record: DecompositionRecord) -> dict[str, float]:
+    """How much is known of each effect, by the name that the page gives to it."""
+    names = {" x ".join(one["inputs"]): name_effect(one["inputs"]) for one in record.effects}
+    known = record.metrics["identifiability"].get("pinned_down", {})
+    return {names.get(name, name): share for name, share in known.items()}
 
 
 def _speak(outcome: str, text: str) -> str:
