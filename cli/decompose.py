@@ -12,7 +12,7 @@ from grd_offline.files.naming import beside
 from grd_offline.methods.registry import find_method
 from grd_offline.methods.settings import DecomposeSettings
 from grd_offline.outcomes import NUMBER, UNITS, speak_of
-from grd_offline.words import format_percentage, format_seconds
+from grd_offline.words import format_seconds, format_share
 
 from .help import Command
 from .options import out_option, print_warning, reading_options, setting_option, setting_options
@@ -160,24 +160,14 @@ def show_result(result: Decomposition) -> None:
 
     from .text import print_facts, print_text
 
-    metrics, masks = result.metrics, result.masks
+    metrics = result.metrics
     console = Console(highlight=False)
     facts = {"columns": result.columns} if result.columns is not None else {}
     facts["fit"] = f"{metrics['fit']} ({metrics['reason']})"
-    if not find_method(metrics["method"]).has_masks:
-        facts["drives the reward"] = f"not known: {metrics['method']} does not look for masks"
-    else:
-        top = [f"{name} {format_percentage(share)}" for name, share in result.shares[:8]]
-        if not top:
-            top = _names(masks["state_names"], masks["state_to_reward"])
-            top += _names(masks["action_names"], masks["action_to_reward"])
-        facts["drives the reward"] = ", ".join(top) or "nothing: every step is worth the same"
-        compact = _names(masks["state_names"], masks["compact"]["closure"])
-        named = f": {', '.join(compact)}" if compact else ""
-        facts["compact state"] = f"{len(compact)} of {len(masks['state_names'])}{named}"
+    facts |= _list_drivers(result)
     for candidate in metrics["alternatives"]:
         called = speak_of("returns", candidate.get("outcome", NUMBER))
-        inside = format_percentage(candidate["held_out_return_coverage_90"])
+        inside = format_share(candidate["held_out_return_coverage_90"])
         facts[f"test of {candidate['fit']}"] = (
             f"R² {candidate['held_out_return_r2']:.4f} on held-out {called}; 90 % intervals hold "
             f"{inside} of {candidate['held_out_returns']:,} {called}. This proves nothing about "
@@ -193,7 +183,7 @@ def show_result(result: Decomposition) -> None:
         facts["against the truth"] = (
             f"Pearson {truth['pearson']:.4f}, Spearman {truth['spearman']:.4f}, "
             f"within episodes {truth['pearson_within_episodes']:.4f}, "
-            f"90 % bands hold {format_percentage(truth['coverage_90'])} of the steps"
+            f"90 % bands hold {format_share(truth['coverage_90'])} of the steps"
         )
     if metrics.get("outcome") in UNITS:
         facts["unit"] = UNITS[metrics["outcome"]]
@@ -211,6 +201,30 @@ def show_result(result: Decomposition) -> None:
         print_text(console, line, _COLOURS.get(finding.level, ""), indent="  ")
     for warning in result.warnings:
         print_warning(warning)
+
+
+def _list_drivers(result: Decomposition) -> dict[str, str]:
+    """What drives the reward, what its names mean, and the compact state."""
+    from grd_offline.rewards.effect_inputs import explain_primes
+
+    metrics, masks = result.metrics, result.masks
+    if not find_method(metrics["method"]).has_masks:
+        return {"drives the reward": f"not known: {metrics['method']} does not look for masks"}
+    facts = {}
+    names = [name for name, _ in result.shares[:8]]
+    top = [f"{name} {format_share(share)}" for name, share in result.shares[:8]]
+    if not top:
+        top = _names(masks["state_names"], masks["state_to_reward"])
+        top += _names(masks["action_names"], masks["action_to_reward"])
+    facts["drives the reward"] = ", ".join(top) or "nothing: every step is worth the same"
+    if top and metrics["verdict"]["level"] == "unreliable":
+        facts["drives the reward"] += " (not to be relied on)"
+    if explained := explain_primes([part for name in names for part in name.split(" x ")]):
+        facts["names"] = explained
+    compact = _names(masks["state_names"], masks["compact"]["closure"])
+    named = f": {', '.join(compact)}" if compact else ""
+    facts["compact state"] = f"{len(compact)} of {len(masks['state_names'])}{named}"
+    return facts
 
 
 def _names(names: list[str], mask: list[int]) -> list[str]:

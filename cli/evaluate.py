@@ -2,10 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
 from .help import Command
+from .options import reading_options
 
 
 @click.command(
@@ -15,11 +17,15 @@ from .help import Command
     Examples:
       grd-offline evaluate hc-grd --truth true_rewards
       grd-offline evaluate hc-grd --truth true_rewards --data held-out.h5 --json
+      grd-offline evaluate trips-grd --truth burnt --data more-trips.csv
     """,
 )
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option(
-    "--truth", metavar="FIELD", required=True, help="Field of the data that holds the true rewards."
+    "--truth",
+    metavar="FIELD",
+    required=True,
+    help="Field of the data, or column of a table, that holds the true rewards.",
 )
 @click.option(
     "--data",
@@ -27,16 +33,20 @@ from .help import Command
     help="Compare on this dataset. The default is the relabelled data in FOLDER.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def evaluate(folder: Path, truth: str, data: str | None, as_json: bool) -> None:
+@reading_options
+def evaluate(folder: Path, truth: str, data: str | None, as_json: bool, **reading: Any) -> None:
     """Compare a decomposition with the true rewards.
 
     FOLDER is a folder that `grd-offline decompose` wrote. The command prints correlations over all
     steps and within episodes. The error is what remains after the best affine fit, as a fraction of
     the variance of the true rewards. If the true masks are known, they are compared too.
+
+    The columns of a table have the roles that they had in `decompose`. Use --columns if they are
+    called differently.
     """
     from grd_offline.methods.relabelling import compare_with_truth
 
-    result = compare_with_truth(folder, truth, data)
+    result = compare_with_truth(folder, truth, data, **reading)
     if as_json:
         click.echo(json.dumps(result, indent=1))
         return

@@ -149,7 +149,8 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
     joined = click.option(
         "--returns",
         metavar="FILE",
-        help="For tables: a .csv or .parquet file with the outcome of each episode.",
+        help="For tables: a .csv or .parquet file with the outcome of each episode. With it, "
+        "return=NAME in --columns names a column of this file.",
     )(join)
     joined = click.option(
         "--embed",

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 
+DO_NOT_RELY = "Do not rely on these rewards"
+"""The words that a verdict begins with if rewards should not be used."""
+
 
 def count(number: int, unit: str, units: str | None = None) -> str:
     """A number with its unit: 1 episode, 2,000 episodes. `units` is an irregular plural."""
@@ -15,6 +18,23 @@ def format_percentage(share: float | None, digits: int = 0) -> str:
     if share is None or math.isnan(share):
         return "-"
     return f"{round(100 * share, digits) + 0.0:.{digits}f} %"  # no -0 %
+
+
+def format_share(share: float | None) -> str:
+    """A part of a whole: 66 %, 5.3 %, 97.5 %, 99.98 %, under 0.1 %.
+
+    It has more digits if it is close to 0 % or 100 %. The command line, findings and reports all
+    write shares in this way. A dash stands for a share that is not known.
+    """
+    if share is None or math.isnan(share):
+        return "-"
+    percent = 100 * share
+    size = abs(percent)
+    if 0 < size < 0.05:
+        return "under 0.1 %" if percent > 0 else "0 %"
+    digits = 2 if 99.5 <= percent < 100 else 1 if size < 10 or percent >= 90 else 0
+    text = f"{percent:.{digits}f}"
+    return f"{text.rstrip('0').rstrip('.') if digits else text} %"
 
 
 def format_seconds(seconds: float) -> str:

@@ -10,7 +10,9 @@ from grd_offline.collecting.settings import CollectSettings
 from grd_offline.methods.settings import DecomposeSettings
 from grd_offline.offline.settings import OfflineSettings
 from grd_offline.online.settings import OnlineSettings
+from grd_offline.report.page import show_share
 from grd_offline.settings import describe_settings
+from grd_offline.words import format_share
 
 HARD = (
     "only ever learn how well", "not on all data are they", "returns are told, shares are not",
@@ -39,6 +41,17 @@ def test_docstrings_are_no_fragments():
         if FRAGMENT.match(text) and "report" not in file.parts
     ]
     assert found == []
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(0, "0 %"), (0.0004, "under 0.1 %"), (0.005, "0.5 %"), (0.0535, "5.3 %"), (0.66, "66 %"),
+     (0.956, "95.6 %"), (0.9, "90 %"), (0.99975, "99.98 %"), (1, "100 %"), (None, "-")],
+)  # fmt: skip
+def test_shares_have_one_precision(share, text):
+    assert format_share(share) == text
+    if share is not None:
+        assert show_share(share).replace("\N{NO-BREAK SPACE}", " ") == text
 
 
 def test_hard_phrases_are_gone():

@@ -60,8 +60,7 @@ table.head()
 # - ``returns``: the column with the outcome,
 # - ``actions``: the inputs that somebody chose. Leave it out if there are none.
 #
-# The rows may come in any order. A step that is a time has to be read as one: ``pd.read_csv(...,
-# parse_dates=["when"])``.
+# The rows may come in any order. A step may be a number or a time, such as ``2024-03-01 08:51``.
 #
 # All other columns describe the state. Common names such as ``episode``, ``step``, ``t``,
 # ``return`` and ``action`` are recognised without being named.

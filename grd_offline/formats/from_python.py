@@ -14,6 +14,7 @@ from grd_offline.errors import DataError
 from grd_offline.formats import as_episodes
 from grd_offline.formats.tables.frames import find_library, open_frame
 from grd_offline.formats.tables.opening import open_source
+from grd_offline.formats.tables.outcomes import gather_outcomes
 from grd_offline.formats.tables.pairs import read_preferences
 from grd_offline.formats.tables.source import Embedder
 from grd_offline.pieces import attach_preferences
@@ -43,7 +44,8 @@ def from_dataframe(
     `frame` is a data frame of pandas or polars, an Arrow table, or a mapping from names to arrays.
     The other arguments name its columns; those that are not given are found by their names, and
     `observations` are what is left. `rewards` is a column with a number per step; `returns` is a
-    column with one number per episode, or a mapping or Series from episodes to numbers.
+    column with one number per episode, a mapping or Series from episodes to numbers, or another
+    data frame with the column of episodes and one column of numbers.
     `preferences` are learned from instead: a table with the columns first, second and preferred,
     which compares episodes by their names. `step` gives the order of the rows of an episode, by
     numbers or timestamps. Texts become one-hot columns, and so do the columns of numbers that
@@ -55,7 +57,9 @@ def from_dataframe(
     >>> from_dataframe(table, episode="trip", returns="fuel")
     EpisodeSet(2 episodes, 4 steps, 1 states, 0 actions)
     """
-    outcomes = None if returns is None or isinstance(returns, str) else _as_mapping(returns)
+    outcomes = (
+        None if returns is None or isinstance(returns, str) else _as_mapping(returns, episode)
+    )
     given = _list_roles(
         episode=episode,
         observations=observations,
@@ -97,19 +101,32 @@ def _list_roles(**roles: Names) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _as_mapping(returns: Any) -> Mapping[Any, float]:
-    """Outcomes by episode from a mapping, a Series with an index, or pairs."""
+def _as_mapping(returns: Any, episode: str | None) -> Mapping[Any, float]:
+    """Outcomes by episode from a mapping, a data frame, a Series with an index, or pairs."""
     if isinstance(returns, Mapping):
         return returns
+    if find_library(returns) is not None and hasattr(returns, "columns"):
+        return _read_frame(returns, episode)
     if hasattr(returns, "items"):
         return dict(returns.items())
     try:
         return dict(returns)
     except (TypeError, ValueError):
         raise DataError(
-            "returns: expected the name of a column, or a mapping or Series from episodes to "
-            f"numbers, got {type(returns).__name__}"
+            "returns: expected the name of a column, a mapping or Series from episodes to numbers, "
+            "or a data frame with a column of episodes and one of numbers, got "
+            f"{type(returns).__name__}"
         ) from None
+
+
+def _read_frame(frame: Any, episode: str | None) -> Mapping[Any, float]:
+    """Outcomes from a data frame. Its episodes may be the index, as after `groupby`."""
+    if getattr(getattr(frame, "index", None), "name", None) is not None:
+        frame = frame.reset_index()
+    try:
+        return gather_outcomes(open_frame(frame), episode)
+    except DataError as error:
+        raise error.at(file="returns") from None
 
 
 def from_arrays(

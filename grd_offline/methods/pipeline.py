@@ -46,7 +46,7 @@ from grd_offline.formats import (
 )
 from grd_offline.formats.relabelled import OBSERVED
 from grd_offline.formats.tables.build import TABLE
-from grd_offline.formats.tables.opening import Given, Outcomes
+from grd_offline.formats.tables.opening import Given, Outcomes, name_truth
 from grd_offline.formats.tables.pairs import read_preferences
 from grd_offline.formats.tables.results import (
     ENDINGS,
@@ -58,6 +58,7 @@ from grd_offline.methods.closed_form.conditions import tell_bands
 from grd_offline.methods.contract import Finding, Progress
 from grd_offline.methods.relabelling import (
     Tally,
+    check_width,
     choose_layout,
     find_truth,
     keep_table,
@@ -70,6 +71,7 @@ from grd_offline.methods.verdict import gather_findings, reach_verdict
 from grd_offline.outcomes import NUMBER
 from grd_offline.pieces import attach_preferences
 from grd_offline.report import make_decomposition_page
+from grd_offline.rewards.effect_inputs import name_effect
 from grd_offline.rewards.model import RewardModel
 from grd_offline.threads import one_numpy_thread
 from grd_offline.versions import find_versions
@@ -108,6 +110,9 @@ def decompose(
     (80, 'relabelled.h5')
     """
     settings = settings if settings is not None else DecomposeSettings()
+    if settings.truth is not None:
+        columns, truth = name_truth(source, columns, settings.truth)
+        settings = replace(settings, truth=truth)
     start = time.perf_counter()
     check_folder(out, is_replaceable=is_replaceable)
     opened = open_recording(
@@ -135,17 +140,6 @@ def _name_file(given: Any) -> str | None:
 
 
 decompose_file = decompose
-MANY_COLUMNS = 400
-
-
-def _check_width(episodes: EpisodeSet) -> None:
-    """Refuse data with more columns than any fit can separate, before hours are spent on them."""
-    columns = episodes.state_size + episodes.action_size
-    if columns > MANY_COLUMNS and columns > episodes.total_steps:
-        raise DataError(
-            f"{columns:,} columns in {episodes.total_steps:,} steps: a fit of so many columns "
-            "needs more steps than columns"
-        )
 
 
 class _Run:
@@ -196,7 +190,7 @@ class _Run:
                 "the table holds one episode, and one return says nothing about single steps: "
                 "is the right column taken for episodes?"
             )
-        _check_width(episodes)
+        check_width(episodes)
         self.episodes = episodes
         self.fitted = draw_episodes(episodes, self._count_deliveries(), self.rng)
         """The episodes that models are fitted to: those of large datasets are drawn at random."""
@@ -322,7 +316,7 @@ class _Run:
         )
         with create_file(folder / REPORT_FILE) as output:
             output.write(page.encode())
-        shares = [(" x ".join(e["inputs"]), float(e["share"])) for e in effects["effects"]]
+        shares = [(name_effect(e["inputs"]), float(e["share"])) for e in effects["effects"]]
         return Decomposition(
             folder=out,
             relabelled=out / name,

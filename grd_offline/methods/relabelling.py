@@ -39,8 +39,9 @@ from grd_offline.formats import (
 )
 from grd_offline.formats.in_memory import DELIVERED
 from grd_offline.formats.relabelled import OBSERVED, STD
+from grd_offline.formats.tables.build import TRUTH
 from grd_offline.formats.tables.columns import parse_columns
-from grd_offline.formats.tables.opening import Expected, Given, Outcomes
+from grd_offline.formats.tables.opening import Expected, Given, Outcomes, name_truth
 from grd_offline.formats.tables.results import (
     ENDINGS,
     add_records,
@@ -55,6 +56,7 @@ from grd_offline.rewards.contract import Array
 from grd_offline.rewards.model import RewardModel
 from grd_offline.threads import one_numpy_thread
 
+MANY_COLUMNS = 400
 MANY_EPISODES = 2_000
 """Tables with more episodes than this are relabelled in a flat file."""
 
@@ -164,7 +166,7 @@ def relabel(
         max_bytes=max_bytes,
         columns=columns,
         returns=returns,
-        expected=Expected(chosen.observation_names, chosen.action_names, about.get("columns")),
+        expected=expect_columns(chosen, needs_outcome=exact_returns),
     )
     with opened:
         episodes = check_sizes(chosen, opened, source)
@@ -329,6 +331,22 @@ def find_truth(record: Record, field: str, source: Data) -> Array:
     return found.astype(np.float64)
 
 
+def expect_columns(model: RewardModel, *, needs_outcome: bool = False) -> Expected:
+    """What a model knows about the columns of tables."""
+    columns = (model.about or {}).get("columns")
+    return Expected(model.observation_names, model.action_names, columns, needs_outcome)
+
+
+def check_width(episodes: EpisodeSet) -> None:
+    """Refuse data with more columns than any fit can separate, before hours are spent on them."""
+    columns = episodes.state_size + episodes.action_size
+    if columns > MANY_COLUMNS and columns > episodes.total_steps:
+        raise DataError(
+            f"{columns:,} columns in {episodes.total_steps:,} steps: a fit of so many columns "
+            "needs more steps than columns"
+        )
+
+
 def check_sizes(model: RewardModel, recording: Recording, source: Data) -> EpisodeSet:
     """The episodes; refuses data whose dimensions are not those of the model."""
     episodes = as_episodes(recording, source)
@@ -345,16 +363,39 @@ def check_sizes(model: RewardModel, recording: Recording, source: Data) -> Episo
 
 @one_numpy_thread()
 def compare_with_truth(
-    folder: str | os.PathLike[str], truth: str, data: str | os.PathLike[str] | None = None
+    folder: str | os.PathLike[str],
+    truth: str,
+    data: str | os.PathLike[str] | None = None,
+    *,
+    max_episode_steps: int | None = None,
+    max_bytes: int | None = None,
+    columns: Given | None = None,
+    returns: Outcomes | None = None,
 ) -> dict[str, Any]:
-    """Compare a decomposition with the true rewards, on its own data or on others."""
+    """Compare a decomposition with the true rewards, on its own data or on others.
+
+    `truth` is a field of the data, or a column if they are a table. The columns of a table have the
+    roles that they had in `decompose`, unless `columns` says something else.
+    """
     place = Path(folder)
     model = RewardModel.load(place)
     source = data if data is not None else place
     if data is None and truth == "rewards":
         raise DataError("are those of the decomposition: name the true ones", field=truth)
+    expected = expect_columns(model)
+    if data is None and parse_columns(expected.columns or "").get("truth") == (truth,):
+        truth = TRUTH
+    columns, truth = name_truth(source, columns, truth)
+    opened = open_recording(
+        source,
+        max_episode_steps=max_episode_steps,
+        max_bytes=max_bytes,
+        columns=columns,
+        returns=returns,
+        expected=expected,
+    )
     tally = Tally()
-    with open_recording(source) as recording:
+    with opened as recording:
         delay = find_delay(recording)
         check_sizes(model, recording, source)
         for index in range(len(recording)):

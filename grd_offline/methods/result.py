@@ -12,7 +12,7 @@ from grd_offline.formats.tables.results import read_rewards
 from grd_offline.methods.contract import Finding
 from grd_offline.rewards.model import RewardModel
 from grd_offline.rewards.notebook import show_result
-from grd_offline.words import format_percentage
+from grd_offline.words import format_share
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ class Decomposition:
             return read_rewards(recording)
 
     def __repr__(self) -> str:
-        shares = [f"{name} {format_percentage(share)}" for name, share in self.shares[:3]]
+        shares = [f"{name} {format_share(share)}" for name, share in self.shares[:3]]
         top = ", ".join(shares) or "no effects"
         return f"Decomposition({self.folder}: {self.metrics['fit']}, {top})"
 

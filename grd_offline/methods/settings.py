@@ -72,7 +72,9 @@ class DecomposeSettings(Settings):
         names=COMPACT,
     )
     truth: str | None = setting(
-        None, "Field with the true step rewards, for comparison only. No fit uses it."
+        None,
+        "Field, or column of a table, with the true step rewards, for comparison only. No fit "
+        "uses it.",
     )
     seed: int = setting(0, "Seed of the random numbers.", at_least=0, at_most=2**63 - 1)
     device: str = setting("cpu", "Device that trains the networks.", names=("cpu", "cuda"))

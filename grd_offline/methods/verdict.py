@@ -15,11 +15,14 @@ import numpy as np
 from grd_offline.episodes import EpisodeSet
 from grd_offline.methods.contract import CAREFUL, FINE, NOTE, UNRELIABLE, Decomposer, Finding
 from grd_offline.outcomes import speak_of
+from grd_offline.words import DO_NOT_RELY, format_share
 
 LITTLE, MUCH = 0.5, 0.9
 """R² of returns held out: below the first most is not explained, from the second on enough is."""
 FEWEST_HELD_OUT = 10
 """Fewer returns held out cannot test rewards."""
+ENOUGH_EPISODES = 100
+"""With so many episodes, most decompositions can be believed; see docs/faq.md."""
 _FAILING = 0.5
 """If 90 % intervals hold less than this fraction, the fitted reward did not make these returns."""
 _BAD_CORRELATION, _GOOD_CORRELATION = 0.8, 0.9
@@ -63,7 +66,7 @@ def gather_findings(
 def reach_verdict(findings: Sequence[Finding]) -> Verdict:
     """Combine all findings into one verdict."""
     for level, start in (
-        (UNRELIABLE, "Do not rely on these rewards"),
+        (UNRELIABLE, DO_NOT_RELY),
         (CAREFUL, "Use these rewards with care"),
     ):
         reasons = [finding.short or finding.text for finding in findings if finding.level == level]
@@ -103,7 +106,7 @@ def check_held_out(held_out: Mapping[str, Any] | None) -> list[Finding]:
     if count < FEWEST_HELD_OUT:
         text = (
             f"Returns held out: {count}. Fewer than {FEWEST_HELD_OUT} cannot test how well the "
-            "rewards predict."
+            f"rewards predict. About {ENOUGH_EPISODES} episodes are a good start."
         )
         few = [Finding(CAREFUL, text, f"only {count} returns were held out")] if count else []
         return few + (_check_explained(held_out) if count > 1 else [])
@@ -119,9 +122,10 @@ def _check_explained(held_out: Mapping[str, Any]) -> list[Finding]:
         ]
     if r2 < LITTLE:
         told, rest = (
-            ("nothing", "The differences") if r2 <= 0 else (f"only {_percent(r2)}", "The rest")
+            ("nothing", "The differences") if r2 <= 0 else (f"only {format_share(r2)}", "The rest")
         )
         short = f"they explain {told} of how returns held out differ"
+        rest = f"{_tell_outliers(held_out, r2)}{rest}"
         verbs = "are noise, or depend" if r2 <= 0 else "is noise, or depends"
         text = (
             f"The rewards explain {told} of how returns of episodes held out differ. {rest} "
@@ -130,12 +134,25 @@ def _check_explained(held_out: Mapping[str, Any]) -> list[Finding]:
         return [Finding(UNRELIABLE, text, short)]
     if r2 < MUCH:
         text = (
-            f"The rewards explain {_percent(r2)} of how returns of episodes held out differ. The "
-            "other differences are noise, or depend on something that was not found."
+            f"The rewards explain {format_share(r2)} of how returns of episodes held out differ. "
+            f"{_tell_outliers(held_out, r2)}The other differences are noise, or depend on "
+            "something that was not found."
         )
-        return [Finding(CAREFUL, text, f"they explain {_percent(r2)} of how returns differ")]
-    text = f"The rewards explain {_percent(r2)} of how returns of episodes held out differ."
-    return [Finding(FINE, text)]
+        return [Finding(CAREFUL, text, f"they explain {format_share(r2)} of how returns differ")]
+    text = (
+        f"The rewards explain {format_share(r2)} of how returns of episodes held out differ. "
+        f"{_tell_outliers(held_out, r2)}"
+    )
+    return [Finding(FINE, text.rstrip())]
+
+
+def _tell_outliers(held_out: Mapping[str, Any], r2: float) -> str:
+    """Say how much is explained with outliers, which tables and headlines have, if it differs."""
+    every = float(held_out.get("held_out_return_r2", r2))
+    if format_share(max(every, 0.0)) == format_share(max(r2, 0.0)):
+        return ""
+    told = "nothing" if every <= 0 else format_share(every)
+    return f"This leaves out returns that are far from all others; with them it is {told}. "
 
 
 def _check_intervals(held_out: Mapping[str, Any], count: int) -> list[Finding]:
@@ -144,11 +161,11 @@ def _check_intervals(held_out: Mapping[str, Any], count: int) -> list[Finding]:
     if inside >= 0.9 - 2 * float(np.sqrt(0.9 * 0.1 / count)):
         return []
     text = (
-        f"The bands are too narrow: 90 % intervals hold {_percent(inside)} of {count} returns held "
-        "out. Something that moves returns is not in the rewards."
+        f"The bands are too narrow: 90 % intervals hold {format_share(inside)} of {count} returns "
+        "held out. Something that moves returns is not in the rewards."
     )
     level = UNRELIABLE if inside < _FAILING else CAREFUL
-    return [Finding(level, text, f"90 % intervals hold {_percent(inside)} of returns held out")]
+    return [Finding(level, text, f"90 % intervals hold {format_share(inside)} of returns held out")]
 
 
 def check_truth(truth: Mapping[str, float] | None) -> list[Finding]:
@@ -161,11 +178,6 @@ def check_truth(truth: Mapping[str, float] | None) -> list[Finding]:
     level = FINE if correlation >= _GOOD_CORRELATION else level
     found = [Finding(level, f"The {short}.", f"the {short}")]
     if inside < _NARROW:
-        narrow = f"90 % bands hold {_percent(inside)} of the true rewards"
+        narrow = f"90 % bands hold {format_share(inside)} of the true rewards"
         found.append(Finding(CAREFUL, f"The {narrow}, so they are too narrow.", narrow))
     return found
-
-
-def _percent(share: float) -> str:
-    text = f"{100 * share:.2f}".rstrip("0").rstrip(".") if share >= 0.995 else f"{100 * share:.0f}"
-    return f"{text} %"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from html import escape
 from typing import Any
 
@@ -17,11 +17,11 @@ from grd_offline.evaluate import STEP_BANDS, give_chance
 from grd_offline.files.decomposition import MISFIT, DecompositionRecord
 from grd_offline.files.plain import folder_errors
 from grd_offline.outcomes import NUMBER, PREFERENCE, SUCCESS, UNITS, speak_of
-from grd_offline.report.effects import pack_effects, tell_effects
+from grd_offline.report.effects import pack_effects, shape_effects, tell_effects
 from grd_offline.report.film import Film, make_film
 from grd_offline.report.graph import measure_edges, pack_graph, tell_graph
+from grd_offline.report.headline import LEVELS, UNRELIABLE, is_relied_on, tell_headline
 from grd_offline.report.importance import (
-    Importance,
     measure_importance,
     pack_importance,
     tell_importance,
@@ -29,25 +29,26 @@ from grd_offline.report.importance import (
 from grd_offline.report.packing import pack
 from grd_offline.report.tracks import Tracks, read_tracks
 from grd_offline.report.viewer import find_landmarks, pack_tracks
+from grd_offline.rewards.effect_inputs import explain_primes, name_effect
+from grd_offline.words import format_percentage
 
 Array = NDArray[np.float64]
 
 MOST_POINTS = 2000
 """This many returns are drawn as points."""
-UNRELIABLE = "unreliable"
-LEVELS = {"fine": "Fine", "note": "Note", "careful": "Careful", UNRELIABLE: "Unreliable"}
-"""Levels of findings and verdicts, from good to bad, as they are shown."""
 TOO_NARROW = 0.8
 """Bands that are meant to hold 90 % and hold less than this are said to be too narrow."""
 HIDDEN = {
-    "moment": "the moment of a step at which the reward looks at the state",
     "potentials": "terms that cancel between steps, h(next state) - h(state)",
     "effects left out": "effects of inputs that were left out",
+    "interactions left out": "interactions of inputs that were left out",
 }
-"""What may be in the reward and does not show in returns."""
+"""What may be in the reward and does not show in returns. How much depends on the moment of a step
+is said by a finding."""
+OBSERVED_REWARDS = "Observed rewards"
+PAID = {NUMBER: "Return, paid at the last step", SUCCESS: "Outcome, known at the last step"}
+"""What the data pay in episodes that are paid once, by the kind of outcome."""
 AGAIN = "Use it, make it again"
-MAJOR = 0.6
-"""An input with this share of the reward's variation is a headline of its own."""
 CLEARLY = 0.95
 """Where this share of every effect is known, one sentence says so instead of a drawing."""
 
@@ -82,23 +83,31 @@ def compose_page(
     """Put the sections and the numbers of the drawings together."""
     metrics = record.metrics
     importance = measure_importance(record, tracks)
-    edges = measure_edges(record, importance)
+    edges = measure_edges(record, measure_importance(record, tracks, by_column=False))
+    shapes = shape_effects(record.effects, tracks.sample)
+    is_folded = not is_relied_on(metrics)
     payload: dict[str, Any] = {
         "kind": "decomposition",
         "reward": "log-odds" if metrics.get("outcome", NUMBER) in UNITS else "reward",
+        "paid": PAID.get(str(metrics.get("outcome", NUMBER)), OBSERVED_REWARDS),
         "importance": pack_importance(importance),
-        "effects": pack_effects(record.effects, tracks.sample),
+        "effects": pack_effects(record.effects, shapes),
         "graph": pack_graph(record.masks, edges, importance),
         "returns": _pack_returns(metrics, tracks),
         "calibration": metrics.get("calibration"),
-        "pinned": metrics["identifiability"].get("pinned_down", {}),
+        "pinned": _name_known(record),
         "film": None if film is None else film.clips,
     }
+    fit = str(metrics["fit"])
     sections = [
-        ("importance", "Importance", _tell_importance(record, importance)),
-        ("episodes", "Episodes", _tell_episodes(metrics, tracks, film)),
-        ("effects", "Effects", tell_effects(record.effects, str(metrics["fit"]))),
-        ("graph", "Causal graph", tell_graph(record.masks)),
+        (
+            "importance",
+            "Importance",
+            tell_importance(importance, is_sum=bool(record.effects), is_folded=is_folded),
+        ),
+        ("episodes", "Episodes", _tell_episodes(metrics, tracks, film, is_folded)),
+        ("effects", "Effects", tell_effects(record.effects, shapes, fit, is_folded=is_folded)),
+        ("graph", "Causal graph", tell_graph(record.masks, is_folded=is_folded)),
         ("returns", "Returns", _tell_returns(metrics, tracks)),
         ("limits", "What the data can tell", _tell_limits(metrics["identifiability"])),
         ("again", AGAIN, _tell_settings(metrics, name or record.path.resolve().name)),
@@ -109,128 +118,15 @@ def compose_page(
         for place, title, text in sections
         if text
     ]
-    body = page.make_body(_speak(outcome, _tell_headline(record, importance)), sections)
+    body = page.make_body(_speak(outcome, tell_headline(record, importance)), sections)
     used = page.count_fixed_bytes() + len(body.encode()) + len(page.embed(payload))
     payload["viewer"] = pack_tracks(tracks, max(page.PAGE_BYTES - used, 200_000))
     return page.make_page(f"{metrics['data']}: return decomposition", body, payload)
 
 
-def _tell_headline(record: DecompositionRecord, importance: Sequence[Importance]) -> str:
-    metrics = record.metrics
-    source = page.list_source(
-        str(metrics["data"]),
-        str(metrics.get("environment") or ""),
-        f"{metrics['episodes']:,} episodes",
-        f"{metrics['steps']:,} steps",
-    )
-    title, said = _say_drivers(record, importance), _say_how_sure(record, importance)
-    verdict = _read_verdict(metrics)
-    explained = metrics.get("held_out_return_r2")
-    # What the fit says is no headline where it should not be relied on.
-    if explained is not None and explained <= 0:
-        title = "No reliable decomposition."
-    elif verdict[0] == UNRELIABLE:
-        title = "These rewards should not be relied on."
-    facts = _list_facts(record)
-    return page.make_headline("Return decomposition", title, said, facts, source, verdict)
-
-
-def _tell_importance(record: DecompositionRecord, importance: Sequence[Importance]) -> str:
-    is_relied_on = _read_verdict(record.metrics)[0] != UNRELIABLE
-    return tell_importance(importance, is_sum=bool(record.effects), is_relied_on=is_relied_on)
-
-
-def _read_verdict(metrics: Mapping[str, Any]) -> tuple[str, str]:
-    """Read the level and the sentence; a fit that predicts nothing is unreliable."""
-    level, text = _read_stored_verdict(metrics)
-    explained = metrics.get("held_out_return_r2")
-    return (UNRELIABLE if explained is not None and explained <= 0 else level), text
-
-
-def _read_stored_verdict(metrics: Mapping[str, Any]) -> tuple[str, str]:
-    verdict = metrics.get("verdict")
-    if verdict is None:
-        return "careful", "Use these rewards with care: an earlier version made them, unchecked."
-    level = str(verdict["level"])
-    return level if level in LEVELS else UNRELIABLE, str(verdict["text"])
-
-
-def _say_drivers(record: DecompositionRecord, importance: Sequence[Importance]) -> str:
-    """Write the headline as HTML, with the names marked."""
-    names = [one.name for one in importance] or list(record.inputs)
-    if not names:
-        return "Nothing was found to drive the reward."
-    if not importance:
-        shown = [*names[:3], *([f"{len(names) - 3} more"] if len(names) > 3 else [])]
-        return f"{_mark(shown)} {'drives' if len(names) == 1 else 'drive'} the reward."
-    top = importance[0].total
-    if top >= MAJOR or len(names) == 1:
-        # The inputs of one effect have the same share.
-        first = [one.name for one in importance if one.total > top - 0.005][:4]
-        part = "" if top > 0.995 else f"{page.show_share(top)} of "
-        verb = "drives" if len(first) == 1 else "together drive"
-        return f"{_mark(first)} {verb} {part}the reward's variation."
-    return f"Most of the reward's variation comes from {_mark(names[:3])}."
-
-
-def _say_how_sure(record: DecompositionRecord, importance: Sequence[Importance]) -> list[str]:
-    metrics = record.metrics
-    said = []
-    others = [one for one in importance[1:] if one.total > 0.001]
-    is_relied_on = _read_verdict(metrics)[0] != UNRELIABLE
-    if is_relied_on and others and importance[0].total >= MAJOR:
-        named = [f"{one.name} ({page.show_share(one.total)})" for one in others[:3]]
-        more = [f"{len(others) - 3} more"] if len(others) > 3 else []
-        said.append(f"Next come {page.join_names(named + more)}.")
-    explained = metrics.get("held_out_return_r2")
-    if explained is None:
-        said.append(
-            "There were too few episodes to hold any out. So it is not known how well the rewards "
-            "predict the returns of other episodes."
-        )
-    elif explained <= 0:
-        said.append(
-            "The rewards predict the returns of held-out episodes no better than the mean return "
-            "does. Nothing below should be taken for a result. More episodes may help."
-        )
-    else:
-        said.append(
-            f"The rewards explain {page.show_share(explained)} of the variance of the returns of "
-            f"held-out episodes."
-        )
-    truth = metrics.get("truth")
-    if truth is not None:
-        said.append(
-            f"Their correlation with the true rewards of the steps is {truth['pearson']:.2f}, and "
-            f"the {page.NINETY} bands contain {page.show_share(truth['coverage_90'])} of the true "
-            f"rewards."
-        )
-    return said
-
-
-def _list_facts(record: DecompositionRecord) -> list[tuple[str, str]]:
-    metrics, masks = record.metrics, record.masks
-    facts = []
-    if metrics.get("held_out_return_r2") is not None:
-        explained, inside = metrics["held_out_return_r2"], metrics["held_out_return_coverage_90"]
-        held = f"{metrics['held_out_returns']:,} held-out returns"
-        facts.append(
-            (page.show_share(explained), f"of the variance of {held} explained (R²)")
-            if explained > 0
-            else (f"{explained:.2f}", f"R² of {held}")
-        )
-        facts.append((page.show_share(inside), f"of them inside their {page.NINETY} interval"))
-    driving = sum(masks["state_to_reward"]) + sum(masks["action_to_reward"])
-    inputs = len(masks["state_names"]) + len(masks["action_names"])
-    facts.append((f"{driving} of {inputs}", "dimensions drive the reward"))
-    compact = masks["compact"]["closure"]
-    facts.append((f"{sum(compact)} of {len(compact)}", "state dimensions in the compact state"))
-    if "truth" in metrics:
-        facts.append((f"{metrics['truth']['pearson']:.2f}", "correlation with the true reward"))
-    return facts
-
-
-def _tell_episodes(metrics: Mapping[str, Any], tracks: Tracks, film: Film | None) -> str:
+def _tell_episodes(
+    metrics: Mapping[str, Any], tracks: Tracks, film: Film | None, is_folded: bool
+) -> str:
     shown, total = len(tracks.chosen), len(tracks.returns)
     lead = (
         "The reward of every step, and the sum of the rewards so far. "
@@ -243,6 +139,8 @@ def _tell_episodes(metrics: Mapping[str, Any], tracks: Tracks, film: Film | None
     if truth is not None and truth["coverage_90"] < TOO_NARROW:
         held = page.show_share(truth["coverage_90"])
         lead += f" Here the band is too narrow: it contains only {held} of the true rewards."
+    if explained := explain_primes(tracks.inputs):
+        lead += f" {explained}"
     if shown < total:
         lead += f" The page shows {shown} of {total:,} episodes, chosen evenly by their return."
     picture = ""
@@ -257,11 +155,11 @@ def _tell_episodes(metrics: Mapping[str, Any], tracks: Tracks, film: Film | None
             )
     drawing = picture + page.make_chart("viewer", "The rewards of one episode")
     viewer = page.fill("page.viewer.html", drawing=drawing).replace("\n", "")
-    parts = _tell_waterfall(tracks)
+    parts = _tell_waterfall(tracks, is_folded)
     return page.make_section("episodes", "Episodes", escape(lead), viewer, parts)
 
 
-def _tell_waterfall(tracks: Tracks) -> str:
+def _tell_waterfall(tracks: Tracks, is_folded: bool) -> str:
     """Make the drawing of what a reward consists of, if it is a sum of effects."""
     if not tracks.terms:
         return ""
@@ -271,7 +169,8 @@ def _tell_waterfall(tracks: Tracks) -> str:
         "reward, orange bars raise it."
     )
     chart = page.make_chart("waterfall", "What each effect adds to the reward of one step")
-    return f"<h3 id='waterfall-title'>The chosen step</h3><p class='note'>{text}</p>{chart}"
+    parts = f"<h3 id='waterfall-title'>The chosen step</h3><p class='note'>{text}</p>{chart}"
+    return page.fold_doubtful(parts) if is_folded else parts
 
 
 def _tell_returns(metrics: Mapping[str, Any], tracks: Tracks) -> str:
@@ -342,23 +241,33 @@ def _show_finding(finding: Mapping[str, Any]) -> str:
     return f"<li class='{level}'><strong>{LEVELS[level]}</strong> {text}</li>"
 
 
+def _show_whole(share: float) -> str:
+    """Write a share as findings on what may hide do, no finer than it deserves."""
+    return "less than 1 %" if share < 0.01 else format_percentage(share)
+
+
 def _tell_hidden(hidden: Mapping[str, float], spread: float) -> str:
     """The parts of the reward that returns cannot exclude, as a table that unfolds."""
+    sizes = {HIDDEN.get(n, n): size for n, size in hidden.items() if n != "moment" and size > 0}
+    if not sizes:
+        return ""
+    ranked = sorted(sizes.items(), key=lambda item: -item[1])
+    if len(ranked) > 1:
+        ranked.append(("all of them together", sum(size**2 for size in sizes.values()) ** 0.5))
     rows = [
-        (
-            HIDDEN.get(name, name),
-            page.show_number(size),
-            page.show_share(size / max(spread, 1e-300)),
-        )
-        for name, size in sorted(hidden.items(), key=lambda item: -item[1])
+        (name, page.show_number(size), _show_whole(size / max(spread, 1e-300)))
+        for name, size in ranked
     ]
     note = (
-        "<p class='note'>The sizes are standard deviations per step. Each part is assumed to be no "
-        "larger than the effects that were found. The bands include all of them.</p>"
+        "The sizes are standard deviations per step. Each part is assumed to be no larger than the "
+        "effects that were found. The bands include all of them."
     )
+    if hidden.get("moment", 0) > 0:
+        note += " A finding above says how much depends on the moment of a step."
     head = ("part", "size", "relative to the spread of the rewards")
     table = page.make_table(head, rows, "What returns cannot exclude", (1, 2))
-    return page.make_details("How large is what returns cannot exclude?", note + table)
+    title = "How large is what returns cannot exclude?"
+    return page.make_details(title, f"<p class='note'>{note}</p>{table}")
 
 
 def _tell_settings(metrics: Mapping[str, Any], name: str) -> str:
@@ -416,11 +325,14 @@ def _match_outcome(metrics: Mapping[str, Any], tracks: Tracks) -> Array:
     return np.stack([observed, found], 1)
 
 
+def _name_known(record: DecompositionRecord) -> dict[str, float]:
+    """How much is known of each effect, by the name that the page gives to it."""
+    names = {" x ".join(one["inputs"]): name_effect(one["inputs"]) for one in record.effects}
+    known = record.metrics["identifiability"].get("pinned_down", {})
+    return {names.get(name, name): share for name, share in known.items()}
+
+
 def _speak(outcome: str, text: str) -> str:
     """`speak_of` for HTML: what stands in tags stays as it is."""
     parts = re.split(r"(<[^>]*>)", text)
     return "".join(part if part.startswith("<") else speak_of(part, outcome) for part in parts)
-
-
-def _mark(names: Sequence[str]) -> str:
-    return page.join_names([f"<em>{escape(name)}</em>" for name in names])

@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import grd_offline.report.page as page
+from grd_offline.report.few_values import Shape, shape_effect
 from grd_offline.report.packing import encode, pack
+from grd_offline.rewards.effect_inputs import explain_primes, find_label_column, name_effect
 
 Array = NDArray[np.float64]
 Effect = Mapping[str, Any]
@@ -26,56 +28,80 @@ MOST_POINTS = 300
 
 def name_together(inputs: Sequence[str]) -> str:
     """Name an effect; several inputs act together."""
-    return inputs[0] if len(inputs) == 1 else f"{page.join_names(inputs)} together"
+    if len(inputs) == 1 or find_label_column(inputs) is not None:
+        return name_effect(inputs)
+    return f"{page.join_names(inputs)} together"
 
 
-def pack_effects(effects: Sequence[Effect], sample: Mapping[str, Array]) -> list[dict[str, Any]]:
-    """Collect the numbers for the drawings of the largest effects.
+def shape_effects(effects: Sequence[Effect], sample: Mapping[str, Array]) -> list[Shape]:
+    """Shape the largest effects for their drawings.
 
     `sample` has values of every input, which show where the data lie.
     """
     return [
-        {
-            "inputs": list(effect["inputs"]),
-            "share": float(effect["share"]),
-            "grids": [pack(grid) for grid in effect["grids"]],
-            "mean": pack(effect["mean"]),
-            "std": pack(effect["std"]),
-            **_pack_density(effect, [sample[name] for name in effect["inputs"]]),
-        }
+        shape_effect(effect, [sample[name] for name in effect["inputs"]])
         for effect in effects[:MOST_EFFECTS]
     ]
 
 
-def _pack_density(effect: Effect, values: Sequence[Array]) -> dict[str, Any]:
-    """Pack a histogram for a curve, and dots for a surface or a cube."""
-    ends = [(float(grid[0]), float(grid[-1])) for grid in effect["grids"]]
-    inside = [np.clip(one, *limits) for one, limits in zip(values, ends, strict=True)]
-    if len(inside) == 1:
-        counts = np.histogram(inside[0], BINS, ends[0])[0]
-        # A bar that is not empty can be seen.
-        heights = np.ceil(255 * counts / max(int(counts.max()), 1)).astype(np.uint8)
-        return {"density": encode(heights)}
-    return {"points": pack(np.stack(inside, 1)[:MOST_POINTS])}
+def pack_effects(effects: Sequence[Effect], shapes: Sequence[Shape]) -> list[dict[str, Any]]:
+    """Collect the numbers for the drawings of the largest effects."""
+    return [_pack_effect(effect, shape) for effect, shape in zip(effects, shapes, strict=False)]
 
 
-def tell_effects(effects: Sequence[Effect], fit: str) -> str:
-    """Make the section as HTML."""
+def _pack_effect(effect: Effect, shape: Shape) -> dict[str, Any]:
+    return {
+        "inputs": shape.inputs,
+        "share": float(effect["share"]),
+        "grids": [pack(grid) for grid in shape.grids],
+        "ticks": shape.ticks,
+        "mean": pack(shape.mean),
+        "std": pack(shape.std),
+        **_pack_density(shape),
+    }
+
+
+def _pack_density(shape: Shape) -> dict[str, Any]:
+    """Pack a histogram for a curve or for bars, and dots for a surface or a cube."""
+    if len(shape.inputs) > 1:
+        return {"points": pack(np.stack(shape.values, 1)[:MOST_POINTS])}
+    (grid,), (values,) = shape.grids, shape.values
+    if shape.ticks[0] is None:
+        counts = np.histogram(values, BINS, (float(grid[0]), float(grid[-1])))[0]
+    else:
+        counts = np.array([np.count_nonzero(values == place) for place in grid])
+    # A bar that is not empty can be seen.
+    heights = np.ceil(255 * counts / max(int(counts.max()), 1)).astype(np.uint8)
+    return {"density": encode(heights)}
+
+
+def tell_effects(
+    effects: Sequence[Effect], shapes: Sequence[Shape], fit: str, *, is_folded: bool = False
+) -> str:
+    """Make the section as HTML. It is folded if the rewards should not be relied on."""
     if not effects:
         lead = f"The fit {escape(fit)} gives a reward that is not a sum of effects."
         return page.make_section("effects", "Effects", lead)
+    few = (
+        "An input that has few values, such as a label of a category, has bars instead of a curve. "
+        if any(ticks is not None for shape in shapes for ticks in shape.ticks)
+        else ""
+    )
     lead = (
         "The reward is its mean plus these effects. A curve shows what one input adds to the "
-        "reward. A surface shows what two inputs add together. The true effect is inside the band "
-        f"with a probability of {page.NINETY}, if the assumptions of the fit hold. Grey bars and "
-        "dots show where the data are: an effect is known best where there are many of them."
+        f"reward. A surface shows what two inputs add together. {few}The true effect is inside the "
+        f"band with a probability of {page.NINETY}, if the assumptions of the fit hold. Grey bars "
+        "and dots show where the data are: an effect is known best where there are many of them."
     )
+    named = [name for effect in effects for name in effect["inputs"]]
+    if explained := explain_primes(named):
+        lead += f" {escape(explained)}"
     cards = [
-        _make_card(index, effect)
-        for index, effect in enumerate(effects[:MOST_EFFECTS])
-        if len(effect["inputs"]) <= MOST_DRAWN
+        _make_card(index, effect, shape)
+        for index, (effect, shape) in enumerate(zip(effects, shapes, strict=False))
+        if len(shape.inputs) <= MOST_DRAWN
     ]
-    rows = [(" x ".join(effect["inputs"]), page.show_share(effect["share"])) for effect in effects]
+    rows = [(name_effect(effect["inputs"]), page.show_share(effect["share"])) for effect in effects]
     table = page.make_table(
         ("effect", "share of the reward's variation"), rows, "Shares of the effects", (1,)
     )
@@ -90,21 +116,25 @@ def tell_effects(effects: Sequence[Effect], fit: str) -> str:
         lead,
         f"<div class='cards'>{''.join(cards)}</div>",
         page.make_details(more, table + below),
+        is_folded=is_folded,
     )
 
 
-def _make_card(index: int, effect: Effect) -> str:
-    name = " x ".join(effect["inputs"])
-    mean = np.asarray(effect["mean"], np.float64)
-    kind = {1: "curve", 2: "surface", 3: "cube"}[len(effect["inputs"])]
+def _make_card(index: int, effect: Effect, shape: Shape) -> str:
+    name, mean = name_effect(effect["inputs"]), shape.mean
+    kind = {1: "a curve", 2: "a surface", 3: "a cube"}[len(shape.inputs)]
+    if shape.ticks[0] is not None and len(shape.inputs) == 1:
+        kind = "bars"
+    elif shape.ticks.count(None) == 1 and len(shape.inputs) == 2:
+        kind = "curves"
     share = page.show_share(effect["share"])
     label = (
-        f"Effect of {name} as a {kind}: between {page.show_number(mean.min())} and "
+        f"Effect of {name} as {kind}: between {page.show_number(mean.min())} and "
         f"{page.show_number(mean.max())}, {share} of the reward's variation"
     )
     width = max(0.0, min(1.0, float(effect["share"]))) * 100
     extra = ""
-    if kind == "cube":
+    if kind == "a cube":
         third = escape(effect["inputs"][2])
         extra = (
             f"<label class='wide'>{third} <input type='range' class='slice' min='0' "

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +38,9 @@ from grd_offline.report.curves import (
     find_unit,
     make_curves,
 )
+from grd_offline.report.effects import shape_effects
 from grd_offline.report.evidence import FEW_SEEDS
+from grd_offline.report.few_values import Shape
 from grd_offline.report.graph import measure_edges
 from grd_offline.report.importance import MOST_BARS, Importance, measure_importance
 from grd_offline.report.page import show_share
@@ -259,7 +261,7 @@ def draw_decomposition(record: DecompositionRecord) -> dict[str, Figure]:
 
     tracks = read_tracks(record)
     importance = measure_importance(record, tracks)
-    edges = measure_edges(record, importance)
+    edges = measure_edges(record, measure_importance(record, tracks, by_column=False))
     names = {f"{kind}_names": record.masks[f"{kind}_names"] for kind in ("state", "action")}
     masks = {**names, **{name: np.atleast_2d(edges[name]) for name, _ in MASKS}}
     states = len(record.masks["state_names"])
@@ -331,11 +333,11 @@ def draw_effects(effects: Sequence[Mapping[str, Any]], sample: Mapping[str, Arra
     rows = -(-len(effects) // columns)
     figure = make_figure(PAGE if columns > 1 else COLUMN, 0.2 + 1.7 * rows)
     places = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axes, effect in zip(places, effects, strict=False):
-        _plot_effect(axes, effect)
-        if len(effect["inputs"]) == 1:
-            low, high = effect["grids"][0][0], effect["grids"][0][-1]
-            values = np.clip(sample[effect["inputs"][0]][:MOST_STROKES], low, high)
+    for axes, effect, shape in zip(places, effects, shape_effects(effects, sample), strict=False):
+        axes.set_title(f"{show_share(effect['share'])} of the variation")
+        _plot_effect(axes, shape)
+        if len(shape.inputs) == 1 and shape.ticks[0] is None:
+            values = shape.values[0][:MOST_STROKES]
             axes.plot(values, np.zeros_like(values), "|", color=GREYS[0], alpha=0.3, markersize=5,
                       transform=axes.get_xaxis_transform(), clip_on=False)  # fmt: skip
     for axes in places[len(effects) :]:
@@ -343,11 +345,16 @@ def draw_effects(effects: Sequence[Mapping[str, Any]], sample: Mapping[str, Arra
     return figure
 
 
-def _plot_effect(axes: Axes, effect: Mapping[str, Any]) -> None:
-    names = [shorten(name) for name in effect["inputs"]]
-    mean, std = (np.asarray(effect[name], np.float64) for name in ("mean", "std"))
-    grids = effect["grids"]
-    axes.set(xlabel=names[0], title=f"{show_share(effect['share'])} of the variation")
+def _plot_effect(axes: Axes, shape: Shape) -> None:
+    names = [shorten(name) for name in shape.inputs]
+    grids, mean, std = shape.grids, shape.mean, shape.std
+    axes.set_xlabel(names[0])
+    if len(names) == 1 and shape.ticks[0] is not None:
+        places = np.arange(len(mean))
+        axes.bar(places, mean, 0.6, yerr=NORMAL_90 * std, color=FOUND, capsize=3)
+        axes.set_xticks(places, [shorten(tick) for tick in shape.ticks[0]])
+        axes.set_ylabel("adds to the reward")
+        return
     if len(names) == 1:
         axes.plot(grids[0], mean, color=FOUND)
         low, high = mean - NORMAL_90 * std, mean + NORMAL_90 * std
@@ -357,8 +364,11 @@ def _plot_effect(axes: Axes, effect: Mapping[str, Any]) -> None:
     surface = mean if len(names) == 2 else mean[:, :, mean.shape[2] // 2]
     most = float(np.abs(mean).max()) or 1.0
     colours = _mix_colours(FOUND, LIGHT["soft"], TRUE)
+    # A value of few has an area of its own.
+    shading: Literal["gouraud", "nearest"]
+    shading = "gouraud" if shape.ticks.count(None) == len(names) else "nearest"
     drawn = axes.pcolormesh(
-        grids[0], grids[1], surface.T, cmap=colours, vmin=-most, vmax=most, shading="gouraud"
+        grids[0], grids[1], surface.T, cmap=colours, vmin=-most, vmax=most, shading=shading
     )
     drawn.set_rasterized(True)
     axes.figure.colorbar(drawn, ax=axes, label="adds to the reward")

@@ -21,8 +21,8 @@ PROBABILITIES = ("paper", "pair-net")
 """Fits whose scores of edges between states are probabilities."""
 
 
-def tell_graph(masks: Mapping[str, Any]) -> str:
-    """Make the section as HTML."""
+def tell_graph(masks: Mapping[str, Any], *, is_folded: bool = False) -> str:
+    """Make the section as HTML. It is folded if the rewards should not be relied on."""
     states, actions = masks["state_names"], masks["action_names"]
     driving = [n for n, on in zip(states, masks["state_to_reward"], strict=True) if on]
     driving += [n for n, on in zip(actions, masks["action_to_reward"], strict=True) if on]
@@ -61,7 +61,8 @@ def tell_graph(masks: Mapping[str, Any]) -> str:
         ("Graph", controls + page.make_chart("graph", label)),
         ("Heat maps", page.make_scroll(maps, "Heat maps") + note),
     )
-    return page.make_section("graph", "What drives what", lead, page.make_tabs("drawing", tabs))
+    drawing = page.make_tabs("drawing", tabs)
+    return page.make_section("graph", "What drives what", lead, drawing, is_folded=is_folded)
 
 
 def measure_edges(

@@ -2,8 +2,9 @@
 
 An effect has the share of its variance in the sum of the variances of all effects. A dimension of
 the state or the action has the sum of the shares of all effects that it is part of: those of its
-own, and those that it has together with others. No share is negative, and none is above 1. Where
-inputs are independent of each other, these are Sobol's indices: of the effect, and in total.
+own, and those that it has together with others. The labels of a category have one share together.
+No share is negative, and none is above 1. Where inputs are independent of each other, these are
+Sobol's indices: of the effect, and in total.
 
 A reward that is no sum of effects is measured by shuffling. If the values of one input are
 exchanged between steps, the mean squared change of the reward, halved and divided by the variance
@@ -23,6 +24,7 @@ import grd_offline.report.page as page
 from grd_offline.errors import DataError
 from grd_offline.files.decomposition import DecompositionRecord
 from grd_offline.report.tracks import Tracks
+from grd_offline.rewards.effect_inputs import split_label
 from grd_offline.rewards.model import RewardModel
 
 Array = NDArray[np.float64]
@@ -47,12 +49,18 @@ class Importance:
         return self.alone + self.joint
 
 
-def measure_importance(record: DecompositionRecord, tracks: Tracks) -> list[Importance]:
-    """Measure every input that drives the reward; the most important one comes first."""
+def measure_importance(
+    record: DecompositionRecord, tracks: Tracks, *, by_column: bool = True
+) -> list[Importance]:
+    """Measure every input that drives the reward; the most important one comes first.
+
+    All labels of a category are one input, the column of the table that has them. They are measured
+    one by one if not `by_column`.
+    """
     found = (
-        _sum_effects(record.effects, record.masks)
+        _sum_effects(record.effects, record.masks, by_column)
         if record.effects
-        else _shuffle(record, tracks.steps)
+        else _shuffle(record, tracks.steps, by_column)
     )
     return sorted(found, key=lambda one: -one.total)
 
@@ -66,22 +74,42 @@ def find_dimension(name: str, masks: Mapping[str, Any]) -> str:
     return name
 
 
+def find_columns(masks: Mapping[str, Any]) -> dict[str, str]:
+    """Find the column of every dimension: weather for each of weather=rain and weather=sun.
+
+    Every other dimension is a column of its own.
+    """
+    found = {}
+    for kind in ("state", "action"):
+        labels = {name: split_label(name) for name in masks[f"{kind}_names"]}
+        columns = [label[0] for label in labels.values() if label is not None]
+        for name, label in labels.items():
+            is_shared = label is not None and columns.count(label[0]) > 1
+            found[name] = label[0] if label is not None and is_shared else name
+    return found
+
+
 def _sum_effects(
-    effects: Sequence[Mapping[str, Any]], masks: Mapping[str, Any]
+    effects: Sequence[Mapping[str, Any]], masks: Mapping[str, Any], by_column: bool
 ) -> list[Importance]:
+    column_of = find_columns(masks)
     alone: dict[str, float] = {}
     joint: dict[str, float] = {}
     for effect in effects:
         dimensions = dict.fromkeys(find_dimension(name, masks) for name in effect["inputs"])
-        shares = alone if len(dimensions) == 1 else joint
-        for name in dimensions:
+        columns = dict.fromkeys(column_of.get(name, name) for name in dimensions)
+        # An effect of two labels of one column is no effect of two inputs.
+        shares = alone if len(columns) == 1 else joint
+        for name in columns if by_column else dimensions:
             shares[name] = shares.get(name, 0.0) + float(effect["share"])
     names = dict.fromkeys([*alone, *joint])
     # Sums of rounded shares may exceed 1 in the last digit.
     return [Importance(n, min(alone.get(n, 0.0), 1.0), min(joint.get(n, 0.0), 1.0)) for n in names]
 
 
-def _shuffle(record: DecompositionRecord, steps: Sequence[Array]) -> list[Importance]:
+def _shuffle(
+    record: DecompositionRecord, steps: Sequence[Array], by_column: bool
+) -> list[Importance]:
     """Measure a reward that is no sum of effects, with shuffled values of each input in turn."""
     try:
         model = RewardModel.load(record.path)
@@ -94,22 +122,29 @@ def _shuffle(record: DecompositionRecord, steps: Sequence[Array]) -> list[Import
     variance = float(rewards.var())
     if variance <= 1e-12 * float((rewards**2).mean()):
         return []
+    column_of = find_columns(record.masks)
     found = []
     for kind, places in (("state", (0, 2)), ("action", (1,))):
-        for column, name in enumerate(record.masks[f"{kind}_names"]):
-            if record.masks[f"{kind}_to_reward"][column]:
-                changed = list(parts)
-                order = rng.permutation(len(chosen))
-                for place in places:
-                    changed[place] = changed[place].copy()
-                    changed[place][:, column] = changed[place][order, column]
-                change = float(((model.predict(*changed) - rewards) ** 2).mean())
-                found.append(Importance(name, min(change / (2 * variance), 1.0), 0.0))
+        groups: dict[str, list[int]] = {}
+        for index, name in enumerate(record.masks[f"{kind}_names"]):
+            if record.masks[f"{kind}_to_reward"][index]:
+                groups.setdefault(column_of[name] if by_column else name, []).append(index)
+        for name, indices in groups.items():
+            changed = list(parts)
+            order = rng.permutation(len(chosen))
+            for place in places:
+                changed[place] = changed[place].copy()
+                changed[place][:, indices] = changed[place][order][:, indices]
+            change = float(((model.predict(*changed) - rewards) ** 2).mean())
+            found.append(Importance(name, min(change / (2 * variance), 1.0), 0.0))
     return found
 
 
-def tell_importance(found: Sequence[Importance], *, is_sum: bool, is_relied_on: bool = True) -> str:
-    """Make the section as HTML; `is_sum` says whether the reward is a sum of effects."""
+def tell_importance(found: Sequence[Importance], *, is_sum: bool, is_folded: bool = False) -> str:
+    """Make the section as HTML; `is_sum` says whether the reward is a sum of effects.
+
+    It is folded if the rewards should not be relied on.
+    """
     if not found:
         return ""
     lead = (
@@ -126,8 +161,6 @@ def tell_importance(found: Sequence[Importance], *, is_sum: bool, is_relied_on: 
             " The reward is not a sum of effects. So this was measured by exchanging the values of "
             "each input between steps."
         )
-    if not is_relied_on:
-        lead += " This fit should not be relied on, and neither should the bars."
     named = [f"{one.name} {page.show_share(one.total)}" for one in found[:MOST_BARS]]
     label = f"Importance of {len(found)} inputs for the reward: {page.join_names(named)}"
     note = ""
@@ -136,7 +169,8 @@ def tell_importance(found: Sequence[Importance], *, is_sum: bool, is_relied_on: 
         text = f"{len(found) - MOST_BARS} more inputs have {most} or less."
         note = f"<p class='note'>{text}</p>"
     chart = page.make_chart("importance", label)
-    return page.make_section("importance", "What drives the reward", lead, chart, note)
+    title = "What drives the reward"
+    return page.make_section("importance", title, lead, chart, note, is_folded=is_folded)
 
 
 def pack_importance(found: Sequence[Importance]) -> list[dict[str, Any]]:

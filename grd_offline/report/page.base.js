@@ -43,7 +43,7 @@ function tell(value) {
 function share(part) {
   if (part === null) return "no edge";
   const digits = part >= 0.995 && part < 1 ? 2 : part >= 0.9 || part < 0.1 ? 1 : 0;
-  return `${Number((100 * part).toFixed(digits)) || (part > 0 ? "< 0.1" : 0)}\u00a0%`;
+  return `${Number((100 * part).toFixed(digits)) || (part > 0 ? "under\u00a00.1" : 0)}\u00a0%`;
 }
 
 /** Position of the last entry that is not above the value, in a rising list. */

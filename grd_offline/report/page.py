@@ -18,6 +18,7 @@ from importlib.resources import files
 from typing import Any
 
 from grd_offline.report.colours import DARK, LIGHT
+from grd_offline.words import format_share
 
 PAGE_BYTES = 5_800_000
 """Size of a whole page; the episodes get what the other sections leave."""
@@ -95,12 +96,25 @@ def _hash(script: str) -> str:
     return f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'"
 
 
-def make_section(name: str, title: str, lead: str, *parts: str) -> str:
-    """Make a section whose heading can be linked to; `lead` and `parts` are HTML."""
+def make_section(name: str, title: str, lead: str, *parts: str, is_folded: bool = False) -> str:
+    """Make a section whose heading can be linked to; `lead` and `parts` are HTML.
+
+    What is in a folded section should not be relied on. It is hidden until a reader asks for it.
+    """
     lead = f"<p class='lead'>{lead}</p>" if lead else ""
+    body = lead + "".join(parts)
     return (
         f"<section id='{name}' aria-labelledby='{name}-title'>"
-        f"<h2 id='{name}-title'>{escape(title)}</h2>{lead}{''.join(parts)}</section>"
+        f"<h2 id='{name}-title'>{escape(title)}</h2>{fold_doubtful(body) if is_folded else body}"
+        "</section>"
+    )
+
+
+def fold_doubtful(html: str) -> str:
+    """Fold up and grey what should not be relied on."""
+    return (
+        "<details class='doubtful'><summary>The verdict says not to rely on these rewards, so this "
+        f"is hidden. Show it.</summary><div>{html}</div></details>"
     )
 
 
@@ -248,19 +262,8 @@ def show_number(value: float) -> str:
 
 
 def show_share(share: float) -> str:
-    """Write a share in per cent, with more digits if it is close to 0 % or 100 %."""
-    percent = 100 * share
-    if 99.5 <= percent < 100:
-        text = f"{percent:.2f}"
-    elif abs(percent) < 1e-4:
-        text = "0"
-    elif abs(percent) < 0.1:
-        text = f"{percent:.1g}"
-    else:
-        text = f"{percent:.{int(abs(percent) < 10 or percent >= 90)}f}"
-    if "." in text and "e" not in text:
-        text = text.rstrip("0").rstrip(".")
-    return f"{text}\N{NO-BREAK SPACE}%"
+    """Write a share in per cent on one line, as all other texts do."""
+    return format_share(share).replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def join_names(names: Sequence[str]) -> str:

@@ -53,6 +53,9 @@ function decode(episode) {
   return track;
 }
 
+const drawnInputs = () =>
+  payload.viewer.series.inputs.slice(0, payload.viewer.series.drawn);
+
 function rowsOf(episode, track) {
   const found = colour("accent"),
     truth = colour("second"),
@@ -128,7 +131,10 @@ function rowsOf(episode, track) {
           hovertemplate: "%{y:.5g}<extra></extra>",
         },
       ];
-  rows.push({ height: 54, traces: delivered, title: word("Observed reward", given), ticks: 2 });
+  const [[last] = []] = episode.deliveries.slice(-1),
+    isPaidOnce = !series.observed && episode.deliveries.length === 1 && last === episode.length - 1,
+    paid = isPaidOnce ? payload.paid : "Observed rewards";
+  rows.push({ height: 54, traces: delivered, title: word(plain(paid), given), ticks: 2 });
   const sums = [
     line(track.sum.x, track.sum.y, found, {
       name: "sum found",
@@ -158,7 +164,7 @@ function rowsOf(episode, track) {
     traces: sums,
     title: `Sum so far: ${word("found", found)}${series.true ? `, ${word("true", truth)}` : ""}, ${word("observed return ◆", given)}`,
   });
-  series.inputs.forEach((name, i) => {
+  drawnInputs().forEach((name, i) => {
     const { x, y } = track[`input${i}`];
     rows.push({
       height: 56,
@@ -167,7 +173,8 @@ function rowsOf(episode, track) {
       traces: [
         line(x, y, ink, {
           name: plain(clip(name, 24)),
-          line: { color: ink, width: 1 },
+          // An input with few values jumps from one to the next.
+          line: { color: ink, width: 1, shape: series.few.includes(name) ? "hvh" : "linear" },
           hovertemplate: "%{y:.4g}<extra></extra>",
         }),
       ],
@@ -236,7 +243,7 @@ function drawViewer(element) {
     "aria-label",
     `Episode ${episode.index} of ${episode.length} steps. Rewards found lie between ${tell(Math.min(...track.reward.y))} and ` +
       `${tell(Math.max(...track.reward.y))} and add up to ${tell(episode.sum)}; the observed return is ${tell(episode.return)}, ` +
-      `${tell(gapSize)} apart. Below: ${payload.viewer.series.inputs.join(", ") || "no inputs"}.`,
+      `${tell(gapSize)} apart. Below: ${drawnInputs().join(", ") || "no inputs"}.`,
   );
   if (!element.dataset.listens) {
     element.dataset.listens = "yes";

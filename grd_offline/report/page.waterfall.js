@@ -1,5 +1,20 @@
 // What each effect adds to the reward of the chosen step.
 
+/** The values of the inputs of one effect, as they follow its name. */
+function readInputs(track, inputs, at) {
+  const { series } = payload.viewer;
+  const read = (name) => {
+    const value = track[`input${series.inputs.indexOf(name)}`].y[at];
+    const isLabel = series.labels.includes(name);
+    if (isLabel && Math.abs(value - Math.round(value)) < 1e-4)
+      return Math.round(value) === 1 ? "yes" : "no";
+    return tell(value);
+  };
+  if (!inputs.length) return "";
+  if (inputs.length === 1 && !series.labels.includes(inputs[0])) return ` = ${read(inputs[0])}`;
+  return `: ${inputs.map(read).join(", ")}`;
+}
+
 /** The step whose terms are nearest to the cursor, and its parts from the mean to the reward. */
 function splitReward() {
   const { track, step } = viewer,
@@ -9,9 +24,9 @@ function splitReward() {
   let sum = constant;
   series.terms.forEach((name, i) => {
     const value = track[`term${i}`].y[at],
-      input = track[`input${series.inputs.indexOf(name)}`];
+      inputs = series.termInputs[i];
     // Where steps were left out, those of inputs may be others than those of terms.
-    const given = input && viewer.episode.width === 1 ? ` = ${tell(input.y[at])}` : "";
+    const given = viewer.episode.width === 1 ? readInputs(track, inputs, at) : "";
     parts.push({ name, given, from: sum, to: sum + value, value });
     sum += value;
   });
@@ -69,8 +84,8 @@ function drawWaterfall(element) {
         marker: { color: rows.map(tint) },
         text: rows.map((part) => plain(part.name)),
         textposition: "none",
-        customdata: words,
-        hovertemplate: "%{text}: %{customdata}<extra></extra>",
+        customdata: rows.map((part, row) => `${part.given ?? ""}: ${words[row]}`),
+        hovertemplate: "%{text}%{customdata}<extra></extra>",
       },
     ],
     {

@@ -16,6 +16,7 @@ from grd_offline.files.decomposition import DecompositionRecord
 from grd_offline.files.models import CONFIG, REWARD_FOLDER
 from grd_offline.formats import Header, Record, as_episode, locate, open_recording
 from grd_offline.formats.relabelled import OBSERVED, STD
+from grd_offline.rewards.effect_inputs import name_effect
 from grd_offline.rewards.effect_terms import predict_terms
 from grd_offline.rewards.effects import EffectModel
 from grd_offline.rewards.model import RewardModel
@@ -24,9 +25,10 @@ Array = NDArray[np.float64]
 MOST_EPISODES = 500
 """Of more episodes, this many are shown, chosen evenly by their return."""
 MOST_INPUTS = 8
+"""This many inputs are drawn along an episode."""
 MOST_TERMS = 8
-LONGEST_LABEL = 40
 """This many effects have a bar of their own among the parts of a reward."""
+LONGEST_LABEL = 40
 SAMPLE = 4000
 """About this many steps show where the data lie."""
 
@@ -71,8 +73,11 @@ class Tracks:
     returns: Array
     """(episode, 2) observed return, and the sum of the rewards found; of all episodes."""
     inputs: Sequence[str]
+    """Names of the inputs of every track: those that are drawn, then others of the terms."""
     terms: Sequence[str]
     """Names of the parts of a reward: effects, and one for all that is left."""
+    term_inputs: Sequence[Sequence[str]]
+    """Names of the inputs of each term; none for all that is left."""
     constant: float
     """The reward is this number and the sum of its terms."""
     sample: Mapping[str, Array]
@@ -110,6 +115,7 @@ def read_tracks(record: DecompositionRecord) -> Tracks:
         returns=returns,
         inputs=reader.shown,
         terms=reader.name_terms(),
+        term_inputs=reader.list_term_inputs(),
         constant=record.constant,
         sample=reader.collect_sample(),
         steps=reader.collect_steps(),
@@ -121,7 +127,8 @@ class _Reader:
 
     def __init__(self, record: DecompositionRecord) -> None:
         self.record = record
-        self.shown = list(record.inputs[:MOST_INPUTS])
+        explained = [name for effect in record.effects[:MOST_TERMS] for name in effect["inputs"]]
+        self.shown = list(dict.fromkeys([*record.inputs[:MOST_INPUTS], *explained]))
         drawn = [name for effect in record.effects for name in effect["inputs"]]
         self.names = list(dict.fromkeys([*self.shown, *drawn]))
         self.model = _load_effects(record.path) if record.effects else None
@@ -166,12 +173,17 @@ class _Reader:
 
     def name_terms(self) -> list[str]:
         """Name the terms of every track."""
-        names = [" x ".join(self.record.effects[k]["inputs"]) for k in range(len(self.rows))]
+        names = [name_effect(self.record.effects[k]["inputs"]) for k in range(len(self.rows))]
         shown, others = names[:MOST_TERMS], len(names) - MOST_TERMS
         rest = [f"{others} smaller effects"] if others > 0 else []
         if self.is_exact:
             rest.append("correction to the exact return")
         return [*shown, " and ".join(rest)] if self.rows and self.has_rest else shown
+
+    def list_term_inputs(self) -> list[list[str]]:
+        """List the inputs of the terms of every track."""
+        shown = [list(effect["inputs"]) for effect in self.record.effects[:MOST_TERMS]]
+        return [*shown[: len(self.rows)], *([[]] if self.rows and self.has_rest else [])]
 
     def draw_steps(self, episode: Episode, count: int) -> None:
         """Draw steps of an episode that show where the data lie."""

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from grd_offline.report.few_values import has_few_values
 from grd_offline.report.packing import count_bytes, pack_series
-from grd_offline.report.tracks import Track, Tracks
+from grd_offline.report.tracks import MOST_INPUTS, Track, Tracks
+from grd_offline.rewards.effect_inputs import split_label
 
 MOST_DELIVERIES = 64
 """An episode with more deliveries than this is drawn with a curve of them."""
@@ -41,7 +43,11 @@ def pack_tracks(tracks: Tracks, budget: int) -> dict[str, Any]:
             "true": is_true,
             "observed": dense,
             "inputs": list(tracks.inputs),
+            "drawn": min(len(tracks.inputs), MOST_INPUTS),
             "terms": list(tracks.terms),
+            "termInputs": [list(names) for names in tracks.term_inputs],
+            "few": [name for name in tracks.inputs if has_few_values(tracks.sample[name])],
+            "labels": [name for name in tracks.inputs if split_label(name) is not None],
         },
         "constant": tracks.constant,
         "width": width,

@@ -89,6 +89,52 @@ def name_inputs(
     return tuple(name(int(column)) for column in columns)
 
 
+def split_label(name: str) -> tuple[str, str] | None:
+    """The column and the label of an input that stands for one label of a category.
+
+    weather=rain is the label rain of the column weather, and weather=rain' is that of weather'.
+    None for every other input.
+    """
+    column, equals, label = name.partition("=")
+    if not (column and equals and label):
+        return None
+    for ending in ("'", " (midpoint)"):
+        if label.endswith(ending):
+            return column + ending, label.removesuffix(ending)
+    return column, label
+
+
+def find_label_column(inputs: Sequence[str]) -> str | None:
+    """The column whose labels all of several inputs are, or None."""
+    labels = [split_label(name) for name in inputs]
+    columns = {None if one is None else one[0] for one in labels}
+    return columns.pop() if len(inputs) > 1 and len(columns) == 1 else None
+
+
+def name_effect(inputs: Sequence[str]) -> str:
+    """The name of an effect: speed, speed x load; weather (rain, snow) for labels of one column."""
+    column = find_label_column(inputs)
+    if column is None:
+        return " x ".join(inputs)
+    labels = (split_label(name) for name in inputs)
+    return f"{column} ({', '.join(one[1] for one in labels if one is not None)})"
+
+
+def explain_primes(names: Sequence[str]) -> str:
+    """One sentence on names of next states and midpoints, if there are such names, or nothing."""
+    primed = next((name for name in names if name.endswith("'")), None)
+    halfway = next((name for name in names if name.endswith(" (midpoint)")), None)
+    said = []
+    if primed is not None:
+        said.append(
+            f"A prime means the end of the step: {primed} is {primed.removesuffix(chr(39))} in the "
+            "next state."
+        )
+    if halfway is not None:
+        said.append(f"{halfway} is the mean of the values at the start and the end of the step.")
+    return " ".join(said)
+
+
 def select_columns(
     columns: Sequence[int],
     layout: StepColumns,

@@ -35,6 +35,8 @@ from grd_offline.names import rename_model
 from grd_offline.rewards.card import write_card
 from grd_offline.rewards.config import check_names
 from grd_offline.rewards.contract import Array, RewardFunction, check_given
+from grd_offline.rewards.effect_inputs import name_effect
+from grd_offline.rewards.given_steps import read_columns
 from grd_offline.rewards.notebook import show_result
 from grd_offline.rewards.registry import find_kind
 
@@ -77,7 +79,7 @@ class RewardModel:
     def _repr_html_(self) -> str:
         about = self.about or {}
         effects = self.function.explain().effects
-        shares = sorted(((" x ".join(e.inputs), float(e.share)) for e in effects),
+        shares = sorted(((name_effect(e.inputs), float(e.share)) for e in effects),
                         key=lambda item: -item[1])  # fmt: skip
         note = f"Learned from {about['data']}." if "data" in about else ""
         return show_result(str(about.get("verdict", repr(self))), shares, note)
@@ -102,6 +104,7 @@ class RewardModel:
         """Predict the reward of each step: (N,).
 
         Observations are (N, state), actions (N, action), one-hot where they are discrete choices.
+        Both may be data frames with the columns of the data, whose texts become one-hot columns.
         Next observations (N, state) and terminations (N,) may always be given; they are used where
         the reward depends on them. A truncated step is not terminated.
         """
@@ -156,8 +159,13 @@ class RewardModel:
         terminations: ArrayLike | None,
     ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None, BoolArray | None]:
         """The steps as arrays; without what the reward does not depend on."""
-        sizes = len(self.observation_names), len(self.action_names)
-        steps = check_steps(*sizes, observations, actions, next_observations, None)
+        names = self.observation_names, self.action_names
+        first = read_columns("observations", observations, names[0])
+        second = read_columns("actions", actions, names[1])
+        third = None
+        if next_observations is not None:
+            third = read_columns("next_observations", next_observations, names[0])
+        steps = check_steps(len(names[0]), len(names[1]), first, second, third, None)
         count = len(steps[0])
         check_given("next_observations", next_observations, self.needs_next_observations)
         check_given("terminations", terminations, self.needs_termination)

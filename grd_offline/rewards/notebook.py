@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from grd_offline.words import format_percentage
+from grd_offline.words import DO_NOT_RELY, format_share
 
 MOST_BARS = 8
 
 
 def show_result(headline: str, shares: Sequence[tuple[str, float]], note: str) -> str:
-    """A result as HTML: one sentence, the bars, and one more sentence."""
-    first, last = escape(headline), escape(note)
-    return f"<div><p><b>{first}</b></p>{draw_shares(shares)}<p>{last}</p></div>"
+    """A result as HTML: one sentence, the bars, and one more sentence.
+
+    Bars that should not be relied on are folded up.
+    """
+    first, bars, last = escape(headline), draw_shares(shares), escape(note)
+    if headline.startswith(DO_NOT_RELY):
+        bars = f"<details><summary>Show what drives these rewards</summary>{bars}</details>"
+    return f"<div><p><b>{first}</b></p>{bars}<p>{last}</p></div>"
 
 
 def draw_shares(shares: Sequence[tuple[str, float]]) -> str:
@@ -34,5 +39,5 @@ def _draw_bar(name: str, share: float) -> str:
     )
     return (
         f"<tr><td style='text-align:left'>{escape(name)}</td><td>{bar}</td>"
-        f"<td>{format_percentage(share)}</td></tr>"
+        f"<td>{format_share(share)}</td></tr>"
     )

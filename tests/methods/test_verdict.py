@@ -47,6 +47,18 @@ def test_findings_come_worst_first_and_none_is_fine_beside_care() -> None:
     assert settle_findings([GOOD, *settled[1:]])[-1].level == NOTE
 
 
+def test_a_finding_names_the_figure_of_tables_where_outliers_change_it() -> None:
+    (finding,) = check_held_out({**describe(0.95), "held_out_return_r2": 0.3})
+    assert "with them it is 30 %." in finding.text
+    (finding,) = check_held_out({**describe(0.95), "held_out_return_r2": 0.9501})
+    assert "with them" not in finding.text
+
+
+def test_too_few_episodes_are_told_how_many_would_do() -> None:
+    finding = check_held_out(describe(0.95, count=2))[0]
+    assert finding.text.endswith("About 100 episodes are a good start.")
+
+
 @pytest.mark.parametrize(
     ("r2", "level", "words"),
     [

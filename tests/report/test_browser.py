@@ -1,7 +1,10 @@
 """The pages in a real browser: they open in silence, alone, and answer to mouse and keys."""
 
 import json
+import re
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from browser import Browser, is_missing
 from decompositions import make_effect, write_decomposition, write_model
@@ -116,6 +119,11 @@ def test_sums_meet_the_return_where_they_are_drawn(grd):
     assert found["speed"][1] == pytest.approx(rewards, abs=1e-3)
 
 
+def test_the_return_is_called_so_where_it_is_paid_at_the_last_step(grd):
+    titles = grd.run("document.querySelector('.viewer').layout.annotations.map((one) => one.text)")
+    assert "Return, paid at the last step" in titles[2]
+
+
 def test_hover_reads_a_step_and_moves_the_cursor(grd):
     box = grd.run("(({x, y, width}) => [x, y, width])("
                   "document.querySelector('.viewer').getBoundingClientRect())")  # fmt: skip
@@ -204,6 +212,30 @@ def test_a_waterfall_leads_from_the_mean_to_the_reward(browser, pages):
     assert (starts[-1], sizes[-1]) == (0, pytest.approx(reward, abs=1e-3))
     assert starts[:3] == pytest.approx([0, sizes[0], sizes[0] + sizes[1]])
     assert sizes[-1] == pytest.approx(sum(sizes[:3]))
+    assert browser.list_errors() == []
+
+
+def test_few_values_have_bars_and_a_pair_shows_both_of_its_values(browser, tmp_path):
+    effects = [make_effect(["speed"], 0.6), make_effect(["speed", "push"], 0.3),
+               make_effect(["speed", "tilt"], 0.1)]  # fmt: skip
+    folder = write_model(write_decomposition(tmp_path / "grd"))
+    record = replace(read_decomposition(folder), effects=effects)
+    tracks = read_tracks(read_decomposition(folder))
+    rng = np.random.default_rng(0)
+    sample = {"speed": rng.choice([-1.0, 1.0], 200), "push": rng.normal(size=200),
+              "tilt": rng.choice([0.0, 1.0], 200)}  # fmt: skip
+    tracks = replace(tracks, sample=sample, term_inputs=[["speed"], ["speed", "push"]])
+    (tmp_path / "few.html").write_text(compose_page(record, tracks))
+    browser.open(tmp_path / "few.html")
+    draw_all(browser)
+    drawn = browser.run("[...document.querySelectorAll('.effect')].map((element) => "
+                        "element.data.map((trace) => trace.type))")  # fmt: skip
+    assert drawn == [["bar", "bar"], ["scatter"] * 6, ["heatmap"]]
+    ends = browser.run("document.querySelector('.effect').data[1].y")
+    assert ends == pytest.approx([-0.6, 0.6], abs=1e-3)
+    rows = browser.run("document.querySelector('.waterfall').layout.yaxis.ticktext")
+    assert re.fullmatch(r"speed = -?[\d.]+", rows[2])
+    assert re.fullmatch(r"push: -?[\d.]+, -?[\d.]+", rows[1])
     assert browser.list_errors() == []
 
 

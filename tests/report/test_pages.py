@@ -106,7 +106,18 @@ def test_findings_settings_versions_and_the_command_are_there(page):
         assert part in text
     assert "python 3.11" in text
     assert "h(next state) - h(state) 0.5 25 %" in text
-    assert "looks at the state 0.1 5 %" in text
+    # A finding has the figure of the moment, so the table has no second one.
+    assert "A finding above says how much depends on the moment of a step." in text
+
+
+def test_the_table_of_what_may_hide_has_the_total_of_the_finding(tmp_path):
+    found = {"findings": [], "reward_spread": 10.0, "hidden": {"potentials": 3.0, "other": 4.0}}
+    text = find_text(
+        report_decomposition(write_decomposition(tmp_path / "d", identifiability=found))
+    )
+    assert "other 4 40 %" in text
+    assert "all of them together 5 50 %" in text
+    assert "moment of a step" not in text
 
 
 def test_numbers_are_large_only_below_a_good_verdict(tmp_path):
@@ -118,6 +129,9 @@ def test_numbers_are_large_only_below_a_good_verdict(tmp_path):
         assert ("<dl class='facts'>" in page) == (level == "fine")
         assert ("should not be relied on" in page) == (level == "unreliable")
         assert ("drives 90" in page) == (level != "unreliable")
+        # Three sections show what drives the reward.
+        assert page.count("<details class='doubtful'>") == 3 * (level == "unreliable")
+        assert ("dimensions drive the reward" in page) == (level != "unreliable")
 
 
 def test_a_fit_that_predicts_nothing_is_no_decomposition(tmp_path):
@@ -142,7 +156,11 @@ def test_episodes_are_exact_where_they_are_short(folder, page):
         "true": True,
         "observed": False,
         "inputs": ["speed", "push"],
+        "drawn": 2,
         "terms": [],
+        "termInputs": [],
+        "few": [],
+        "labels": [],
     }
     assert [episode["length"] for episode in viewer["episodes"]] == list(range(50, 56))
     tracks = read(folder).chosen

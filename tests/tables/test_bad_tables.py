@@ -8,6 +8,8 @@ from click.testing import CliRunner
 
 from grd_offline import DataError, from_dataframe, read
 from grd_offline.cli.program import cli, run
+from grd_offline.formats import open_recording
+from grd_offline.formats.tables.results import find_columns
 
 HEADER = "episode,step,x,y,return\n"
 GOOD = "a,0,1,2,5\na,1,2,3,5\nb,0,4,5,6\nb,1,6,7,6\n"
@@ -48,7 +50,7 @@ BAD = {
     "no inputs": ("episode,step,return\na,0,1\n", "no column is left for observations"),
     "text as step": (
         "episode,step,x,return\na,first,1,1\na,second,2,1\n",
-        "column step: expected numbers or timestamps",
+        "column step: row 2: 'first' is not a time such as 2024-03-01 08:51",
     ),
     "quote without end": (HEADER + 'a,0,"1,2,5\n', "is not a CSV file that can be read"),
 }
@@ -124,11 +126,36 @@ def test_a_bad_file_of_outcomes_ends_in_one_line(tmp_path, capsys):
         ("episode,return\na,1\n", "episode b has no outcome"),
         ("episode,return\na,1\nb,nan\n", "episode b has no outcome"),
         ("episode,return\na,1\na,2\nb,1\n", "episode a has two outcomes"),
-        ("episode,p,q\na,1,2\n", "expected a column of episodes and one of numbers"),
-        ("episode,return\na,=1+1\nb,=2+2\n", "expected a column of episodes"),
+        (
+            "episode,p,q\na,1,2\n",
+            "2 columns of numbers, expected one beside the episodes (episode)",
+        ),
+        ("episode,return\na,=1+1\nb,=2+2\n", "no columns of numbers, expected one"),
     ):
         outcomes.write_text(text)
         assert message in fail(capsys, "inspect", steps, "--returns", outcomes)
+
+
+def test_the_column_of_a_file_of_outcomes_can_be_named(tmp_path, capsys):
+    steps, outcomes = tmp_path / "steps.csv", tmp_path / "outcomes.csv"
+    steps.write_text("ride,step,x,fuel\na,0,1,9\na,1,2,9\nb,0,3,9\n")
+    outcomes.write_text("day,ride,fuel,minutes\nmon,b,4,1\ntue,a,5,2\n")
+    columns = "episode=ride,return=fuel"
+    with open_recording(steps, columns=columns, returns=outcomes) as recording:
+        # The column of the table would give the outcome away.
+        assert recording.header.observation_names == ("x",)
+        assert find_columns(recording).endswith("ignored=fuel,returns=fuel")
+        assert [recording.load_rewards(k).sum() for k in range(2)] == [5, 4]
+    for columns, message in (
+        ("return=cost", f"{outcomes}: there is no column 'cost' with outcomes; columns: day, ride"),
+        ("return=day", "column day: expected numbers as outcomes; columns: day, ride, fuel"),
+        ("reward=x", "outcomes are given twice: as column x of the table, and with --returns"),
+    ):
+        columns = f"episode=ride,{columns}"
+        arguments = ("--columns", columns, "--returns", outcomes)
+        if columns.endswith("x"):
+            outcomes.write_text("ride,fuel\na,1\nb,2\n")
+        assert message in fail(capsys, "inspect", steps, *arguments)
 
 
 def test_a_good_table_with_oddities_is_read(tmp_path):

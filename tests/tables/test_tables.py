@@ -26,6 +26,7 @@ from grd_offline.cli.program import cli
 from grd_offline.files.decomposition import is_replaceable
 from grd_offline.formats import open_recording
 from grd_offline.formats.tables.results import find_columns
+from grd_offline.methods.relabelling import compare_with_truth
 
 UNIFORM = DecomposeSettings(method="uniform")
 COLUMNS = "returns=fuel,actions=throttle,step=minute"
@@ -98,6 +99,47 @@ def test_a_table_that_does_not_fit_the_model_is_refused(folder, tmp_path):
     (tmp_path / "more.csv").write_text(trips.as_csv(table))
     with pytest.raises(DataError, match="the model needs a column 'speed'"):
         relabel(tmp_path / "more.csv", folder / "trips-grd")
+
+
+def test_evaluate_reads_the_roles_that_decompose_was_given(folder, tmp_path):
+    columns = trips.make_trips(12, seed=7)
+    columns["cost"] = columns.pop("true_reward")
+    (tmp_path / "same.csv").write_text(trips.as_csv(columns))
+    grd, data = folder / "trips-grd", ("--data", tmp_path / "same.csv")
+    same = json.loads(run("evaluate", grd, "--truth", "cost", "--json", *data))
+    assert same["rewards"]["pearson"] > 0.99
+    columns["ride"] = columns.pop("trip")
+    (tmp_path / "other.csv").write_text(trips.as_csv(columns))
+    arguments = ("--truth", "cost", "--columns", "episode=ride", "--data", tmp_path / "other.csv")
+    assert json.loads(run("evaluate", grd, "--json", *arguments)) == same
+    with pytest.raises(DataError, match="there is no column 'price'"):
+        compare_with_truth(grd, "price", tmp_path / "other.csv", columns="episode=ride")
+
+
+def test_exact_returns_need_the_outcomes_that_the_model_remembers(folder, tmp_path):
+    columns = trips.make_trips(8, seed=7)
+    (tmp_path / "more.csv").write_text(trips.as_csv(columns))
+    grd = folder / "trips-grd"
+    done = relabel(tmp_path / "more.csv", grd, tmp_path / "more.h5", exact_returns=True)
+    sums = {}
+    for row in read_rows(done.table):
+        sums[row["trip"]] = sums.get(row["trip"], 0.0) + float(row["reward"])
+    assert sums == pytest.approx(dict(zip(columns["trip"], columns["fuel"], strict=True)), abs=1e-4)
+    del columns["fuel"]
+    (tmp_path / "more.csv").write_text(trips.as_csv(columns))
+    with pytest.raises(DataError, match="no column holds rewards or outcomes"):
+        relabel(tmp_path / "more.csv", grd, tmp_path / "more.h5", exact_returns=True)
+
+
+def test_the_truth_may_be_any_column(folder, tmp_path):
+    columns = trips.make_trips()
+    columns["cost"] = columns.pop("true_reward")
+    (tmp_path / "trips.csv").write_text(trips.as_csv(columns))
+    settings = DecomposeSettings(method="uniform", truth="cost")
+    done = decompose(tmp_path / "trips.csv", tmp_path / "out", settings, columns=COLUMNS)
+    assert "truth=cost" in done.columns
+    found = compare_with_truth(tmp_path / "out", "cost")["rewards"]
+    assert found["pearson"] == pytest.approx(done.metrics["truth"]["pearson"])
 
 
 def test_results_can_be_made_again_and_judged(folder):
@@ -220,9 +262,46 @@ def test_timestamps_come_back_as_text(tmp_path):
     saved = RewardModel(model.function_, ("x", "open"), (), **sizes, step_std=0.5, about=about)
     rows = read_rows(relabel(tmp_path / "log.csv", saved).table)
     assert [row["batch no"] for row in rows] == ["B-01", "B-01", "B-02"]
-    times = ["2024-01-02T00:00:00", "2024-01-02T00:05:00", "2024-01-03T00:00:00"]
+    # In the order of the table; two forms of times become one.
+    times = ["2024-01-02T00:05:00", "2024-01-02T00:00:00", "2024-01-03T00:00:00"]
     assert [row["when"] for row in rows] == times
     assert {row["spread"] for row in rows} == {"0.5"}
+
+
+TIMES = (
+    ["2024-01-02 00:05", "2024-01-02 00:00", "2024-01-03 23:59"],
+    ["2024-01-02T00:05:10", "2024-01-02T00:05:09", "2024-01-03T00:00:00"],
+    ["2024-01-02", "2024-01-01", "2024-01-03"],
+    ["2024-01-02 00:05:10.250", "2024-01-02 00:05:10.125", "2024-01-03 00:00:00.000"],
+    ["2024-01-02T00:05+02:00", "2024-01-02T00:00+02:00", "2024-01-03T01:00+02:00"],
+    ["2024-01-02T00:05:00Z", "2024-01-02T00:00:00Z", "2024-01-03T01:00:00Z"],
+)
+
+
+@pytest.mark.parametrize("times", TIMES)
+def test_times_come_back_as_they_were_written(times, tmp_path):
+    table = {"day": ["a", "a", "b"], "when": times, "x": [1.0, 2.0, 4.0], "score": [3, 3, 1]}
+    (tmp_path / "log.csv").write_text(trips.as_csv(table))
+    done = decompose(tmp_path / "log.csv", tmp_path / "out", UNIFORM, columns="episode=day")
+    rows = read_rows(done.table)
+    assert [(row["day"], row["when"]) for row in rows] == list(zip("aab", times, strict=True))
+    assert done.rewards_["when"].tolist() == times
+    # The same from Python, where the text is a time as well.
+    episodes = from_dataframe(table, episode="day", returns="score")
+    assert [one.label for one in episodes] == ["a", "b"]
+    np.testing.assert_array_equal(episodes[0].observations[:, 0], [2, 1])
+    rewards = Uniform().fit(episodes).rewards_
+    assert sorted(rewards["when"].tolist()) == sorted(times)
+
+
+def test_text_that_is_no_time_is_refused_as_step():
+    table = {"episode": [1, 1, 2], "step": ["1. May", "2. May", "3. May"], "x": [1.0, 2.0, 3.0]}
+    with pytest.raises(DataError, match=r"row 0: '1. May' is not a time such as 2024-03-01 08:51"):
+        from_dataframe(table, step="step", returns={1: 1.0, 2: 2.0})
+    # Days that tell episodes apart keep their names.
+    table = {"day": ["2024-01-02", "2024-01-02", "2024-01-03"], "x": [1.0, 2.0, 3.0]}
+    found = from_dataframe(table, episode="day", returns={"2024-01-02": 1.0, "2024-01-03": 2.0})
+    assert [one.label for one in found] == ["2024-01-02", "2024-01-03"]
 
 
 def test_an_only_action_of_whole_numbers_is_a_choice():
@@ -268,8 +347,31 @@ def test_pandas_categories_timestamps_and_series():
     assert frame.merge(rewards).shape == (3, 6)
     with pytest.raises(DataError, match="episode 2 has no outcome"):
         from_dataframe(frame, returns={1: 5.0})
-    with pytest.raises(DataError, match="expected the name of a column, or a mapping"):
+    with pytest.raises(DataError, match="expected the name of a column, a mapping"):
         from_dataframe(frame, returns=3.0)
+
+
+def test_outcomes_may_be_a_data_frame():
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame(trips.make_trips(5)).drop(columns="true_reward")
+    bills = table.groupby("trip").fuel.first()
+    names = {"step": "minute", "ignored": "fuel"}
+    expected = from_dataframe(table, returns=bills, **names).compute_returns()
+    for frame in (bills.to_frame(), bills.reset_index(), bills.reset_index()[["fuel", "trip"]]):
+        found = from_dataframe(table, returns=frame, **names)
+        np.testing.assert_array_equal(found.compute_returns(), expected)
+    renamed = table.rename(columns={"trip": "ride"})
+    frame = bills.reset_index().assign(driver="Ann").rename(columns={"trip": "ride"})
+    found = from_dataframe(
+        renamed, returns=frame[["driver", "fuel", "ride"]], episode="ride", **names
+    )
+    np.testing.assert_array_equal(found.compute_returns(), expected)
+    with pytest.raises(
+        DataError, match=r"returns: 2 columns of numbers, .* columns: trip, fuel, t"
+    ):
+        from_dataframe(table, returns=bills.reset_index().assign(tax=1.0), **names)
+    with pytest.raises(DataError, match="returns: expected the name of a column, a mapping or Ser"):
+        from_dataframe(table, returns=3.0, **names)
 
 
 def test_arrays():

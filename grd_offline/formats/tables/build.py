@@ -18,6 +18,7 @@ from grd_offline.formats.tables.rows import Rows
 from grd_offline.formats.tables.source import (
     FLAG,
     NUMBER,
+    TEXT,
     TIME,
     Array,
     Block,
@@ -27,9 +28,12 @@ from grd_offline.formats.tables.source import (
     as_times,
     is_missing,
 )
+from grd_offline.formats.tables.times import choose_step_type, find_styles
 
-EPISODE, STEP, TRUTH = "episode", "step", "true_rewards"
-"""Attribute of a record, and further fields of its steps, that a table gives."""
+EPISODE, STEP, ROW, TRUTH = "episode", "step", "row", "true_rewards"
+"""Attribute of a record, and further fields of its steps, that a table gives.
+
+The rows are there only if they are not in the order of episodes and steps."""
 TABLE = "table"
 """Under this name the settings of a header say what the columns were called."""
 Labels = Mapping[str, Sequence[str]]
@@ -47,6 +51,8 @@ class _Gathered:
     names: list[Any]
     """(episode,) what the table calls it."""
     steps: Array | None
+    step_type: str
+    """The type of steps that are moments; see `times`."""
     numbers: dict[str, Array]
     """Rewards, returns, flags and true rewards by their role."""
 
@@ -191,18 +197,13 @@ def _gather_into(
 
     values, codes = make_rows(np.float32), make_rows(np.int64)
     steps = None
+    kind = NUMBER if columns.step is None else _find_step_kind(columns.step, source)
     if columns.step is not None:
-        kind = source.kinds[columns.step]
-        if kind not in (NUMBER, TIME):
-            raise DataError(
-                "expected numbers or timestamps for the order of steps, got text; turn text into "
-                "timestamps first, for example with pandas.to_datetime",
-                field=f"column {columns.step}",
-            )
         steps = make_rows(np.float64 if kind == NUMBER else "datetime64[us]")
     roles = ("rewards", "returns", "terminated", "truncated", "truth")
     numbers = {role: make_rows(np.float64) for role in roles if getattr(columns, role) is not None}
     known: dict[Any, int] = {}
+    styles: set[str] = set()
     gaps, row = Gaps(), source.first_row
     for block in source.blocks(columns.list_used()):
         found = _number_episodes(block[columns.episode], known, gaps, columns.episode, row)
@@ -211,6 +212,7 @@ def _gather_into(
         values.add(np.concatenate(parts, axis=1))
         if steps is not None:
             steps.add(_read_steps(block, source, columns, gaps, row))
+            styles |= find_styles(block[str(columns.step)]) if kind == TIME else set()
         for role, rows in numbers.items():
             name = getattr(columns, role)
             read = as_numbers(block[name], name, row)
@@ -226,8 +228,20 @@ def _gather_into(
         np.asarray(codes.finish()),
         list(known),
         None if steps is None else np.asarray(steps.finish()),
+        choose_step_type(styles) if kind == TIME else "",
         {role: rows.finish() for role, rows in numbers.items()},
     )
+
+
+def _find_step_kind(name: str, source: TableSource) -> str:
+    """Whether steps are numbers or times. Text must be times."""
+    kind = source.kinds[name]
+    if kind not in (NUMBER, TIME, TEXT):
+        raise DataError(
+            f"expected numbers or times for the order of steps, got a {kind}",
+            field=f"column {name}",
+        )
+    return NUMBER if kind == NUMBER else TIME
 
 
 def _number_episodes(
@@ -260,7 +274,7 @@ def _read_steps(
 ) -> Array:
     assert columns.step is not None
     name = columns.step
-    if source.kinds[name] == TIME:
+    if _find_step_kind(name, source) == TIME:
         times = as_times(block[name], name, first_row)
         gaps.add(np.flatnonzero(np.isnat(times)), name, first_row)
         return times
@@ -391,6 +405,8 @@ def _load_extras(table: _Gathered, rows: Any) -> dict[str, Array]:
         steps = table.steps[rows]
         whole = steps.dtype.kind == "M" or not np.mod(steps, 1).any()
         extras[STEP] = steps.astype(np.int64) if whole else steps
+    if not isinstance(rows, slice):
+        extras[ROW] = np.asarray(rows, np.int64)
     if "truth" in table.numbers:
         extras[TRUTH] = np.asarray(table.numbers["truth"][rows])
     return extras
@@ -402,10 +418,9 @@ def _as_attribute(name: Any) -> int | float | str:
 
 def _describe(table: _Gathered, columns: Columns) -> dict[str, str]:
     """Describe the names of the columns, so that results can be joined to the table."""
-    steps = table.steps
     return {
         "columns": str(columns),
         "episode": columns.episode,
         "step": columns.step or STEP,
-        "step_type": "datetime64[us]" if steps is not None and steps.dtype.kind == "M" else "",
+        "step_type": table.step_type,
     }

@@ -192,7 +192,11 @@ def _check(
             f"{_list(kinds)}"
         )
     if has_returns and (found.get("rewards") or found.get("returns")):
-        raise DataError("outcomes are given twice: as a column, and with --returns (returns=)")
+        name = (found.get("rewards") or found["returns"])[0]
+        raise DataError(
+            f"outcomes are given twice: as column {name} of the table, and with --returns "
+            "(returns= in Python); leave one of them out"
+        )
     seen: dict[str, str] = {}
     for role, names in found.items():
         for name in names if role not in _MARKS else ():

@@ -14,9 +14,8 @@ import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import numpy as np
 
@@ -32,6 +31,7 @@ from grd_offline.formats.tables.source import (
     Block,
     TableSource,
 )
+from grd_offline.formats.tables.times import is_time
 
 MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "#n/a"))
 _FLAGS = {"true": True, "false": False, "yes": True, "no": False}
@@ -149,11 +149,11 @@ def _find_kind(cells: Cells, comma: bool) -> str:
         return NUMBER
     if all(cell.lower() in _FLAGS for cell in filled):
         return FLAG
-    return TIME if all(map(_is_time, filled)) else TEXT
+    return TIME if all(map(is_time, filled)) else TEXT
 
 
 def _read(cells: Cells, kind: str, name: str, first: int, comma: bool) -> Array:
-    """The cells of a column as numbers, flags, timestamps or text."""
+    """The cells of a column as numbers, flags or text. Times stay as they are written."""
     if kind == NUMBER:
         try:
             return np.fromiter(map(float, cells), np.float64, len(cells))
@@ -164,10 +164,6 @@ def _read(cells: Cells, kind: str, name: str, first: int, comma: bool) -> Array:
             cells, name, first, lambda cell: _FLAGS[cell.lower()], "true, false, yes or no"
         )
         return values if np.isnan(values).any() else values.astype(np.bool_)
-    if kind == TIME:
-        times = [None if _is_empty(cell) else _time(cell, name, first + i) for i, cell in
-                 enumerate(cells)]  # fmt: skip
-        return np.array(times, "datetime64[us]")
     texts: Array = np.empty(len(cells), object)
     for index, cell in enumerate(map(str.strip, cells)):
         if cell.startswith("=") or "\0" in cell:
@@ -211,19 +207,3 @@ def _is_number(cell: str, comma: bool = False) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _is_time(cell: str) -> bool:
-    try:
-        datetime.fromisoformat(cell)
-    except ValueError:
-        return False
-    return True
-
-
-def _time(cell: str, name: str, row: int) -> Any:
-    try:
-        moment = datetime.fromisoformat(cell.strip())
-    except ValueError:
-        raise _refuse(cell, name, row, "a timestamp") from None
-    return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)

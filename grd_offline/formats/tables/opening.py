@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from grd_offline.errors import DataError
 from grd_offline.formats.record import Recording
-from grd_offline.formats.tables.build import build
+from grd_offline.formats.tables.build import TABLE, TRUTH, build
 from grd_offline.formats.tables.columns import choose_columns, expand_names, parse_columns
 from grd_offline.formats.tables.csv_file import open_csv
 from grd_offline.formats.tables.frames import open_parquet
@@ -27,6 +27,9 @@ Outcomes = str | os.PathLike[str] | Mapping[Any, float]
 """Outcomes by episode, or the file that holds them."""
 _OPENERS = {".csv": open_csv, ".tsv": open_csv, ".jsonl": open_turns, ".ndjson": open_turns}
 _PARQUET = (".parquet", ".pq")
+_ROLES = ("episode", "step", "terminated", "truncated", "truth")
+_OUTCOMES = ("rewards", "returns")
+"""Roles that a model remembers of the table that it was fitted to."""
 
 
 class Expected(NamedTuple):
@@ -36,6 +39,8 @@ class Expected(NamedTuple):
     action_names: Sequence[str]
     columns: str | None = None
     """The columns of the table that it was fitted to."""
+    needs_outcome: bool = False
+    """Whether the outcomes of episodes are needed, too."""
 
 
 def is_table(path: Path) -> bool:
@@ -56,16 +61,23 @@ def open_table(
     """The recording of a CSV or Parquet file, of a LeRobot folder or of turns as JSON lines.
 
     `columns` says which column is what, as `--columns` does. `returns` are outcomes by episode, or
-    a file that holds them. `expected` are the inputs of a model: the table must have them, and
-    needs no outcomes. Neither does it where `needs_outcome` is False.
+    a file that holds them; then the role returns names a column of this file. `expected` are the
+    inputs of a model: the table must have them. Other columns have the roles that the model
+    remembers, unless `columns` says something else. The table needs no outcomes if `needs_outcome`
+    is False, nor for a model that expects none.
     """
     try:
         given = parse_columns(columns) if isinstance(columns, str) else dict(columns or {})
         with _open(path, max_bytes) as source:
-            outcomes = None
-            if returns is not None:
-                outcomes = returns if isinstance(returns, Mapping) else read_outcomes(Path(returns))
-            return open_source(source, given, outcomes, expected, needs_outcome=needs_outcome)
+            if returns is None or isinstance(returns, Mapping):
+                return open_source(source, given, returns, expected, needs_outcome=needs_outcome)
+            episode = next(iter(given.get("episode", ())), None)
+            outcome = next(iter(given.pop("returns", ())), None)
+            outcomes = read_outcomes(Path(returns), episode, outcome)
+            if outcome in source.kinds:  # would give the outcome away to a fit
+                given["ignored"] = (*given.get("ignored", ()), str(outcome))
+            opened = open_source(source, given, outcomes, expected, needs_outcome=needs_outcome)
+            return opened if outcome is None else _note_outcome(opened, outcome)
     except DataError as error:
         raise error.at(file=path) from None
 
@@ -90,10 +102,11 @@ def open_source(
     embedded = expand_names("embed", given.get("embed", ()), source.kinds)
     kinds = {name: VECTOR if name in embedded else kind for name, kind in source.kinds.items()}
     source = replace(source, kinds=kinds)
-    needs_outcome = needs_outcome and expected is None
     if expected is not None:
+        needs_outcome = needs_outcome and expected.needs_outcome
+        is_open = needs_outcome and returns is None and not {"rewards", "returns"} & given.keys()
         given = {
-            **_find_roles(source.kinds, known),
+            **_find_roles(source.kinds, known, (*_ROLES, *(_OUTCOMES if is_open else ()))),
             **_find_inputs(source.kinds, expected, labels),
             **given,
         }
@@ -101,6 +114,14 @@ def open_source(
         source.kinds, given, has_returns=returns is not None, needs_outcome=needs_outcome
     )
     return build(source, chosen, returns=returns, labels=labels, embedders=embedders)
+
+
+def _note_outcome(recording: Recording, outcome: str) -> Recording:
+    """Note the column of the file of outcomes among the columns."""
+    settings = dict(recording.header.settings)
+    columns = f"{settings[TABLE]['columns']},returns={outcome}"
+    settings[TABLE] = {**settings[TABLE], "columns": columns}
+    return replace(recording, header=replace(recording.header, settings=settings))
 
 
 @contextmanager
@@ -116,14 +137,24 @@ def _open(path: Path, max_bytes: int | None) -> Iterator[TableSource]:
             yield source
 
 
+def name_truth(path: Any, columns: Given | None, truth: str) -> tuple[Given | None, str]:
+    """Let `--truth` name a column of a table: the columns with this role, and the field to read.
+
+    Other data, and columns that have a role for the truth already, stay as they are.
+    """
+    is_field = truth in ("rewards", TRUTH)
+    if is_field or not isinstance(path, str | os.PathLike) or not is_table(Path(path)):
+        return columns, truth
+    given = parse_columns(columns) if isinstance(columns, str) else dict(columns or {})
+    return {"truth": (truth,), **given}, TRUTH
+
+
 def _find_roles(
-    kinds: Mapping[str, str], known: Mapping[str, tuple[str, ...]]
+    kinds: Mapping[str, str], known: Mapping[str, tuple[str, ...]], roles: Sequence[str]
 ) -> dict[str, tuple[str, ...]]:
-    """Columns that name episodes and steps, as in the table of the model, where they are here."""
+    """Columns that have one of these roles in the table of the model, where they are here."""
     return {
-        role: names
-        for role in ("episode", "step", "terminated", "truncated")
-        if (names := known.get(role, ())) and set(names) <= set(kinds)
+        role: names for role in roles if (names := known.get(role, ())) and set(names) <= set(kinds)
     }
 
 

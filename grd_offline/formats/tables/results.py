@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from grd_offline.files.storage import create_file, replace_file
 from grd_offline.formats.record import Array, Record, Recording
 from grd_offline.formats.relabelled import STD
-from grd_offline.formats.tables.build import EPISODE, STEP, TABLE
+from grd_offline.formats.tables.build import EPISODE, ROW, STEP, TABLE
+from grd_offline.formats.tables.times import is_step_type, show_steps
 
 REWARD, SPREAD = "reward", "spread"
 LIBRARIES = ("pandas", "polars", "pyarrow")
@@ -35,7 +36,7 @@ class Names(NamedTuple):
     episode: str = EPISODE
     step: str = STEP
     step_type: str = ""
-    """The type of steps where they are no numbers: datetime64[us]."""
+    """The type of steps where they are no numbers: datetime64[us], or a style of texts."""
     library: str = ""
     """The library whose tables results are given as; plain arrays where there is none."""
 
@@ -47,6 +48,8 @@ class Rewarded(NamedTuple):
     steps: Array
     rewards: Array
     spread: Array
+    rows: Array | None = None
+    """The rows of the table that the steps came from, if they are not in their order."""
 
 
 def find_names(settings: Mapping[str, Any]) -> Names:
@@ -54,7 +57,7 @@ def find_names(settings: Mapping[str, Any]) -> Names:
     table = settings.get(TABLE)
     if not isinstance(table, Mapping):
         return Names()
-    kind = "datetime64[us]" if table.get("step_type") == "datetime64[us]" else ""
+    kind = str(table["step_type"]) if is_step_type(table.get("step_type")) else ""
     library = table.get("library")
     return Names(
         str(table.get(EPISODE, EPISODE)),
@@ -84,21 +87,27 @@ def _as_rewarded(record: Record, index: int) -> Rewarded:
         np.arange(len(record.rewards)) if steps is None else steps,
         record.rewards,
         record.extras[STD],
+        record.extras.get(ROW),
     )
 
 
 def tabulate(rewarded: Iterable[Rewarded], names: Names) -> dict[str, NDArray[Any]]:
-    """Put all rewards into columns."""
+    """Put all rewards into columns, in the order of the table that they came from."""
     found = list(rewarded)
     lengths = [len(one.rewards) for one in found]
     labels = np.array([one.episode for one in found])
     steps = np.concatenate([one.steps for one in found])
-    return {
+    columns = {
         names.episode: np.repeat(labels, lengths),
-        names.step: steps.astype("datetime64[us]") if names.step_type else steps,
+        names.step: show_steps(steps, names.step_type) if names.step_type else steps,
         REWARD: np.concatenate([one.rewards for one in found]).astype(np.float64),
         SPREAD: np.concatenate([one.spread for one in found]).astype(np.float64),
     }
+    rows = [one.rows for one in found if one.rows is not None]
+    if len(rows) == len(found):
+        order = np.argsort(np.concatenate(rows), kind="stable")
+        columns = {name: column[order] for name, column in columns.items()}
+    return columns
 
 
 def read_rewards(recording: Recording) -> Any:
@@ -152,23 +161,38 @@ def _open_csv(output: Any, names: Names) -> Iterator[Add]:
     writer = csv.writer(text, lineterminator=os.linesep)
     writer.writerow([names.episode, names.step, REWARD, SPREAD])
 
-    def add(one: Rewarded) -> None:
-        shown = _show_times(one.steps) if names.step_type else one.steps
-        rows = zip(shown.tolist(), one.rewards.tolist(), one.spread.tolist(), strict=True)
+    def write(columns: Mapping[str, NDArray[Any]]) -> None:
+        episodes, steps, rewards, spread = columns.values()
+        shown = _show_times(steps) if steps.dtype.kind == "M" else steps
+        parts = (part.tolist() for part in (episodes, shown, rewards, spread))
         writer.writerows(
-            (one.episode, step, f"{reward:.9g}", f"{spread:.6g}") for step, reward, spread in rows
+            (episode, step, f"{reward:.9g}", f"{spread:.6g}")
+            for episode, step, reward, spread in zip(*parts, strict=True)
         )
         output.write(text.getvalue().encode())
         text.seek(0)
         text.truncate()
 
+    waiting: list[Rewarded] = []
+
+    def add(one: Rewarded) -> None:
+        if one.rows is None:
+            write(tabulate([one], names))
+        else:
+            waiting.append(one)
+
     yield add
+    if waiting:  # in the order of the table
+        columns = tabulate(waiting, names)
+        for start in range(0, len(columns[REWARD]), _PART_ROWS):
+            part = slice(start, start + _PART_ROWS)
+            write({name: column[part] for name, column in columns.items()})
 
 
 def _show_times(steps: Array) -> Array:
     """Timestamps as text, to the second where all are whole seconds."""
-    unit: Literal["s", "us"] = "us" if (steps % 1_000_000).any() else "s"
-    return np.datetime_as_string(steps.astype("datetime64[us]"), unit)
+    unit: Literal["s", "us"] = "us" if (steps.astype(np.int64) % 1_000_000).any() else "s"
+    return np.datetime_as_string(steps, unit)
 
 
 @contextmanager
@@ -207,7 +231,7 @@ def _open_parquet(output: Any, names: Names) -> Iterator[Add]:
 
     def add(one: Rewarded) -> None:
         waiting.append(one)
-        if len(waiting) * len(one.rewards) >= _PART_ROWS:
+        if one.rows is None and len(waiting) * len(one.rewards) >= _PART_ROWS:
             flush()
 
     try:

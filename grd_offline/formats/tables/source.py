@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.errors import DataError
+from grd_offline.formats.tables.times import is_time, parse_time
 
 Array = NDArray[Any]
 Block = Mapping[str, Array]
@@ -60,7 +61,18 @@ def find_kind(values: Array) -> str:
         return NUMBER
     if isinstance(first, list | tuple | np.ndarray):
         return VECTOR
+    if isinstance(first, str):
+        return TIME if _are_times(values) else TEXT
     return TIME if hasattr(first, "isoformat") else TEXT
+
+
+def _are_times(values: Array) -> bool:
+    """Whether all texts are times. Digits alone, such as 20240301, are a name."""
+    return all(
+        isinstance(value, str) and not value.isdigit() and is_time(value.strip())
+        for value in values
+        if not is_missing(value)
+    )
 
 
 def is_missing(value: Any) -> bool:
@@ -87,20 +99,27 @@ def as_numbers(values: Array, name: str, first_row: int) -> NDArray[np.float64]:
 
 
 def as_times(values: Array, name: str, first_row: int) -> NDArray[np.datetime64]:
-    """A column of timestamps in microseconds."""
+    """A column of timestamps, or of texts that are times, in microseconds."""
     try:
-        if values.dtype.kind != "M":
-            times = [None if is_missing(v) else np.datetime64(_drop_zone(v), "us") for v in values]
-            return np.array(times, "datetime64[us]")
-        return values.astype("datetime64[us]")
+        if values.dtype.kind == "M":
+            return values.astype("datetime64[us]")
+        times = [
+            None if is_missing(v) else np.datetime64(_as_time(v, name, first_row + row), "us")
+            for row, v in enumerate(values)
+        ]
+        return np.array(times, "datetime64[us]")
+    except DataError:
+        raise
     except (TypeError, ValueError):
         raise DataError(
             f"a value after row {first_row:,} is not a timestamp", field=f"column {name}"
         ) from None
 
 
-def _drop_zone(value: Any) -> Any:
+def _as_time(value: Any, name: str, row: int) -> Any:
     """A moment in UTC without its zone, which numpy does not know."""
+    if isinstance(value, str):
+        return parse_time(value, name, row)
     if getattr(value, "tzinfo", None) is None:
         return value
     from datetime import UTC
