@@ -34,6 +34,9 @@ _EVEN_SHARE = 0.25
 rewards differ most, and quantiles alone hardly see them."""
 _FEW = 16
 _DUPLICATE = 1e-9
+_FAR = 10.0
+"""Largest distance of the grid's ends from the middle 98 % of an input, as a multiple of their range.
+These 98 % then still have 24 cells of the grid."""
 _FEW_STEPS = 4  # a grid with more points than so many times the steps is not filled
 
 
@@ -233,7 +236,8 @@ def _find_range(values: Array) -> tuple[float, float]:
     low, inner_low, inner_high, high = np.quantile(values, [0, 0.01, 0.99, 1])
     spread = inner_high - inner_low
     if spread > 0:
-        low, high = max(low, inner_low - 2 * spread), min(high, inner_high + 2 * spread)
+        reach = _FAR * spread
+        low, high = max(low, inner_low - reach), min(high, inner_high + reach)
     return float(low), float(high)
 
 
