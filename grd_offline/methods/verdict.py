@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from grd_offline.episodes import EpisodeSet
+from grd_offline.methods.base_findings import find_base
 from grd_offline.methods.contract import CAREFUL, FINE, NOTE, UNRELIABLE, Decomposer, Finding
 from grd_offline.outcomes import speak_of
 from grd_offline.words import DO_NOT_RELY, format_share
@@ -51,7 +52,7 @@ def gather_findings(
     `held_out` is what the chosen candidate describes, and `truth` compares with true rewards.
     """
     own, numbers = decomposer.examine(episodes)
-    findings = [*check_truth(truth), *check_examined(own), *own]
+    findings = [*check_truth(truth), *check_examined(own), *own, *find_base(decomposer, episodes)]
     # Where no effect was found, the method says so already.
     if not own or decomposer.function_.explain().effects:
         findings += check_held_out(held_out)

@@ -409,10 +409,11 @@ class EffectModel(RewardFunction):
     def _find_span(self, place: int) -> tuple[float, float]:
         """The range over which to draw an input: that of all tables of its column.
 
-        The table of a threshold covers little more than the threshold itself.
+        The table of a threshold has two values, and covers little more than the threshold itself.
         """
         same = np.flatnonzero(self.columns == self.columns[place])
-        wide = [i for i in same if len(np.unique(self.tables[i])) > 2]
+        is_line = self.tables.shape[1] == 2
+        wide = [i for i in same if is_line or len(np.unique(self.tables[i])) > 2]
         if wide:
             return float(self.low[wide].min()), float(self.high[wide].max())
         beside = _BESIDE_THRESHOLD * (self.high[same] - self.low[same]).max()

@@ -169,6 +169,20 @@ def test_what_a_fall_pays_is_less_certain_where_every_episode_falls():
     assert np.mean([one[-1] for one in held]) > 0.85
 
 
+def test_far_values_of_an_input_are_rewarded_as_they_are():
+    """Claims, rainfall: a few steps have most of the reward."""
+    rng = np.random.default_rng(0)
+    made, truth = [], []
+    for _ in range(120):
+        states = np.stack([np.exp(1.8 * rng.normal(size=21)), rng.normal(size=21)], 1)
+        true = states[:-1, 0] + 2 * states[:-1, 1]
+        last = np.arange(20) == 19
+        truth.append(true)
+        made.append(Episode(states, np.zeros((20, 1)), last * true.sum(), last & False, last, last))
+    episodes = EpisodeSet.from_episodes(made)
+    assert correlate(fit(episodes, state_at="start"), episodes, truth) > 0.99
+
+
 def test_a_time_limit_is_no_termination():
     episodes, _ = roll(lambda s, a, n, d: s[:, 0] + 0 * a[:, 0], episodes=60)
     assert not fit(episodes).model.needs_termination

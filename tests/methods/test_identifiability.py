@@ -95,7 +95,7 @@ def test_an_input_that_is_the_same_in_every_episode_is_named() -> None:
 def test_few_returns_for_many_numbers_are_said(data, fit) -> None:
     said = sort(examine(replace(fit, effective_parameters=80), data)[0])
     assert "120 returns have to determine about 80 numbers" in said[CAREFUL]
-    assert "About 160 returns would be enough" in said[CAREFUL]
+    assert "At least 160 returns are needed for that" in said[CAREFUL]
     said = sort(examine(replace(fit, effective_parameters=60), data)[0])
     assert "120 returns determine about 60 numbers, which is enough" in said[FINE]
 

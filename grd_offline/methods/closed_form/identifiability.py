@@ -15,9 +15,14 @@ from numpy.typing import NDArray
 
 from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.methods.closed_form.conditions import list_conditions
+from grd_offline.methods.closed_form.history_findings import find_history
 from grd_offline.methods.closed_form.last_fit import ClosedFormFit
 from grd_offline.methods.closed_form.moment_findings import find_moment
-from grd_offline.methods.closed_form.noise_findings import find_noise_sources, measure_step_noise
+from grd_offline.methods.closed_form.noise_findings import (
+    find_noise_sources,
+    find_noisy_steps,
+    measure_step_noise,
+)
 from grd_offline.methods.closed_form.share_words import (
     MUCH_HIDDEN,
     TOO_MUCH_HIDDEN,
@@ -73,6 +78,7 @@ def examine(
         findings += [*_find_weak(curves), *_find_alike(fit, curves), *_find_more(fit, episodes)]
         findings += [*find_moment(fit, spread), *_find_hidden(fit, spread), *_find_even(fit)]
         findings += find_noise_sources(fit, episodes, spread)
+        findings += [*find_noisy_steps(fit, spread), *find_history(fit, spread)]
     else:
         findings += _explain_nothing(fit, episodes, discount)
     return settle_findings(findings), {
@@ -84,6 +90,7 @@ def examine(
         "moments": {name: float(value) for name, value in fit.moments.items()},
         "reward_spread": spread,
         "hidden": {name: float(np.sqrt(part)) for name, part in fit.hidden.items()},
+        "history": {name: float(np.sqrt(part)) for name, part in fit.history.items()},
         "step_noise": float(np.sqrt(measure_step_noise(fit))),
         "outliers": outliers,
         "conditions": list_conditions(fit, episodes, spread),
@@ -248,8 +255,9 @@ def _find_more(fit: ClosedFormFit, episodes: EpisodeSet) -> list[Finding]:
         return [Finding(FINE, text)]
     wanted = round(_COMFORTABLE * used)
     text = (
-        f"{rows:,} returns have to determine about {numbers}. About {wanted:,} returns would be "
-        "enough. Returns of shorter pieces help as much as more episodes."
+        f"{rows:,} returns have to determine about {numbers}. At least {wanted:,} returns are "
+        "needed for that, and more to be sure. Returns of shorter pieces help as much as more "
+        "episodes."
     )
     return [Finding(CAREFUL, text, f"{rows:,} returns are few for {numbers}")]
 

@@ -35,7 +35,7 @@ rewards differ most, and quantiles alone hardly see them."""
 _FEW = 16
 _DUPLICATE = 1e-9
 _FAR = 10.0
-"""Largest distance of the grid's ends from the middle 98 % of an input, as a multiple of their range.
+"""Largest distance of the grid's ends from the middle 98 % of an input, in units of their range.
 These 98 % then still have 24 cells of the grid."""
 _FEW_STEPS = 4  # a grid with more points than so many times the steps is not filled
 

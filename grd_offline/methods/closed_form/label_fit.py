@@ -284,6 +284,10 @@ class _LabelFit(LastFit):
         errors = find_errors(self.found[0].fit, self.data.equations)
         return np.asarray(amounts - errors * self.data.unit / root)
 
+    def _find_history(self, last: Selection, bank: EffectBank) -> dict[str, float]:
+        """Labels say too little about the past and the time."""
+        return {}
+
     def _find_hidden(
         self, last: Selection, bank: EffectBank, evidence: Mapping[str, float]
     ) -> tuple[dict[str, Array], float]:

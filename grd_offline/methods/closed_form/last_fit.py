@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -18,6 +18,7 @@ from grd_offline.methods.closed_form.hidden import (
     measure_hidden,
     measure_moments,
 )
+from grd_offline.methods.closed_form.history import measure_history
 from grd_offline.methods.closed_form.inputs import Effect
 from grd_offline.methods.closed_form.interactions import measure_interactions
 from grd_offline.methods.closed_form.search import (
@@ -86,6 +87,8 @@ class ClosedFormFit:
     """(row,) how much each amount counts: less than 1 where it is far from any reward."""
     is_rounding: bool
     """Whether amounts differ by no more than rounding does."""
+    history: Mapping[str, float] = field(default_factory=dict)
+    """Variance per step of effects that act late or change with the time; see `history`."""
     even_inputs: tuple[str, ...] = ()
     """Inputs that take nearly the same values in every episode; see `hidden.find_even`."""
     outcome: str = NUMBER
@@ -136,6 +139,10 @@ class LastFit:
         error, share = measure_interactions(self.data, last, bank)
         hidden["interactions left out"] = error * self.data.unit**2
         return hidden, share
+
+    def _find_history(self, last: Selection, bank: EffectBank) -> dict[str, float]:
+        found = measure_history(self.data, last, bank)
+        return {kind: part * self.data.unit**2 for kind, part in found.items()}
 
     def _divide_hidden(
         self, hidden: Mapping[str, Array], model: EffectModel
@@ -316,6 +323,7 @@ class LastFit:
             hidden=hidden,
             weights=data.weights,
             is_rounding=not data.varies,
+            history=self._find_history(last, bank),
             even_inputs=find_even(data),
         )
 

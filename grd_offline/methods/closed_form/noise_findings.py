@@ -6,8 +6,13 @@ import numpy as np
 
 from grd_offline.episodes import EpisodeSet
 from grd_offline.methods.closed_form.last_fit import ClosedFormFit
-from grd_offline.methods.closed_form.share_words import show_share
-from grd_offline.methods.contract import FINE, Finding
+from grd_offline.methods.closed_form.share_words import (
+    TOO_MUCH_HIDDEN,
+    bound_correlation,
+    show_share,
+)
+from grd_offline.methods.contract import CAREFUL, FINE, Finding
+from grd_offline.outcomes import NUMBER
 
 _MUCH_NOISE = 0.05
 """Standard deviation of the noise of steps, as a share of that of the rewards, that matters."""
@@ -46,6 +51,20 @@ def find_noise_sources(fit: ClosedFormFit, episodes: EpisodeSet, spread: float) 
         "many steps, these bands are too wide."
     )
     return [Finding(FINE, text)]
+
+
+def find_noisy_steps(fit: ClosedFormFit, spread: float) -> list[Finding]:
+    """Tell where single steps pay something else than expected, so that few rewards are near it."""
+    share = float(np.sqrt(measure_step_noise(fit))) / max(spread, 1e-300)
+    if not fit.model.effects or fit.outcome != NUMBER or share < TOO_MUCH_HIDDEN:
+        return []
+    text = (
+        f"What returns leave unexplained is as large as noise of {show_share(share)} of the spread "
+        "of the rewards at every step. These are expected rewards: if that is what it is, their "
+        "correlation with what each step really paid is about "
+        f"{bound_correlation(share):.2f}."
+    )
+    return [Finding(CAREFUL, text, "single steps are mostly noise")]
 
 
 def is_noise_open(fit: ClosedFormFit, episodes: EpisodeSet, spread: float) -> bool:
