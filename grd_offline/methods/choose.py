@@ -5,13 +5,11 @@ the others. Where it explains at least `GOOD_ENOUGH` of their variance it is tak
 tell finer differences in the rewards apart, and the closed form is the fit that can be explained.
 With fewer than `FEWEST_TO_COMPARE` held-out returns it is taken too: they could not tell. Else two
 plain explanations compete, at nearly no cost: `linear`, and `uniform`, in which returns follow from
-the length of an episode alone. `linear` competes in any case: where inputs have far values it can
-be right about returns that the closed form takes for outliers.
+the length of an episode alone.
 
 - A candidate beats the closed form if its squared errors on the held-out returns are smaller by at
-  least a tenth, and either they or their logarithms by more than two standard errors of the paired
-  differences. Of several that do, the one with the smallest errors wins. Returns that are far from
-  both have no vote.
+  least a tenth, and by more than two standard errors of the paired differences. Of several that do,
+  the one with the smallest errors wins.
 - Where the linear fit is level with the closed form, so that neither beats the other, the reward is
   the average of both, and its bands cover both.
 - `masked-net` and `pair-net` challenge the closed form only where they can win: it explains more
@@ -54,6 +52,7 @@ FEWEST_TO_CHALLENGE = 200
 LITTLE = 0.2
 HOPELESS = 1.5
 CLOSED = "closed-form"
+SIMPLE = ("linear", "uniform")
 CHALLENGERS = ("masked-net", "pair-net")
 AVERAGE = "closed-form and linear, averaged"
 MOST_LISTED = 1000
@@ -68,7 +67,6 @@ _TOLD = {
 }
 _NEAR = 0.03  # of the spread of the returns
 _MANY_TIMES = 1000
-_LEAST_ERROR = 1e-6  # of the variance of returns: smaller errors are as good as none
 _COMPARING = "comparing with other fits: "
 _TRIALS = (0.01, 0.03)  # of a network's updates, to time it
 FEWEST = 10
@@ -105,21 +103,17 @@ class Candidate:
             "held_out_returns_differ": len(self.true) > 0 and bool(np.ptp(self.true) > 0),
         }
 
-    def find_voters(self, other: Candidate | None = None) -> NDArray[np.bool_]:
-        """(return,) the returns that have a vote: those that are near this or the other candidate.
+    def find_voters(self) -> NDArray[np.bool_]:
+        """(return,) the returns that have a vote: those that are not far from any explanation.
 
         Labels all have one: where one is unlikely, that is what labels are there to tell.
         """
         if self.outcome != NUMBER:
             return self.errors >= 0
         usual = float(np.median(self.errors))
-        gaps, errors = np.abs(self.true - self.predicted), self.errors
-        if other is not None:
-            gaps = np.minimum(gaps, np.abs(self.true - other.predicted))
-            errors = np.minimum(errors, other.errors)
         # Where nearly all is explained, hardly anything is far: most errors may be rounding.
-        near = gaps < _NEAR * self.true.std()
-        return np.asarray(near | (errors <= _FAR**2 * usual)) if usual > 0 else near | True
+        near = np.abs(self.true - self.predicted) < _NEAR * self.true.std()
+        return np.asarray(near | (self.errors <= _FAR**2 * usual)) if usual > 0 else near | True
 
     def list_returns(self) -> dict[str, list[float]]:
         """List held-out returns and their predictions: at most `MOST_LISTED`, evenly chosen."""
@@ -216,14 +210,10 @@ class _Contest:
             count = len(closed.true)
             reason = f"only {count} returns to judge by: the closed form, not challenged"
             return self.finish(closed.fit, reason)
-        linear = self.try_fit("linear", _COMPARING)
         if explained >= GOOD_ENOUGH:
-            winner, reason = _compare(closed, [linear])
-            if winner is closed:
-                reason = f"the closed form explains {explained:.3f} of held-out returns, and "
-                reason += "a linear reward does not explain more"
-            return self.finish(winner.fit, reason)
-        rivals = [linear, self.try_fit("uniform", _COMPARING)]
+            reason = f"the closed form explains {explained:.3f} of held-out returns: not challenged"
+            return self.finish(closed.fit, reason)
+        rivals = [self.try_fit(fit, _COMPARING) for fit in SIMPLE]
         is_worth_it, can_train = self._is_worth_challenging(explained), is_installed("torch")
         if is_worth_it and can_train:
             rivals += [found for fit in CHALLENGERS if (found := self._challenge(fit, closed))]
@@ -312,19 +302,11 @@ def _are_level(one: Candidate, other: Candidate) -> bool:
 def _measure_gain(closed: Candidate, other: Candidate) -> tuple[float, float, float]:
     """Measure by how much the squared errors of the other fit are smaller, with the standard error
     and the ratio."""
-    voting = closed.find_voters(other)
+    voting = closed.find_voters()
     mine, theirs = closed.errors[voting], other.errors[voting]
     error = float((mine - theirs).std() / max(1.0, np.sqrt(len(mine))))
     ratio = float(theirs.mean() / max(float(mine.mean()), 1e-300))
     return float((mine - theirs).mean()), error, ratio
-
-
-def _is_mostly_smaller(closed: Candidate, other: Candidate) -> bool:
-    """Whether the other fit's errors are smaller on most returns, however large single ones are."""
-    voting = closed.find_voters(other)
-    least = max(_LEAST_ERROR * float(closed.true.var()), 1e-300)
-    gaps = np.log((closed.errors[voting] + least) / (other.errors[voting] + least))
-    return bool(gaps.mean() > 2 * gaps.std() / max(1.0, np.sqrt(len(gaps))))
 
 
 def count_outcomes(episodes: EpisodeSet) -> int:
@@ -422,8 +404,7 @@ def _compare(closed: Candidate, challengers: list[Candidate]) -> tuple[Candidate
     winner, reasons = closed, []
     for challenger in challengers:
         gain, error, ratio = _measure_gain(closed, challenger)
-        is_clear = gain > 2 * error or _is_mostly_smaller(closed, challenger)
-        beats = ratio < MARGIN and is_clear
+        beats = ratio < MARGIN and gain > 2 * error
         if beats and challenger.errors.mean() < winner.errors.mean():
             winner = challenger
         told = f"{ratio:.2f} of it" if ratio < _MANY_TIMES else f"over {_MANY_TIMES:,} times it"
