@@ -169,6 +169,15 @@ def test_what_a_fall_pays_is_less_certain_where_every_episode_falls():
     assert np.mean([one[-1] for one in held]) > 0.85
 
 
+def test_lines_are_drawn_over_the_values_of_their_inputs():
+    episodes, _ = roll(lambda s, a, after, ended: s[:, 1] - a[:, 0])
+    linear = Linear().fit(episodes, rng=np.random.default_rng(0))
+    curves = {curve.inputs: curve.grids[0] for curve in linear.function_.explain().effects}
+    acted = np.concatenate([episode.actions[:, 0] for episode in episodes])
+    assert curves["a0",].min() == acted.min()
+    assert curves["a0",].max() == acted.max()
+
+
 def test_far_values_of_an_input_are_rewarded_as_they_are():
     """Claims, rainfall: a few steps have most of the reward."""
     rng = np.random.default_rng(0)
