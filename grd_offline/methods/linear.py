@@ -14,7 +14,8 @@ import numpy as np
 from grd_offline.episodes import EpisodeSet
 from grd_offline.methods.closed_form.columns import ColumnSource
 from grd_offline.methods.closed_form.evidence import EvidenceProblem, Posterior
-from grd_offline.methods.closed_form.moments import AUTO, CHOICES, MIDPOINT
+from grd_offline.methods.closed_form.moments import AUTO, CHOICES, MIDPOINT, START
+from grd_offline.methods.closed_form.motion import find_motion
 from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.rewards.contract import Array
 from grd_offline.rewards.effects import EffectModel
@@ -31,7 +32,8 @@ class LinearSettings:
     discount: float = 1.0
     """Weight of step t within a delivered amount: discount^t, t from the episode's start."""
     state_at: str = AUTO
-    """The moment of a transition at which states are taken; auto is the midpoint."""
+    """The moment of a transition at which states are taken; auto is the midpoint, or the start if
+    rows are independent of each other."""
 
     def __post_init__(self) -> None:
         if not 0 < self.discount <= 1:
@@ -51,9 +53,10 @@ class Linear(Decomposer, settings=LinearSettings):
     ) -> None:
         if progress is not None:
             progress("linear", 0.0)
+        usual = START if find_motion(episodes).jumps else MIDPOINT
         data = ColumnSource(
             episodes,
-            state_at=MIDPOINT if self.state_at == AUTO else self.state_at,
+            state_at=usual if self.state_at == AUTO else self.state_at,
             discount=self.discount,
             sample=_SAMPLE,
             sizes=(1, 1),

@@ -1,4 +1,4 @@
-"""A fixed amount in every return is named, and only where there is one."""
+"""A fixed amount in every return, and copies of episodes, are named, and only where there are any."""
 
 import numpy as np
 import pytest
@@ -6,6 +6,7 @@ import pytest
 from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.methods import make_decomposer
 from grd_offline.methods.contract import UNRELIABLE
+from grd_offline.methods.copy_findings import find_copies
 from grd_offline.methods.verdict import gather_findings
 
 WORDS = "Returns contain a fixed amount of about "
@@ -52,3 +53,11 @@ def test_an_average_has_a_base_value():
 )
 def test_nothing_is_said_where_there_is_none_or_it_does_not_show(episodes):
     assert look(episodes, "closed-form") == []
+
+
+def test_copies_are_counted():
+    once = draw()
+    twice = EpisodeSet.from_episodes([*once, *once[:15]])
+    assert find_copies(once) == []
+    (found,) = find_copies(twice)
+    assert found.text.startswith("15 of 165 episodes are exact copies")

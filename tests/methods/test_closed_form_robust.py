@@ -12,8 +12,9 @@ from grd_offline.methods import make_decomposer
 from grd_offline.methods.choose import Candidate
 from grd_offline.methods.closed_form.choosing import EffectChooser
 from grd_offline.methods.closed_form.fit import fit_closed_form
-from grd_offline.methods.closed_form.inputs import find_still, take_states
+from grd_offline.methods.closed_form.inputs import take_states
 from grd_offline.methods.closed_form.moments import prefer, spread_about, weigh
+from grd_offline.methods.closed_form.motion import find_motion
 from grd_offline.methods.closed_form.outliers import measure_weights
 from grd_offline.methods.closed_form.settings import ClosedFormSettings
 from grd_offline.methods.closed_form.switches import add_switches, is_switch, translate_switch
@@ -105,12 +106,14 @@ def test_an_event_is_taken_at_the_end_of_its_step_where_the_rest_is_halfway():
         rewards = last * truth[-1].sum()
         made.append(Episode(states, actions, rewards, last & False, last, last))
     episodes = EpisodeSet.from_episodes(made)
-    assert find_still(episodes).tolist() == [False, True]
+    assert find_motion(episodes).still.tolist() == [False, True]
     found = fit(episodes, state_at="midpoint")
     assert set(found.model.input_names) == {"s0", "s1'"}
     assert found.model.at_midpoint
     assert correlate(found, episodes, truth) > 0.99
-    halfway = take_states(np.zeros((1, 2)), np.ones((1, 2)), "midpoint", find_still(episodes))
+    halfway = take_states(
+        np.zeros((1, 2)), np.ones((1, 2)), "midpoint", find_motion(episodes).still
+    )
     assert halfway.tolist() == [[0.5, 1.0]]
     assert take_states(np.zeros((1, 2)), np.ones((1, 2)), "start").tolist() == [[0.0, 0.0]]
 
@@ -167,6 +170,26 @@ def test_what_a_fall_pays_is_less_certain_where_every_episode_falls():
         held.append(np.abs(mean - true) <= 1.645 * std)
     assert np.concatenate(held).mean() > 0.85
     assert np.mean([one[-1] for one in held]) > 0.85
+
+
+@pytest.mark.parametrize("memory", [0.0, 0.9])
+def test_independent_rows_have_no_midpoint(memory):
+    """Few returns with much noise, which cannot tell the moments apart."""
+    rng = np.random.default_rng(1)
+    made, truth = [], []
+    for _ in range(60):
+        states = [rng.normal(size=2)]
+        for _ in range(20):
+            states.append(memory * states[-1] + rng.normal(size=2))
+        path = np.array(states)
+        true, last = path[:-1, 0], np.arange(20) == 19
+        truth.append(true)
+        amount = true.sum() + 3 * rng.normal()
+        made.append(Episode(path, np.zeros((20, 1)), last * amount, last & False, last, last))
+    episodes = EpisodeSet.from_episodes(made)
+    assert find_motion(episodes).jumps == (memory == 0)
+    if memory == 0:
+        assert correlate(fit(episodes), episodes, truth) > 0.9
 
 
 def test_lines_are_drawn_over_the_values_of_their_inputs():

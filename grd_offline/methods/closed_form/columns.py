@@ -16,7 +16,6 @@ from grd_offline.methods.closed_form.inputs import (
     Segment,
     build_basis,
     difference_features,
-    find_still,
     iterate_segments,
     read_equations,
     rough_kernel,
@@ -26,6 +25,7 @@ from grd_offline.methods.closed_form.inputs import (
     take_states,
 )
 from grd_offline.methods.closed_form.moments import BOTH, END, MIDPOINT
+from grd_offline.methods.closed_form.motion import find_motion
 from grd_offline.methods.closed_form.noise import NoiseKind, find_noise
 from grd_offline.methods.closed_form.search import EffectBank
 from grd_offline.rewards.effect_inputs import StepColumns, name_inputs
@@ -60,7 +60,7 @@ class ColumnSource:
         """`combine` makes the rows of the equations from those of all segments."""
         self.combine = combine
         self.episodes, self.state_at, self.discount = episodes, state_at, discount
-        self.still = find_still(episodes)
+        self.still, self.jumps = find_motion(episodes)
         steps = sample_steps(episodes, state_at, sample, rng, self.still)
         smooth = build_basis(steps, sizes[0], smooth_kernel, reach, only)
         self.inputs = len(smooth.columns)

@@ -33,6 +33,7 @@ from grd_offline.methods.closed_form.moments import (
     START,
     prefer,
 )
+from grd_offline.methods.closed_form.motion import find_motion
 from grd_offline.methods.closed_form.noise import NoiseKind
 from grd_offline.methods.closed_form.outliers import FAR_WEIGHT, FEWEST, FEWEST_EVENTS
 from grd_offline.methods.closed_form.settings import ClosedFormSettings
@@ -96,6 +97,7 @@ class _MomentSearch:
         progress: Progress,
     ) -> None:
         self.episodes, self.settings, self.rng, self.progress = episodes, settings, rng, progress
+        self.jumps = find_motion(episodes).jumps
         self.choosers: dict[str, EffectChooser] = {}
         self.chosen: dict[str, Chosen] = {}
         self.evidence: dict[str, float] = {}
@@ -105,7 +107,7 @@ class _MomentSearch:
         moments = (MIDPOINT, START, END) if self._has_states(first) else (MIDPOINT,)
         for moment in moments:
             self._measure(moment, MIDPOINT)
-        best = prefer(self.evidence)
+        best = prefer(self.evidence, jumps=self.jumps)
         if best != MIDPOINT or (len(moments) > 1 and not first.selection.effects):
             best = self._search_ends(best)
         if best == START:
@@ -137,7 +139,8 @@ class _MomentSearch:
             for moment in {MIDPOINT, START, END} - set(near):
                 self._measure(moment, MIDPOINT)
         candidates = near if best != MIDPOINT else [MIDPOINT, *near]
-        return prefer({moment: self.evidence[moment] for moment in candidates})
+        known = {moment: self.evidence[moment] for moment in candidates}
+        return prefer(known, jumps=self.jumps)
 
     def _compare_switches(self, best: str, last: LastFit) -> LastFit:
         """Compare the moments again where the reward has thresholds.
@@ -160,7 +163,7 @@ class _MomentSearch:
                 [translate_switch(chooser.data, effect, source) for effect in switches],
                 last.found[0],
             )
-        better = prefer(self.evidence)
+        better = prefer(self.evidence, jumps=self.jumps)
         if better == best:
             return last
         if better not in self.chosen:

@@ -206,4 +206,6 @@ def spread_moments(
         @ last.fit.weights
         for moment in (START, END)
     )
-    return np.asarray(spread_about(data.state_at, evidence, firmly=firmly) * (end - start) ** 2)
+    return np.asarray(
+        spread_about(data.state_at, evidence, firmly=firmly, jumps=data.jumps) * (end - start) ** 2
+    )

@@ -44,15 +44,6 @@ Still = NDArray[np.bool_] | None
 """(state,) those that stand still in most steps, see `moments`; None: no state does."""
 
 
-def find_still(episodes: EpisodeSet) -> NDArray[np.bool_]:
-    """(state,) those that are exactly the same before and after most of the steps."""
-    counts = [
-        (episode.observations[: len(episode)] == episode.next_observations).sum(0)
-        for episode in episodes
-    ]
-    return np.asarray(np.sum(counts, 0) > episodes.total_steps / 2)
-
-
 def take_states(now: Array, later: Array, state_at: str, still: Still = None) -> Array:
     """(step, state) the state of each transition at some moment of it, see `moments`."""
     if state_at == BEFORE:

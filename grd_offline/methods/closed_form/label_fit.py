@@ -38,6 +38,7 @@ from grd_offline.methods.closed_form.moments import (
     START,
     prefer,
 )
+from grd_offline.methods.closed_form.motion import find_motion
 from grd_offline.methods.closed_form.outliers import find_errors
 from grd_offline.methods.closed_form.search import (
     EffectBank,
@@ -114,7 +115,9 @@ def fit_labels(
         searches[moment] = _MomentOfLabels(given, moment, settings, rng, progress, first)
         searches[moment].search()
     evidence = {moment: one.found.fit.evidence for moment, one in searches.items()}
-    best = searches[prefer(evidence, firmly=False) if asked == AUTO else asked]
+    jumps = find_motion(given.episodes).jumps
+    preferred = prefer(evidence, firmly=False, jumps=jumps)
+    best = searches[preferred if asked == AUTO else asked]
     best.refine()
     if asked == AUTO:
         evidence[best.data.state_at] = best.found.fit.evidence

@@ -87,6 +87,8 @@ class ClosedFormFit:
     """(row,) how much each amount counts: less than 1 where it is far from any reward."""
     is_rounding: bool
     """Whether amounts differ by no more than rounding does."""
+    jumps: bool = False
+    """Whether rows are independent of each other, see `moments`."""
     history: Mapping[str, float] = field(default_factory=dict)
     """Variance per step of effects that act late or change with the time; see `history`."""
     even_inputs: tuple[str, ...] = ()
@@ -323,6 +325,7 @@ class LastFit:
             hidden=hidden,
             weights=data.weights,
             is_rounding=not data.varies,
+            jumps=data.jumps,
             history=self._find_history(last, bank),
             even_inputs=find_even(data),
         )

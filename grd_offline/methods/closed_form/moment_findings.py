@@ -32,7 +32,7 @@ def find_moment(fit: ClosedFormFit, spread: float) -> list[Finding]:
     it."""
     if not fit.moments or fit.state_at == BOTH:
         return []
-    chances = weigh(fit.moments)
+    chances = weigh(fit.moments, jumps=fit.jumps)
     if chances.get(BEFORE, 0.0) > 0.5:
         text = (
             "The reward seems to come a step late: the state of the step before explains returns "
@@ -53,7 +53,7 @@ def list_open_moments(fit: ClosedFormFit) -> list[str]:
     """Moments other than the one taken that returns do not exclude."""
     if not fit.moments or fit.state_at == BOTH:
         return []
-    chances = weigh(fit.moments)
+    chances = weigh(fit.moments, jumps=fit.jumps)
     return [
         moment
         for moment in (START, MIDPOINT, END, BEFORE)

@@ -20,6 +20,10 @@ An input that stands still in most steps and jumps in the others, such as a cont
 is an event and no point on a path: halfway between two of its values is a value that it never has.
 At the midpoint such an input is taken at the end of the step, where the event has happened.
 
+Where the rows of an episode are independent of each other, as in many tables, there is no path
+between two of them, and nothing speaks for its middle. Then the start has the advantage that the
+midpoint has otherwise.
+
 The moment before the transition is no candidate, because no function of (s, a, s') knows it. It is
 only compared, so that a reward that comes a step late is not taken for a certain one.
 """
@@ -47,16 +51,26 @@ _OPEN = {
 _FIRM = {**ADVANTAGE, BEFORE: 0.0}
 
 
-def prefer(evidence: Mapping[str, float], *, firmly: bool = True) -> str:
-    """The moment that a reward is taken at, given the evidence of each; see `weigh`."""
+def _find_prior(firmly: bool, jumps: bool) -> dict[str, float]:
     prior = _FIRM if firmly else _OPEN
+    return {**prior, START: prior[MIDPOINT], MIDPOINT: prior[START]} if jumps else prior
+
+
+def prefer(evidence: Mapping[str, float], *, firmly: bool = True, jumps: bool = False) -> str:
+    """The moment that a reward is taken at, given the evidence of each; see `weigh`."""
+    prior = _find_prior(firmly, jumps)
     known = [moment for moment in evidence if moment in ADVANTAGE]
     return max(known, key=lambda moment: evidence[moment] + prior[moment])
 
 
-def weigh(evidence: Mapping[str, float], *, firmly: bool = False) -> dict[str, float]:
-    """Posterior probability of each moment; `firmly` with the prior by which one is chosen."""
-    prior = _FIRM if firmly else _OPEN
+def weigh(
+    evidence: Mapping[str, float], *, firmly: bool = False, jumps: bool = False
+) -> dict[str, float]:
+    """Posterior probability of each moment; `firmly` with the prior by which one is chosen.
+
+    `jumps` says that rows are independent of each other, see `motion`.
+    """
+    prior = _find_prior(firmly, jumps)
     logs = {moment: evidence[moment] + prior[moment] for moment in evidence}
     most = max(logs.values())
     shares = {moment: math.exp(log - most) for moment, log in logs.items()}
@@ -64,8 +78,10 @@ def weigh(evidence: Mapping[str, float], *, firmly: bool = False) -> dict[str, f
     return {moment: share / total for moment, share in shares.items()}
 
 
-def spread_about(chosen: str, evidence: Mapping[str, float], *, firmly: bool = False) -> float:
+def spread_about(
+    chosen: str, evidence: Mapping[str, float], *, firmly: bool = False, jumps: bool = False
+) -> float:
     """Mean squared distance in time of the true moment from the chosen one; see `weigh`."""
     gaps = {moment: POSITIONS[moment] - POSITIONS[chosen] for moment in evidence}
-    chances = weigh(evidence, firmly=firmly)
+    chances = weigh(evidence, firmly=firmly, jumps=jumps)
     return sum(share * gaps[moment] ** 2 for moment, share in chances.items())
