@@ -1,4 +1,4 @@
-"""A fixed amount in every return, and copies of episodes, are named, and only where there are any."""
+"""A fixed amount in returns and copies of episodes are named, and only where there are any."""
 
 import numpy as np
 import pytest
