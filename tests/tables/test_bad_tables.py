@@ -104,6 +104,41 @@ def test_one_episode_cannot_be_decomposed(tmp_path, capsys):
     assert not (tmp_path / "one-grd").exists()
 
 
+STRAYS = {
+    "many numbers": ([f"{i / 8}" for i in range(200)], "auto"),
+    "few numbers": ([str(i % 4) for i in range(200)], "two"),
+    "decimal commas": ([f"{i},5" for i in range(200)], "2.5s"),
+}
+
+
+@pytest.mark.parametrize(("cells", "stray"), STRAYS.values(), ids=STRAYS)
+def test_a_text_among_numbers_is_named(tmp_path, capsys, cells, stray):
+    path, cells = tmp_path / "views.csv", [*cells]
+    cells[100] = stray
+    rows = "".join(f"{i // 10};{i % 10};{cell};1\n" for i, cell in enumerate(cells))
+    path.write_text(f"episode;step;x;return\n{rows}")
+    line = fail(capsys, "inspect", path)
+    assert f"column x: row 102: '{stray}' is not a number, as other rows are: correct it" in line
+    table = {"episode": [0] * 200, "x": cells, "return": [1] * 200}
+    with pytest.raises(DataError, match=f"column x: row 100: '{stray}' is not a number"):
+        from_dataframe(table)
+    for columns in ("reward=x,observations=step", "step=x,observations=step"):
+        line = fail(capsys, "inspect", path, "--columns", columns)
+        assert f"column x: row 102: '{stray}' is not a number" in line
+
+
+def test_texts_among_numbers_are_categories_if_you_say_so():
+    cells = [*"01201201201", "3+"]
+    table = {"episode": [0] * 12, "x": cells, "return": [1] * 12}
+    with pytest.raises(DataError, match=r"'3\+' is not a number"):
+        from_dataframe(table)
+    names = from_dataframe(table, categories="x").observation_names
+    assert names == ("x=0", "x=1", "x=2", "x=3+")
+    # Codes such as 007 are names, and so are all other cells of their column.
+    names = from_dataframe({**table, "x": ["007", *cells[1:]]}).observation_names
+    assert names == ("x=0", "x=007", "x=1", "x=2", "x=3+")
+
+
 def test_wrong_options_end_in_one_line(tmp_path, capsys):
     path = tmp_path / "good.csv"
     path.write_text(HEADER + GOOD)

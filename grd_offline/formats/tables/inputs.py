@@ -21,6 +21,7 @@ from grd_offline.formats.tables.source import (
     as_numbers,
     as_vectors,
     embed,
+    find_stray,
     is_missing,
     refuse_image,
 )
@@ -76,6 +77,7 @@ class Input:
             raise refuse_image(name)
         self.name, self.kind, self._entries, self._embedder = name, kind, entries, embedder
         self._fixed = labels is not None
+        self._may_have_strays = kind == TEXT and not is_category and not self._fixed
         is_category = is_category or self._fixed or kind == TEXT
         self._codes: dict[str, int] | None = None
         if is_category:
@@ -84,6 +86,8 @@ class Input:
 
     def encode(self, values: Array, gaps: Gaps, first_row: int) -> FloatArray:
         """(row, column) a block as float32; categories as codes in the order they came."""
+        if self._may_have_strays:
+            self._refuse_strays(values, first_row)
         if self._codes is not None:
             return self._encode_labels(values, self._codes, gaps, first_row)[:, None]
         if self.kind == VECTOR:
@@ -111,6 +115,18 @@ class Input:
                 )
             numbers = np.nan_to_num(numbers)
         return numbers.astype(np.float32)
+
+    def _refuse_strays(self, values: Array, first_row: int) -> None:
+        """Refuse a text among numbers, which would turn all of these numbers into categories."""
+        self._may_have_strays = False  # the first block has shown whether they are numbers
+        stray = find_stray(values)
+        if stray is not None:
+            raise DataError(
+                f"row {first_row + stray:,}: {str(values[stray])[:40]!r} is not a number, as other "
+                f"rows are: correct it, or read all rows as categories (--columns "
+                f"categories={self.name}, or categories= in Python)",
+                field=f"column {self.name}",
+            )
 
     def _encode_labels(
         self, values: Array, codes: dict[str, int], gaps: Gaps, first_row: int
