@@ -27,8 +27,12 @@ BAD = {
         "column step: episode a has step 1 twice, in rows 3 and 6",
     ),
     "no outcome column": ("episode,x\na,1\na,2\n", "no column holds rewards or outcomes"),
-    "missing outcome": (HEADER + GOOD + "c,0,1,1,\n", "episode c has no outcome"),
-    "NaN outcome": (HEADER + GOOD + "c,0,1,1,nan\n", "episode c has no outcome"),
+    "missing outcome": (HEADER + GOOD + "c,0,1,1,\n", "1 of 3 episodes has no outcome: c; add"),
+    "NaN outcome": (HEADER + GOOD + "c,0,1,1,nan\n", "1 of 3 episodes has no outcome: c; add"),
+    "words as outcomes": (
+        HEADER + "a,0,1,2,renewed\nb,0,2,3,cancelled\n",
+        "column return: row 2: 'renewed' is not a number; an outcome is a number: write 1 for",
+    ),
     "outcome that differs": (
         HEADER + "a,0,1,2,5\na,1,2,3,6\n",
         "column return: episode a has outcomes from 5 to 6",
@@ -158,17 +162,28 @@ def test_a_bad_file_of_outcomes_ends_in_one_line(tmp_path, capsys):
     steps, outcomes = tmp_path / "steps.csv", tmp_path / "outcomes.csv"
     steps.write_text("episode,step,x\na,0,1\na,1,2\nb,0,3\n")
     for text, message in (
-        ("episode,return\na,1\n", "episode b has no outcome"),
-        ("episode,return\na,1\nb,nan\n", "episode b has no outcome"),
+        ("episode,return\na,1\n", "column return: 1 of 2 episodes has no outcome: b; add them"),
+        (
+            "episode,return\na,n/a\nb,nan\n",
+            "2 of 2 episodes have no outcome: a (row 2 is empty), b (row 3 is empty); add them",
+        ),
+        (
+            "episode,return\n1,3\n2,4\n",
+            "none of 2 episodes has an outcome: episodes are called a, b, and outcomes are for 1",
+        ),
+        ("episode,end\na,renewed\nb,left\n", "column end: row 2: 'renewed' is not a number; an"),
         ("episode,return\na,1\na,2\nb,1\n", "episode a has two outcomes"),
         (
             "episode,p,q\na,1,2\n",
             "2 columns of numbers, expected one beside the episodes (episode)",
         ),
-        ("episode,return\na,=1+1\nb,=2+2\n", "no columns of numbers, expected one"),
+        ("episode,return\na,=1+1\nb,=2+2\n", "column return: row 2: '=1+1' is a formula"),
+        ("episode\na\nb\n", "no columns of numbers, expected one"),
     ):
         outcomes.write_text(text)
-        assert message in fail(capsys, "inspect", steps, "--returns", outcomes)
+        line = fail(capsys, "inspect", steps, "--returns", outcomes)
+        assert str(outcomes) in line
+        assert message in line
 
 
 def test_the_column_of_a_file_of_outcomes_can_be_named(tmp_path, capsys):
@@ -183,7 +198,7 @@ def test_the_column_of_a_file_of_outcomes_can_be_named(tmp_path, capsys):
         assert [recording.load_rewards(k).sum() for k in range(2)] == [5, 4]
     for columns, message in (
         ("return=cost", f"{outcomes}: there is no column 'cost' with outcomes; columns: day, ride"),
-        ("return=day", "column day: expected numbers as outcomes; columns: day, ride, fuel"),
+        ("return=day", "column day: row 2: 'mon' is not a number; an outcome is a number"),
         ("reward=x", "outcomes are given twice: as column x of the table, and with --returns"),
     ):
         columns = f"episode=ride,{columns}"

@@ -62,6 +62,17 @@ def read_trips(columns):
     return from_dataframe(kept, episode="trip", returns="fuel")
 
 
+def test_yes_and_no_are_success_and_failure():
+    table = {"trip": ["a", "a", "b"], "x": [1.0, 2.0, 3.0]}
+    for renewed in (["yes", "yes", "no"], ["True", "True", "FALSE"], [True, True, False]):
+        episodes = from_dataframe({**table, "renewed": renewed}, returns="renewed")
+        assert episodes.compute_returns().tolist() == [1, 0]
+    episodes = from_dataframe(table, returns={"a": "no", "b": "Yes"})
+    assert episodes.compute_returns().tolist() == [0, 1]
+    with pytest.raises(DataError, match=r"episode a: 'renewed' is not a number; .* write 1 for"):
+        from_dataframe(table, returns={"a": "renewed", "b": "cancelled"})
+
+
 def test_success_from_a_table_to_a_table(trips, tmp_path, capsys):
     kept = choose(trips, "trip", "minute", "speed", "load", "throttle", "cheap", "true_reward")
     (tmp_path / "trips.csv").write_text(as_csv(kept))

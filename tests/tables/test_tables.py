@@ -345,10 +345,13 @@ def test_pandas_categories_timestamps_and_series():
     np.testing.assert_array_equal(episodes[0].observations[:, 3], [2, 1])
     rewards = Uniform().fit(episodes).rewards_
     assert frame.merge(rewards).shape == (3, 6)
-    with pytest.raises(DataError, match="episode 2 has no outcome"):
+    with pytest.raises(DataError, match="1 of 2 episodes has no outcome: 2; add"):
         from_dataframe(frame, returns={1: 5.0})
     with pytest.raises(DataError, match="expected the name of a column, a mapping"):
         from_dataframe(frame, returns=3.0)
+    named = frame.assign(run=["a", "a", "b"])
+    with pytest.raises(DataError, match=r"none of 2 episodes .* a, b, .* 1, 2; .*set_index"):
+        from_dataframe(named, returns=returns)
 
 
 def test_outcomes_may_be_a_data_frame():

@@ -25,6 +25,8 @@ NUMBER, FLAG, TEXT, TIME, VECTOR = "number", "flag", "text", "time", "vector"
 IMAGE = "image"
 """A column that is there, and that nothing can be done with."""
 BLOCK_ROWS = 65_536
+FLAGS = {"true": True, "false": False, "yes": True, "no": False}
+"""Texts in small letters that stand for 1 and 0."""
 CODE = re.compile(r"0\d+|\d{16,}")
 """Digits that are a name and no number: 007, or more of them than a number keeps."""
 CELLS_PER_STRAY = 10
@@ -67,8 +69,19 @@ def find_kind(values: Array) -> str:
     if isinstance(first, list | tuple | np.ndarray):
         return VECTOR
     if isinstance(first, str):
+        if _are_flags(values):
+            return FLAG
         return TIME if _are_times(values) else TEXT
     return TIME if hasattr(first, "isoformat") else TEXT
+
+
+def _are_flags(values: Array) -> bool:
+    """Whether all texts are yes or no, or true or false."""
+    return all(
+        isinstance(value, str) and value.strip().lower() in FLAGS
+        for value in values
+        if not is_missing(value)
+    )
 
 
 def _are_times(values: Array) -> bool:
@@ -115,6 +128,9 @@ def as_numbers(values: Array, name: str, first_row: int) -> NDArray[np.float64]:
     """A column as float64, with nan where it is empty; anything but numbers is refused."""
     if values.dtype.kind in "fiub":
         return values.astype(np.float64)
+    if _are_flags(values):
+        read = [np.nan if is_missing(value) else FLAGS[value.strip().lower()] for value in values]
+        return np.array(read, np.float64)
     numbers = np.empty(len(values))
     for index, value in enumerate(values):
         try:
