@@ -158,6 +158,16 @@ def test_wrong_options_end_in_one_line(tmp_path, capsys):
     assert "tables" in fail(capsys, "inspect", "datasets/sample.h5", "--columns", "episode=x")
 
 
+def test_several_tables_are_to_be_joined(tmp_path, capsys):
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_text(HEADER + GOOD)
+    line = fail(capsys, "decompose", tmp_path / "a.csv", tmp_path / "b.csv")
+    assert "b.csv): join several tables into one file first, for example with pandas" in line
+    for options in ((), ("--columns", "return=return")):
+        line = fail(capsys, "inspect", tmp_path, *options)
+        assert f"{tmp_path}: is a folder with 2 tables: give one file (join several" in line
+
+
 def test_a_bad_file_of_outcomes_ends_in_one_line(tmp_path, capsys):
     steps, outcomes = tmp_path / "steps.csv", tmp_path / "outcomes.csv"
     steps.write_text("episode,step,x\na,0,1\na,1,2\nb,0,3\n")
