@@ -54,7 +54,7 @@ BAD = {
     "no inputs": ("episode,step,return\na,0,1\n", "no column is left for observations"),
     "text as step": (
         "episode,step,x,return\na,first,1,1\na,second,2,1\n",
-        "column step: row 2: 'first' is not a time such as 2024-03-01 08:51",
+        "column step: row 2: 'first' is not a time that is read: write times as 2024-03-01 08:51",
     ),
     "quote without end": (HEADER + 'a,0,"1,2,5\n', "is not a CSV file that can be read"),
 }
@@ -129,6 +129,24 @@ def test_a_text_among_numbers_is_named(tmp_path, capsys, cells, stray):
     for columns in ("reward=x,observations=step", "step=x,observations=step"):
         line = fail(capsys, "inspect", path, "--columns", columns)
         assert f"column x: row 102: '{stray}' is not a number" in line
+
+
+@pytest.mark.parametrize(
+    "time", ["01.03.2024 08:51", "3/1/2024 8:51 AM", "03/01/24", "1.3.24 8:51"]
+)
+def test_times_in_other_forms_are_told_the_form_that_is_read(time):
+    table = {"episode": [0, 0], "timestamp": [time, time], "x": [1, 2], "return": [1, 1]}
+    for step in (None, "timestamp"):
+        with pytest.raises(
+            DataError, match=r"column timestamp: row 0: .*write times as 2024-03-01"
+        ):
+            from_dataframe(table, step=step)
+
+
+def test_versions_and_addresses_are_no_dates():
+    table = {"episode": [0, 0], "return": [1, 1]}
+    for texts in (["1.2.3", "1.12.30"], ["10.0.0.1", "127.0.0.1"], ["1/2", "3/4"]):
+        assert len(from_dataframe({**table, "x": texts}).observation_names) == 2
 
 
 def test_texts_among_numbers_are_categories_if_you_say_so():

@@ -25,6 +25,7 @@ from grd_offline.formats.tables.source import (
     is_missing,
     refuse_image,
 )
+from grd_offline.formats.tables.times import TO_ISO, is_foreign_date
 from grd_offline.words import count
 
 MOST_LABELS = 100
@@ -117,8 +118,16 @@ class Input:
         return numbers.astype(np.float32)
 
     def _refuse_strays(self, values: Array, first_row: int) -> None:
-        """Refuse a text among numbers, which would turn all of these numbers into categories."""
+        """Refuse dates, and a text among numbers: they would all become categories."""
         self._may_have_strays = False  # the first block has shown whether they are numbers
+        filled = [index for index, value in enumerate(values) if not is_missing(value)]
+        if filled and all(is_foreign_date(str(values[index])) for index in filled):
+            raise DataError(
+                f"row {first_row + filled[0]:,}: {str(values[filled[0]])[:40]!r} is a time in a "
+                f"form that is not read: {TO_ISO}, or leave the column out (--columns "
+                f"ignored={self.name})",
+                field=f"column {self.name}",
+            )
         stray = find_stray(values)
         if stray is not None:
             raise DataError(
