@@ -205,3 +205,18 @@ def test_several_outcomes_of_episodes_in_memory(trips, tmp_path):
 def test_names_that_cannot_be_folders_are_refused(names):
     with pytest.raises(DataError, match="outcomes"):
         check_outcomes(list(names))
+
+
+def test_a_second_result_says_that_it_replaced_the_first(trips, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    kept = choose(trips, "trip", "minute", "speed", "fuel")
+    (tmp_path / "trips.csv").write_text(as_csv(kept))
+    arguments = ("decompose", "trips.csv", "--columns", "step=minute,return=fuel")
+    for replaced in (False, True):
+        run(*arguments, "--method", "uniform")
+        told = " ".join(capsys.readouterr().out.split())
+        assert (
+            "trips-grd/ (the earlier result was replaced; --out keeps both)" in told
+        ) == replaced
+    page = (tmp_path / "trips-grd" / "report.html").read_text()
+    assert "returns=fuel --out trips-grd<" in page
