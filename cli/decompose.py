@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _COLOURS = {"careful": "yellow", "unreliable": "red"}
 """Colours of the levels of findings."""
+_REPLACED = "(the earlier result was replaced; --out keeps both)"
 
 
 @click.command(
@@ -98,6 +99,7 @@ def decompose(
     }
     settings = DecomposeSettings(**options)
     folder = out if out is not None else beside(file, "-grd")
+    is_new = not _has_entries(folder)
     if outcomes is not None and filmed is not None:
         raise click.UsageError(
             "--video works with one outcome only. Film each outcome with: grd-offline report."
@@ -114,7 +116,12 @@ def decompose(
             )  # fmt: skip
     except DataError as error:
         raise error.at(file=file) from None
-    show_result(result)
+    show_result(result, is_new=is_new)
+
+
+def _has_entries(folder: Path) -> bool:
+    """Whether a folder is there and not empty. `decompose` replaces nothing but earlier results."""
+    return folder.is_dir() and any(folder.iterdir())
 
 
 def _tell_size(forecast: Forecast, settings: DecomposeSettings) -> Callable[[EpisodeSet], None]:
@@ -141,6 +148,7 @@ def _decompose_each(
                 f"--outcomes and --{name} cannot be combined: leave --{name} out."
             )
     names = [name.strip() for name in outcomes.split(",") if name.strip()]
+    is_new = not _has_entries(folder)
     try:
         with show_stages(names) as forecast:
             results = decompose_each(
@@ -152,10 +160,11 @@ def _decompose_each(
     for name, result in results.items():
         Console(highlight=False).rule(name)
         show_result(result)
-    echo(f"All outcomes side by side: {folder}/report.html")
+    replaced = "" if is_new else f" {_REPLACED}"
+    echo(f"All outcomes side by side: {folder}/report.html{replaced}")
 
 
-def show_result(result: Decomposition) -> None:
+def show_result(result: Decomposition, *, is_new: bool = True) -> None:
     from rich.console import Console
 
     from .text import print_facts, print_text
@@ -189,7 +198,7 @@ def show_result(result: Decomposition) -> None:
         facts["unit"] = UNITS[metrics["outcome"]]
     facts["bands"] = speak_of(metrics["bands"], metrics.get("outcome", NUMBER))
     facts["time"] = format_seconds(metrics["seconds"])
-    facts["results"] = f"{result.folder}/"
+    facts["results"] = f"{result.folder}/{'' if is_new else f' {_REPLACED}'}"
     facts["report"] = f"{result.folder}/report.html"
     if result.table is not None:
         facts["table"] = str(result.table)

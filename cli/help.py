@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 import click
 
+_TABLES = (".csv", ".tsv", ".parquet", ".pq", ".jsonl", ".ndjson")
 _CONTINUED = " " * 4
 _HYPHEN = "\u2011"
 """A hyphen at which no line ends."""
@@ -42,6 +43,17 @@ class Command(click.Command):
     """A command whose examples are folded to the width of the terminal."""
 
     context_class = Context
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; a second table is refused with advice."""
+        tables = [part for part in args if part.lower().endswith(_TABLES)]
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if "unexpected extra argument" not in error.message or len(tables) < 2:
+                raise
+            advice = "join several tables into one file first, for example with pandas.concat"
+            raise click.UsageError(f"{error.message}: {advice}", ctx) from None
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples, and the text that follows them."""

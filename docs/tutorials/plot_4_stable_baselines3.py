@@ -4,7 +4,8 @@ The reward model in Stable-Baselines3
 
 You have data of a task with one number per episode, and want to train a policy with
 `Stable-Baselines3 <https://stable-baselines3.readthedocs.io>`_. This tutorial decomposes the
-data, and lets an environment pay the reward that was found. It takes about 30 seconds.
+data, and lets an environment pay the reward that was found. It takes about 30 seconds. Install the
+library first: ``pip install stable-baselines3``.
 
 The trainings are far too short to say how good a policy becomes. They show how the parts fit
 together. What policies reach with such rewards stands in :doc:`/results`.
@@ -130,7 +131,8 @@ print("actions:", action.ravel())
 # - Its observations are the states in the order of ``model.observation_names``. A column of text
 #   became one column of 0 and 1 for each label.
 # - Its actions are those of ``model.action_names``, in this order. If the action was a column of
-#   text, use a ``Discrete`` space: action 0 is the first label.
+#   text, use a ``Discrete`` space: action 0 is the first label. If it was a column of numbers such
+#   as 0 and 1, say ``categories="window"`` in ``from_dataframe``, so that it fits ``Discrete(2)``.
 # - Its own reward does not matter, because the wrapper replaces it.
 #
 # Here the table has the temperature of a room every hour, and whether the window was open. The

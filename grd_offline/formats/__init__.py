@@ -46,6 +46,7 @@ from grd_offline.formats.record import Array, Header, LazyLeaves, Leaf, Record, 
 from grd_offline.formats.tables.build import EPISODE, STEP, TABLE
 from grd_offline.formats.tables.opening import Expected, Given, Outcomes, is_table, open_table
 from grd_offline.formats.tables.results import find_names
+from grd_offline.words import count
 
 __all__ = [
     "Data",
@@ -112,6 +113,7 @@ def open_recording(
         )
         return _located(table, path)
     if columns is not None or returns is not None:
+        _refuse_tables(path)
         raise DataError("--columns and --returns are for tables (.csv, .parquet)", file=path)
     limits = (max_episode_steps, max_bytes)
     parts = _list_parts(path)
@@ -332,11 +334,23 @@ def _find_file(path: str | os.PathLike[str]) -> Path:
         relabelled = find_relabelled(folder)
         if relabelled is not None:
             return _find_file(relabelled)
+        _refuse_tables(path)
         raise DataError(
             "is a folder without a Minari dataset (main_data.hdf5) or parts (part-00000.h5)",
             file=path,
         )
     return folder
+
+
+def _refuse_tables(path: str | os.PathLike[str]) -> None:
+    """Refuse a folder of tables, and say what to do."""
+    folder = Path(path)
+    if folder.is_dir() and (tables := sum(is_table(entry) for entry in folder.iterdir())):
+        raise DataError(
+            f"is a folder with {count(tables, 'table')}: give one file (join several of them "
+            "first, for example with pandas.concat)",
+            file=path,
+        )
 
 
 def _list_parts(path: str | os.PathLike[str]) -> list[Path]:

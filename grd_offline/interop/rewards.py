@@ -28,8 +28,19 @@ class EnvironmentReward:
         if sizes != names:
             raise ValueError(
                 f"the reward model expects {names[0]} state and {names[1]} action dimensions, the "
-                f"environment has {sizes[0]} and {sizes[1]}"
+                f"environment has {sizes[0]} and {sizes[1]}{self._advise_on_choices()}"
             )
+
+    def _advise_on_choices(self) -> str:
+        """What to do if choices are one number in the data, because no text marks them as such."""
+        names = self.model.action_names
+        if not isinstance(self._action_space, spaces.Discrete) or len(names) != 1:
+            return ""
+        return (
+            f": choices of a Discrete space have one dimension each. Read {names[0]} as categories "
+            f'(categories="{names[0]}" in from_dataframe, or --columns categories={names[0]}), and '
+            "decompose again"
+        )
 
     def flatten_observations(self, observations: Any, count: int = 1) -> NDArray[np.float32]:
         """(count, state), a copy: environments may use their arrays again."""

@@ -274,6 +274,8 @@ def _tell_settings(metrics: Mapping[str, Any], name: str) -> str:
     command = metrics.get("command")
     if command is None:
         command = shlex.join(["grd-offline", "decompose", str(metrics["data"])])
+    if " --out " not in str(command):
+        command = f"{command} --out {shlex.quote(name)}"
     judged = [
         (
             entry["fit"],

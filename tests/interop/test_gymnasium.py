@@ -20,12 +20,14 @@ from grd_offline import (
     LearnedReward,
     RewardModel,
     VectorLearnedReward,
+    from_dataframe,
     open_recording,
     read,
     write_dataset,
 )
 from grd_offline.collecting.settings import CollectSettings
 from grd_offline.collecting.workers import run_episodes
+from grd_offline.interop.rewards import EnvironmentReward
 
 point_mass.register()
 counting.register()
@@ -150,6 +152,16 @@ def test_a_model_of_another_size_is_refused_with_both_counts(folder):
         LearnedReward(compact, folder)
     with pytest.raises(gymnasium.error.ResetNeeded):
         LearnedReward(point_mass.PointMass(), folder).step(np.zeros(1))
+
+
+def test_choices_that_are_numbers_in_the_data_are_to_be_categories():
+    one = spaces.Box(-9, 9, (1,), np.float32)
+    with pytest.raises(ValueError, match=r"1 and 2: .*categories=.* in from_dataframe"):
+        EnvironmentReward(make_sized(1, 1), one, spaces.Discrete(2))
+    table = {"view": [0, 1], "x": [1.0, 2.0], "ad_shown": [0, 1], "return": [1, 2]}
+    episodes = from_dataframe(table, episode="view", actions="ad_shown", categories="ad_shown")
+    assert episodes.action_names == ("ad_shown=0", "ad_shown=1")
+    assert EnvironmentReward(make_sized(1, 2), one, spaces.Discrete(2)).model is not None
 
 
 @pytest.mark.parametrize("masks", ["folder", "model", "array", "list"])

@@ -27,8 +27,12 @@ BAD = {
         "column step: episode a has step 1 twice, in rows 3 and 6",
     ),
     "no outcome column": ("episode,x\na,1\na,2\n", "no column holds rewards or outcomes"),
-    "missing outcome": (HEADER + GOOD + "c,0,1,1,\n", "episode c has no outcome"),
-    "NaN outcome": (HEADER + GOOD + "c,0,1,1,nan\n", "episode c has no outcome"),
+    "missing outcome": (HEADER + GOOD + "c,0,1,1,\n", "1 of 3 episodes has no outcome: c; add"),
+    "NaN outcome": (HEADER + GOOD + "c,0,1,1,nan\n", "1 of 3 episodes has no outcome: c; add"),
+    "words as outcomes": (
+        HEADER + "a,0,1,2,renewed\nb,0,2,3,cancelled\n",
+        "column return: row 2: 'renewed' is not a number; an outcome is a number: write 1 for",
+    ),
     "outcome that differs": (
         HEADER + "a,0,1,2,5\na,1,2,3,6\n",
         "column return: episode a has outcomes from 5 to 6",
@@ -50,7 +54,7 @@ BAD = {
     "no inputs": ("episode,step,return\na,0,1\n", "no column is left for observations"),
     "text as step": (
         "episode,step,x,return\na,first,1,1\na,second,2,1\n",
-        "column step: row 2: 'first' is not a time such as 2024-03-01 08:51",
+        "column step: row 2: 'first' is not a time that is read: write times as 2024-03-01 08:51",
     ),
     "quote without end": (HEADER + 'a,0,"1,2,5\n', "is not a CSV file that can be read"),
 }
@@ -104,6 +108,59 @@ def test_one_episode_cannot_be_decomposed(tmp_path, capsys):
     assert not (tmp_path / "one-grd").exists()
 
 
+STRAYS = {
+    "many numbers": ([f"{i / 8}" for i in range(200)], "auto"),
+    "few numbers": ([str(i % 4) for i in range(200)], "two"),
+    "decimal commas": ([f"{i},5" for i in range(200)], "2.5s"),
+}
+
+
+@pytest.mark.parametrize(("cells", "stray"), STRAYS.values(), ids=STRAYS)
+def test_a_text_among_numbers_is_named(tmp_path, capsys, cells, stray):
+    path, cells = tmp_path / "views.csv", [*cells]
+    cells[100] = stray
+    rows = "".join(f"{i // 10};{i % 10};{cell};1\n" for i, cell in enumerate(cells))
+    path.write_text(f"episode;step;x;return\n{rows}")
+    line = fail(capsys, "inspect", path)
+    assert f"column x: row 102: '{stray}' is not a number, as other rows are: correct it" in line
+    table = {"episode": [0] * 200, "x": cells, "return": [1] * 200}
+    with pytest.raises(DataError, match=f"column x: row 100: '{stray}' is not a number"):
+        from_dataframe(table)
+    for columns in ("reward=x,observations=step", "step=x,observations=step"):
+        line = fail(capsys, "inspect", path, "--columns", columns)
+        assert f"column x: row 102: '{stray}' is not a number" in line
+
+
+@pytest.mark.parametrize(
+    "time", ["01.03.2024 08:51", "3/1/2024 8:51 AM", "03/01/24", "1.3.24 8:51"]
+)
+def test_times_in_other_forms_are_told_the_form_that_is_read(time):
+    table = {"episode": [0, 0], "timestamp": [time, time], "x": [1, 2], "return": [1, 1]}
+    for step in (None, "timestamp"):
+        with pytest.raises(
+            DataError, match=r"column timestamp: row 0: .*write times as 2024-03-01"
+        ):
+            from_dataframe(table, step=step)
+
+
+def test_versions_and_addresses_are_no_dates():
+    table = {"episode": [0, 0], "return": [1, 1]}
+    for texts in (["1.2.3", "1.12.30"], ["10.0.0.1", "127.0.0.1"], ["1/2", "3/4"]):
+        assert len(from_dataframe({**table, "x": texts}).observation_names) == 2
+
+
+def test_texts_among_numbers_are_categories_if_you_say_so():
+    cells = [*"01201201201", "3+"]
+    table = {"episode": [0] * 12, "x": cells, "return": [1] * 12}
+    with pytest.raises(DataError, match=r"'3\+' is not a number"):
+        from_dataframe(table)
+    names = from_dataframe(table, categories="x").observation_names
+    assert names == ("x=0", "x=1", "x=2", "x=3+")
+    # Codes such as 007 are names, and so are all other cells of their column.
+    names = from_dataframe({**table, "x": ["007", *cells[1:]]}).observation_names
+    assert names == ("x=0", "x=007", "x=1", "x=2", "x=3+")
+
+
 def test_wrong_options_end_in_one_line(tmp_path, capsys):
     path = tmp_path / "good.csv"
     path.write_text(HEADER + GOOD)
@@ -119,21 +176,42 @@ def test_wrong_options_end_in_one_line(tmp_path, capsys):
     assert "tables" in fail(capsys, "inspect", "datasets/sample.h5", "--columns", "episode=x")
 
 
+def test_several_tables_are_to_be_joined(tmp_path, capsys):
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_text(HEADER + GOOD)
+    line = fail(capsys, "decompose", tmp_path / "a.csv", tmp_path / "b.csv")
+    assert "b.csv): join several tables into one file first, for example with pandas" in line
+    for options in ((), ("--columns", "return=return")):
+        line = fail(capsys, "inspect", tmp_path, *options)
+        assert f"{tmp_path}: is a folder with 2 tables: give one file (join several" in line
+
+
 def test_a_bad_file_of_outcomes_ends_in_one_line(tmp_path, capsys):
     steps, outcomes = tmp_path / "steps.csv", tmp_path / "outcomes.csv"
     steps.write_text("episode,step,x\na,0,1\na,1,2\nb,0,3\n")
     for text, message in (
-        ("episode,return\na,1\n", "episode b has no outcome"),
-        ("episode,return\na,1\nb,nan\n", "episode b has no outcome"),
+        ("episode,return\na,1\n", "column return: 1 of 2 episodes has no outcome: b; add them"),
+        (
+            "episode,return\na,n/a\nb,nan\n",
+            "2 of 2 episodes have no outcome: a (row 2 is empty), b (row 3 is empty); add them",
+        ),
+        (
+            "episode,return\n1,3\n2,4\n",
+            "none of 2 episodes has an outcome: episodes are called a, b, and outcomes are for 1",
+        ),
+        ("episode,end\na,renewed\nb,left\n", "column end: row 2: 'renewed' is not a number; an"),
         ("episode,return\na,1\na,2\nb,1\n", "episode a has two outcomes"),
         (
             "episode,p,q\na,1,2\n",
             "2 columns of numbers, expected one beside the episodes (episode)",
         ),
-        ("episode,return\na,=1+1\nb,=2+2\n", "no columns of numbers, expected one"),
+        ("episode,return\na,=1+1\nb,=2+2\n", "column return: row 2: '=1+1' is a formula"),
+        ("episode\na\nb\n", "no columns of numbers, expected one"),
     ):
         outcomes.write_text(text)
-        assert message in fail(capsys, "inspect", steps, "--returns", outcomes)
+        line = fail(capsys, "inspect", steps, "--returns", outcomes)
+        assert str(outcomes) in line
+        assert message in line
 
 
 def test_the_column_of_a_file_of_outcomes_can_be_named(tmp_path, capsys):
@@ -148,7 +226,7 @@ def test_the_column_of_a_file_of_outcomes_can_be_named(tmp_path, capsys):
         assert [recording.load_rewards(k).sum() for k in range(2)] == [5, 4]
     for columns, message in (
         ("return=cost", f"{outcomes}: there is no column 'cost' with outcomes; columns: day, ride"),
-        ("return=day", "column day: expected numbers as outcomes; columns: day, ride, fuel"),
+        ("return=day", "column day: row 2: 'mon' is not a number; an outcome is a number"),
         ("reward=x", "outcomes are given twice: as column x of the table, and with --returns"),
     ):
         columns = f"episode=ride,{columns}"

@@ -62,6 +62,17 @@ def read_trips(columns):
     return from_dataframe(kept, episode="trip", returns="fuel")
 
 
+def test_yes_and_no_are_success_and_failure():
+    table = {"trip": ["a", "a", "b"], "x": [1.0, 2.0, 3.0]}
+    for renewed in (["yes", "yes", "no"], ["True", "True", "FALSE"], [True, True, False]):
+        episodes = from_dataframe({**table, "renewed": renewed}, returns="renewed")
+        assert episodes.compute_returns().tolist() == [1, 0]
+    episodes = from_dataframe(table, returns={"a": "no", "b": "Yes"})
+    assert episodes.compute_returns().tolist() == [0, 1]
+    with pytest.raises(DataError, match=r"episode a: 'renewed' is not a number; .* write 1 for"):
+        from_dataframe(table, returns={"a": "renewed", "b": "cancelled"})
+
+
 def test_success_from_a_table_to_a_table(trips, tmp_path, capsys):
     kept = choose(trips, "trip", "minute", "speed", "load", "throttle", "cheap", "true_reward")
     (tmp_path / "trips.csv").write_text(as_csv(kept))
@@ -194,3 +205,18 @@ def test_several_outcomes_of_episodes_in_memory(trips, tmp_path):
 def test_names_that_cannot_be_folders_are_refused(names):
     with pytest.raises(DataError, match="outcomes"):
         check_outcomes(list(names))
+
+
+def test_a_second_result_says_that_it_replaced_the_first(trips, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    kept = choose(trips, "trip", "minute", "speed", "fuel")
+    (tmp_path / "trips.csv").write_text(as_csv(kept))
+    arguments = ("decompose", "trips.csv", "--columns", "step=minute,return=fuel")
+    for replaced in (False, True):
+        run(*arguments, "--method", "uniform")
+        told = " ".join(capsys.readouterr().out.split())
+        assert (
+            "trips-grd/ (the earlier result was replaced; --out keeps both)" in told
+        ) == replaced
+    page = (tmp_path / "trips-grd" / "report.html").read_text()
+    assert "returns=fuel --out trips-grd<" in page

@@ -296,7 +296,9 @@ def test_times_come_back_as_they_were_written(times, tmp_path):
 
 def test_text_that_is_no_time_is_refused_as_step():
     table = {"episode": [1, 1, 2], "step": ["1. May", "2. May", "3. May"], "x": [1.0, 2.0, 3.0]}
-    with pytest.raises(DataError, match=r"row 0: '1. May' is not a time such as 2024-03-01 08:51"):
+    with pytest.raises(
+        DataError, match=r"row 0: '1. May' is not a time that is read: write times as 2024"
+    ):
         from_dataframe(table, step="step", returns={1: 1.0, 2: 2.0})
     # Days that tell episodes apart keep their names.
     table = {"day": ["2024-01-02", "2024-01-02", "2024-01-03"], "x": [1.0, 2.0, 3.0]}
@@ -345,10 +347,13 @@ def test_pandas_categories_timestamps_and_series():
     np.testing.assert_array_equal(episodes[0].observations[:, 3], [2, 1])
     rewards = Uniform().fit(episodes).rewards_
     assert frame.merge(rewards).shape == (3, 6)
-    with pytest.raises(DataError, match="episode 2 has no outcome"):
+    with pytest.raises(DataError, match="1 of 2 episodes has no outcome: 2; add"):
         from_dataframe(frame, returns={1: 5.0})
     with pytest.raises(DataError, match="expected the name of a column, a mapping"):
         from_dataframe(frame, returns=3.0)
+    named = frame.assign(run=["a", "a", "b"])
+    with pytest.raises(DataError, match=r"none of 2 episodes .* a, b, .* 1, 2; .*set_index"):
+        from_dataframe(named, returns=returns)
 
 
 def test_outcomes_may_be_a_data_frame():

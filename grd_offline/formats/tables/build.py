@@ -14,6 +14,7 @@ from grd_offline.errors import DataError
 from grd_offline.formats.record import Header, Leaf, Record, Recording
 from grd_offline.formats.tables.columns import Columns
 from grd_offline.formats.tables.inputs import Gaps, Input, expand, name_label
+from grd_offline.formats.tables.outcomes import as_outcomes, look_up, refuse_missing
 from grd_offline.formats.tables.rows import Rows
 from grd_offline.formats.tables.source import (
     FLAG,
@@ -215,7 +216,8 @@ def _gather_into(
             styles |= find_styles(block[str(columns.step)]) if kind == TIME else set()
         for role, rows in numbers.items():
             name = getattr(columns, role)
-            read = as_numbers(block[name], name, row)
+            parse = as_outcomes if role == "returns" else as_numbers
+            read = parse(block[name], name, row)
             if role != "returns":  # an outcome may stand in one row of its episode only
                 gaps.add(np.flatnonzero(np.isnan(read)), name, row)
             rows.add(read)
@@ -328,7 +330,7 @@ def _find_outcomes(
     A flag that is set in one of its rows, such as success, counts for the whole episode.
     """
     if returns is not None:
-        return _look_up(table.names, returns)
+        return look_up(table.names, returns)
     if columns.rewards is not None:
         return None
     if columns.returns is None:
@@ -340,8 +342,8 @@ def _find_outcomes(
     field = f"column {columns.returns}"
     missing = np.flatnonzero(np.isnan(low))
     if missing.size:
-        more = f", nor have {missing.size - 1:,} others" if missing.size > 1 else ""
-        raise DataError(f"episode {table.names[missing[0]]} has no outcome{more}", field=field)
+        lacking = [table.names[index] for index in missing]
+        raise refuse_missing(lacking, len(table.names)).at(field=field)
     unequal = np.flatnonzero(low != high)
     if unequal.size and not is_flag:
         at = unequal[0]
@@ -351,22 +353,6 @@ def _find_outcomes(
             field=field,
         )
     return high
-
-
-def _look_up(names: Sequence[Any], returns: Mapping[Any, float]) -> NDArray[np.float64]:
-    by_text = {name_label(key): value for key, value in returns.items()}
-    outcomes = np.empty(len(names))
-    for index, name in enumerate(names):
-        value = by_text.get(name_label(name))
-        try:
-            outcomes[index] = np.nan if value is None else float(value)
-        except (TypeError, ValueError):
-            raise DataError(
-                f"episode {name}: {value!r:.40} is not a number", field="returns"
-            ) from None
-        if not np.isfinite(outcomes[index]):
-            raise DataError(f"episode {name} has no outcome", field="returns")
-    return outcomes
 
 
 def _find_oddities(

@@ -14,6 +14,7 @@ from grd_offline.formats.tables.source import (
     FLAG,
     IMAGE,
     NUMBER,
+    TEXT,
     TIME,
     VECTOR,
     refuse_image,
@@ -131,6 +132,9 @@ def choose_columns(
         times = [name for name in kinds if kinds[name] == TIME and name not in taken]
         found["step"] = tuple(times) if len(times) == 1 else ()
         taken.update(found["step"])
+    if needs_outcome and not _has_outcome(found, has_returns):
+        found |= _find_texts(kinds, taken)
+        taken.update(found.get("returns", ()))
     _check(found, kinds, has_returns, needs_outcome)
     if "observations" not in found:
         found["observations"] = tuple(
@@ -164,6 +168,12 @@ def _suits(role: str, kind: str) -> bool:
     if role == "step":
         return kind in (NUMBER, TIME)
     return kind not in (TIME, IMAGE) if role == "actions" else kind in (NUMBER, FLAG)
+
+
+def _find_texts(kinds: Mapping[str, str], taken: set[str]) -> dict[str, tuple[str, ...]]:
+    """Outcomes that are texts by mistake. They are refused with their row where they are read."""
+    texts = [name for name in kinds if kinds[name] == TEXT and name not in taken]
+    return {"returns": tuple(found[:1])} if (found := find_names("returns", texts)) else {}
 
 
 def _has_outcome(found: Mapping[str, Any], elsewhere: bool) -> bool:

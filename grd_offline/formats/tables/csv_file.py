@@ -23,7 +23,9 @@ from grd_offline.errors import DataError
 from grd_offline.files.plain import READ_FLAGS
 from grd_offline.formats.tables.source import (
     BLOCK_ROWS,
+    CODE,
     FLAG,
+    FLAGS,
     NUMBER,
     TEXT,
     TIME,
@@ -34,15 +36,12 @@ from grd_offline.formats.tables.source import (
 from grd_offline.formats.tables.times import is_time
 
 MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "#n/a"))
-_FLAGS = {"true": True, "false": False, "yes": True, "no": False}
 _SEPARATORS = ",;\t|"
 FIRST_ROW = 2
 """The number of the first row below the names."""
-_CODE = re.compile(r"0\d+|\d{16,}")
-"""Digits that are a name and no number: 007, or more of them than a number keeps."""
 _PLAIN = re.compile(r"(?:-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?\n)+")
 _PLAIN_CODE = re.compile(r"^(?:0[0-9]+|[0-9]{16,})$", re.MULTILINE)
-"""The same pattern for a whole column at once, with one cell in each line."""
+"""The pattern of `CODE` for a whole column at once, with one cell in each line."""
 Cells = Sequence[str]
 
 
@@ -145,9 +144,9 @@ def _find_kind(cells: Cells, comma: bool) -> str:
     if _PLAIN.fullmatch(lines) and not _PLAIN_CODE.search(lines):
         return NUMBER
     filled = [cell for cell in map(str.strip, cells) if cell.lower() not in MISSING]
-    if all(_is_number(cell, comma) and not _CODE.fullmatch(cell) for cell in filled):
+    if all(_is_number(cell, comma) and not CODE.fullmatch(cell) for cell in filled):
         return NUMBER
-    if all(cell.lower() in _FLAGS for cell in filled):
+    if all(cell.lower() in FLAGS for cell in filled):
         return FLAG
     return TIME if all(map(is_time, filled)) else TEXT
 
@@ -161,7 +160,7 @@ def _read(cells: Cells, kind: str, name: str, first: int, comma: bool) -> Array:
             return _convert(cells, name, first, lambda cell: _parse(cell, comma), "a number")
     if kind == FLAG:
         values = _convert(
-            cells, name, first, lambda cell: _FLAGS[cell.lower()], "true, false, yes or no"
+            cells, name, first, lambda cell: FLAGS[cell.lower()], "true, false, yes or no"
         )
         return values if np.isnan(values).any() else values.astype(np.bool_)
     texts: Array = np.empty(len(cells), object)

@@ -21,9 +21,11 @@ from grd_offline.formats.tables.source import (
     as_numbers,
     as_vectors,
     embed,
+    find_stray,
     is_missing,
     refuse_image,
 )
+from grd_offline.formats.tables.times import TO_ISO, is_foreign_date
 from grd_offline.words import count
 
 MOST_LABELS = 100
@@ -76,6 +78,7 @@ class Input:
             raise refuse_image(name)
         self.name, self.kind, self._entries, self._embedder = name, kind, entries, embedder
         self._fixed = labels is not None
+        self._may_have_strays = kind == TEXT and not is_category and not self._fixed
         is_category = is_category or self._fixed or kind == TEXT
         self._codes: dict[str, int] | None = None
         if is_category:
@@ -84,6 +87,8 @@ class Input:
 
     def encode(self, values: Array, gaps: Gaps, first_row: int) -> FloatArray:
         """(row, column) a block as float32; categories as codes in the order they came."""
+        if self._may_have_strays:
+            self._refuse_strays(values, first_row)
         if self._codes is not None:
             return self._encode_labels(values, self._codes, gaps, first_row)[:, None]
         if self.kind == VECTOR:
@@ -111,6 +116,26 @@ class Input:
                 )
             numbers = np.nan_to_num(numbers)
         return numbers.astype(np.float32)
+
+    def _refuse_strays(self, values: Array, first_row: int) -> None:
+        """Refuse dates, and a text among numbers: they would all become categories."""
+        self._may_have_strays = False  # the first block has shown whether they are numbers
+        filled = [index for index, value in enumerate(values) if not is_missing(value)]
+        if filled and all(is_foreign_date(str(values[index])) for index in filled):
+            raise DataError(
+                f"row {first_row + filled[0]:,}: {str(values[filled[0]])[:40]!r} is a time in a "
+                f"form that is not read: {TO_ISO}, or leave the column out (--columns "
+                f"ignored={self.name})",
+                field=f"column {self.name}",
+            )
+        stray = find_stray(values)
+        if stray is not None:
+            raise DataError(
+                f"row {first_row + stray:,}: {str(values[stray])[:40]!r} is not a number, as other "
+                f"rows are: correct it, or read all rows as categories (--columns "
+                f"categories={self.name}, or categories= in Python)",
+                field=f"column {self.name}",
+            )
 
     def _encode_labels(
         self, values: Array, codes: dict[str, int], gaps: Gaps, first_row: int

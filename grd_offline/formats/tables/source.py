@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,12 @@ NUMBER, FLAG, TEXT, TIME, VECTOR = "number", "flag", "text", "time", "vector"
 IMAGE = "image"
 """A column that is there, and that nothing can be done with."""
 BLOCK_ROWS = 65_536
+FLAGS = {"true": True, "false": False, "yes": True, "no": False}
+"""Texts in small letters that stand for 1 and 0."""
+CODE = re.compile(r"0\d+|\d{16,}")
+"""Digits that are a name and no number: 007, or more of them than a number keeps."""
+CELLS_PER_STRAY = 10
+"""If at most one in this many cells of a column is a text, the others are numbers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,8 +69,19 @@ def find_kind(values: Array) -> str:
     if isinstance(first, list | tuple | np.ndarray):
         return VECTOR
     if isinstance(first, str):
+        if _are_flags(values):
+            return FLAG
         return TIME if _are_times(values) else TEXT
     return TIME if hasattr(first, "isoformat") else TEXT
+
+
+def _are_flags(values: Array) -> bool:
+    """Whether all texts are yes or no, or true or false."""
+    return all(
+        isinstance(value, str) and value.strip().lower() in FLAGS
+        for value in values
+        if not is_missing(value)
+    )
 
 
 def _are_times(values: Array) -> bool:
@@ -80,10 +98,39 @@ def is_missing(value: Any) -> bool:
     return value is None or value is not value or str(value) in ("<NA>", "NaT")
 
 
+def find_stray(values: Array) -> int | None:
+    """The place of the first text that is not a number, if nearly all cells are numbers."""
+    strays, filled = [], 0
+    for index, value in enumerate(values):
+        if is_missing(value):
+            continue
+        text = str(value).strip()
+        if CODE.fullmatch(text):
+            return None
+        filled += 1
+        if not _is_number(text):
+            strays.append(index)
+            if len(strays) * CELLS_PER_STRAY > len(values):
+                return None
+    return strays[0] if strays and len(strays) * CELLS_PER_STRAY <= filled else None
+
+
+def _is_number(text: str) -> bool:
+    """Whether a text is a number, with a point or a comma before its decimals."""
+    try:
+        float(text.replace(",", "."))
+    except ValueError:
+        return False
+    return True
+
+
 def as_numbers(values: Array, name: str, first_row: int) -> NDArray[np.float64]:
     """A column as float64, with nan where it is empty; anything but numbers is refused."""
     if values.dtype.kind in "fiub":
         return values.astype(np.float64)
+    if _are_flags(values):
+        read = [np.nan if is_missing(value) else FLAGS[value.strip().lower()] for value in values]
+        return np.array(read, np.float64)
     numbers = np.empty(len(values))
     for index, value in enumerate(values):
         try:
@@ -91,9 +138,11 @@ def as_numbers(values: Array, name: str, first_row: int) -> NDArray[np.float64]:
                 raise ValueError
             numbers[index] = np.nan if is_missing(value) else float(value)
         except (TypeError, ValueError):
-            shown = str(value)[:40]
+            stray = find_stray(values)
+            place = index if stray is None else stray
+            shown = str(values[place])[:40]
             raise DataError(
-                f"row {first_row + index:,}: {shown!r} is not a number", field=f"column {name}"
+                f"row {first_row + place:,}: {shown!r} is not a number", field=f"column {name}"
             ) from None
     return numbers
 
@@ -103,6 +152,12 @@ def as_times(values: Array, name: str, first_row: int) -> NDArray[np.datetime64]
     try:
         if values.dtype.kind == "M":
             return values.astype("datetime64[us]")
+        if (stray := find_stray(values)) is not None:
+            raise DataError(
+                f"row {first_row + stray:,}: {str(values[stray])[:40]!r} is not a number, as other "
+                "rows are",
+                field=f"column {name}",
+            )
         times = [
             None if is_missing(v) else np.datetime64(_as_time(v, name, first_row + row), "us")
             for row, v in enumerate(values)

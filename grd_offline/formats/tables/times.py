@@ -12,11 +12,18 @@ from numpy.typing import NDArray
 
 from grd_offline.errors import DataError
 
+TO_ISO = "write times as 2024-03-01 08:51 (ISO 8601; pandas.to_datetime reads other forms)"
+"""What to do about times in another form."""
 MOMENTS = "datetime64[us]"
 """The type of steps that are moments, not numbers."""
 _ISO = re.compile(
     r"\d{4}-\d\d-\d\d(?:([ T])\d\d:\d\d(:\d\d)?(?:\.(\d{3}|\d{6}))?)?(Z|[+-]\d\d:\d\d)?"
 )
+_DATE = re.compile(
+    r"(?:\d{1,2}([./-])\d{1,2}\1\d{4}|\d{4}([./])\d{1,2}\2\d{1,2}|\d{1,2}/\d{1,2}/\d\d)(?:\D.*)?|"
+    r"\d{1,2}\.\d{1,2}\.\d\d,?\s+\d{1,2}:.*"
+)
+"""Days of German, American and other forms. Three numbers with points may also be a version."""
 _STYLE = re.compile(r"text (D|m|s|ms|us) ([T_]) (-|Z|[+-]\d\d:\d\d)")
 """A style: the unit of the last digits, what stands between day and time, and the time zone."""
 
@@ -30,14 +37,18 @@ def is_time(text: str) -> bool:
     return True
 
 
+def is_foreign_date(text: str) -> bool:
+    """Whether a text is a date in a form that is not read, such as 01.03.2024 8:51 or 3/1/24."""
+    return _DATE.fullmatch(text.strip()) is not None and not is_time(text.strip())
+
+
 def parse_time(text: str, name: str, row: int) -> datetime:
     """The moment of a text, in UTC where it has a time zone."""
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
         raise DataError(
-            f"row {row:,}: {text[:40]!r} is not a time such as 2024-03-01 08:51; turn the column "
-            "into times or numbers first, for example with pandas.to_datetime",
+            f"row {row:,}: {text[:40]!r} is not a time that is read: {TO_ISO}, or number the steps",
             field=f"column {name}",
         ) from None
     return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)

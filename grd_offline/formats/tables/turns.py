@@ -21,6 +21,7 @@ from grd_offline.errors import DataError
 from grd_offline.formats.tables.csv_file import open_text
 from grd_offline.formats.tables.source import (
     BLOCK_ROWS,
+    FLAG,
     NUMBER,
     TEXT,
     VECTOR,
@@ -125,7 +126,11 @@ def _read_turn(turn: Any, index: int) -> Row:
 
 
 def _find_kind(value: Any) -> str:
-    return VECTOR if isinstance(value, list) else find_kind(_as_array([value]))
+    """The kind of a feature, from its first value. A text may be followed by any other text."""
+    if isinstance(value, list):
+        return VECTOR
+    kind = find_kind(_as_array([value]))
+    return TEXT if kind == FLAG and isinstance(value, str) else kind
 
 
 def _as_array(values: Sequence[Any]) -> Array:
