@@ -22,7 +22,7 @@ demo: $(STAMP)
 
 # One thread each: two test processes share the cores already.
 test: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal
 
 check: $(STAMP)
 	$(BIN)/ruff check .

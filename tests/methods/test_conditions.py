@@ -18,7 +18,7 @@ def make_fit(**changes):
     for name in [name for name in changes if hasattr(model, name)]:
         setattr(model, name, changes.pop(name))
     facts = {"moments": {}, "state_at": "midpoint", "moment_variance": 0.0, "even_inputs": ()}
-    facts["outcome"] = "number"
+    facts |= {"outcome": "number", "jumps": False}
     return SimpleNamespace(model=model, **{**facts, **changes})
 
 

@@ -243,7 +243,7 @@ def test_a_button_copies_the_code_beside_it(grd):
     grd.run("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
     grd.run("[...document.querySelectorAll('.copy')].forEach((button) => button.click())")
     grd.wait("document.querySelectorAll('.copy')[1].textContent === 'Copied'")
-    assert grd.run("window.copied") == "grd-offline decompose data.h5"
+    assert grd.run("window.copied") == "grd-offline decompose data.h5 --out grd"
     assert grd.run("document.querySelectorAll('.copy').length") == 2
 
 
