@@ -20,9 +20,9 @@ demo: $(STAMP)
 	$(BIN)/grd-offline decompose demo/sample.h5 --truth true_rewards
 	@echo "The report to look at: $(CURDIR)/demo/sample-grd/report.html"
 
-# One thread each: the processes share the cores already. Three on two cores, because some tests only wait.
+# One thread each: two test processes share the cores already.
 test: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: $(STAMP)
 	$(BIN)/ruff check .
