@@ -44,6 +44,7 @@ from grd_offline.formats import (
     open_recording,
     write_dataset,
 )
+from grd_offline.formats.record import KeptRecords
 from grd_offline.formats.relabelled import OBSERVED
 from grd_offline.formats.tables.build import TABLE
 from grd_offline.formats.tables.opening import Given, Outcomes, name_truth
@@ -77,6 +78,7 @@ from grd_offline.threads import one_numpy_thread
 from grd_offline.versions import find_versions
 
 Array = NDArray[np.float64]
+_KEPT_BYTES = 50_000_000  # relabelled data that the report need not read back
 _MASKS = ("state_to_reward", "action_to_reward", "state_to_state", "action_to_state")
 
 
@@ -292,7 +294,9 @@ class _Run:
         ending = ENDINGS.get(self.recording.layout)
         table = None if ending is None else f"relabelled{ending}"
         place = None if table is None else folder / table
-        with keep_table(place, header, self._relabel(tally), fresh=True) as passing:
+        kept = KeptRecords(_KEPT_BYTES)
+        relabelled = kept.pass_on(self._relabel(tally))
+        with keep_table(place, header, relabelled, fresh=True) as passing:
             write_dataset(
                 folder / name, header, passing, layout=layout, lengths=self.recording.lengths
             )
@@ -312,7 +316,11 @@ class _Run:
         self.progress("making the report", 0.0)
         record = read_decomposition(folder)
         page = make_decomposition_page(
-            record, name=out.name, video=self.video, warn=self.recording.warn
+            record,
+            name=out.name,
+            video=self.video,
+            relabelled=kept.open(layout, header),
+            warn=self.recording.warn,
         )
         with create_file(folder / REPORT_FILE) as output:
             output.write(page.encode())

@@ -16,6 +16,7 @@ import grd_offline.report.page as page
 from grd_offline.evaluate import STEP_BANDS, give_chance
 from grd_offline.files.decomposition import MISFIT, DecompositionRecord
 from grd_offline.files.plain import folder_errors
+from grd_offline.formats import Recording
 from grd_offline.outcomes import NUMBER, PREFERENCE, SUCCESS, UNITS, speak_of
 from grd_offline.report.effects import pack_effects, shape_effects, tell_effects
 from grd_offline.report.film import Film, make_film
@@ -58,15 +59,17 @@ def make_decomposition_page(
     *,
     name: str | None = None,
     video: str | None = None,
+    relabelled: Recording | None = None,
     warn: Callable[[str], None] = lambda text: None,
 ) -> str:
     """Make the page; `video` names the environment that renders a few episodes.
 
-    `name` is that of the folder, if it is still to be moved to its place.
+    `name` is that of the folder, if it is still to be moved to its place. `relabelled` holds its
+    episodes, if they are at hand.
     `warn` is called with the reason why there is no video. The page gives the same reason.
     """
     with folder_errors(record.path, MISFIT):
-        tracks = read_tracks(record)
+        tracks = read_tracks(record, relabelled)
     film = None
     if video is not None:
         shown = sorted(set(find_landmarks(tracks).values()))

@@ -14,7 +14,7 @@ from grd_offline.episodes import Episode
 from grd_offline.errors import DataError
 from grd_offline.files.decomposition import DecompositionRecord
 from grd_offline.files.models import CONFIG, REWARD_FOLDER
-from grd_offline.formats import Header, Record, as_episode, locate, open_recording
+from grd_offline.formats import Header, Record, Recording, as_episode, locate, open_recording
 from grd_offline.formats.relabelled import OBSERVED, STD
 from grd_offline.rewards.effect_inputs import name_effect
 from grd_offline.rewards.effect_terms import predict_terms
@@ -86,11 +86,14 @@ class Tracks:
     """States, actions, next states and terminations of these steps, if there are no effects."""
 
 
-def read_tracks(record: DecompositionRecord) -> Tracks:
-    """Read the relabelled episodes one by one, and keep what is shown."""
+def read_tracks(record: DecompositionRecord, relabelled: Recording | None = None) -> Tracks:
+    """Read the relabelled episodes one by one, and keep what is shown.
+
+    `relabelled` holds what is in the folder, if that is at hand.
+    """
     reader = _Reader(record)
     folder = record.path
-    with open_recording(folder) as recording:
+    with relabelled or open_recording(folder) as recording:
 
         def load(index: int) -> tuple[Episode, Track]:
             with locate(folder, index):

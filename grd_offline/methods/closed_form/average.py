@@ -88,7 +88,7 @@ def average_models(
             noises.append(noise)
             counts += state >= 0
             totals[state >= 0] += _VARIANCES[state[state >= 0]]
-            for one in prior.union(state >= 0):
+            for one in prior.find_columns(np.flatnonzero(state >= 0).tolist()):
                 inclusion[one] = inclusion.get(one, 0.0) + 1
     draws = len(noises)
     often = np.flatnonzero(counts >= _RARE * draws)
@@ -122,18 +122,31 @@ class _Prior:
     """Log probability of a set of effects."""
 
     def __init__(self, inputs: Sequence[set[int]], columns: int) -> None:
-        self.inputs = [frozenset(one) for one in inputs]
+        self.bits = [sum(1 << one for one in own) for own in inputs]
         self.columns = columns
-        self.orders = np.array([len(one) for one in self.inputs])
+        self.is_main = [len(own) == 1 for own in inputs]
+        self._known: dict[tuple[int, int, int], float] = {}
 
-    def union(self, included: NDArray[np.bool_]) -> set[int]:
+    def find_columns(self, included: Sequence[int]) -> list[int]:
         """Columns of all these effects."""
-        return set().union(*(self.inputs[k] for k in np.flatnonzero(included)))
+        bits = self._join(included)
+        return [one for one in range(bits.bit_length()) if bits >> one & 1]
 
-    def measure(self, included: NDArray[np.bool_]) -> float:
-        active = len(self.union(included))
-        mains = int((self.orders[included] == 1).sum())
-        joint = int(included.sum()) - mains
+    def _join(self, included: Sequence[int]) -> int:
+        bits = 0
+        for k in included:
+            bits |= self.bits[k]
+        return bits
+
+    def measure(self, included: Sequence[int]) -> float:
+        active = self._join(included).bit_count()
+        mains = sum(self.is_main[k] for k in included)
+        key = active, mains, len(included) - mains
+        if key not in self._known:
+            self._known[key] = self._compute(*key)
+        return self._known[key]
+
+    def _compute(self, active: int, mains: int, joint: int) -> float:
         share = min(0.5, _PAIRS / max(active - 1, 1))
         value = active * np.log(_INPUT) + (self.columns - active) * np.log(1 - _INPUT)
         value += mains * np.log(_MAIN) + (active - mains) * np.log(1 - _MAIN)
@@ -183,11 +196,9 @@ def _draw_effect(
     pull = (vectors.T @ (seen.T @ target)) ** 2
     grown = 1 + _VARIANCES[:, None] * np.maximum(values, 0)
     gains = 0.5 * (_VARIANCES[:, None] * pull / grown - np.log(grown)).sum(1)
-    included = state >= 0
-    included[k] = False
-    absent = prior.measure(included)
-    included[k] = True
-    present = gains + _LEVEL_PRIOR[level] + prior.measure(included)
+    others = [other for other in np.flatnonzero(state >= 0).tolist() if other != k]
+    absent = prior.measure(others)
+    present = gains + _LEVEL_PRIOR[level] + prior.measure([*others, k])
     state[k] = _draw(np.append(absent, present), rng) - 1
     return _shift(inverse, part, _VARIANCES[state[k]]) if state[k] >= 0 else inverse
 

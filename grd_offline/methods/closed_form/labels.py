@@ -142,11 +142,9 @@ class LabelBank(EffectBank):
     ) -> tuple[Posterior, float, Array, Array]:
         """The fit to the parabola at these logits, its evidence, and the place where it leads."""
         amounts, root = self.find_parabola(logits)
-        inner = self._whiten(np.column_stack([amounts, every]), root)
-        problem = EvidenceProblem(
-            np.ascontiguousarray(inner[:, 1:], np.float64), sizes, inner[:, 0].astype(np.float64)
-        )
-        fit = problem.solve(variances, 1.0)
+        target = np.asarray(self._whiten(amounts[:, None], root)[:, 0], np.float64)
+        columns = np.asarray(self._whiten(every, root), np.float64)
+        fit = EvidenceProblem(columns, sizes, target).solve(variances, 1.0)
         explained = every @ fit.weights
         place, price = explained, 0.0
         if self.has_constant:
@@ -154,7 +152,7 @@ class LabelBank(EffectBank):
             power = float(constant @ constant)
             mean = float(constant @ ((amounts - explained) * root)) / power
             place, price = explained + mean * self.totals, 0.5 * float(np.log(power))
-        rest = 0.5 * (len(inner) * np.log(2 * np.pi) + float(fit.residual @ fit.residual))
+        rest = 0.5 * (len(target) * np.log(2 * np.pi) + float(fit.residual @ fit.residual))
         evidence = fit.evidence + rest + self.measure_likelihood(place) - price
         return fit, evidence, fit.weights, place
 
