@@ -17,7 +17,7 @@ from grd_offline.fleet import watch
 from grd_offline.fleet.fleet import Fleet
 
 ID = "hanging:Hanging-v0"
-LIMIT_SECONDS = 30.0  # a busy computer takes long; a command that hangs would never end
+LIMIT_SECONDS = 120.0  # a busy computer takes long; a command that hangs would never end
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def impatient(monkeypatch):
 def test_a_step_that_never_returns_is_told(workers, impatient):
     told = []
     settings = CollectSettings(ID, env_args={"after": 50}, episodes=8, workers=workers)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     _, records = run_episodes(
         settings, lambda: bool(told) or time.monotonic() > deadline, told.append
     )
@@ -83,7 +83,7 @@ def start(folder, *arguments):
 
 def wait_until_it_hangs(folder, workers):
     """Wait for all workers, and for the command to wait for them."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 480
     while len(list(folder.glob("hangs-*"))) < workers:
         assert time.monotonic() < deadline
         time.sleep(0.1)
@@ -94,7 +94,7 @@ def end(process, number):
     """Send the signal, and see how and how soon the command ends."""
     process.send_signal(number)
     begin = time.monotonic()
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=240)
     assert "Traceback" not in err, err
     assert time.monotonic() - begin < LIMIT_SECONDS, err
     return out, err

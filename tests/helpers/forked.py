@@ -118,7 +118,7 @@ def _start(light: bool) -> str:
     kind = "light" if light else "whole"
     server = subprocess.Popen([sys.executable, __file__, kind, address])
     atexit.register(_end, server, address)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 480
     while not os.path.exists(address) and time.monotonic() < deadline:
         assert server.poll() is None
         time.sleep(0.02)

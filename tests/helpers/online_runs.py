@@ -88,7 +88,7 @@ def read_table(path):
 
 def wait_for_rows(process, table, rows=1):
     """Wait until the table of a command that runs has so many rows."""
-    deadline = time.monotonic() + 150
+    deadline = time.monotonic() + 600
     while not table.exists() or len(read_table(table)) < rows:
         assert process.poll() is None
         assert time.monotonic() < deadline

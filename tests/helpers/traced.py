@@ -17,7 +17,7 @@ def run_traced(script):
         [sys.executable, "-c", script],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(HELPERS), *filter(None, sys.path)])},
     )
     assert result.stdout == "equal\n", result.stderr[-3000:]

@@ -242,7 +242,7 @@ def test_ctrl_c_keeps_what_there_is(factored, tmp_path):
     )  # fmt: skip
     wait_for_rows(process, tmp_path / "run/evaluations.csv")
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=100)
+    output, _ = process.communicate(timeout=480)
     assert process.returncode == 130
     assert "stopped at update" in output
     step = int(output.split("stopped at update ")[1].split(":")[0].replace(",", ""))

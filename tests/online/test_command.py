@@ -109,7 +109,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
     process = start_command(tmp_path, "train-online", *arguments)
     wait_for_rows(process, tmp_path / "run/evaluations.csv")
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=120)
+    output, _ = process.communicate(timeout=480)
     assert process.returncode == 130
     assert "to continue: grd-offline train-online --resume run" in output
     assert (tmp_path / "run/checkpoint.pt").is_file()

@@ -85,7 +85,7 @@ def test_a_stop_while_an_environment_hangs_during_updates_saves_a_checkpoint(tmp
         environment="hanging:Hanging-v0", env_args={"after": 70}, steps=100, warmup=20,
         round_steps=20, round_updates=5, batch=8, hidden=(4,), methods=("oracle",), eval_episodes=1,
     )  # fmt: skip
-    told, deadline = [], time.monotonic() + 60
+    told, deadline = [], time.monotonic() + 240
 
     def is_enough(run):
         """In the middle of the updates after step 60, once the next round hangs."""
