@@ -139,6 +139,7 @@ class _Prior:
         return bits
 
     def measure(self, included: Sequence[int]) -> float:
+        """The log probability that these effects are there, and no others."""
         active = self._join(included).bit_count()
         mains = sum(self.is_main[k] for k in included)
         key = active, mains, len(included) - mains
