@@ -46,7 +46,8 @@ def _check_layout(ctx: click.Context, parameter: click.Parameter, name: str) -> 
     "layout",
     callback=_check_layout,
     metavar="LAYOUT",
-    required=True,
+    default="own",
+    show_default=True,
     help="Layout to write. own is one file with names and settings. minari is a folder that Minari "
     "loads. d4rl is one flat file with timeouts and next_observations.",
 )

@@ -68,7 +68,7 @@ _TOLD = {
 _NEAR = 0.03  # of the spread of the returns
 _MANY_TIMES = 1000
 _COMPARING = "comparing with other fits: "
-_TRIALS = (0.01, 0.03)  # of a network's updates, to time it
+_TRIALS = (0.0, 0.01, 0.03)  # of a network's updates, to time it; the first one warms up
 FEWEST = 10
 """With fewer episodes, no episode is held out, because a test would be worthless."""
 
@@ -213,16 +213,17 @@ class _Contest:
         if explained >= GOOD_ENOUGH:
             reason = f"the closed form explains {explained:.3f} of held-out returns: not challenged"
             return self.finish(closed.fit, reason)
-        rivals = [self.try_fit(fit, _COMPARING) for fit in SIMPLE]
+        rivals = [self.try_fit(fit, f"{_COMPARING}{fit}: ") for fit in SIMPLE]
         is_worth_it, can_train = self._is_worth_challenging(explained), is_installed("torch")
         if is_worth_it and can_train:
             rivals += [found for fit in CHALLENGERS if (found := self._challenge(fit, closed))]
-        winner, reason = _compare(closed, rivals)
+        winner, figures = _compare(closed, rivals)
         if is_worth_it and not can_train:
-            reason = f"{reason}; no network competed, because torch is not installed"
+            figures = f"{figures}; no network competed, because torch is not installed"
         if winner is closed and _are_level(closed, rivals[0]):
-            return self._finish_average(f"neither fit beats the other: {reason}")
-        return self.finish(winner.fit, reason)
+            return self._finish_average(f"neither fit is clearly better; {figures}")
+        verdict = "no other fit is clearly better" if winner is closed else f"{winner.fit} wins"
+        return self.finish(winner.fit, f"{verdict}; {figures}")
 
     def _is_worth_challenging(self, explained: float) -> bool:
         is_asked = self.settings.get("next_state") or self.settings.get("state_at", AUTO) != AUTO
@@ -245,14 +246,15 @@ class _Contest:
         return self.try_fit(fit, told)
 
     def _estimate_seconds(self, fit: str, updates: dict[str, int]) -> float:
-        """Estimate the seconds of a network from two short trials."""
+        """Estimate the seconds of a network from two short trials, after one that loads torch."""
         seconds = []
         for share in _TRIALS:
             start = time.perf_counter()
             few = {name: max(1, round(share * count)) for name, count in updates.items()}
             self._try(fit, _prefix(self.progress, f"{_COMPARING}{fit}, timed: "), **few)
             seconds.append(time.perf_counter() - start)
-        return seconds[0] + max(0.0, seconds[1] - seconds[0]) / (_TRIALS[1] - _TRIALS[0])
+        _, short, long = seconds
+        return short + max(0.0, long - short) / (_TRIALS[2] - _TRIALS[1])
 
     def report_last(self) -> Progress:
         """The progress of the fit that is kept."""
@@ -400,20 +402,18 @@ def _predict_preferences(
 
 
 def _compare(closed: Candidate, challengers: list[Candidate]) -> tuple[Candidate, str]:
-    """Choose the winner by the rule above. Returns it with the reason in words."""
-    winner, reasons = closed, []
+    """Choose the winner by the rule above. Returns it with the errors of all in words."""
+    winner, told = closed, []
     for challenger in challengers:
         gain, error, ratio = _measure_gain(closed, challenger)
         beats = ratio < MARGIN and gain > 2 * error
         if beats and challenger.errors.mean() < winner.errors.mean():
             winner = challenger
-        told = f"{ratio:.2f} of it" if ratio < _MANY_TIMES else f"over {_MANY_TIMES:,} times it"
-        reasons.append(f"{challenger.fit}'s is {told}")
-    verdict = f"{winner.fit} wins" if winner is not closed else "the closed form stands"
-    return (
-        winner,
-        f"{verdict}: against the closed form's held-out squared error, {', '.join(reasons)}",
-    )
+        size = f"{ratio:.2f}" if ratio < _MANY_TIMES else f"over {_MANY_TIMES:,}"
+        doubt = " (not clearly smaller)" if ratio < 1 and not beats else ""
+        told.append(f"{challenger.fit} {size}{doubt}")
+    unit = "squared errors on held-out returns, in units of the closed form's"
+    return winner, f"{unit}: {', '.join(told)}"
 
 
 def _in_sample_std(decomposer: Decomposer, episodes: EpisodeSet, settings: dict[str, Any]) -> float:

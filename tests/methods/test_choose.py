@@ -34,8 +34,7 @@ def test_the_challenger_with_the_smallest_errors_wins():
     for order in ([first, second], [second, first]):
         winner, reason = _compare(closed, order)
         assert winner is first
-        assert reason.startswith("masked-net wins")
-        assert "pair-net's is 0.60" in reason
+        assert "pair-net 0.60" in reason
 
 
 def test_corrupted_returns_have_no_vote():
@@ -48,7 +47,7 @@ def test_corrupted_returns_have_no_vote():
     assert closed.find_voters().sum() == 50
     winner, reason = _compare(closed, [linear])
     assert winner is closed
-    assert "linear's is 2.00" in reason
+    assert "linear 2.00" in reason
     assert not _are_level(closed, linear)
     assert _are_level(closed, make_candidate("linear", np.append(1.05 * noise, 1.0)))
 
@@ -78,11 +77,11 @@ def test_a_challenger_without_hope_stops_after_a_quarter(monkeypatch):
         episodes, "grd", "auto", settings, rng, lambda stage, share: stages.append(stage)
     )
     assert fit == "closed-form"
-    assert [name for name, _ in tried] == ["masked-net"] * 3 + ["pair-net"] * 3
-    assert [more for _, more in tried[:3]] == [{"updates": 30}, {"updates": 90}, {"updates": 750}]
-    assert set(tried[5][1]) == {"mask_updates", "reward_updates", "dynamics_updates"}
+    assert [name for name, _ in tried] == ["masked-net"] * 4 + ["pair-net"] * 4
+    assert [more["updates"] for _, more in tried[:4]] == [1, 30, 90, 750]
+    assert set(tried[7][1]) == {"mask_updates", "reward_updates", "dynamics_updates"}
     assert stages[0] == "comparing with other fits: masked-net, timed: net"
-    assert stages[2].startswith("comparing with other fits: masked-net, about 0 s")
+    assert stages[3].startswith("comparing with other fits: masked-net, about 0 s")
 
 
 @pytest.mark.parametrize("spread", [0.0, 5.0])
@@ -93,7 +92,7 @@ def test_a_small_or_uncertain_gain_does_not_win(spread):
     closed = make_candidate("closed-form", np.full(50, 10.0))
     winner, reason = _compare(closed, [make_candidate("pair-net", share * 10 + 10 * (errors - 10))])
     assert winner is closed
-    assert reason.startswith("the closed form stands")
+    assert "(not clearly smaller)" in reason
 
 
 def make_waves(count, rng):
