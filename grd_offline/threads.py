@@ -2,8 +2,8 @@
 
 The matrices here are small. Threads that share one save about 10 % of a decomposition on an idle
 computer, and wait for each other on a busy one (`benchmarks/busy.py`). So both work in one
-thread, whatever the environment variables say. Networks gain from torch's threads, so their number
-is left alone: results depend on it.
+thread, whatever the environment variables say. So do the networks that challenge a closed form.
+Longer trainings gain from torch's threads, so their number is left alone: results depend on it.
 """
 
 from __future__ import annotations
@@ -37,6 +37,23 @@ def one_numpy_thread() -> Iterator[None]:
     ]
     with found.select(filepath=paths).limit(limits=1):
         yield
+
+
+@contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """Let torch use one thread, until the end.
+
+    Two threads save a fifth of a small network's time on an idle computer. Beside a busy process
+    they wait for each other, and take many times as long.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 _SHORT_WAIT = "3000"

@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+import scipy.linalg  # noqa: F401
 import torch
 from threadpoolctl import ThreadpoolController, threadpool_info
 
@@ -32,6 +33,17 @@ def test_one_thread_inside_and_as_before_outside():
         assert count(True) == before
     assert torch.zeros(1).sum() == 0
     assert np.zeros(1).sum() == 0
+
+
+def test_one_torch_thread_inside_and_as_before_outside():
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        with threads.one_torch_thread():
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize(

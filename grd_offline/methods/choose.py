@@ -43,6 +43,7 @@ from grd_offline.pieces import cut_pieces
 from grd_offline.rewards.contract import Array
 from grd_offline.rewards.effects import EffectModel
 from grd_offline.rewards.mixture import average_effects
+from grd_offline.threads import one_torch_thread
 
 GOOD_ENOUGH = 0.95
 MARGIN = 0.9
@@ -216,7 +217,8 @@ class _Contest:
         rivals = [self.try_fit(fit, f"{_COMPARING}{fit}: ") for fit in SIMPLE]
         is_worth_it, can_train = self._is_worth_challenging(explained), is_installed("torch")
         if is_worth_it and can_train:
-            rivals += [found for fit in CHALLENGERS if (found := self._challenge(fit, closed))]
+            with one_torch_thread():
+                rivals += [found for fit in CHALLENGERS if (found := self._challenge(fit, closed))]
         winner, figures = _compare(closed, rivals)
         if is_worth_it and not can_train:
             figures = f"{figures}; no network competed, because torch is not installed"
