@@ -62,8 +62,8 @@ def find_noisy_steps(fit: ClosedFormFit, spread: float) -> list[Finding]:
         f"What returns leave unexplained is as large as noise of {show_share(share)} of the spread "
         "of the rewards at every step. These are expected rewards: if that is what it is, their "
         "correlation with what each step really paid is about "
-        f"{bound_correlation(share):.2f}. If every return is exactly the sum of what its steps paid, "
-        "the option --exact-returns spreads the rest over the steps."
+        f"{bound_correlation(share):.2f}. If every return is exactly the sum of what its steps "
+        "paid, the option --exact-returns spreads the rest over the steps."
     )
     return [Finding(CAREFUL, text, "single steps are mostly noise")]
 
