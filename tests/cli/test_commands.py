@@ -126,6 +126,13 @@ def test_convert_says_what_it_wrote(tmp_path):
     assert (tmp_path / "out" / "data" / "main_data.hdf5").exists()
 
 
+def test_convert_writes_our_layout_by_default(tmp_path):
+    done = run("convert", str(SAMPLE), "out.h5", cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stdout.endswith("from own to own\n")
+    assert (tmp_path / "out.h5").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -141,7 +148,6 @@ def test_convert_says_what_it_wrote(tmp_path):
         ),
         (["inspect", "sample.h5", "--max-size", "lots"], "'lots' is not a size"),
         (["inspect", "sample.h5", "--max-episode-steps", "0"], "0 is not in the range"),
-        (["convert", "sample.h5", "out.h5"], "Missing option '--to'"),
         (["convert", "sample.h5", "out.h5", "--to", "csv"], "'csv' is not one of"),
         (["convert", "sample.h5", "sample.h5", "--to", "own"], "IN and OUT are the same"),
         (["convert", "sample.h5", "no/out.h5", "--to", "own"], "No such file or directory"),
