@@ -43,7 +43,7 @@ def one_numpy_thread() -> Iterator[None]:
 def one_torch_thread() -> Iterator[None]:
     """Let torch use one thread, until the end.
 
-    Two threads save a fifth of a small network's time on an idle computer. Beside a busy process
+    Two threads save up to a third of a small network's time on an idle computer. Beside a busy process
     they wait for each other, and take many times as long.
     """
     import torch
@@ -65,7 +65,7 @@ def wait_briefly_if_busy(seconds: float = 0.2, statistics: Path = Path("/proc/st
     """Let torch's threads sleep soon after their work, if other processes use the cores now.
 
     A thread that waits in a loop takes the core from the one it waits for. Beside a busy process
-    that made updates up to 15 times slower; sleeping early costs a quarter on an idle computer
+    that made updates many times slower; sleeping early costs a quarter on an idle computer
     (`benchmarks/research/online.md`). The arithmetic stays the same. This has an effect before
     torch is loaded, on Linux; environment variables of the user stand.
     """
