@@ -43,7 +43,8 @@ def one_numpy_thread() -> Iterator[None]:
 def one_torch_thread() -> Iterator[None]:
     """Let torch use one thread, until the end.
 
-    Two threads save up to a third of a small network's time on an idle computer. Beside a busy process
+    On an idle computer, two threads save up to a third of a small network's time. Beside a busy
+    process
     they wait for each other, and take many times as long.
     """
     import torch
