@@ -2,7 +2,8 @@
 
 A stage is called "group: detail", for example "fitting the rewards: pairs". The groups follow each
 other in the order of `GROUPS`. Before a group begins, its time is estimated from the size of the
-data and from the groups that are done. The bar then covers the time that is left, so that it never
+data and from the groups that are done. Where the last fit runs in a second process, the stages hear
+of it late, and it hardly counts. The bar covers the time that is left, so that it never
 goes back when there turns out to be more to do.
 """
 
@@ -63,6 +64,8 @@ class Forecast:
         self._part = self._parts[0]
         self._parts_done: list[float] = []
         self._size: dict[str, float] = {}
+        self._is_beside = False
+        """Whether the last fit runs in a second process, and takes no time of its own."""
         self.on_stage: Callable[[str, str], None] = lambda stage, detail: None
         """Hears of each stage and its detail."""
         self._fraction = 0.0
@@ -80,9 +83,14 @@ class Forecast:
 
         Nothing is known about fits other than the closed form before they have begun.
         """
+        from grd_offline.methods.duration import is_worth_a_process
+
         sizes = episodes.state_size, episodes.action_size
         found = estimate_seconds(len(episodes), episodes.total_steps, *sizes)
         self._size = {n: s for n, s in found.items() if is_closed_form or n not in _FITS}
+        self._is_beside = is_closed_form and is_worth_a_process(episodes)
+        if self._is_beside:
+            self._size |= {READING: 0.1 + 4e-6 * episodes.total_steps, FITTING: 0.0}
         self._expected = dict(self._size)
 
     def hear(self, stage: str, share: float) -> None:
@@ -111,7 +119,7 @@ class Forecast:
 
     def _expect_others(self, taken_by: Mapping[str, float]) -> None:
         """Scale what is expected of the groups to come by what the others took."""
-        if TESTING in taken_by:
+        if TESTING in taken_by and not self._is_beside:
             self._expected[FITTING] = _REPEATED * taken_by[TESTING]
         measured = [name for name in taken_by if name in self._size]
         if measured:
@@ -153,7 +161,8 @@ class Forecast:
         if self._group not in GROUPS:
             return ()
         later = GROUPS[GROUPS.index(self._group) + 1 :]
-        return later if self._size else tuple(name for name in later if name in self._expected)
+        known = later if self._size else [name for name in later if name in self._expected]
+        return tuple(name for name in known if name not in self._taken)
 
     def _estimate_group(self, now: float) -> float | None:
         """Seconds until the current group is done."""
@@ -169,13 +178,12 @@ class Forecast:
 def estimate_seconds(episodes: int, steps: int, states: int, actions: int) -> dict[str, float]:
     """Rough seconds of each group for the closed form on one core, from the size of the data.
 
-    They were read off runs on the sample, Hopper, HalfCheetah, Ant and a world with a known graph.
     They serve until the groups themselves have been timed.
     """
-    inputs = states + actions
-    seen = min(steps, 100_000)
-    pairs = inputs * (inputs - 1) // 2
-    fit = 1 + 2.5e-6 * inputs * seen + (0.01 + 6e-5 * min(pairs, 6000)) * episodes
+    from grd_offline.methods.duration import estimate_fit_seconds
+
+    inputs, seen = states + actions, min(steps, 100_000)
+    fit = estimate_fit_seconds(episodes, steps, states, actions)
     graph = 0.3 + 2e-7 * states * inputs * seen
     dynamics = 0.3 + 3.4e-6 * inputs * seen
     return {

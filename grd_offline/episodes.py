@@ -393,6 +393,10 @@ class EpisodeSet(Sequence[Episode]):
         """Number of steps in all episodes together."""
         return int(self.lengths.sum())
 
+    def load_all(self) -> EpisodeSet:
+        """Return the same episodes, all in memory."""
+        return replace(self, load=list(self).__getitem__)
+
     def compute_returns(self, discount: float = 1.0) -> NDArray[np.float64]:
         """Compute the return of each episode: (episode,). See `Episode.compute_return`."""
         return np.array([episode.compute_return(discount) for episode in self], np.float64)

@@ -44,8 +44,7 @@ def one_torch_thread() -> Iterator[None]:
     """Let torch use one thread, until the end.
 
     On an idle computer, two threads save up to a third of a small network's time. Beside a busy
-    process
-    they wait for each other, and take many times as long.
+    process they wait for each other, and take many times as long.
     """
     import torch
 

@@ -22,6 +22,7 @@ ROOMS = (
     "names",
     "words",
     "threads",
+    "beside",
     "registration",
     "outcomes",
     "preferences",

@@ -18,29 +18,32 @@ the length of an episode alone.
   challenger goes on: if its errors are then more than `HOPELESS` times those of the closed form, it
   stops there. Its time is measured in a short trial and told first.
 
-The winner is fitted again to all episodes. Where outcomes are labels of success or preferences,
-the closed form is the only fit with a link for them, and is not challenged.
+The winner is fitted again to all episodes. Nearly always that is the closed form, so this fit of it
+begins at once in a second process, if there is a core for it (`grd_offline.beside`). Where outcomes
+are labels of success or preferences, the closed form is the only fit with a link for them, and is
+not challenged.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from grd_offline.beside import Beside
 from grd_offline.episodes import EpisodeSet
 from grd_offline.errors import DataError
-from grd_offline.evaluate import compute_coverage, r_squared, soften_chance
+from grd_offline.evaluate import r_squared
+from grd_offline.methods.candidate import Candidate, find_in_sample_std, judge
 from grd_offline.methods.contract import Decomposer, Progress
+from grd_offline.methods.duration import is_worth_a_process
 from grd_offline.methods.registry import AUTO, find_method, make_decomposer
 from grd_offline.outcomes import NUMBER, PREFERENCE, SUCCESS
 from grd_offline.packages import is_installed
-from grd_offline.pieces import cut_pieces
-from grd_offline.rewards.contract import Array
 from grd_offline.rewards.effects import EffectModel
 from grd_offline.rewards.mixture import average_effects
 from grd_offline.threads import one_torch_thread
@@ -56,72 +59,19 @@ CLOSED = "closed-form"
 SIMPLE = ("linear", "uniform")
 CHALLENGERS = ("masked-net", "pair-net")
 AVERAGE = "closed-form and linear, averaged"
-MOST_LISTED = 1000
 MOST_FITTED = 5_000
 """Largest number of deliveries that rewards are fitted to. If there are more, so many are drawn.
 All steps get their rewards."""
 _MOST_COMPARED = 200
-_FAR = 10.0  # times the usual error
 _TOLD = {
     SUCCESS: "outcomes are success or failure: the closed form with a logistic link",
     PREFERENCE: "preferences: the closed form with a logistic link",
 }
-_NEAR = 0.03  # of the spread of the returns
 _MANY_TIMES = 1000
 _COMPARING = "comparing with other fits: "
 _TRIALS = (0.0, 0.01, 0.03)  # of a network's updates, to time it; the first one warms up
 FEWEST = 10
 """With fewer episodes, no episode is held out, because a test would be worthless."""
-
-
-@dataclass(frozen=True, eq=False)
-class Candidate:
-    """A candidate, and its errors on returns that it had not seen."""
-
-    fit: str
-    decomposer: Decomposer
-    true: Array
-    predicted: Array
-    std: Array
-    errors: Array
-    """Squared errors per step of the segment, for comparing candidates."""
-    step_std: float
-    """Spread of a step's reward that the held-out returns speak for."""
-    outcome: str = NUMBER
-
-    def describe(self) -> dict[str, Any]:
-        """Describe the candidate for `metrics.json`."""
-        voting = self.find_voters()
-        return {
-            "fit": self.fit,
-            "held_out_return_r2": r_squared(self.predicted, self.true),
-            "held_out_return_r2_without_outliers": r_squared(
-                self.predicted[voting], self.true[voting]
-            ),
-            "held_out_return_coverage_90": compute_coverage(self.predicted, self.std, self.true),
-            "held_out_returns": len(self.true),
-            "outcome": self.outcome,
-            "held_out_returns_differ": len(self.true) > 0 and bool(np.ptp(self.true) > 0),
-        }
-
-    def find_voters(self) -> NDArray[np.bool_]:
-        """(return,) the returns that have a vote: those that are not far from any explanation.
-
-        Labels all have one: where one is unlikely, that is what labels are there to tell.
-        """
-        if self.outcome != NUMBER:
-            return self.errors >= 0
-        usual = float(np.median(self.errors))
-        # Where nearly all is explained, hardly anything is far: most errors may be rounding.
-        near = np.abs(self.true - self.predicted) < _NEAR * self.true.std()
-        return np.asarray(near | (self.errors <= _FAR**2 * usual)) if usual > 0 else near | True
-
-    def list_returns(self) -> dict[str, list[float]]:
-        """List held-out returns and their predictions: at most `MOST_LISTED`, evenly chosen."""
-        count = min(len(self.true), MOST_LISTED)
-        keep = np.linspace(0, len(self.true) - 1, count).round().astype(np.int64)
-        parts = {"observed": self.true, "predicted": self.predicted, "std": self.std}
-        return {name: part[keep].tolist() for name, part in parts.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,22 +97,28 @@ def choose(
     settings: dict[str, Any],
     rng: np.random.Generator,
     progress: Progress,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> Choice:
-    """Fit the method, or for `auto` the winner among its fits, and test it on held-out returns."""
+    """Fit the method, or for `auto` the winner among its fits, and test it on held-out returns.
+
+    If the last fit runs in a second process, `meanwhile` is called before the wait for it.
+    """
     first = find_method(method, fit)
     name = first.fit or first.name
-    contest = _Contest(episodes, method, settings, rng, progress)
+    contest = _Contest(episodes, method, settings, rng, progress, meanwhile)
     if episodes.preferences is not None and name != CLOSED:
         raise DataError(f"{name} learns from returns, not from preferences", field="preferences")
     if count_outcomes(episodes) < FEWEST:
         alone = contest.make(name).fit(episodes, rng=rng, progress=contest.report_last())
         told = "episodes" if episodes.preferences is None else "preferences"
         reason = f"only {count_outcomes(episodes)} {told}: none were held out, nothing was compared"
-        return Choice(alone, name, reason, (), _in_sample_std(alone, episodes, settings))
-    contest.try_fit(name, "testing on held-out episodes: ")
-    if fit == AUTO and first.fit is not None:
-        return contest.run()
-    return contest.finish(name, f"{name} was asked for")
+        return Choice(alone, name, reason, (), find_in_sample_std(alone, episodes, settings))
+    with ExitStack() as stack:
+        contest.begin_last(name, stack)
+        contest.try_fit(name, "testing on held-out episodes: ")
+        if fit == AUTO and first.fit is not None:
+            return contest.run()
+        return contest.finish(name, f"{name} was asked for")
 
 
 class _Contest:
@@ -175,9 +131,12 @@ class _Contest:
         settings: dict[str, Any],
         rng: np.random.Generator,
         progress: Progress,
+        meanwhile: Callable[[], None],
     ) -> None:
         self.episodes, self.method, self.settings = episodes, method, settings
-        self.rng, self.progress = rng, progress
+        self.rng, self.progress, self.meanwhile = rng, progress, meanwhile
+        self.last_rng = rng.spawn(1)[0]  # the same numbers in whichever process
+        self.beside: Beside | None = None
         self.candidates: list[Candidate] = []
         if count_outcomes(episodes) >= FEWEST:
             self.training, self.held_out = split(episodes, rng)
@@ -198,7 +157,7 @@ class _Contest:
         if self.candidates:
             decomposer.start_from(self.candidates[0].decomposer)
         decomposer.fit(self.training, rng=self.rng, progress=progress)
-        return _judge(decomposer, fit, self.held_out, self.settings)
+        return judge(decomposer, fit, self.held_out, self.settings)
 
     def run(self) -> Choice:
         """Apply the rule of `auto`."""
@@ -262,23 +221,47 @@ class _Contest:
         """The progress of the fit that is kept."""
         return _prefix(self.progress, "fitting the rewards: ")
 
+    def begin_last(self, fit: str, stack: ExitStack) -> None:
+        """Begin to fit the closed form to all episodes in a second process."""
+        if fit == CLOSED and is_worth_a_process(self.episodes):
+            call = Beside(fit_to, self.make(fit), self.episodes.load_all(), self.last_rng)
+            self.beside = stack.enter_context(call)
+
+    def fit_last(self, fit: str) -> Decomposer:
+        """Fit to all episodes, or wait for the fit that has begun already."""
+        if fit == CLOSED and self.beside is not None:
+            self.meanwhile()
+            self.report_last()("second process", 0.0)
+            found = self.beside.finish()
+            if found is not None:
+                fitted: Decomposer = found[0]
+                return fitted.remember(self.episodes)
+        rng = self.last_rng if fit == CLOSED else self.rng
+        return fit_to(self.make(fit), self.episodes, rng, self.report_last())
+
     def finish(self, fit: str, reason: str) -> Choice:
         """Fit the winner to all episodes."""
-        chosen = self.make(fit).fit(self.episodes, rng=self.rng, progress=self.report_last())
         winner = next(one for one in self.candidates if one.fit == fit)
-        return Choice(chosen, fit, reason, tuple(self.candidates), winner.step_std)
+        return Choice(self.fit_last(fit), fit, reason, tuple(self.candidates), winner.step_std)
 
     def _finish_average(self, reason: str) -> Choice:
         """Fit both to all episodes and average their rewards."""
         closed, linear = (one.decomposer for one in self.candidates[:2])
         average_decomposers(closed, linear, self.training)
-        tested = _judge(closed, AVERAGE, self.held_out, self.settings)
-        chosen, other = (
-            self.make(fit).fit(self.episodes, rng=self.rng, progress=self.report_last())
-            for fit in ("closed-form", "linear")
-        )
+        tested = judge(closed, AVERAGE, self.held_out, self.settings)
+        chosen, other = (self.fit_last(fit) for fit in (CLOSED, "linear"))
         average_decomposers(chosen, other, self.episodes)
         return Choice(chosen, AVERAGE, reason, (*self.candidates, tested), tested.step_std)
+
+
+def fit_to(
+    decomposer: Decomposer,
+    episodes: EpisodeSet,
+    rng: np.random.Generator,
+    progress: Progress | None = None,
+) -> Decomposer:
+    """Fit to the episodes. A function, so that another process can find it."""
+    return decomposer.fit(episodes, rng=rng, progress=progress)
 
 
 def average_decomposers(closed: Decomposer, linear: Decomposer, episodes: EpisodeSet) -> None:
@@ -350,59 +333,6 @@ def split(episodes: EpisodeSet, rng: np.random.Generator) -> tuple[EpisodeSet, E
     return episodes[np.sort(order[count:])], episodes[np.sort(order[:count])]
 
 
-def _judge(
-    decomposer: Decomposer, name: str, held_out: EpisodeSet, settings: dict[str, Any]
-) -> Candidate:
-    true, predicted, std, sizes = _predict_all(decomposer, held_out, settings["discount"])
-    outcome = decomposer.function_.outcome
-    if outcome != NUMBER:
-        sizes = np.ones_like(sizes)
-    errors = (true - predicted) ** 2 / sizes
-    step_std = float(np.sqrt(errors.mean()))
-    if not decomposer.function_.knows_std:
-        std = step_std * np.sqrt(sizes)
-    return Candidate(name, decomposer, true, predicted, std, errors, step_std, outcome)
-
-
-def _predict_all(
-    decomposer: Decomposer, episodes: EpisodeSet, discount: float
-) -> tuple[Array, Array, Array, Array]:
-    """Predict the amounts of all episodes. Returns true and predicted amounts, their spread, and
-    sums of squared weights."""
-    if episodes.preferences is not None:
-        return _predict_preferences(decomposer, episodes, discount)
-    parts: list[tuple[NDArray[Any], ...]] = []
-    for episode in episodes:
-        starts, stops, amounts = episode.segments()
-        if not len(stops):
-            continue
-        paid = slice(0, int(stops[-1]))
-        weights = discount ** np.arange(paid.stop)
-        sizes = np.add.reduceat(weights**2, starts)
-        mean, std = decomposer.predict_amounts(episode, discount)
-        std = std if std is not None else np.zeros(len(starts))
-        parts.append((amounts.astype(np.float64), mean, std, sizes))
-    if not parts:
-        return np.zeros(0), np.zeros(0), np.zeros(0), np.ones(0)
-    true, predicted, std, sizes = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return true, predicted, std, sizes
-
-
-def _predict_preferences(
-    decomposer: Decomposer, episodes: EpisodeSet, discount: float
-) -> tuple[Array, Array, Array, Array]:
-    """Predict preferences: the probability that the first piece of each pair is preferred."""
-    assert episodes.preferences is not None
-    pieces, first, second = cut_pieces(episodes)
-    sums = [decomposer.predict_amounts(piece, discount) for piece in pieces]
-    means = np.array([float(mean[0]) for mean, _ in sums])
-    stds = np.array([0.0 if std is None else float(std[0]) for _, std in sums])
-    gap = np.sqrt(stds[first] ** 2 + stds[second] ** 2)
-    chances = soften_chance(means[first] - means[second], gap)
-    true = episodes.preferences.preferred
-    return true, chances, np.sqrt(chances * (1 - chances)), np.ones(len(true))
-
-
 def _compare(closed: Candidate, challengers: list[Candidate]) -> tuple[Candidate, str]:
     """Choose the winner by the rule above. Returns it with the errors of all in words."""
     winner, told = closed, []
@@ -416,11 +346,6 @@ def _compare(closed: Candidate, challengers: list[Candidate]) -> tuple[Candidate
         told.append(f"{challenger.fit} {size}{doubt}")
     unit = "squared errors on held-out returns, in units of the closed form's"
     return winner, f"{unit}: {', '.join(told)}"
-
-
-def _in_sample_std(decomposer: Decomposer, episodes: EpisodeSet, settings: dict[str, Any]) -> float:
-    true, predicted, _, sizes = _predict_all(decomposer, episodes, settings["discount"])
-    return float(np.sqrt(((true - predicted) ** 2 / sizes).mean())) if len(true) else 0.0
 
 
 def _prefix(progress: Progress, text: str) -> Callable[[str, float], None]:

@@ -126,6 +126,11 @@ class Decomposer:
         self._fit(self._fitted_on, chosen, progress)
         return self
 
+    def remember(self, episodes: EpisodeSet) -> Self:
+        """Take these for the episodes of the fit, which a stored estimator does not bring along."""
+        self._fitted_on = episodes
+        return self
+
     def start_from(self, other: Decomposer) -> Self:
         """Let the next `fit` use what another method learned from the same episodes, if it can."""
         return self

@@ -18,9 +18,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.dynamics import compare_masks as compare_dynamics
-from grd_offline.dynamics import fit_dynamics_model
-from grd_offline.dynamics.search import fit_dynamics
 from grd_offline.endings import find_signs
 from grd_offline.episodes import EpisodeSet
 from grd_offline.errors import DataError
@@ -68,6 +65,7 @@ from grd_offline.methods.relabelling import (
 )
 from grd_offline.methods.result import Decomposition
 from grd_offline.methods.settings import DecomposeSettings
+from grd_offline.methods.transitions import Dynamics, learn_dynamics
 from grd_offline.methods.verdict import gather_findings, reach_verdict
 from grd_offline.outcomes import NUMBER
 from grd_offline.pieces import attach_preferences
@@ -164,6 +162,7 @@ class _Run:
         self.video: str | None = None
         self.returns: str | None = None
         self.preferences: str | None = None
+        self.learned: list[Dynamics] = []
         self.name = name_data(source)
         self.columns = find_columns(recording)
         self.rng = np.random.default_rng(settings.seed)
@@ -211,13 +210,20 @@ class _Run:
         return len(self.episodes)
 
     def fit(self) -> None:
-        """Fit the reward, then the dynamics."""
+        """Fit the reward, then the dynamics. If the last fit of the reward runs in a second
+        process, the dynamics come first."""
         settings = self.settings
         names = ("next_state", "state_at", "outcome", "device")
         options = {name: getattr(settings, name) for name in names}
         options["discount"] = self.discount
         self.choice = choose(
-            self.fitted, settings.method, settings.fit, options, self.rng, self.progress
+            self.fitted,
+            settings.method,
+            settings.fit,
+            options,
+            self.rng,
+            self.progress,
+            meanwhile=lambda: self._learn_dynamics({}),
         )
         outcome = self.choice.decomposer.function_.outcome
         if settings.exact_returns and outcome != NUMBER:
@@ -227,6 +233,12 @@ class _Run:
         self.masks, self.scores = self._complete_masks(self.choice)
         self.model = self._make_model(self.choice)
 
+    def _learn_dynamics(self, given: dict[str, Any]) -> None:
+        """Learn the dynamics, unless that was done while the last fit ran."""
+        if not self.learned:
+            found = learn_dynamics(self.fitted, given, self.rng, self.progress)
+            self.learned.append(found)
+
     def _complete_masks(self, choice: Choice) -> tuple[dict[str, Any], dict[str, Any]]:
         """Complete the four masks: those of the fit, and those of the dynamics if the fit has
         none."""
@@ -235,23 +247,10 @@ class _Run:
         scores: dict[str, Any] = dict(choice.decomposer.scores_ or {})
         masks.setdefault("state_to_reward", np.ones(states, np.int64))
         masks.setdefault("action_to_reward", np.ones(actions, np.int64))
-        if "state_to_state" in masks:
-            graph = masks["state_to_state"], masks["action_to_state"]
-            self.dynamics = fit_dynamics_model(
-                self.fitted, *graph, rng=self.rng, progress=self.progress
-            )
-        else:
-            found = fit_dynamics(self.fitted, rng=self.rng, progress=self.progress)
-            self.dynamics = found.model
-            masks |= {
-                "state_to_state": found.state_to_state,
-                "action_to_state": found.action_to_state,
-            }
-            scores |= {"state_to_state": found.state_score, "action_to_state": found.action_score}
-        graph = masks["state_to_state"], masks["action_to_state"]
-        self.likelihoods = compare_dynamics(
-            self.fitted, *graph, rng=self.rng, progress=self.progress
-        )
+        self._learn_dynamics(masks)
+        self.dynamics = self.learned[0]
+        masks |= self.dynamics.masks
+        scores |= self.dynamics.scores
         # Where episodes terminate, a policy also needs what tells that the end is near.
         parents = np.asarray(masks["state_to_reward"]) | find_signs(self.fitted)
         graph = parents, masks["state_to_state"]
@@ -306,7 +305,7 @@ class _Run:
         self.model = replace(
             self.model, about={**(self.model.about or {}), "verdict": verdict.text}
         )
-        for target, model in ((REWARD_FOLDER, self.model), (DYNAMICS_FOLDER, self.dynamics)):
+        for target, model in ((REWARD_FOLDER, self.model), (DYNAMICS_FOLDER, self.dynamics.model)):
             model.save(folder / target)
         effects = self._describe_effects()
         metrics = self._measure(tally, findings, numbers)
@@ -329,7 +328,7 @@ class _Run:
             folder=out,
             relabelled=out / name,
             model=self.model,
-            dynamics=self.dynamics,
+            dynamics=self.dynamics.model,
             masks=masks,
             metrics=metrics,
             findings=findings,
@@ -418,7 +417,7 @@ class _Run:
             **{name: value for name, value in chosen.items() if name != "fit"},
             "outcome": self.model.function.outcome,
             "returns_kept_r2": tally.return_r2(),
-            "dynamics_held_out_log_likelihood": self.likelihoods,
+            "dynamics_held_out_log_likelihood": self.dynamics.likelihoods,
             "verdict": reach_verdict(findings)._asdict(),
             "bands": tell_bands(self.model.function.knows_std, numbers.get("conditions", [])),
             "identifiability": {"findings": [f._asdict() for f in findings], **numbers},

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
+from grd_offline.beside import follow_parent
 from grd_offline.fleet.limits import count_cores, yield_to_others
-
-_LOOK_EVERY = 2.0
 
 
 class Background:
@@ -100,13 +97,6 @@ class Job:
 
 
 def _follow(parent: int) -> None:
-    """End this process when the one that started it is gone, and leave Ctrl-C to that one."""
-
-    def look() -> None:
-        while os.getppid() == parent:
-            time.sleep(_LOOK_EVERY)
-        os._exit(1)
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Follow the process that started this one, and let all others go first."""
     yield_to_others()
-    threading.Thread(target=look, daemon=True).start()
+    follow_parent(parent)

@@ -18,6 +18,7 @@ from grd_offline.cli.program import cli
 from grd_offline.cli.progress import draw_stage, format_left, show_stages
 from grd_offline.cli.text import print_facts, wrap
 from grd_offline.formats import read
+from grd_offline.methods import duration
 from grd_offline.methods.pipeline import decompose
 from grd_offline.methods.settings import DecomposeSettings
 
@@ -37,10 +38,10 @@ class Clock:
 def walk(forecast, clock, seconds):
     """Go through groups that take these seconds, and look every tenth of them."""
     looks = []
-    for stage, duration in seconds.items():
+    for stage, taken in seconds.items():
         for tenth in range(10):
             forecast.hear(stage, tenth / 10)
-            clock.now += duration / 10
+            clock.now += taken / 10
             looks.append((clock.now, forecast.look()))
     return looks
 
@@ -86,6 +87,21 @@ def test_work_that_is_found_on_the_way_does_not_take_the_bar_back():
     assert second[5][1].is_least
     assert not third[5][1].is_least
     assert second[5][1].seconds_left > first[-1][1].seconds_left
+
+
+def test_a_fit_in_a_second_process_is_heard_of_late_and_hardly_counts(monkeypatch):
+    clock = Clock()
+    forecast = Forecast(clock=clock)
+    monkeypatch.setattr(duration, "is_worth_a_process", lambda episodes: True)
+    forecast.take_size(read(SAMPLE), is_closed_form=True)
+    order = [group for group in GROUPS if not group.startswith("comparing") and group != FITTING]
+    before, after = order[:-3], order[-3:]
+    first = walk(forecast, clock, dict.fromkeys(before, 2.0))
+    second = walk(forecast, clock, {f"{FITTING}: second process": 1.0, **dict.fromkeys(after, 2.0)})
+    fractions = [look.fraction for _, look in first + second]
+    assert fractions == sorted(fractions)
+    waiting = [look for _, look in second if look.stage == FITTING]
+    assert 0 < waiting[-1].seconds_left < 8
 
 
 def test_several_outcomes_have_one_bar():

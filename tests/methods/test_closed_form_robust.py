@@ -9,7 +9,7 @@ import pytest
 
 from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.methods import make_decomposer
-from grd_offline.methods.choose import Candidate
+from grd_offline.methods.candidate import Candidate
 from grd_offline.methods.closed_form.choosing import EffectChooser
 from grd_offline.methods.closed_form.fit import fit_closed_form
 from grd_offline.methods.closed_form.inputs import take_states

@@ -1,0 +1,134 @@
+"""A function runs in a second process, and gives the result that it gives here."""
+
+import math
+import os
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+from places import ROOT
+
+from grd_offline import beside, read
+from grd_offline.beside import Beside
+from grd_offline.methods import choose as module
+from grd_offline.methods import duration
+from grd_offline.methods.choose import choose
+from grd_offline.methods.duration import estimate_fit_seconds, is_worth_a_process
+
+SETTINGS = {"discount": 1.0, "next_state": False, "state_at": "auto", "device": "cpu"}
+SAMPLE = ROOT / "datasets" / "sample.h5"
+
+
+def read_some():
+    return read(SAMPLE)[:30]
+
+
+def test_gives_the_result_and_several_calls_at_once():
+    with Beside(math.hypot, 3, 4) as one, Beside(math.hypot, 6, 8) as other:
+        assert other.finish() == (10.0,)
+        assert one.finish() == (5.0,)
+        assert one.finish() == (5.0,)
+
+
+def test_an_error_there_gives_nothing():
+    with Beside(math.sqrt, -1) as call:
+        assert call.finish() is None
+
+
+def test_no_second_process_gives_nothing(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    with Beside(math.sqrt, 4) as call:
+        assert call.finish() is None
+
+
+def test_leaving_the_block_ends_the_process():
+    with suppress(RuntimeError), Beside(time.sleep, 60) as call:
+        process = call._process
+        raise RuntimeError
+    assert process.wait(timeout=10) != 0
+
+
+def test_the_process_ends_with_the_one_that_started_it(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import time\nfrom grd_offline.beside import Beside\n"
+        "call = Beside(time.sleep, 60)\nprint(call._process.pid, flush=True)\ntime.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as parent:
+        child = int(parent.stdout.readline())
+        time.sleep(2)  # the second process has begun its call
+        parent.kill()
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline and _is_running(child):
+        time.sleep(0.1)
+    assert not _is_running(child)
+
+
+def _is_running(process):
+    try:
+        with open(f"/proc/{process}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_script_is_not_run_again_in_the_second_process(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import math\nfrom grd_offline.beside import Beside\nprint('once')\n"
+        "print(Beside(math.sqrt, 9).finish())\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=tmp_path)
+    assert (done.stdout, done.stderr) == ("once\n(3.0,)\n", "")
+
+
+def test_modules_in_the_working_folder_are_not_taken(tmp_path, monkeypatch):
+    (tmp_path / "pickle.py").write_text("raise SystemExit(3)")
+    monkeypatch.chdir(tmp_path)
+    assert "" not in sys.path
+    with Beside(os.getcwd) as call:
+        assert call.finish() == (os.getcwd(),)
+
+
+def test_the_same_fit_in_either_process(monkeypatch):
+    episodes, called = read_some(), []
+    found = {}
+    for is_beside in (True, False):
+        monkeypatch.setattr(module, "is_worth_a_process", lambda data, yes=is_beside: yes)
+        choice = choose(
+            episodes, "grd", "auto", SETTINGS, np.random.default_rng(0),
+            lambda stage, share: None, meanwhile=lambda yes=is_beside: called.append(yes),
+        )  # fmt: skip
+        assert choice.decomposer.rewards_ is not None
+        found[is_beside] = choice.decomposer.predict_episode(episodes[0])
+    np.testing.assert_array_equal(found[True], found[False])
+    assert called == [True]
+
+
+def test_a_process_that_dies_costs_nothing_but_time(monkeypatch):
+    monkeypatch.setattr(module, "is_worth_a_process", lambda episodes: True)
+    monkeypatch.setattr(beside, "_CHILD", "raise SystemExit(1)")
+    stages = []
+    choice = choose(
+        read_some(), "grd", "auto", SETTINGS, np.random.default_rng(0),
+        lambda stage, share: stages.append(stage),
+    )  # fmt: skip
+    assert choice.fit == "closed-form"
+    assert sum(stage.startswith("fitting the rewards") for stage in stages) > 1
+
+
+def test_small_data_and_single_cores_have_no_second_process(monkeypatch):
+    small = read_some()
+    large = replace(small, lengths=np.full(1000, 50))
+    assert estimate_fit_seconds(1000, 50_000, small.state_size, small.action_size) > 3
+    monkeypatch.setattr(duration, "count_cores", lambda: 2)
+    assert is_worth_a_process(large)
+    assert not is_worth_a_process(small)
+    monkeypatch.setattr(duration, "_MOST_BYTES", 1000)
+    assert not is_worth_a_process(large)
+    monkeypatch.setattr(duration, "_MOST_BYTES", 10**9)
+    monkeypatch.setattr(duration, "count_cores", lambda: 1)
+    assert not is_worth_a_process(large)
