@@ -48,7 +48,15 @@ class Candidate:
             "held_out_returns": len(self.true),
             "outcome": self.outcome,
             "held_out_returns_differ": len(self.true) > 0 and bool(np.ptp(self.true) > 0),
+            **self._describe_chance(),
         }
+
+    def _describe_chance(self) -> dict[str, float]:
+        """Describe the R² of labels that come out by chance as often as predicted."""
+        spread = float(self.true.var()) if len(self.true) else 0.0
+        if self.outcome == NUMBER or spread == 0:
+            return {}
+        return {"held_out_chance_r2": 1 - float((self.std**2).mean()) / spread}
 
     def find_voters(self) -> NDArray[np.bool_]:
         """(return,) the returns that have a vote: those that are not far from any explanation.

@@ -21,6 +21,9 @@ from grd_offline.words import DO_NOT_RELY, format_share
 
 LITTLE, MUCH = 0.5, 0.9
 """R² of returns held out: below the first most is not explained, from the second on enough is."""
+LITTLE_OF_LABELS = 0.2
+"""The same for labels whose predicted chances are about right."""
+_ABOUT_RIGHT = 0.1  # of the variance of the labels
 FEWEST_HELD_OUT = 10
 """Fewer returns held out cannot test rewards."""
 ENOUGH_EPISODES = 100
@@ -123,6 +126,13 @@ def _check_explained(held_out: Mapping[str, Any]) -> list[Finding]:
         return [
             Finding(CAREFUL, "The returns held out are all equal: no test of the rewards.", short)
         ]
+    if _is_chance(held_out, r2):
+        text = (
+            f"The rewards explain {format_share(r2)} of how returns of episodes held out differ. "
+            "The predicted chances are about right, so the rest is chance, or depends on something "
+            "that was not found."
+        )
+        return [Finding(CAREFUL, text, f"they explain {format_share(r2)} of how returns differ")]
     if r2 < LITTLE:
         told, rest = (
             ("nothing", "The differences") if r2 <= 0 else (f"only {format_share(r2)}", "The rest")
@@ -147,6 +157,13 @@ def _check_explained(held_out: Mapping[str, Any]) -> list[Finding]:
         f"{_tell_outliers(held_out, r2)}"
     )
     return [Finding(FINE, text.rstrip())]
+
+
+def _is_chance(held_out: Mapping[str, Any], r2: float) -> bool:
+    """Whether labels are hard to predict, and the predicted chances are right all the same."""
+    possible = held_out.get("held_out_chance_r2")
+    is_right = possible is not None and abs(float(possible) - r2) < _ABOUT_RIGHT
+    return is_right and LITTLE_OF_LABELS <= r2 < MUCH
 
 
 def _tell_outliers(held_out: Mapping[str, Any], r2: float) -> str:

@@ -78,6 +78,22 @@ def test_what_is_explained_of_returns_held_out(r2, level, words) -> None:
 
 
 @pytest.mark.parametrize(
+    ("r2", "possible", "level"),
+    [
+        (0.46, 0.5, CAREFUL),  # labels that are half chance, with chances that are right
+        (0.46, 0.9, UNRELIABLE),  # predictions that are too sure of themselves
+        (0.1, 0.1, UNRELIABLE),
+        (0.46, None, UNRELIABLE),  # numbers
+        (0.95, 0.95, FINE),
+    ],
+)
+def test_labels_that_are_partly_chance(r2, possible, level):
+    (finding,) = check_held_out({**describe(r2), "held_out_chance_r2": possible})
+    assert finding.level == level
+    assert ("chances are about right" in finding.text) == (level == CAREFUL)
+
+
+@pytest.mark.parametrize(
     ("inside", "count", "level"),
     [
         (0.02, 40, UNRELIABLE),
