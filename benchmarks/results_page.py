@@ -162,21 +162,31 @@ def _tell_totals(scores: Sequence[Score]) -> str:
                 total.method,
                 f"{len(total.tasks)} of {len(TASKS)}",
                 "-" if total.middle is None else show_interval(total.middle),
+                _show_same(scores, chosen, total.tasks),
                 "-" if total.share is None else show_share_interval(total.share),
                 "-" if total.improvement is None else show_share_interval(total.improvement),
             ]
         )
     better = f"P({comparison.chosen} does better)"
-    head = ["method", "tasks", "interquartile mean", "of the oracle", better]
+    same = f"{comparison.chosen} on the same tasks"
+    head = ["method", "tasks", "interquartile mean", same, "of the oracle", better]
     return (
         "## Over tasks\n\n"
         + wrap(
             "Scores are normalised on each task: 0 is the return of random actions, and 1 is the "
             "mean of the oracle. Intervals are from a bootstrap that draws seeds again within each "
-            "task."
+            "task. Methods have different tasks so far, so compare a method with the column beside "
+            "it, and not with other rows."
         )
         + make_table(head, rows)
     )
+
+
+def _show_same(scores: Sequence[Score], method: str, tasks: Sequence[str]) -> str:
+    """The interquartile mean of a method over some tasks."""
+    chosen = [score for score in scores if score.task.name in tasks]
+    total = next((one for one in compare_scores(chosen).totals if one.method == method), None)
+    return "-" if total is None or total.middle is None else show_interval(total.middle)
 
 
 def _tell_published(runs: Sequence[RunRecord]) -> str:
