@@ -11,7 +11,8 @@ method:
 
 The method `grd` is `grd-offline decompose` without an option, up to its relabelled rewards: its
 choice among the fits, tested on held-out returns, and its findings. Seconds are those of the fits,
-beside other cases, without reading, dynamics and report. `ridge` is the best linear reward of a step.
+beside other cases, without reading, dynamics and report. `ridge` is the best linear reward of a
+step.
 
 Choices are made on seeds 0 to 99 and on files kept for that. Seeds from 1000 on and other files
 are for reports.

@@ -71,6 +71,8 @@ class Beside:
 
 def _start_python() -> subprocess.Popen[bytes] | None:
     """Start a Python that waits for a call; None where that is not possible."""
+    if getattr(sys, "frozen", False):  # the executable is a program, and no Python
+        return None
     try:
         return subprocess.Popen(
             [sys.executable, "-P", "-c", _CHILD],

@@ -44,6 +44,12 @@ def test_no_second_process_gives_nothing(monkeypatch):
         assert call.finish() is None
 
 
+def test_a_program_that_is_no_python_is_not_started(monkeypatch):
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    with Beside(math.sqrt, 4) as call:
+        assert call.finish() is None
+
+
 def test_leaving_the_block_ends_the_process():
     with suppress(RuntimeError), Beside(time.sleep, 60) as call:
         process = call._process

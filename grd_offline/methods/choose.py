@@ -46,7 +46,7 @@ from grd_offline.outcomes import NUMBER, PREFERENCE, SUCCESS
 from grd_offline.packages import is_installed
 from grd_offline.rewards.effects import EffectModel
 from grd_offline.rewards.mixture import average_effects
-from grd_offline.threads import one_torch_thread
+from grd_offline.threads import one_numpy_thread, one_torch_thread
 
 GOOD_ENOUGH = 0.95
 MARGIN = 0.9
@@ -90,6 +90,7 @@ class Choice:
         return next((one for one in self.candidates if one.fit == self.fit), None)
 
 
+@one_numpy_thread()
 def choose(
     episodes: EpisodeSet,
     method: str,
