@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 from places import ROOT
 
-from grd_offline import beside, read
+from grd_offline import beside, decompose, read
 from grd_offline.beside import Beside
 from grd_offline.methods import choose as module
 from grd_offline.methods import duration
@@ -112,6 +112,25 @@ def test_the_same_fit_in_either_process(monkeypatch):
         found[is_beside] = choice.decomposer.predict_episode(episodes[0])
     np.testing.assert_array_equal(found[True], found[False])
     assert called == [True]
+
+
+def test_an_averaged_decomposition_is_the_same_with_either_count_of_processes(
+    monkeypatch, tmp_path
+):
+    monkeypatch.setattr(module, "FEWEST_TO_COMPARE", 5)
+    monkeypatch.setattr(module, "GOOD_ENOUGH", 2.0)
+    monkeypatch.setattr(module, "_are_level", lambda closed, linear: True)
+    monkeypatch.setattr(module, "is_installed", lambda name: False)
+    rewards, errors = [], []
+    for is_beside in (True, False):
+        monkeypatch.setattr(module, "is_worth_a_process", lambda data, yes=is_beside: yes)
+        found = decompose(SAMPLE, tmp_path / str(is_beside))
+        assert found.metrics["fit"] == module.AVERAGE
+        rewards.append(found.rewards_)
+        errors.append(found.metrics["dynamics_held_out_log_likelihood"])
+    for name, amounts in rewards[0].items():
+        np.testing.assert_array_equal(amounts, rewards[1][name])
+    assert errors[0] == errors[1]
 
 
 def test_a_process_that_dies_costs_nothing_but_time(monkeypatch):

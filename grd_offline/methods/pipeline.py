@@ -234,10 +234,11 @@ class _Run:
         self.model = self._make_model(self.choice)
 
     def _learn_dynamics(self, given: dict[str, Any]) -> None:
-        """Learn the dynamics, unless that was done while the last fit ran."""
+        """Learn the dynamics, unless that was done while the last fit ran: both have random
+        numbers of their own, so that their order changes no result."""
         if not self.learned:
-            found = learn_dynamics(self.fitted, given, self.rng, self.progress)
-            self.learned.append(found)
+            own = self.rng.spawn(1)[0]
+            self.learned.append(learn_dynamics(self.fitted, given, own, self.progress))
 
     def _complete_masks(self, choice: Choice) -> tuple[dict[str, Any], dict[str, Any]]:
         """Complete the four masks: those of the fit, and those of the dynamics if the fit has
