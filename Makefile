@@ -24,6 +24,11 @@ demo: $(STAMP)
 test: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
+# Ten times as many damaged files, folders and models as the tests have.
+.PHONY: fuzz
+fuzz: $(STAMP)
+	GRD_OFFLINE_FUZZ=10 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests/formats/test_fuzz.py
+
 check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

@@ -121,10 +121,10 @@ def test_an_averaged_decomposition_is_the_same_with_either_count_of_processes(
     monkeypatch.setattr(module, "GOOD_ENOUGH", 2.0)
     monkeypatch.setattr(module, "_are_level", lambda closed, linear: True)
     monkeypatch.setattr(module, "is_installed", lambda name: False)
-    rewards, errors = [], []
+    episodes, rewards, errors = read_some(), [], []
     for is_beside in (True, False):
         monkeypatch.setattr(module, "is_worth_a_process", lambda data, yes=is_beside: yes)
-        found = decompose(SAMPLE, tmp_path / str(is_beside))
+        found = decompose(episodes, tmp_path / str(is_beside))
         assert found.metrics["fit"] == module.AVERAGE
         rewards.append(found.rewards_)
         errors.append(found.metrics["dynamics_held_out_log_likelihood"])

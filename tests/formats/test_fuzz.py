@@ -1,5 +1,9 @@
-"""Thousands of mutated files, folders and models: no crash, no hang, no memory, nothing outside."""
+"""Thousands of mutated files, folders and models: no crash, no hang, no memory, nothing outside.
 
+`make fuzz` tries ten times as many.
+"""
+
+import os
 import subprocess
 import sys
 
@@ -13,12 +17,13 @@ from places import HELPERS
 
 from grd_offline.agents.actors import Actor, ActorSpec, count_weights, save_actor
 
-PARTS, CASES = 2, {"files": 1200, "folders": 400, "models": 1200}
+PARTS, TIMES = 2, int(os.environ.get("GRD_OFFLINE_FUZZ", "1"))
+CASES = {"files": 800 * TIMES, "folders": 200 * TIMES, "models": 800 * TIMES}
 """A folder takes ten times as long as a file."""
 
 
 def run_fuzz(kind, folder, part):
-    """A part of the cases; gives how many were refused."""
+    """A part of the cases; gives the share that was refused."""
     size = CASES[kind] // PARTS
     script = HELPERS / "fuzzing.py"
     bounds = [str(size * part), str(size * (part + 1))]
@@ -30,7 +35,7 @@ def run_fuzz(kind, folder, part):
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     refused, total, _, _ = done.stdout.split()
     assert int(total) == size
-    return int(refused)
+    return int(refused) / size
 
 
 def write_outside(folder):
@@ -49,7 +54,7 @@ def test_mutated_files(part, tmp_path):
     samples.write_robomimic_by_hand(tmp_path / "robo.source")
     folder = samples.write_minari_by_hand(tmp_path / "minari")
     (folder / "data" / "main_data.hdf5").rename(tmp_path / "minari.source")
-    assert run_fuzz("files", tmp_path, part) > 120  # the mutations do reach what is checked
+    assert run_fuzz("files", tmp_path, part) > 0.2  # the mutations do reach what is checked
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -57,7 +62,7 @@ def test_tampered_folders(part, tmp_path):
     templates = write_outside(tmp_path)
     for name, write in run_folders.FOLDERS.items():
         write(templates / name)
-    assert 40 < run_fuzz("folders", tmp_path, part) < 192
+    assert 0.2 < run_fuzz("folders", tmp_path, part) < 0.96
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -68,4 +73,4 @@ def test_tampered_models(part, tmp_path):
     spec = ActorSpec("gaussian", (5, 8, 4), (-1.0, -1.0), (1.0, 1.0))
     actor = Actor(spec, np.zeros(count_weights(spec), np.float32))
     save_actor(templates / "policy", actor, {})
-    assert 120 < run_fuzz("models", tmp_path, part) < 576
+    assert 0.2 < run_fuzz("models", tmp_path, part) < 0.96
