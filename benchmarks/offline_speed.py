@@ -85,7 +85,7 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=2000)
     parser.add_argument("--episodes", type=int, default=1000)
     options = parser.parse_args()
-    prepare_process(options.device)
+    prepare_process(options.device, batch=256, hidden=(256, 256))
     data = make_data(options.episodes)
     for algorithm in list_offline():
         for members in options.members:

@@ -91,7 +91,7 @@ def make_sb3(task: str):
 
 def compare_on_cpu(threads: int, blocks: int) -> list[dict]:
     torch.set_num_threads(threads)
-    prepare_process("cpu")  # for both sides
+    prepare_process("cpu", batch=256, hidden=(256, 256))  # for both sides
     rows = []
     cases = [
         ("HalfCheetah", "SAC alone", {"methods": ("oracle",)}, 20),
@@ -134,7 +134,7 @@ def measure(work, count: int) -> float:
 
 
 def compare_on_cuda(updates: int) -> list[dict]:
-    prepare_process("cuda")
+    prepare_process("cuda", batch=256, hidden=(256, 256))
     rows = []
     cases = [
         ("HalfCheetah", {"fits": ("paper",)}, (1, 5, 20)),

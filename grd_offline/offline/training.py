@@ -134,7 +134,7 @@ def train_members(
     """Train all members and write the run into its folder. `about` describes the data."""
     files.correlations = {name: data.correlate(values) for name, values in rewards.items()}
     device, workers = choose_device(device), choose_workers(workers)
-    prepare_process(device)
+    prepare_process(device, batch=settings.batch, hidden=settings.hidden)
     with OfflineRun(
         settings,
         data.episodes,

@@ -57,7 +57,7 @@ def train_online(
     files = OnlineFolder(Path(out))
     files.check_free()
     chosen = complete_settings(environment, **settings)
-    prepare_process(device)
+    prepare_process(device, batch=chosen.batch, hidden=chosen.hidden)
     with OnlineRun(
         chosen, workers=workers, device=device, observers=[files, *observers], warn=warn
     ) as run:
@@ -108,7 +108,7 @@ def resume_online(
     device = choose_device(rest["device"] if device == "auto" else device)
     workers = choose_workers(rest["workers"] if workers is None else workers)
     files = OnlineFolder(folder)
-    prepare_process(device)
+    prepare_process(device, batch=chosen.batch, hidden=chosen.hidden)
     with OnlineRun(
         chosen, workers=workers, device=device, observers=[files, *observers], warn=warn
     ) as run:

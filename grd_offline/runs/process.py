@@ -2,6 +2,7 @@
 
 import ctypes
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 
 import torch
@@ -9,8 +10,11 @@ import torch
 from grd_offline.errors import DataError
 from grd_offline.fleet.limits import count_cores, divide_cores
 
+SMALL_PRODUCT = 2**22
+"""Multiplications in the product of a batch and a layer, up to which one thread is the fastest."""
 
-def prepare_process(device: str) -> None:
+
+def prepare_process(device: str, *, batch: int, hidden: Sequence[int]) -> None:
     """Change settings of this process that make updates faster.
 
     The public functions call this before they train. A run that is built by hand does not.
@@ -19,12 +23,15 @@ def prepare_process(device: str) -> None:
     become 0. Memory that is given back is kept for the next update, instead of being fetched anew
     from the system, page by page. On CUDA, products of float32 matrices may use TF32, and torch
     uses one thread of the processor, because threads that wait for the next small copy would take
-    the cores from the environments. A thread that writes files gives way to the one that feeds the
-    device after a millisecond.
+    the cores from the environments. One thread is also the fastest for small networks, such as
+    those for discrete actions, and by far the fastest beside a busy process. A thread that writes
+    files gives way to the one that feeds the device after a millisecond.
     """
     sys.setswitchinterval(0.001)
-    if device.startswith("cuda"):
+    is_cuda = device.startswith("cuda")
+    if is_cuda:
         torch.set_float32_matmul_precision("high")
+    if is_cuda or batch * max(hidden, default=1) ** 2 <= SMALL_PRODUCT:
         torch.set_num_threads(1)
     torch.set_flush_denormal(True)
     with suppress(OSError, AttributeError, TypeError):  # not glibc
