@@ -176,14 +176,18 @@ class Agent:
     ) -> tuple[Float[Tensor, "member critic"], Float[Tensor, "member"]]:
         """The losses, and by how much the targets exceed the values on average."""
         with torch.no_grad():
-            targets = bellman_target(
-                batch.rewards - self.mean_rewards.unsqueeze(1),
-                batch.terminated,
-                self.compute_next_values(batch),
-                discount=self.discounts,
-            )
+            targets = self.compute_targets(batch)
         values = self.compute_values(self.critic, batch.observations, batch.actions)
         return critic_loss(values, targets), (targets - values.detach().mean(1)).mean(1)
+
+    def compute_targets(self, batch: Batch) -> Float[Tensor, "member batch"]:
+        """What the values should be."""
+        return bellman_target(
+            batch.rewards - self.mean_rewards.unsqueeze(1),
+            batch.terminated,
+            self.compute_next_values(batch),
+            discount=self.discounts,
+        )
 
     def compute_next_values(self, batch: Batch) -> Float[Tensor, "member batch"]:
         """The values of the next states."""

@@ -3,12 +3,17 @@
 The critic that learns chooses the action at a next state, and the target critic says what it is
 worth (van Hasselt et al., 2016). The policy takes the best choice by the target critic: this one
 moves slowly, and its policy is steadier than that of the critic that learns.
+
+Nothing is worth more than the largest reward at every step from now on, or less than the least.
+Targets are kept within these bounds: the best of several estimates is mostly one that is too large,
+and values that feed on each other would grow beyond all that can be earned.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from grd_offline.agents.batch import Batch
@@ -30,11 +35,38 @@ class Dqn(DiscreteAgent):
         super().__init__(*sizes, **common)
         del self.adams["actor"], self.actor
         self.acting = self.target_critic
+        self.least = torch.full_like(self.discounts, torch.inf)
+        """(member,) the smallest reward so far."""
+        self.largest = torch.full_like(self.discounts, -torch.inf)
 
     def update(self, batch: Batch, *, with_actor: bool = True) -> None:
         """One step of the critic and of its target."""
+        self.note_rewards(batch.rewards)
         self.step_critics(batch)
         self.follow()
+
+    @torch.no_grad()
+    def note_rewards(self, rewards: Float[Tensor, "member batch"]) -> None:
+        """Remember the smallest and the largest reward; those that are no number do not count."""
+        self.least.copy_(torch.fmin(self.least, rewards.amin(1)))
+        self.largest.copy_(torch.fmax(self.largest, rewards.amax(1)))
+
+    def compute_targets(self, batch: Batch) -> Float[Tensor, "member batch"]:
+        """What the values should be, within what rewards of this size can sum to."""
+        steps = 1 / (1 - self.discounts)
+        least, largest = self.least - self.mean_rewards, self.largest - self.mean_rewards
+        # After one step the task may be over, or the same reward may come for ever. Without a
+        # discount that is infinite, or no number if the reward is 0: then one step counts.
+        low, high = torch.fmin(least, least * steps), torch.fmax(largest, largest * steps)
+        targets = super().compute_targets(batch)
+        return torch.minimum(torch.maximum(targets, low.unsqueeze(1)), high.unsqueeze(1))
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "least": self.least, "largest": self.largest}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        # Checkpoints of earlier versions have no bounds: new ones form.
+        super().load_state({"least": self.least, "largest": self.largest, **state})
 
     def compute_next_values(self, batch: Batch) -> Float[Tensor, "member batch"]:
         """Q'(s', a*), where Q' is the target critic and a* is the best choice by Q."""

@@ -50,6 +50,7 @@ def test_double_q_learning_by_hand(terminated):
     with torch.no_grad():  # so that both critics differ
         agent.adams["critic"].flat.values.add_(0.3)
     batch, chosen = make_batch(terminated=terminated)
+    agent.note_rewards(batch.rewards)
     losses, _ = agent.compute_critic_losses(batch)
     for member in range(2):
         best = apply(agent.critic, member, batch.next_observations[member]).argmax(1)
@@ -58,6 +59,43 @@ def test_double_q_learning_by_hand(terminated):
         values = apply(agent.critic, member, batch.observations[member])
         gaps = values[np.arange(5), chosen[member]] - batch.rewards[member].numpy() - later
         assert losses[member].item() == pytest.approx((gaps**2).mean(), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "discount", "low", "high"),
+    [
+        ((1.0, 1.0), 0.9, 1.0, 10.0),
+        ((-1.0, -1.0), 0.9, -10.0, -1.0),  # at best the next step is the last
+        ((-2.0, 3.0), 0.9, -20.0, 30.0),
+        ((0.0, 3.0), 1.0, 0.0, np.inf),
+        ((1.0, np.nan), 0.9, 1.0, 10.0),
+    ],
+)
+def test_targets_of_dqn_stay_within_what_can_be_earned(rewards, discount, low, high):
+    for value in (-1e6, 1e6):
+        agent = make_agent(Dqn)
+        agent.discounts.fill_(discount)
+        with torch.no_grad():
+            agent.target_critic.biases[-1].fill_(value)
+        batch, _ = make_batch()
+        for reward in rewards:
+            batch.rewards.fill_(reward)
+            agent.note_rewards(batch.rewards)
+        batch.rewards.fill_(rewards[0])
+        targets = agent.compute_targets(batch).detach()
+        expected = max(min(rewards[0] + discount * value, high), low)
+        np.testing.assert_allclose(targets, expected, rtol=1e-4)
+
+
+def test_a_checkpoint_without_bounds_is_loaded():
+    agent, other = make_agent(Dqn), make_agent(Dqn)
+    agent.update(make_batch()[0])
+    state = agent.state()
+    other.load_state(state)
+    assert torch.equal(other.largest, agent.largest)
+    older = make_agent(Dqn)
+    older.load_state({key: state[key] for key in state if key not in ("least", "largest")})
+    assert torch.isinf(older.largest).all()
 
 
 def test_the_policy_of_dqn_takes_what_the_target_critic_likes_best():
