@@ -2,8 +2,9 @@
 
 The matrices here are small. Threads that share one save about 10 % of a decomposition on an idle
 computer, and wait for each other on a busy one (`benchmarks/busy.py`). So both work in one
-thread, whatever the environment variables say. So do the networks that challenge a closed form.
-Longer trainings gain from torch's threads, so their number is left alone: results depend on it.
+thread, whatever the environment variables say. So do the networks that challenge a closed form, and
+small networks that are trained (`grd_offline.runs.process`). Larger ones gain from torch's threads,
+so their number is left alone: results depend on it.
 """
 
 from __future__ import annotations

@@ -38,6 +38,7 @@ class Dqn(DiscreteAgent):
         self.least = torch.full_like(self.discounts, torch.inf)
         """(member,) the smallest reward so far."""
         self.largest = torch.full_like(self.discounts, -torch.inf)
+        """(member,) the largest reward so far."""
 
     def update(self, batch: Batch, *, with_actor: bool = True) -> None:
         """One step of the critic and of its target."""
@@ -55,8 +56,8 @@ class Dqn(DiscreteAgent):
         """What the values should be, within what rewards of this size can sum to."""
         steps = 1 / (1 - self.discounts)
         least, largest = self.least - self.mean_rewards, self.largest - self.mean_rewards
-        # After one step the task may be over, or the same reward may come for ever. Without a
-        # discount that is infinite, or no number if the reward is 0: then one step counts.
+        # The next step may be the last, or the same reward may come at every later step. fmin and
+        # fmax leave out what is no number: a reward of 0 at every step without a discount.
         low, high = torch.fmin(least, least * steps), torch.fmax(largest, largest * steps)
         targets = super().compute_targets(batch)
         return torch.minimum(torch.maximum(targets, low.unsqueeze(1)), high.unsqueeze(1))
