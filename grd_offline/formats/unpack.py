@@ -37,6 +37,7 @@ class Unpacker:
         self._filters = [plan.get_filter(i)[0] for i in range(plan.get_nfilters())]
         self._chunk = tuple(int(length) for length in plan.get_chunk())
         self._fill = np.zeros((), dtype)
+        plan.fill_value_defined()  # refuses damage at which HDF5 crashes in the next line
         plan.get_fill_value(self._fill)
         self._cache: OrderedDict[tuple[int, ...], NDArray[Any]] = OrderedDict()
 

@@ -45,15 +45,25 @@ def write_outside(folder):
     return folder / "templates"
 
 
+def write_sources(folder):
+    corpus.own(folder / "own.source")
+    corpus.flat(folder / "flat.source")
+    samples.write_flat(folder / "zip.source", samples.flat_arrays(), compression="gzip")
+    samples.write_d3rlpy_by_hand(folder / "d3.source")
+    samples.write_robomimic_by_hand(folder / "robo.source")
+    minari = samples.write_minari_by_hand(folder / "minari")
+    (minari / "data" / "main_data.hdf5").rename(folder / "minari.source")
+
+
+def test_a_damaged_fill_value_once_crashed_the_library(tmp_path):
+    write_sources(tmp_path)
+    script = [sys.executable, str(HELPERS / "fuzzing.py"), "files", str(tmp_path), "3765", "3766"]
+    assert subprocess.run(script, capture_output=True).returncode == 0
+
+
 @pytest.mark.parametrize("part", range(PARTS))
 def test_mutated_files(part, tmp_path):
-    corpus.own(tmp_path / "own.source")
-    corpus.flat(tmp_path / "flat.source")
-    samples.write_flat(tmp_path / "zip.source", samples.flat_arrays(), compression="gzip")
-    samples.write_d3rlpy_by_hand(tmp_path / "d3.source")
-    samples.write_robomimic_by_hand(tmp_path / "robo.source")
-    folder = samples.write_minari_by_hand(tmp_path / "minari")
-    (folder / "data" / "main_data.hdf5").rename(tmp_path / "minari.source")
+    write_sources(tmp_path)
     assert run_fuzz("files", tmp_path, part) > 0.2  # the mutations do reach what is checked
 
 
