@@ -1,10 +1,11 @@
 """Evaluation of the members of a fleet: whole episodes without noise.
 
-An episode does not depend on who steps it, so the episodes of all members are divided over all
-workers: those that step fewer members in rounds evaluate more.
+An episode does not depend on who steps it. Each worker gets one after the other, and asks for the
+next by giving the result of the last. So workers that have less to do in rounds evaluate more.
 """
 
-from collections.abc import Generator, Sequence
+from collections import deque
+from collections.abc import Generator
 from functools import partial
 from typing import NamedTuple
 
@@ -18,8 +19,6 @@ from grd_offline.fleet.shared import EVALUATIONS, FleetSettings, SharedArrays, m
 
 EVALUATION_STEPS = 2
 """Steps of an evaluation between two looks at whether a round is due."""
-EpisodeOfMember = tuple[int, int]
-"""A member, and the number of one of its episodes in an evaluation."""
 
 
 class EvaluationResult(NamedTuple):
@@ -33,31 +32,53 @@ class EvaluationResult(NamedTuple):
     """(member, episode) 1 for a success and 0 for none; nan if the environment does not tell it."""
 
 
-class EvaluationPart(NamedTuple):
-    """The results of one worker."""
+class EvaluationOrder(NamedTuple):
+    """Evaluate an episode of a member whenever no round is due."""
 
-    episodes: tuple[EpisodeOfMember, ...]
-    returns: NDArray[np.float64]  # (episode,)
-    lengths: NDArray[np.int64]  # (episode,)
-    successes: NDArray[np.float64]  # (episode,)
+    number: int
+    member: int
+    episode: int
 
 
-def divide_episodes(
-    loads: Sequence[int], members: int, episodes: int
-) -> list[tuple[EpisodeOfMember, ...]]:
-    """The episodes that each worker evaluates.
+class EvaluatedEpisode(NamedTuple):
+    """What came out of an order."""
 
-    `loads` is the number of members that each worker steps in rounds. Between two evaluations a
-    member takes about as many steps in rounds as in an evaluation.
-    """
-    work = [load * episodes for load in loads]
-    parts: list[list[EpisodeOfMember]] = [[] for _ in loads]
-    for episode in range(episodes):
-        for member in range(members):
-            least = work.index(min(work))
-            work[least] += 1
-            parts[least].append((member, episode))
-    return [tuple(sorted(part)) for part in parts]
+    order: EvaluationOrder
+    total: float
+    length: int
+    success: float
+    """1 or 0; nan if the environment does not tell it."""
+
+
+class RunningEvaluation:
+    """An evaluation that is under way: the episodes that nobody has yet, and the results."""
+
+    def __init__(self, number: int, members: int, episodes: int) -> None:
+        shape = (members, episodes)
+        self.result = EvaluationResult(
+            number, np.zeros(shape), np.zeros(shape, np.int64), np.full(shape, np.nan)
+        )
+        self._waiting = deque(
+            EvaluationOrder(number, member, episode)
+            for episode in range(episodes)
+            for member in range(members)
+        )
+        self._missing = members * episodes
+
+    @property
+    def is_over(self) -> bool:
+        return self._missing == 0
+
+    def take_order(self) -> EvaluationOrder | None:
+        """An episode that nobody has yet."""
+        return self._waiting.popleft() if self._waiting else None
+
+    def put(self, done: EvaluatedEpisode) -> None:
+        place = done.order.member, done.order.episode
+        self.result.returns[place] = done.total
+        self.result.lengths[place] = done.length
+        self.result.successes[place] = done.success
+        self._missing -= 1
 
 
 def evaluate(
@@ -65,40 +86,30 @@ def evaluate(
     settings: FleetSettings,
     shared: SharedArrays,
     worker: int,
-    index: int,
-    episodes: Sequence[EpisodeOfMember],
-) -> Generator[None, None, EvaluationPart]:
-    """Run episodes without noise, and pause every few steps. The generator returns the result."""
-    weights = shared.evaluation_weights
-    actor, loaded = Actor(settings.spec, weights[episodes[0][0]]), episodes[0][0]
+    actor: Actor,
+    order: EvaluationOrder,
+) -> Generator[None, None, EvaluatedEpisode]:
+    """Run an episode without noise, and pause every few steps. The generator returns the result."""
+    member, total = order.member, 0.0
+    actor.load(shared.evaluation_weights[member])
     environment.heartbeat = shared.evaluation_heartbeats[worker]
-    returns, lengths = np.zeros(len(episodes)), np.zeros(len(episodes), np.int64)
-    successes = np.full(len(episodes), np.nan)
-    taken = 0
-    for row, (member, episode) in enumerate(episodes):
-        if member != loaded:
-            actor.load(weights[member])
-            loaded = member
-        shared.evaluated[worker] = member
-        key = (EVALUATIONS, index, episode)
-        with environment.explain_errors(partial(_describe, member, index, episode)):
-            observation = environment.reset(make_reset_seed(settings.seeds[member], *key))
-            over = False
-            while not over:
-                action = actor.act_with_noise(observation, None)
-                observation, reward, terminated, truncated = environment.step(action)
-                returns[row] += reward
-                over = terminated or truncated
-                taken += 1
-                if taken % EVALUATION_STEPS == 0:
-                    yield
-            if not np.isfinite(returns[row]) or not np.isfinite(observation).all():
-                raise DataError("observations or rewards: nan or infinite")
-        lengths[row] = environment.steps
-        if environment.success is not None:
-            successes[row] = environment.success
-    return EvaluationPart(tuple(episodes), returns, lengths, successes)
+    shared.evaluated[worker] = member
+    key = (EVALUATIONS, order.number, order.episode)
+    with environment.explain_errors(partial(_describe, order)):
+        observation = environment.reset(make_reset_seed(settings.seeds[member], *key))
+        over = False
+        while not over:
+            action = actor.act_with_noise(observation, None)
+            observation, reward, terminated, truncated = environment.step(action)
+            total += reward
+            over = terminated or truncated
+            if environment.steps % EVALUATION_STEPS == 0:
+                yield
+        if not np.isfinite(total) or not np.isfinite(observation).all():
+            raise DataError("observations or rewards: nan or infinite")
+    success = np.nan if environment.success is None else float(environment.success)
+    return EvaluatedEpisode(order, total, environment.steps, success)
 
 
-def _describe(member: int, index: int, episode: int) -> str:
-    return f"member {member}, evaluation {index}, episode {episode}"
+def _describe(order: EvaluationOrder) -> str:
+    return f"member {order.member}, evaluation {order.number}, episode {order.episode}"

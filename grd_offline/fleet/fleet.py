@@ -27,7 +27,12 @@ from grd_offline.errors import DataError
 from grd_offline.fleet import task
 from grd_offline.fleet import worker as processes
 from grd_offline.fleet.environment import VectorEnvironment
-from grd_offline.fleet.evaluation import EvaluationPart, EvaluationResult, divide_episodes
+from grd_offline.fleet.evaluation import (
+    EvaluatedEpisode,
+    EvaluationOrder,
+    EvaluationResult,
+    RunningEvaluation,
+)
 from grd_offline.fleet.position import pack_positions, start_of_episode, unpack_positions
 from grd_offline.fleet.shared import FleetSettings, SharedArrays
 from grd_offline.fleet.watch import STOP_SECONDS, HangWatch, Hung, Warn
@@ -70,8 +75,8 @@ class WorkerMembers:
         self.worker, self.number = worker, number
         self.members = members
         """Those that it steps in rounds. A worker without any only evaluates."""
-        self.evaluation: task.EvaluationOrder | None = None
-        """Part of the running evaluation that belongs to this worker."""
+        self.evaluating: list[EvaluationOrder] = []
+        """Episodes of the running evaluation that the worker has."""
         self.owes: set[str] = set()
         """Some of round, evaluation and positions."""
         self.deaths = 0
@@ -138,8 +143,7 @@ class Fleet:
         self._gaps: list[str] = []
         """Why members could not go back to where they were."""
         self._round: task.RoundOrder | None = None
-        self._evaluation: int | None = None
-        self._results: EvaluationResult | None = None
+        self._evaluation: RunningEvaluation | None = None
         self._start_workers(workers)
 
     def _start_workers(self, workers: int) -> None:
@@ -215,38 +219,40 @@ class Fleet:
         if not self._groups:
             raise RuntimeError("the fleet is closed")
         if self._evaluation is not None:
-            raise RuntimeError(f"evaluation {self._evaluation} is running: finish it first")
+            number = self._evaluation.result.evaluation
+            raise RuntimeError(f"evaluation {number} is running: finish it first")
         if episodes < 1:
             raise ValueError(f"episodes: expected at least 1, got {episodes}")
         self._put(self._shared.evaluation_weights, weights)
-        self._evaluation = int(index)
-        shape = (self.members, episodes)
-        self._results = EvaluationResult(
-            int(index), np.zeros(shape), np.zeros(shape, np.int64), np.full(shape, np.nan)
-        )
-        loads = [len(group.members) for group in self._groups]
-        parts = divide_episodes(loads, self.members, episodes)
-        for group, part in zip(self._groups, parts, strict=True):
-            group.evaluation = task.EvaluationOrder(int(index), part)
-            if part:
-                group.owes.add("evaluation")
-                group.worker.send(group.evaluation)
+        self._evaluation = RunningEvaluation(int(index), self.members, episodes)
+        for group in sorted(self._groups, key=lambda group: len(group.members)):
+            self._give_episodes(group)
+
+    def _give_episodes(self, group: WorkerMembers) -> None:
+        """Give a worker episodes to evaluate: one, or one more to go on with if it has the time."""
+        assert self._evaluation is not None
+        while len(group.evaluating) < (1 if group.members else 2):
+            order = self._evaluation.take_order()
+            if order is None:
+                break
+            group.evaluating.append(order)
+            group.owes.add("evaluation")
+            group.worker.send(order)
 
     def poll_evaluation(self) -> EvaluationResult | None:
         """The result of the evaluation that was started, if it is finished."""
         if self._evaluation is None:
             return None
         self._receive([group for group in self._groups if "evaluation" in group.owes], 0.0)
-        is_over = not any("evaluation" in group.owes for group in self._groups)
-        return self.finish_evaluation() if is_over else None
+        return self.finish_evaluation() if self._evaluation.is_over else None
 
     def finish_evaluation(self) -> EvaluationResult:
         """Wait for the evaluation that was started."""
-        if self._evaluation is None or self._results is None:
+        if self._evaluation is None:
             raise RuntimeError("no evaluation is running: start one first")
         self._wait_for("evaluation")
-        self._evaluation = None
-        return self._results
+        result, self._evaluation = self._evaluation.result, None
+        return result
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The positions of all members between rounds, as plain arrays.
@@ -311,7 +317,8 @@ class Fleet:
         for group in self._groups:
             self._watch.forget(id(group))
         while busy := [group for group in self._groups if reply in group.owes]:
-            self._receive(busy, processes.POLL_SECONDS)
+            # Whoever has evaluated an episode meanwhile gets the next one.
+            self._receive([g for g in self._groups if g.owes], processes.POLL_SECONDS)
             for group in busy:
                 heartbeats = self._shared.heartbeats[group.members, 0].tolist()
                 heartbeats.append(int(self._shared.evaluation_heartbeats[group.number, 0]))
@@ -349,13 +356,13 @@ class Fleet:
             for member in group.members:
                 rows = self._shared.rows_of(member)
                 self._positions[member] = self._positions[member].advance(rows)
-        elif isinstance(reply, EvaluationPart):
-            group.owes.discard("evaluation")
-            assert self._results is not None
-            places = tuple(np.array(reply.episodes).T)
-            self._results.returns[places] = reply.returns
-            self._results.lengths[places] = reply.lengths
-            self._results.successes[places] = reply.successes
+        elif isinstance(reply, EvaluatedEpisode):
+            assert self._evaluation is not None
+            self._evaluation.put(reply)
+            group.evaluating.remove(reply.order)
+            self._give_episodes(group)
+            if not group.evaluating:
+                group.owes.discard("evaluation")
         else:
             group.owes.discard("positions")
             for member, gap in zip(group.members, reply.gaps, strict=True):
@@ -395,8 +402,8 @@ class Fleet:
         self._send_positions(group)
         if "round" in group.owes and self._round is not None:
             group.worker.send(self._round)
-        if "evaluation" in group.owes and group.evaluation is not None:
-            group.worker.send(group.evaluation)
+        for order in group.evaluating:
+            group.worker.send(order)
 
 
 def _name_members(members: Sequence[int]) -> str:

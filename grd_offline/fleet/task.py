@@ -1,5 +1,6 @@
 """What a worker of a fleet does: it steps some of the members."""
 
+from collections import deque
 from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
@@ -7,7 +8,7 @@ import numpy as np
 
 from grd_offline.agents.actors import Actor, count_weights
 from grd_offline.fleet.environment import VectorEnvironment
-from grd_offline.fleet.evaluation import EpisodeOfMember, EvaluationPart, evaluate
+from grd_offline.fleet.evaluation import EvaluatedEpisode, EvaluationOrder, evaluate
 from grd_offline.fleet.limits import lower_priority
 from grd_offline.fleet.member import MemberEnvironment
 from grd_offline.fleet.position import EpisodePosition
@@ -19,13 +20,6 @@ class RoundOrder(NamedTuple):
 
     number: int
     is_random: bool
-
-
-class EvaluationOrder(NamedTuple):
-    """Evaluate these episodes whenever no round is due."""
-
-    number: int
-    episodes: tuple[EpisodeOfMember, ...]
 
 
 class PositionOrder(NamedTuple):
@@ -43,7 +37,7 @@ class PositionReply(NamedTuple):
 
 
 FleetOrder = RoundOrder | EvaluationOrder | PositionOrder
-FleetReply = RoundOrder | EvaluationPart | PositionReply
+FleetReply = RoundOrder | EvaluatedEpisode | PositionReply
 """An order for a round comes back when it has been carried out."""
 
 
@@ -56,7 +50,8 @@ class WorkerEnvironments:
         self._settings, self._worker = settings, worker
         self._members = tuple(members)
         self._shared = SharedArrays(settings, memory)
-        self._actor = Actor(settings.spec, np.zeros(count_weights(settings.spec), np.float32))
+        nothing = np.zeros(count_weights(settings.spec), np.float32)
+        self._actor, self._evaluated_actor = (Actor(settings.spec, nothing) for _ in range(2))
         self._environments = [
             MemberEnvironment(settings, member, self._shared.heartbeats[member])
             for member in members
@@ -64,16 +59,18 @@ class WorkerEnvironments:
         if worker and not members:
             lower_priority()  # nobody waits for a worker that only evaluates
         self._evaluation_environment: VectorEnvironment | None = None
-        self._evaluation: Generator[None, None, EvaluationPart] | None = None
+        self._evaluation: Generator[None, None, EvaluatedEpisode] | None = None
+        self._orders: deque[EvaluationOrder] = deque()
+        """Episodes to evaluate after the one that is under way."""
 
     @property
     def has_background_work(self) -> bool:
-        return self._evaluation is not None
+        return self._evaluation is not None or bool(self._orders)
 
     def carry_out(self, order: FleetOrder) -> FleetReply | None:
-        """Carry out an order. An evaluation is only begun."""
+        """Carry out an order. One to evaluate waits until there is nothing else to do."""
         if isinstance(order, EvaluationOrder):
-            self._begin_evaluation(order)
+            self._orders.append(order)
             return None
         if isinstance(order, PositionOrder):
             pairs = zip(self._environments, order.positions, strict=True)
@@ -86,16 +83,17 @@ class WorkerEnvironments:
             environment.run(order.number, actor, self._shared.rows_of(member))
         return order
 
-    def advance(self) -> EvaluationPart | None:
-        """Take some more steps of the evaluation. Gives its result when it is finished."""
-        assert self._evaluation is not None
+    def advance(self) -> EvaluatedEpisode | None:
+        """Take some more steps of an evaluation. Gives the episode when it is finished."""
+        if self._evaluation is None:
+            self._evaluation = self._begin_evaluation(self._orders.popleft())
         try:
             with np.errstate(over="ignore", invalid="ignore"):
                 next(self._evaluation)
         except StopIteration as stop:
             self._evaluation = None
-            result: EvaluationPart = stop.value
-            return result
+            done: EvaluatedEpisode = stop.value
+            return done
         return None
 
     def close(self) -> None:
@@ -104,14 +102,14 @@ class WorkerEnvironments:
         if self._evaluation_environment is not None:
             self._evaluation_environment.close()
 
-    def _begin_evaluation(self, order: EvaluationOrder) -> None:
+    def _begin_evaluation(self, order: EvaluationOrder) -> Generator[None, None, EvaluatedEpisode]:
         if self._evaluation_environment is None:
             self._evaluation_environment = self._settings.make_environment()
-        self._evaluation = evaluate(
+        return evaluate(
             self._evaluation_environment,
             self._settings,
             self._shared,
             self._worker,
-            order.number,
-            order.episodes,
+            self._evaluated_actor,
+            order,
         )

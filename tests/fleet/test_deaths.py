@@ -85,7 +85,7 @@ def test_what_a_death_between_rounds_cost_is_known_after_resuming() -> None:
 
 
 def test_an_evaluation_that_keeps_killing_its_worker() -> None:
-    with make_odd("exit", seeds=[1], after=1, workers=1, steps=1) as fleet:
+    with make_odd("exit", seeds=[1], after=0, workers=1, steps=1) as fleet:
         run_round(fleet, 0)
         fleet.start_evaluation(0, make_weights(fleet), 2)
         with pytest.raises(DataError, match="died 3 times in a row, the last time with exit code"):

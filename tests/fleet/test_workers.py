@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import time
 from typing import Any
 
@@ -14,7 +16,7 @@ from fleets import SEEDS, WORLD, assert_same, make_fleet, make_odd, make_weights
 from grd_offline import DataError
 from grd_offline.agents.actors import Actor
 from grd_offline.fleet.environment import VectorEnvironment, _find_step
-from grd_offline.fleet.evaluation import divide_episodes
+from grd_offline.fleet.evaluation import EvaluatedEpisode, RunningEvaluation
 from grd_offline.fleet.fleet import Fleet
 
 
@@ -147,12 +149,38 @@ def test_environment_that_does_not_repeat_itself() -> None:
         assert not run_round(fleet, 2).restarted.any()
 
 
-def test_workers_with_fewer_members_evaluate_more() -> None:
-    parts = divide_episodes([2, 1, 0], members=3, episodes=4)
-    every = sorted(one for part in parts for one in part)
-    assert every == [(member, episode) for member in range(3) for episode in range(4)]
-    assert [len(part) for part in parts] == [0, 4, 8]
-    assert all(list(part) == sorted(part) for part in parts)
+def test_every_episode_of_an_evaluation_is_given_to_somebody_once() -> None:
+    evaluation = RunningEvaluation(7, members=3, episodes=4)
+    orders = []
+    while (order := evaluation.take_order()) is not None:
+        orders.append(order)
+    assert sorted(orders) == [(7, member, episode) for member in range(3) for episode in range(4)]
+    for number, order in enumerate(orders):
+        assert not evaluation.is_over
+        evaluation.put(EvaluatedEpisode(order, float(number), number + 1, 1.0))
+    assert evaluation.is_over
+    assert sorted(evaluation.result.returns.ravel()) == list(range(12))
+    assert (evaluation.result.lengths == evaluation.result.returns + 1).all()
+    assert (evaluation.result.successes == 1).all()
+
+
+def test_a_busy_worker_leaves_episodes_to_the_others() -> None:
+    """A worker that is stopped holds one episode; the others evaluate all the rest."""
+    with make_fleet(workers=5) as fleet:
+        fleet.start_evaluation(5, make_weights(fleet), episodes=4)
+        expected = fleet.finish_evaluation()
+        busy = fleet.processes[0]
+        os.kill(busy.pid, signal.SIGSTOP)
+        try:
+            fleet.start_evaluation(5, make_weights(fleet), episodes=4)
+            evaluation, begin = fleet._evaluation, time.monotonic()
+            while evaluation._missing > 1 and time.monotonic() - begin < 30:
+                assert fleet.poll_evaluation() is None
+                time.sleep(0.01)
+            assert evaluation._missing == 1
+        finally:
+            os.kill(busy.pid, signal.SIGCONT)
+        np.testing.assert_array_equal(fleet.finish_evaluation().returns, expected.returns)
 
 
 @pytest.mark.parametrize("workers", [0, 5])
@@ -261,7 +289,7 @@ def test_misbehaving_in_the_first_step_of_a_round(mode: str, message: str) -> No
 def test_misbehaving_in_an_evaluation() -> None:
     with make_odd("raise") as fleet:
         fleet.start_evaluation(3, make_weights(fleet), 2)
-        with pytest.raises(DataError, match=r"member 0, evaluation 3, episode 1: .*on fire"):
+        with pytest.raises(DataError, match=r"member 1, evaluation 3, episode 0: .*on fire"):
             fleet.finish_evaluation()
 
 
