@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.methods.closed_form.choosing import Chosen, EffectChooser
-from grd_offline.methods.closed_form.last_fit import ClosedFormFit, LastFit
+from grd_offline.methods.closed_form.last_fit import LastFit
 from grd_offline.methods.closed_form.moments import END, MIDPOINT, START, prefer
 from grd_offline.methods.closed_form.search import SearchRules, Selection
 from grd_offline.methods.closed_form.settings import ClosedFormSettings
@@ -105,8 +105,8 @@ def find_structure(
     chooser, chosen, evidence = _choose(episodes, rng, first)
     # Where other models are about as likely, an average over them is no better online, and slow.
     last = LastFit(chooser, replace(chosen, is_undecided=False), rng)
-    fit = last.run(evidence)
-    return _make_structure(last, fit, find_edges(found, rng))
+    model, _ = last.make_model(evidence)
+    return _make_structure(last, model, find_edges(found, rng))
 
 
 def _make_episode(episode: FinishedEpisode) -> Episode:
@@ -192,10 +192,10 @@ def _weigh(selection: Selection, rules: SearchRules) -> float:
     return selection.fit.evidence - sum(rules.drop_loss + rules.price(e) for e in selection.effects)
 
 
-def _make_structure(last: LastFit, fit: ClosedFormFit, edges: Array) -> Structure:
+def _make_structure(last: LastFit, model: EffectModel, edges: Array) -> Structure:
     """Make the structure that the last fit found, with the sums of its episodes in the units of the
     data."""
-    data, (selection, bank, *_), model = last.data, last.found, fit.model
+    data, (selection, bank, *_) = last.data, last.found
     widths = np.array(selection.fit.sizes, np.int64)
     scales = np.array([bank.scales[effect] for effect in selection.effects])
     effect = np.repeat(np.arange(len(widths)), widths)
@@ -217,8 +217,7 @@ def _make_structure(last: LastFit, fit: ClosedFormFit, edges: Array) -> Structur
         rows=len(data.target) + 1,
         state_at=data.state_at,
         masks=(
-            fit.state_to_reward.astype(np.float64),
-            fit.action_to_reward.astype(np.float64),
+            *((score > 0).astype(np.float64) for score in last.score_inputs()),
             edges[:states],
             edges[states:],
         ),

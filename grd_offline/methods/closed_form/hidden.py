@@ -132,11 +132,11 @@ def _measure_group(
     if not extra.columns:
         return np.zeros(len(known))
     blocks = [np.asarray(block, np.float64) for block in extra.columns.values()]
-    columns = np.concatenate(blocks, 1)
-    averages, chance = _average_variances(fit, blocks, largest)
+    columns, sizes = np.concatenate(blocks, 1), [block.shape[1] for block in blocks]
+    averages, chance = _average_variances(fit, columns, sizes, largest)
     variances = np.concatenate([fit.variances, np.maximum(averages, SMALLEST_VARIANCE)])
-    sizes = [*fit.sizes, *(block.shape[1] for block in blocks)]
-    problem = EvidenceProblem(np.concatenate([fit.columns, columns], 1), sizes, fit.target)
+    every = np.concatenate([fit.columns, columns], 1)
+    problem = EvidenceProblem(every, [*fit.sizes, *sizes], fit.target)
     grown = problem.solve(variances, fit.noise)
     return chance * measure_growth(fit, grown, known, features)
 
@@ -153,21 +153,24 @@ def measure_growth(fit: Posterior, grown: Posterior, known: Array, extra: Array)
 
 
 def _average_variances(
-    fit: Posterior, blocks: Sequence[Array], largest: float
+    fit: Posterior, columns: Array, sizes: Sequence[int], largest: float
 ) -> tuple[Array, float]:
     """(block,) posterior mean of the variance of each if one is there; the chance that one is.
 
-    Blocks that explain the same returns share the probability; see `measure_gains`.
+    Blocks that explain the same returns share the probability; see `measure_gains`. `columns` has
+    all blocks side by side.
     """
     grid = largest * _SHARES[:, None]
-    gains = np.zeros((len(blocks), len(grid)))
-    for k, block in enumerate(blocks):
-        values, vectors = np.linalg.eigh(block.T @ fit.apply_inverse(block))
-        pull = (vectors.T @ (block.T @ fit.residual)) ** 2
+    gains = np.zeros((len(sizes), len(grid)))
+    seen, pulls = fit.apply_inverse(columns), columns.T @ fit.residual
+    stops = np.cumsum(sizes)
+    for k, (start, stop) in enumerate(zip(stops - sizes, stops, strict=True)):
+        values, vectors = np.linalg.eigh(columns[:, start:stop].T @ seen[:, start:stop])
+        pull = (vectors.T @ pulls[start:stop]) ** 2
         grown = 1 + grid * np.maximum(values, 0)
         gains[k] = 0.5 * (grid * pull / grown - np.log(grown)).sum(1)
     most = max(float(gains.max()), 0.0)
-    there = np.exp(gains - most) * _DENSITY / len(blocks)
+    there = np.exp(gains - most) * _DENSITY / len(sizes)
     odds = _PRESENT * float(there.sum())
     chance = odds / (odds + (1 - _PRESENT) * np.exp(-most))
     return np.asarray(there @ grid[:, 0] / there.sum()), float(chance)

@@ -118,10 +118,18 @@ class LastFit:
 
     def run(self, evidence: Mapping[str, float]) -> ClosedFormFit:
         """The last fit, given the evidence of the moments that were compared."""
-        last, bank, scores, climb = self.found
+        model, hidden = self.make_model(evidence)
+        return self._describe(model, evidence, hidden)
+
+    def make_model(self, evidence: Mapping[str, float]) -> tuple[EffectModel, dict[str, float]]:
+        """The reward model, and what returns cannot exclude by its name.
+
+        This is all that training needs. The rest of `run` is for findings.
+        """
+        last, bank, _, climb = self.found
         self.progress("uncertainty", 0.0)
         hidden, share = self._find_hidden(last, bank, evidence)
-        model = self._add_uncertainty(self._make_model(last, bank), last, bank, climb)
+        model = self._add_uncertainty(self._build_model(last, bank), last, bank, climb)
         usual, ended = self._divide_hidden(hidden, model)
         model = replace(
             _change_unit(model, self.data.unit),
@@ -129,8 +137,7 @@ class LastFit:
             ended_variance=ended,
             lasting_share=share,
         )
-        sizes = {name: max(float(part.mean()), 0.0) for name, part in hidden.items()}
-        return self._describe(last, bank, model, scores, evidence, sizes)
+        return model, {name: max(float(part.mean()), 0.0) for name, part in hidden.items()}
 
     def _find_hidden(
         self, last: Selection, bank: EffectBank, evidence: Mapping[str, float]
@@ -227,7 +234,7 @@ class LastFit:
             progress=partial(self.progress, "average over models"),
         )
 
-    def _make_model(self, last: Selection, bank: EffectBank) -> EffectModel:
+    def _build_model(self, last: Selection, bank: EffectBank) -> EffectModel:
         """The model without its uncertainty."""
         data = self.data
         parts = [(part, bank.sizes[e]) for e in last.effects for part in data.expand_effect(e)]
@@ -282,16 +289,9 @@ class LastFit:
             shares=measure_shares(model, parts),
         )
 
-    def _describe(
-        self,
-        last: Selection,
-        bank: EffectBank,
-        model: EffectModel,
-        scores: Mapping[int, float],
-        evidence: Mapping[str, float],
-        hidden: Mapping[str, float],
-    ) -> ClosedFormFit:
-        data, fit = self.data, last.fit
+    def score_inputs(self) -> tuple[Array, Array]:
+        """(state,) and (action,) the evidence for each input of the reward; 0 for the others."""
+        data, (last, _, scores, _) = self.data, self.found
         states, actions = data.episodes.state_size, data.episodes.action_size
         score = np.zeros(states + actions + 1)
         for column, loss in scores.items():
@@ -300,7 +300,14 @@ class LastFit:
             for mate in mates:
                 column = data.column(mate[0])
                 score[column] = max(score[column], score[data.column(one[0])])
-        state_score, action_score = score[:states], score[states:-1]
+        return score[:states], score[states:-1]
+
+    def _describe(
+        self, model: EffectModel, evidence: Mapping[str, float], hidden: Mapping[str, float]
+    ) -> ClosedFormFit:
+        data, (last, bank, *_) = self.data, self.found
+        fit = last.fit
+        state_score, action_score = self.score_inputs()
         used = {data.column(i) for i in data.expand_inputs(last.effects)}
         in_model = [i for i in range(data.inputs) if data.column(i) in used]
         power = max(float((data.target**2).sum()), 1e-300)
