@@ -6,6 +6,7 @@ next by giving the result of the last. So workers that have less to do in rounds
 
 from collections import deque
 from collections.abc import Generator
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -32,7 +33,8 @@ class EvaluationResult(NamedTuple):
     """(member, episode) 1 for a success and 0 for none; nan if the environment does not tell it."""
 
 
-class EvaluationOrder(NamedTuple):
+@dataclass(frozen=True)
+class EvaluationOrder:
     """Evaluate an episode of a member whenever no round is due."""
 
     number: int

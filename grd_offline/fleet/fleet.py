@@ -4,7 +4,8 @@
         fleet.start_round(0, None)                  # warm-up: random actions
         round_ = fleet.finish_round()
         fleet.start_round(1, weights)               # returns at once; update meanwhile
-        round_ = fleet.finish_round()
+        fleet.start_round(2, others)                # begins for each member that is done with it
+        round_ = fleet.finish_round()               # round 1
 
 Weights and steps go through shared memory, orders and replies through pipes. Which worker steps a
 member, and when, does not change what happens.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -33,8 +35,9 @@ from grd_offline.fleet.evaluation import (
     EvaluationResult,
     RunningEvaluation,
 )
+from grd_offline.fleet.group import WorkerMembers
 from grd_offline.fleet.position import pack_positions, start_of_episode, unpack_positions
-from grd_offline.fleet.shared import FleetSettings, SharedArrays
+from grd_offline.fleet.shared import SLOTS, FleetSettings, SharedArrays
 from grd_offline.fleet.watch import STOP_SECONDS, HangWatch, Hung, Warn
 
 ASK_SECONDS = 1.0
@@ -61,26 +64,6 @@ class Round(NamedTuple):
     restarted: NDArray[np.bool_]
     """(member,) whether its worker died, so that its unfinished episode from before this round is
     lost."""
-
-
-class WorkerMembers:
-    """Some members, the worker that steps them, and the replies that the worker still owes."""
-
-    def __init__(
-        self,
-        worker: processes.Worker[task.FleetOrder, task.FleetReply],
-        number: int,
-        members: list[int],
-    ) -> None:
-        self.worker, self.number = worker, number
-        self.members = members
-        """Those that it steps in rounds. A worker without any only evaluates."""
-        self.evaluating: list[EvaluationOrder] = []
-        """Episodes of the running evaluation that the worker has."""
-        self.owes: set[str] = set()
-        """Some of round, evaluation and positions."""
-        self.deaths = 0
-        """Number of deaths since the worker last had nothing left to do."""
 
 
 class Fleet:
@@ -134,17 +117,24 @@ class Fleet:
         self._watch = HangWatch(warn)
         self.should_stop: Callable[[], bool] = lambda: False
         """Says whether to wait no longer for environments that do not answer."""
-        self._positions = [start_of_episode(self._settings, 0) for _ in seeds]
-        self._restarted = np.zeros(len(seeds), np.bool_)
-        self._lost = np.zeros(len(seeds), np.bool_)
-        """(member,) whether it lost its unfinished episode since its last round."""
-        self._before_round = self._positions, self._lost
-        """The positions before the round that is running."""
-        self._gaps: list[str] = []
-        """Why members could not go back to where they were."""
-        self._round: task.RoundOrder | None = None
+        self._start_positions()
         self._evaluation: RunningEvaluation | None = None
         self._start_workers(workers)
+
+    def _start_positions(self) -> None:
+        self._positions = [start_of_episode(self._settings, 0) for _ in range(self.members)]
+        self._restarted = np.zeros((SLOTS, self.members), np.bool_)
+        self._lost = np.zeros(self.members, np.bool_)
+        """(member,) whether it lost its unfinished episode since its last round."""
+        self._after = [list(self._positions) for _ in range(SLOTS)]
+        """The positions after the round of each slot."""
+        self._settled = list(self._positions), self._lost.copy()
+        """The positions after the last round that was finished."""
+        self._gaps: list[str] = []
+        """Why members could not go back to where they were."""
+        self._rounds: deque[task.RoundOrder] = deque()
+        """The rounds that are under way, the oldest first."""
+        self._slot = 0
 
     def _start_workers(self, workers: int) -> None:
         self._groups: list[WorkerMembers] = []
@@ -190,26 +180,42 @@ class Fleet:
         """Start a round and return at once. `index` decides the noise.
 
         Each member acts with its row of `weights` (member, P). Without weights, actions are
-        uniformly random.
+        uniformly random. One round may be under way already: then each member begins as soon as
+        it has finished that one, and does not wait for the others.
         """
-        self._check_free()
+        if not self._groups:
+            raise RuntimeError("the fleet is closed")
+        if len(self._rounds) == SLOTS:
+            raise RuntimeError(f"round {self._rounds[0].number} is running: finish it first")
+        self._slot = (self._slot + 1) % SLOTS
         if weights is not None:
-            self._put(self._shared.weights, weights)
-        self._round = task.RoundOrder(int(index), weights is None)
-        self._before_round = list(self._positions), self._lost.copy()
+            self._put(self._shared.weights[self._slot], weights)
+        order = task.RoundOrder(int(index), weights is None, self._slot)
+        self._rounds.append(order)
         for group in self._groups:
             if group.members:
-                group.owes.add("round")
-                group.worker.send(self._round)
+                group.send(order)
+
+    def wait_round(self, seconds: float) -> bool:
+        """Wait a little for the oldest round. Says whether it is finished."""
+        if not self._rounds:
+            raise RuntimeError("no round is running: start one first")
+        busy = [group for group in self._groups if group.owes]
+        if any(self._rounds[0] in group.owes for group in busy):
+            self._receive(busy, seconds)
+        return not any(self._rounds[0] in group.owes for group in self._groups)
 
     def finish_round(self) -> Round:
-        """Wait for the round that was started."""
-        if self._round is None:
+        """Wait for the oldest round that was started."""
+        if not self._rounds:
             raise RuntimeError("no round is running: start one first")
-        self._wait_for("round")
-        self._round = None
-        copies = {name: array.copy() for name, array in self._shared.rows._asdict().items()}
-        return Round(**copies, restarted=self._restarted.copy())
+        order = self._rounds[0]
+        self._wait_for(lambda group: order in group.owes)
+        self._rounds.popleft()
+        self._settled = list(self._after[order.slot]), np.zeros_like(self._lost)
+        rows = self._shared.rows._asdict().items()
+        copies = {name: array[order.slot].copy() for name, array in rows}
+        return Round(**copies, restarted=self._restarted[order.slot].copy())
 
     def start_evaluation(self, index: int, weights: ArrayLike, episodes: int) -> None:
         """Start an evaluation and return at once. `index` decides how the episodes start.
@@ -231,26 +237,24 @@ class Fleet:
     def _give_episodes(self, group: WorkerMembers) -> None:
         """Give a worker episodes to evaluate: one, or one more to go on with if it has the time."""
         assert self._evaluation is not None
-        while len(group.evaluating) < (1 if group.members else 2):
+        while group.count(EvaluationOrder) < (1 if group.members else 2):
             order = self._evaluation.take_order()
             if order is None:
                 break
-            group.evaluating.append(order)
-            group.owes.add("evaluation")
-            group.worker.send(order)
+            group.send(order)
 
     def poll_evaluation(self) -> EvaluationResult | None:
         """The result of the evaluation that was started, if it is finished."""
         if self._evaluation is None:
             return None
-        self._receive([group for group in self._groups if "evaluation" in group.owes], 0.0)
+        self._receive([group for group in self._groups if group.owes], 0.0)
         return self.finish_evaluation() if self._evaluation.is_over else None
 
     def finish_evaluation(self) -> EvaluationResult:
         """Wait for the evaluation that was started."""
         if self._evaluation is None:
             raise RuntimeError("no evaluation is running: start one first")
-        self._wait_for("evaluation")
+        self._wait_for(lambda group: group.count(EvaluationOrder) > 0)
         result, self._evaluation = self._evaluation.result, None
         return result
 
@@ -260,8 +264,8 @@ class Fleet:
         A running evaluation is not part of it. The caller starts it again with the same index and
         weights.
         """
-        if self._round is not None:
-            raise RuntimeError(f"round {self._round.number} is running: finish it first")
+        if self._rounds:
+            raise RuntimeError(f"round {self._rounds[0].number} is running: finish it first")
         return pack_positions(self._settings, self._positions, self._lost)
 
     def restore(self, state: Mapping[str, ArrayLike]) -> list[str]:
@@ -269,34 +273,33 @@ class Fleet:
 
         An episode whose repetition gives other observations is lost. The texts say so.
         """
-        self._check_free()
+        if not self._groups:
+            raise RuntimeError("the fleet is closed")
+        if self._rounds:
+            raise RuntimeError(f"round {self._rounds[0].number} is running: finish it first")
         self._gaps = []
         self._positions, self._lost = unpack_positions(self._settings, state)
         for group in self._groups:
             self._send_positions(group)
-        self._wait_for("positions")
+        self._wait_for(lambda group: group.count(task.PositionOrder) > 0)
+        self._settled = list(self._positions), self._lost.copy()
         return self._gaps
 
     def abandon(self) -> None:
-        """End the workers and forget the round and the evaluation that were running.
+        """End the workers and forget the rounds and the evaluation that were running.
 
-        `state` is then what it was before the round.
+        `state` is then what it was before these rounds.
         """
         self.close()
-        if self._round is not None:
-            self._positions, self._lost = self._before_round
-        self._round = self._evaluation = None
+        if self._rounds:
+            self._positions, self._lost = self._settled
+        self._rounds.clear()
+        self._evaluation = None
 
     def close(self) -> None:
         """End the workers. Whatever they were doing is lost."""
         processes.end_workers([group.worker for group in self._groups])
         self._groups = []
-
-    def _check_free(self) -> None:
-        if not self._groups:
-            raise RuntimeError("the fleet is closed")
-        if self._round is not None:
-            raise RuntimeError(f"round {self._round.number} is running: finish it first")
 
     def _put(self, destination: NDArray[np.float32], weights: ArrayLike) -> None:
         given = np.asarray(weights, np.float32)
@@ -309,14 +312,13 @@ class Fleet:
         destination[...] = given
 
     def _send_positions(self, group: WorkerMembers) -> None:
-        group.owes.add("positions")
-        group.worker.send(task.PositionOrder(tuple(self._positions[m] for m in group.members)))
+        group.send(task.PositionOrder(tuple(self._positions[m] for m in group.members)))
 
-    def _wait_for(self, reply: str) -> None:
+    def _wait_for(self, is_busy: Callable[[WorkerMembers], bool]) -> None:
         begin, stopped_at = time.monotonic(), None
         for group in self._groups:
             self._watch.forget(id(group))
-        while busy := [group for group in self._groups if reply in group.owes]:
+        while busy := [group for group in self._groups if is_busy(group)]:
             # Whoever has evaluated an episode meanwhile gets the next one.
             self._receive([g for g in self._groups if g.owes], processes.POLL_SECONDS)
             for group in busy:
@@ -350,21 +352,20 @@ class Fleet:
 
     def _take(self, group: WorkerMembers, reply: task.FleetReply) -> None:
         if isinstance(reply, task.RoundOrder):
-            group.owes.discard("round")
-            self._restarted[group.members] = self._lost[group.members]
+            group.owes.remove(reply)
+            self._restarted[reply.slot, group.members] = self._lost[group.members]
             self._lost[group.members] = False
             for member in group.members:
-                rows = self._shared.rows_of(member)
+                rows = self._shared.rows_of(reply.slot, member)
                 self._positions[member] = self._positions[member].advance(rows)
+                self._after[reply.slot][member] = self._positions[member]
         elif isinstance(reply, EvaluatedEpisode):
             assert self._evaluation is not None
             self._evaluation.put(reply)
-            group.evaluating.remove(reply.order)
+            group.owes.remove(reply.order)
             self._give_episodes(group)
-            if not group.evaluating:
-                group.owes.discard("evaluation")
         else:
-            group.owes.discard("positions")
+            group.owes = [o for o in group.owes if not isinstance(o, task.PositionOrder)]
             for member, gap in zip(group.members, reply.gaps, strict=True):
                 if gap is not None:
                     self._gaps.append(gap)
@@ -395,15 +396,15 @@ class Fleet:
         group.worker.let_go()
         group.worker.end(time.monotonic())
         # A worker that was still on its way to a position has done nothing that could be lost.
-        if "positions" not in group.owes:
+        if not group.count(task.PositionOrder):
             for member in group.members:
                 self._lose(member)
+        rest = [order for order in group.owes if not isinstance(order, task.PositionOrder)]
+        group.owes = []
         group.worker.start()
         self._send_positions(group)
-        if "round" in group.owes and self._round is not None:
-            group.worker.send(self._round)
-        for order in group.evaluating:
-            group.worker.send(order)
+        for order in rest:
+            group.send(order)
 
 
 def _name_members(members: Sequence[int]) -> str:

@@ -12,6 +12,8 @@ from grd_offline.fleet.environment import Array, VectorEnvironment
 
 RESETS, ROUNDS, EVALUATIONS = range(3)
 """The first number of a key says what the randomness is for."""
+SLOTS = 2
+"""Rounds that may be under way at the same time. Each has arrays of its own."""
 _ALIGNMENT = 64
 
 
@@ -38,7 +40,8 @@ def make_reset_seed(seed: int, *key: int) -> int:
 
 
 class Rows(NamedTuple):
-    """The steps of a round: arrays (step, ...) of one member, or (member, step, ...) of all."""
+    """The steps of a round: arrays (step, ...) of one member, (member, step, ...) of all, or
+    (slot, member, step, ...) of all rounds that are under way."""
 
     observations: Array
     actions: Array
@@ -56,15 +59,15 @@ class SharedArrays:
         self._begin = 0
         members, steps = len(settings.seeds), settings.steps
         states, actions = settings.spec.observation_size, settings.spec.action_size
-        self.weights = self._array((members, count_weights(settings.spec)), np.float32)
-        self.evaluation_weights = self._array(self.weights.shape, np.float32)
+        self.weights = self._array((SLOTS, members, count_weights(settings.spec)), np.float32)
+        self.evaluation_weights = self._array(self.weights.shape[1:], np.float32)
         self.rows = Rows(
-            observations=self._array((members, steps, states), np.float32),
-            actions=self._array((members, steps, actions), np.float32),
-            next_observations=self._array((members, steps, states), np.float32),
-            rewards=self._array((members, steps), np.float64),
-            terminations=self._array((members, steps), np.bool_),
-            truncations=self._array((members, steps), np.bool_),
+            observations=self._array((SLOTS, members, steps, states), np.float32),
+            actions=self._array((SLOTS, members, steps, actions), np.float32),
+            next_observations=self._array((SLOTS, members, steps, states), np.float32),
+            rewards=self._array((SLOTS, members, steps), np.float64),
+            terminations=self._array((SLOTS, members, steps), np.bool_),
+            truncations=self._array((SLOTS, members, steps), np.bool_),
         )
         self.heartbeats = self._array((members, 1), np.int64)
         """The heartbeat of each member's environment."""
@@ -78,11 +81,12 @@ class SharedArrays:
         """The memory that the arrays need, with room for their alignment."""
         spec, members, steps = settings.spec, len(settings.seeds), settings.steps
         per_step = 4 * (2 * spec.observation_size + spec.action_size) + 8 + 2
-        numbers = members * (2 * 4 * count_weights(spec) + steps * per_step + 8)
+        weights = (SLOTS + 1) * 4 * count_weights(spec)
+        numbers = members * (weights + SLOTS * steps * per_step + 8)
         return numbers + settings.workers * 16 + 11 * _ALIGNMENT
 
-    def rows_of(self, member: int) -> Rows:
-        return Rows(*(array[member] for array in self.rows))
+    def rows_of(self, slot: int, member: int) -> Rows:
+        return Rows(*(array[slot, member] for array in self.rows))
 
     def _array(self, shape: tuple[int, ...], kind: type) -> NDArray[Any]:
         array: NDArray[Any] = np.ndarray(shape, kind, self._memory, self._begin)

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Generator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,14 +16,18 @@ from grd_offline.fleet.position import EpisodePosition
 from grd_offline.fleet.shared import FleetSettings, SharedArrays
 
 
-class RoundOrder(NamedTuple):
+@dataclass(frozen=True)
+class RoundOrder:
     """An order to run a round."""
 
     number: int
     is_random: bool
+    slot: int
+    """Which of the shared arrays are those of the round."""
 
 
-class PositionOrder(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class PositionOrder:
     """Go to these positions, one for each member of the worker."""
 
     positions: tuple[EpisodePosition, ...]
@@ -79,8 +84,8 @@ class WorkerEnvironments:
             actor = None
             if not order.is_random:
                 actor = self._actor
-                actor.load(self._shared.weights[member])
-            environment.run(order.number, actor, self._shared.rows_of(member))
+                actor.load(self._shared.weights[order.slot, member])
+            environment.run(order.number, actor, self._shared.rows_of(order.slot, member))
         return order
 
     def advance(self) -> EvaluatedEpisode | None:

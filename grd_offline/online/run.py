@@ -30,6 +30,8 @@ from grd_offline.runs.run import CHECK_EVERY, CHUNK, Evaluation, Measures, Run
 
 PARTS = ("collecting", "taking_in", "updating", "evaluating", "logging")
 """Parts of the time of a run, apart from those of the sources."""
+LOOK_SECONDS = 0.002
+"""While a round is waited for, the run looks so often whether the device has the next policies."""
 
 
 Both = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -174,8 +176,8 @@ class OnlineRun(Run):
         """Finish a round, start the next one, and take in what was collected.
 
         The policies of the next round are those before the updates that follow. Where the device
-        has finished them already, the workers do not wait until the round is taken in. Otherwise
-        they start when the device has new updates to go on with.
+        has them ready in time, no member waits for another, or until the round is taken in.
+        Otherwise the workers start when the device has new updates to go on with.
         """
         if not self._is_collecting:
             self._start_round()
@@ -259,10 +261,26 @@ class OnlineRun(Run):
 
     def _finish_round(self) -> Round:
         with self._timing("collecting"):
+            is_ahead = self._collected is None and self._start_ahead()
             collected = self._collected or self.fleet.finish_round()
-        self._is_collecting, self._collected = False, None
+        self._is_collecting, self._collected = is_ahead, None
         self.rounds += 1
         return collected
+
+    def _start_ahead(self) -> bool:
+        """Start the round after the one that is waited for, if its policies are there in time.
+
+        Each member begins with it as soon as it is done, however long the others take.
+        """
+        is_last = self.step + self.settings.round_steps >= self.total
+        if self._actors is None or is_last:
+            return False
+        while not self._actors.is_ready:
+            if self.fleet.wait_round(LOOK_SECONDS):
+                return False
+        self.fleet.start_round(self.rounds + 1, self._actors.finish())
+        self._actors = None
+        return True
 
     def _take_in_all(self, collected: Round) -> None:
         """Take in a round of all members."""

@@ -57,6 +57,32 @@ def test_a_killed_worker_is_replaced() -> None:
         assert_same(third, run_round(fleet, 2))
 
 
+def test_a_worker_that_dies_with_two_rounds() -> None:
+    """It repeats the older round from the next episodes on. Giving up goes back before both."""
+    with make_fleet() as fleet:
+        expected = [run_round(fleet, index) for index in range(3)]
+    with make_fleet(workers=2) as fleet:
+        run_round(fleet, 0)
+        before = fleet.state()
+        weights = [make_weights(fleet, index) for index in range(3)]
+        for index in (1, 2):
+            fleet.start_round(index, weights[index])
+        kill_worker(fleet, 1)
+        second, third = fleet.finish_round(), fleet.finish_round()
+        assert second.restarted.tolist() == [False, False, True, True]
+        assert not third.restarted.any()
+        for one, found in ((expected[1], second), (expected[2], third)):
+            for name, array in found._asdict().items():
+                np.testing.assert_array_equal(array[:2], getattr(one, name)[:2])
+        fleet.restore(before)
+        for index in (1, 2):
+            fleet.start_round(index, weights[index])
+        fleet.wait_round(5.0)
+        fleet.abandon()
+        for name, array in fleet.state().items():
+            np.testing.assert_array_equal(array, before[name])
+
+
 @pytest.mark.parametrize(
     ("mode", "cause"), [("exit", "with exit code 3"), ("kill", "of signal SIGKILL")]
 )

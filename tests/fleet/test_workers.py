@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import time
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -154,7 +155,8 @@ def test_every_episode_of_an_evaluation_is_given_to_somebody_once() -> None:
     orders = []
     while (order := evaluation.take_order()) is not None:
         orders.append(order)
-    assert sorted(orders) == [(7, member, episode) for member in range(3) for episode in range(4)]
+    pairs = sorted((order.member, order.episode) for order in orders)
+    assert pairs == [(member, episode) for member in range(3) for episode in range(4)]
     for number, order in enumerate(orders):
         assert not evaluation.is_over
         evaluation.put(EvaluatedEpisode(order, float(number), number + 1, 1.0))
@@ -218,6 +220,46 @@ def test_evaluation_is_without_noise_and_disturbs_nothing(workers: int) -> None:
     assert (first.returns[3, 1], first.lengths[3, 1]) == (total, steps)
 
 
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_a_round_that_begins_before_the_last_one_is_over(workers: int) -> None:
+    """Each member begins when it is done. What happens is what happens one after the other."""
+    with make_fleet(workers=0) as fleet:
+        expected = [run_round(fleet, index) for index in range(6)]
+        after = fleet.state()
+    with make_fleet(workers=workers) as fleet:
+        fleet.start_round(0, None)
+        for index in range(6):
+            if index < 5:
+                fleet.start_round(index + 1, make_weights(fleet, index + 1, seeds=SEEDS))
+            while not fleet.wait_round(0.01):
+                pass
+            assert_same(expected[index], fleet.finish_round())
+        found = fleet.state()
+    assert after.keys() == found.keys()
+    for name, array in after.items():
+        np.testing.assert_array_equal(array, found[name])
+
+
+def test_a_member_that_is_done_does_not_wait_for_the_others() -> None:
+    with make_fleet(workers=2) as fleet:
+        for index in (0, 1):
+            fleet.start_round(index, None)
+        slow = fleet.processes[0]
+        os.kill(slow.pid, signal.SIGSTOP)
+        try:
+            begin = time.monotonic()
+            while fleet._groups[1].owes and time.monotonic() - begin < 30:
+                assert not fleet.wait_round(0.05)
+            assert not fleet._groups[1].owes
+        finally:
+            os.kill(slow.pid, signal.SIGCONT)
+        found = [fleet.finish_round() for _ in range(2)]
+    with make_fleet(workers=0) as fleet:
+        for index in (0, 1):
+            fleet.start_round(index, None)
+            assert_same(fleet.finish_round(), found[index])
+
+
 def test_a_round_does_not_wait_for_an_evaluation() -> None:
     with make_fleet(
         [0], workers=1, env_args={**WORLD, "length": 1500, "min_length": 1500}
@@ -239,10 +281,18 @@ def test_orders_out_of_turn() -> None:
             fleet.finish_round()
         with pytest.raises(RuntimeError, match="no evaluation is running"):
             fleet.finish_evaluation()
+        with pytest.raises(RuntimeError, match="no round is running"):
+            fleet.wait_round(0.0)
+        state = fleet.state()
         fleet.start_round(4, None)
-        for out_of_turn in (fleet.state, lambda: fleet.start_round(5, None)):
+        fleet.start_round(5, None)
+        third = partial(fleet.start_round, 6, None)
+        for out_of_turn in (fleet.state, partial(fleet.restore, state), third):
             with pytest.raises(RuntimeError, match="round 4 is running"):
                 out_of_turn()
+        fleet.finish_round()
+        with pytest.raises(RuntimeError, match="round 5 is running"):
+            fleet.state()
         fleet.finish_round()
         with pytest.raises(ValueError, match="weights: expected shape"):
             fleet.start_round(5, np.zeros((4, 3)))

@@ -25,12 +25,12 @@ def make_odd(mode: str, seeds: Sequence[int] = (1, 2), after: int = 1, **options
     return Fleet("odd_fleet_environments:Fleet-v1", seeds, env_args=args, **{**defaults, **options})
 
 
-def make_weights(fleet: Fleet, number: int = 0) -> np.ndarray:
+def make_weights(fleet: Fleet, number: int = 0, seeds: Sequence[int] | None = None) -> np.ndarray:
     """The weights of member m depend on its seed alone."""
     shape = count_weights(fleet.spec)
     rows = [
         np.random.default_rng((seed, number)).standard_normal(shape)
-        for seed in fleet.state()["seeds"].tolist()
+        for seed in seeds or fleet.state()["seeds"].tolist()
     ]
     return 0.5 * np.array(rows, np.float32)
 

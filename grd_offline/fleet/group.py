@@ -1,0 +1,32 @@
+"""A worker of a fleet, as the process sees it that gives the orders."""
+
+from __future__ import annotations
+
+from grd_offline.fleet import task
+from grd_offline.fleet.worker import Worker
+
+
+class WorkerMembers:
+    """Some members, the worker that steps them, and the replies that the worker still owes."""
+
+    def __init__(
+        self,
+        worker: Worker[task.FleetOrder, task.FleetReply],
+        number: int,
+        members: list[int],
+    ) -> None:
+        self.worker, self.number = worker, number
+        self.members = members
+        """Those that it steps in rounds. A worker without any only evaluates."""
+        self.owes: list[task.FleetOrder] = []
+        """Orders that the worker has and has not carried out yet."""
+        self.deaths = 0
+        """Number of deaths since the worker last had nothing left to do."""
+
+    def send(self, order: task.FleetOrder) -> None:
+        self.owes.append(order)
+        self.worker.send(order)
+
+    def count(self, kind: type) -> int:
+        """The number of orders of this kind that the worker has."""
+        return sum(isinstance(order, kind) for order in self.owes)
