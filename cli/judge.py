@@ -13,7 +13,6 @@ from grd_offline.files.naming import beside
 from grd_offline.methods.registry import AUTO, list_fits, list_judged
 from grd_offline.names import OFFLINE
 from grd_offline.offline.settings import JUDGED, OfflineSettings
-from grd_offline.threads import wait_briefly_if_busy
 from grd_offline.words import count, format_percentage
 
 from .help import Command
@@ -86,7 +85,6 @@ def judge(
     --keep-true-rewards), policies are trained on them too, and each method is compared with them.
     All policies of all methods are trained at once.
     """
-    wait_briefly_if_busy()  # before torch is loaded
     from grd_offline.offline.judge import judge
 
     terminal, settings = Terminal(), pick_training(options)

@@ -8,7 +8,6 @@ import click
 
 from grd_offline.files.naming import name_path
 from grd_offline.offline.settings import SOURCES, OfflineSettings
-from grd_offline.threads import wait_briefly_if_busy
 
 from .help import Command
 from .live import Terminal
@@ -71,7 +70,6 @@ def train_offline(file: str, out: str | None, **options: Any) -> None:
     inspect` reads. With --env, the policies are evaluated in an environment during the training, by
     the true return. Ctrl-C ends the run and keeps the policies so far.
     """
-    wait_briefly_if_busy()  # before torch is loaded
     from grd_offline.offline.training import train_offline
 
     terminal, settings = Terminal(), pick_training(options)

@@ -10,7 +10,6 @@ from click.core import ParameterSource
 
 from grd_offline.online.settings import DISCRETE, OnlineSettings, parse_sets
 from grd_offline.settings import describe_settings
-from grd_offline.threads import wait_briefly_if_busy
 
 from .help import Command
 from .live import Terminal
@@ -85,7 +84,6 @@ def train_online(resume: str | None, out: str | None, **options: Any) -> None:
     and a policy is trained on the rewards of this model. Policies are evaluated by the true return.
     Ctrl-C saves a checkpoint, and --resume continues from the last checkpoint.
     """
-    wait_briefly_if_busy()  # before torch is loaded
     from grd_offline.online.training import resume_online, train_online
 
     terminal = Terminal()

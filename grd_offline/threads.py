@@ -1,17 +1,15 @@
-"""Number of threads that numpy and scipy use, and how torch's threads wait for each other.
+"""Number of threads that numpy, scipy and torch use.
 
 The matrices here are small. Threads that share one save about 10 % of a decomposition on an idle
 computer, and wait for each other on a busy one (`benchmarks/busy.py`). So both work in one
 thread, whatever the environment variables say. So do the networks that challenge a closed form, and
 small networks that are trained (`grd_offline.runs.process`). Larger ones gain from torch's threads,
-so their number is left alone: results depend on it.
+so their number is left alone: results depend on it. `grd_offline.waiting` keeps them from
+harm beside a busy process.
 """
 
 from __future__ import annotations
 
-import os
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,32 +53,3 @@ def one_torch_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-_SHORT_WAIT = "3000"
-"""Rounds in which a thread looks for work before it sleeps. libgomp's own number is 300,000."""
-_SPACE = 0.5  # cores that others may use on an idle computer
-
-
-def wait_briefly_if_busy(seconds: float = 0.2, statistics: Path = Path("/proc/stat")) -> None:
-    """Let torch's threads sleep soon after their work, if other processes use the cores now.
-
-    A thread that waits in a loop takes the core from the one it waits for. Beside a busy process
-    that made updates many times slower; sleeping early costs a quarter on an idle computer
-    (`benchmarks/research/online.md`). The arithmetic stays the same. This has an effect before
-    torch is loaded, on Linux; environment variables of the user stand.
-    """
-    names = {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "OMP_NUM_THREADS"}
-    if "torch" in sys.modules or names & os.environ.keys() or not statistics.exists():
-        return
-    begin, before = time.monotonic(), _read_busy_seconds(statistics)
-    time.sleep(seconds)
-    used = (_read_busy_seconds(statistics) - before) / (time.monotonic() - begin)
-    if used > _SPACE:
-        os.environ["GOMP_SPINCOUNT"] = _SHORT_WAIT
-
-
-def _read_busy_seconds(statistics: Path) -> float:
-    """Seconds of work of all cores since the system began."""
-    _, user, nice, system, *_ = statistics.read_text().split(maxsplit=4)
-    return (int(user) + int(nice) + int(system)) / os.sysconf("SC_CLK_TCK")

@@ -22,6 +22,7 @@ ROOMS = (
     "names",
     "words",
     "threads",
+    "waiting",
     "beside",
     "registration",
     "outcomes",

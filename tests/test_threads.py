@@ -1,7 +1,5 @@
-"""numpy uses one thread while it works for this package; torch's threads wait briefly beside
-other work."""
+"""numpy uses one thread while it works for this package."""
 
-import os
 import subprocess
 import sys
 
@@ -82,40 +80,3 @@ def test_a_decomposition_uses_one_thread(tmp_path):
         [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, env={}
     )
     assert done.stdout.strip() == "{1}", done.stderr
-
-
-@pytest.mark.parametrize(
-    ("work", "variables", "expected"),
-    [
-        (0, {}, "None"),
-        (1000, {}, "3000"),
-        (1000, {"OMP_NUM_THREADS": "2"}, "None"),
-        (1000, {"GOMP_SPINCOUNT": "7"}, "7"),
-    ],
-)
-def test_threads_wait_briefly_beside_other_work(tmp_path, work, variables, expected):
-    """A fake of the system's statistics counts `work` hundredths of a second between two looks."""
-    script = (
-        "import os, sys, time\n"
-        "from pathlib import Path\n"
-        "from grd_offline.threads import wait_briefly_if_busy\n"
-        "file = Path('stat')\n"
-        "file.write_text('cpu  10 0 5 900 0 0 0 0 0 0\\ncpu0 1 2 3')\n"
-        "later = f'cpu  {10 + int(sys.argv[1])} 0 5 900 0 0 0 0 0 0\\n'\n"
-        "time.sleep = lambda seconds: file.write_text(later)\n"
-        "begin = iter([0.0, 0.2])\n"
-        "time.monotonic = lambda: next(begin)\n"
-        "wait_briefly_if_busy(0.2, file)\n"
-        "print(os.environ.get('GOMP_SPINCOUNT'))\n"
-    )
-    command = [sys.executable, "-c", script, str(work)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=variables)
-    assert done.stdout.strip() == expected, done.stderr
-
-
-def test_torch_that_is_loaded_is_left_alone(tmp_path, monkeypatch):
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    threads.wait_briefly_if_busy(0.0, tmp_path / "stat")
-    (tmp_path / "stat").write_text("not read")
-    threads.wait_briefly_if_busy(0.0, tmp_path / "stat")
-    assert "GOMP_SPINCOUNT" not in os.environ

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from grd_offline.members.capture import record
 from grd_offline.members.optimiser import BETAS, Adam, step_together
 from grd_offline.methods.contract import Progress
+from grd_offline.waiting import sleep_beside_others
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -122,13 +123,14 @@ class Trainer:
         """
         self._scale_rates(schedule(0.0))
         call = record(update, self._list_tensors(), [self._generator]) if self.capture else update
-        for done in range(updates):
-            self._scale_rates(schedule(done / updates))
-            call()
-            if (done + 1) % every == 0 or done + 1 == updates:
-                self._check_patience(done + 1)
-                if report is not None:
-                    report(done + 1)
+        with sleep_beside_others():
+            for done in range(updates):
+                self._scale_rates(schedule(done / updates))
+                call()
+                if (done + 1) % every == 0 or done + 1 == updates:
+                    self._check_patience(done + 1)
+                    if report is not None:
+                        report(done + 1)
 
     def _scale_rates(self, factor: float) -> None:
         for optimiser in self.optimisers:

@@ -21,6 +21,7 @@ from grd_offline.runs.learner import RunLearner
 from grd_offline.runs.member import RunMember
 from grd_offline.runs.observer import Observer
 from grd_offline.threads import one_numpy_thread
+from grd_offline.waiting import sleep_beside_others
 
 MOST_SKIPPED = 100
 """Largest number of updates of one member that may be skipped because they were not finite."""
@@ -131,13 +132,8 @@ class Run(ABC):
         if self.fleet is not None:
             self.fleet.should_stop = should_stop
         try:
-            while not self._is_done() and not should_stop():
-                if not self._advance():
-                    break
-                self.finish_evaluation(wait=False)
-                if self._is_evaluation_due():
-                    self._evaluate()
-                self._report_progress()
+            with sleep_beside_others(self._list_processes):
+                self._learn(should_stop)
             self._finish_work()
         except Hung as hung:
             assert self.fleet is not None
@@ -145,6 +141,20 @@ class Run(ABC):
             self.fleet.abandon()
             self._evaluating = None
         self._keep_last()
+
+    def _learn(self, should_stop: Callable[[], bool]) -> None:
+        while not self._is_done() and not should_stop():
+            if not self._advance():
+                break
+            self.finish_evaluation(wait=False)
+            if self._is_evaluation_due():
+                self._evaluate()
+            self._report_progress()
+
+    def _list_processes(self) -> list[int]:
+        """The numbers of the worker processes."""
+        found = [] if self.fleet is None else self.fleet.processes
+        return [process.pid for process in found if process.pid is not None]
 
     def _is_done(self) -> bool:
         """Whether nothing is left to learn."""
