@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -124,12 +125,14 @@ def _has_entries(folder: Path) -> bool:
     return folder.is_dir() and any(folder.iterdir())
 
 
-def _tell_size(forecast: Forecast, settings: DecomposeSettings) -> Callable[[EpisodeSet], None]:
+def _tell_size(
+    forecast: Forecast, settings: DecomposeSettings
+) -> Callable[[EpisodeSet, EpisodeSet], None]:
     """Lets the bar know how large the data are."""
     from grd_offline.methods.choose import CLOSED
 
     is_closed_form = find_method(settings.method, settings.fit).fit == CLOSED
-    return lambda episodes: forecast.take_size(episodes, is_closed_form=is_closed_form)
+    return partial(forecast.take_size, is_closed_form=is_closed_form)
 
 
 def _decompose_each(

@@ -78,17 +78,19 @@ class Forecast:
         self._taken: dict[str, float] = {}
         self._group, self._detail, self._share = "", "", 0.0
 
-    def take_size(self, episodes: EpisodeSet, *, is_closed_form: bool) -> None:
-        """Estimate the seconds of each group from the size of the data.
+    def take_size(self, episodes: EpisodeSet, fitted: EpisodeSet, *, is_closed_form: bool) -> None:
+        """Estimate the seconds of each group from the size of the data, and of the part of them
+        that models are fitted to.
 
         Nothing is known about fits other than the closed form before they have begun.
         """
         from grd_offline.methods.duration import is_worth_a_process
 
         sizes = episodes.state_size, episodes.action_size
-        found = estimate_seconds(len(episodes), episodes.total_steps, *sizes)
+        found = estimate_seconds(len(fitted), fitted.total_steps, *sizes)
+        found |= estimate_output_seconds(len(episodes), episodes.total_steps)
         self._size = {n: s for n, s in found.items() if is_closed_form or n not in _FITS}
-        self._is_beside = is_closed_form and is_worth_a_process(episodes)
+        self._is_beside = is_closed_form and is_worth_a_process(fitted)
         if self._is_beside:
             self._size |= {READING: 0.1 + 4e-6 * episodes.total_steps, FITTING: 0.0}
         self._expected = dict(self._size)
@@ -193,7 +195,13 @@ def estimate_seconds(episodes: int, steps: int, states: int, actions: int) -> di
         GRAPH: graph,
         DYNAMICS: dynamics,
         DYNAMICS_TEST: 0.5 * graph + dynamics,
-        REWARDS: 0.4 + 4e-6 * steps + 5e-3 * episodes,
+    }
+
+
+def estimate_output_seconds(episodes: int, steps: int) -> dict[str, float]:
+    """Rough seconds of the groups that go through all episodes."""
+    return {
+        REWARDS: 0.4 + 4e-6 * steps + 3e-3 * episodes,
         WRITING: 0.2,
-        REPORT: 0.5 + 2e-6 * steps,
+        REPORT: 0.5 + 2e-6 * steps + 9e-4 * episodes,
     }

@@ -93,7 +93,7 @@ def decompose(
     preferences: Any = None,
     video: str | None = None,
     progress: Progress = lambda stage, share: None,
-    on_data: Callable[[EpisodeSet], None] = lambda episodes: None,
+    on_data: Callable[[EpisodeSet, EpisodeSet], None] = lambda episodes, fitted: None,
 ) -> Decomposition:
     """Decompose the returns of a dataset and write the results into the folder `out`.
 
@@ -102,8 +102,8 @@ def decompose(
     `columns` and `returns` are for tables. `preferences` are learned from instead of returns: a
     `Preferences`, a table with the columns first, second and preferred, or the file of one.
     `progress` hears of each stage and the fraction of it that is done. Before the first fit,
-    `on_data` gets the episodes that models are fitted to. `video` names the environment in which
-    the report films a few episodes.
+    `on_data` gets all episodes, and those that models are fitted to. `video` names the environment
+    in which the report films a few episodes.
 
     >>> result = decompose("datasets/sample.h5", "sample-uniform", DecomposeSettings("uniform"))
     >>> result.metrics["episodes"], result.relabelled.name
@@ -128,7 +128,7 @@ def decompose(
         run.video = video
         run.preferences = _name_file(preferences)
         run.returns = _name_file(returns)
-        on_data(run.fitted)
+        on_data(run.episodes, run.fitted)
         run.fit()
         with replace_folder(out, is_replaceable=is_replaceable) as folder:
             return run.write(folder, Path(out), start)

@@ -13,10 +13,11 @@ from rich.console import Console
 
 from grd_offline import words
 from grd_offline.cli import signals
-from grd_offline.cli.forecast import FITTING, GROUPS, Forecast
+from grd_offline.cli.forecast import FITTING, GROUPS, TESTING, Forecast
 from grd_offline.cli.program import cli
 from grd_offline.cli.progress import draw_stage, format_left, show_stages
 from grd_offline.cli.text import print_facts, wrap
+from grd_offline.episodes import EpisodeSet
 from grd_offline.formats import read
 from grd_offline.methods import duration
 from grd_offline.methods.pipeline import decompose
@@ -51,19 +52,33 @@ def test_every_stage_of_a_decomposition_is_known(tmp_path):
     decompose(
         SAMPLE, tmp_path / "out", DecomposeSettings("uniform"),
         progress=lambda stage, share: heard.append((stage.partition(": ")[0], share)),
-        on_data=lambda episodes: sizes.append(len(episodes)),
+        on_data=lambda episodes, fitted: sizes.append((len(episodes), len(fitted))),
     )  # fmt: skip
     order = list(dict.fromkeys(group for group, _ in heard))
     assert order == [group for group in GROUPS if group in order]
     assert set(GROUPS) - set(order) == {"comparing with other fits"}
     assert all(0 <= share <= 1 for _, share in heard)
-    assert sizes == [80]
+    assert sizes == [(80, 80)]
+
+
+def test_results_of_all_episodes_take_longer_than_fits_to_a_few():
+    """Of a large table, models are fitted to a part; rewards and report are of all of it."""
+    clock, sample = Clock(), read(SAMPLE)
+    many = EpisodeSet.from_episodes([sample[k % 80] for k in range(8000)])
+    few, all_of_them = Forecast(clock=clock), Forecast(clock=clock)
+    few.take_size(sample, sample, is_closed_form=True)
+    all_of_them.take_size(many, sample, is_closed_form=True)
+    for forecast in (few, all_of_them):
+        forecast.hear(TESTING, 0.0)
+    more = all_of_them.look().seconds_left - few.look().seconds_left
+    per_episode = more / (8000 - 80)
+    assert 1e-3 < per_episode < 1e-2
 
 
 def test_the_bar_never_goes_back_and_the_time_left_becomes_right():
     clock = Clock()
     forecast = Forecast(clock=clock)
-    forecast.take_size(read(SAMPLE), is_closed_form=True)
+    forecast.take_size(read(SAMPLE), read(SAMPLE), is_closed_form=True)
     # Ten times as long as the size of the data tells.
     seconds = {group: 20.0 for group in GROUPS if not group.startswith("comparing")}
     looks = walk(forecast, clock, seconds)
@@ -78,7 +93,7 @@ def test_the_bar_never_goes_back_and_the_time_left_becomes_right():
 def test_work_that_is_found_on_the_way_does_not_take_the_bar_back():
     clock = Clock()
     forecast = Forecast(clock=clock)
-    forecast.take_size(read(SAMPLE), is_closed_form=True)
+    forecast.take_size(read(SAMPLE), read(SAMPLE), is_closed_form=True)
     first = walk(forecast, clock, {"reading the data": 0.1, "testing on held-out episodes": 4.0})
     second = walk(forecast, clock, {"comparing with other fits: masked-net: net": 60.0})
     third = walk(forecast, clock, {"fitting the rewards": 5.0})
@@ -93,7 +108,7 @@ def test_a_fit_in_a_second_process_is_heard_of_late_and_hardly_counts(monkeypatc
     clock = Clock()
     forecast = Forecast(clock=clock)
     monkeypatch.setattr(duration, "is_worth_a_process", lambda episodes: True)
-    forecast.take_size(read(SAMPLE), is_closed_form=True)
+    forecast.take_size(read(SAMPLE), read(SAMPLE), is_closed_form=True)
     order = [group for group in GROUPS if not group.startswith("comparing") and group != FITTING]
     before, after = order[:-3], order[-3:]
     first = walk(forecast, clock, dict.fromkeys(before, 2.0))
@@ -107,7 +122,7 @@ def test_a_fit_in_a_second_process_is_heard_of_late_and_hardly_counts(monkeypatc
 def test_several_outcomes_have_one_bar():
     clock = Clock()
     forecast = Forecast(("fuel", "minutes"), clock=clock)
-    forecast.take_size(read(SAMPLE), is_closed_form=True)
+    forecast.take_size(read(SAMPLE), read(SAMPLE), is_closed_form=True)
     groups = [group for group in GROUPS if not group.startswith("comparing")]
     first = walk(forecast, clock, {f"fuel: {group}": 1.0 for group in groups})
     second = walk(forecast, clock, {f"minutes: {group}": 1.0 for group in groups})
@@ -120,7 +135,7 @@ def test_several_outcomes_have_one_bar():
 def test_the_bar_is_one_line(width):
     clock = Clock()
     forecast = Forecast(clock=clock)
-    forecast.take_size(read(SAMPLE), is_closed_form=True)
+    forecast.take_size(read(SAMPLE), read(SAMPLE), is_closed_form=True)
     forecast.hear("testing on held-out episodes: pairs", 0.0)
     clock.now = 1.0
     console = Console(width=width, record=True, file=io.StringIO())
@@ -134,7 +149,7 @@ def test_the_bar_is_one_line(width):
 
 def test_lines_of_stages(capsys):
     with show_stages() as forecast:
-        forecast.take_size(read(SAMPLE), is_closed_form=True)
+        forecast.take_size(read(SAMPLE), read(SAMPLE), is_closed_form=True)
         for stage in ("reading the data", "testing on held-out episodes: a", "fitting the rewards"):
             forecast.hear(stage, 0.0)
         forecast.hear("fitting the rewards: pairs", 0.5)
