@@ -34,7 +34,7 @@ def sleep_beside_others(list_own: Callable[[], Iterable[int]] = tuple) -> Iterat
     chose how threads wait stand.
     """
     is_chosen = any(name in os.environ for name in _CHOSEN)
-    if is_chosen or torch.get_num_threads() == 1 or not Path("/proc/stat").exists():
+    if is_chosen or torch.get_num_threads() == 1 or not _has_statistics():
         yield
         return
     over = threading.Event()
@@ -80,6 +80,15 @@ class Holder:
     def release(self) -> None:
         self._over.set()
         self._thread.join()
+
+
+def _has_statistics() -> bool:
+    """Whether the system tells how much its cores work."""
+    try:
+        _count_seconds(())
+    except (OSError, ValueError, AttributeError):  # not Linux, or a part of it is hidden
+        return False
+    return True
 
 
 def _count_seconds(own: Iterable[int], system: Path = Path("/proc")) -> float:
