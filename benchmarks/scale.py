@@ -2,9 +2,9 @@
 
 python benchmarks/scale.py
 
-Rates are from benchmarks/results/online (whole runs of 1,000,000 steps: members times steps divided
-by seconds), from benchmarks/results/online_speed.txt and from benchmarks/research/online.md. The
-printed tables are in docs/scale.md.
+Rates are of whole runs of 1,000,000, 300,000 or 200,000 steps: from benchmarks/results/online
+(members times steps divided by seconds) and from benchmarks/results/online_speed.txt. The printed
+tables are in docs/scale.md.
 """
 
 from __future__ import annotations
@@ -48,22 +48,22 @@ class Task:
         return SEEDS * STEPS * (2 / self.light + 2 / self.net) / 3600
 
 
-WHOLE, PART, GUESS = "whole run", "part of a run", "not measured: as Humanoid"
-SMALL_NET = 9_800
-"""Of `--fit paper`, 20 members: 9,824 on HalfCheetah (updates alone), 9,780 on Swimmer (a run)."""
+TEN, TWENTY, GUESS = "10 members", "20 members", "as Humanoid"
+SMALL_NET = 10_440
+"""Of `--fit paper`, 20 members of HalfCheetah, a whole run; 9,780 on Swimmer."""
 HUMANOID_NET = SMALL_NET / 3.3
 """On a CPU an update of joint-net takes 3.3 times as long with Humanoid's sizes. A guess here."""
 ANT_NET = SMALL_NET / 2
 """A guess between the two."""
 TASKS = (
-    Task("Ant", 105, 8, 11_314, ANT_NET, PART),
-    Task("HalfCheetah", 17, 6, 10 * 1_000_000 / 711.0, SMALL_NET, WHOLE),
-    Task("Walker2d", 17, 6, 10 * 1_000_000 / 1098.5, SMALL_NET, WHOLE),
-    Task("Humanoid", 348, 17, 7_445, HUMANOID_NET, PART),
-    Task("Reacher", 10, 2, 10 * 1_000_000 / 940.3, SMALL_NET, WHOLE),
-    Task("Swimmer", 8, 2, 10 * 1_000_000 / 677.7, SMALL_NET, WHOLE),
-    Task("Hopper", 11, 3, 10 * 1_000_000 / 962.3, SMALL_NET, WHOLE),
-    Task("HumanoidStandup", 348, 17, 7_445, HUMANOID_NET, GUESS),
+    Task("Ant", 105, 8, 13_581, ANT_NET, TEN),
+    Task("HalfCheetah", 17, 6, 39_725, SMALL_NET, TWENTY),
+    Task("Walker2d", 17, 6, 33_391, SMALL_NET, TWENTY),
+    Task("Humanoid", 348, 17, 8_400, HUMANOID_NET, TEN),
+    Task("Reacher", 10, 2, 10 * 1_000_000 / 940.3, SMALL_NET, TEN),
+    Task("Swimmer", 8, 2, 10 * 1_000_000 / 363.0, SMALL_NET, TEN),
+    Task("Hopper", 11, 3, 34_777, SMALL_NET, TWENTY),
+    Task("HumanoidStandup", 348, 17, 8_400, HUMANOID_NET, GUESS),
 )
 CORE_MS = {"small": (28.5, 27.8 * 4.61 / 0.72), "large": (47.0, 46.2 * 6.35 / 0.80)}
 """Milliseconds of one core for an update, without and with a network for the reward, at the sizes
