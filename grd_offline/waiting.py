@@ -63,23 +63,28 @@ def _watch(over: threading.Event, list_own: Callable[[], Iterable[int]]) -> None
 
 
 class Holder:
-    """Holds as many threads again as torch has. They sleep until they are released."""
+    """Holds so many threads that there are more than cores. They sleep until they are released."""
 
-    def __init__(self) -> None:
-        self._over, self._is_there = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._hold, daemon=True)
-        self._thread.start()
-        self._is_there.wait()
+    def __init__(self, cores: int | None = None) -> None:
+        helpers = torch.get_num_threads() - 1
+        missing = (len(os.sched_getaffinity(0)) if cores is None else cores) - helpers
+        self._over = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._hold, daemon=True)
+            for _ in range(max(1, -(-missing // helpers)))
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def _hold(self) -> None:
         # Work that torch divides: each thread that asks for that gets helpers of its own.
         torch.ones(2 * _PART * torch.get_num_threads()).add_(1)
-        self._is_there.set()
         self._over.wait()
 
     def release(self) -> None:
         self._over.set()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
 
 
 def _has_statistics() -> bool:

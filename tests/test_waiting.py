@@ -38,11 +38,14 @@ def wait_until(is_there, seconds=20.0):
     return is_there()
 
 
-def test_a_holder_has_threads_that_are_given_back(two_threads):
-    torch.ones(2**18).add_(1)  # this thread's own helper is there
+@pytest.mark.parametrize(("cores", "holders"), [(1, 1), (2, 1), (3, 2), (4, 3)])
+def test_there_are_more_threads_than_cores_until_they_are_released(two_threads, cores, holders):
+    """This thread has a helper. So has each that holds, and all of these count, and this one."""
+    torch.ones(2**18).add_(1)
     before = count_threads()
-    holder = waiting.Holder()
-    assert count_threads() == before + 2  # itself, and its helper
+    holder = waiting.Holder(cores)
+    assert wait_until(lambda: count_threads() == before + 2 * holders)
+    assert 1 + 1 + holders > cores
     holder.release()
     assert wait_until(lambda: count_threads() == before)
 
@@ -57,6 +60,7 @@ def test_threads_are_held_while_others_are_busy(two_threads, monkeypatch):
         return time.monotonic() if busy.is_set() else 0.0
 
     monkeypatch.setattr(waiting, "_count_seconds", pretend)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
     before = count_threads()
     with waiting.sleep_beside_others(lambda: [7]):
         assert wait_until(lambda: len(seen) > 2)

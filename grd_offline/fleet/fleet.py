@@ -187,10 +187,11 @@ class Fleet:
             raise RuntimeError("the fleet is closed")
         if len(self._rounds) == SLOTS:
             raise RuntimeError(f"round {self._rounds[0].number} is running: finish it first")
-        self._slot = (self._slot + 1) % SLOTS
+        slot = (self._slot + 1) % SLOTS
         if weights is not None:
-            self._put(self._shared.weights[self._slot], weights)
-        order = task.RoundOrder(int(index), weights is None, self._slot)
+            self._put(self._shared.weights[slot], weights)
+        self._slot = slot
+        order = task.RoundOrder(int(index), weights is None, slot)
         self._rounds.append(order)
         for group in self._groups:
             if group.members:
@@ -235,8 +236,9 @@ class Fleet:
             self._give_episodes(group)
 
     def _give_episodes(self, group: WorkerMembers) -> None:
-        """Give a worker episodes to evaluate: one, or one more to go on with if it has the time."""
-        assert self._evaluation is not None
+        """Give a worker that is in no round an episode to evaluate, or two if it only evaluates."""
+        if self._evaluation is None or group.count(task.RoundOrder):
+            return
         while group.count(EvaluationOrder) < (1 if group.members else 2):
             order = self._evaluation.take_order()
             if order is None:
@@ -254,9 +256,12 @@ class Fleet:
         """Wait for the evaluation that was started."""
         if self._evaluation is None:
             raise RuntimeError("no evaluation is running: start one first")
-        self._wait_for(lambda group: group.count(EvaluationOrder) > 0)
-        result, self._evaluation = self._evaluation.result, None
-        return result
+        running = self._evaluation
+        for group in self._groups:
+            self._give_episodes(group)
+        self._wait_for(lambda group: bool(group.owes) and not running.is_over)
+        self._evaluation = None
+        return running.result
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The positions of all members between rounds, as plain arrays.
@@ -288,7 +293,7 @@ class Fleet:
     def abandon(self) -> None:
         """End the workers and forget the rounds and the evaluation that were running.
 
-        `state` is then what it was before these rounds.
+        `state` is then what it was before these rounds, if there were any.
         """
         self.close()
         if self._rounds:
@@ -363,15 +368,15 @@ class Fleet:
             assert self._evaluation is not None
             self._evaluation.put(reply)
             group.owes.remove(reply.order)
-            self._give_episodes(group)
         else:
             group.owes = [o for o in group.owes if not isinstance(o, task.PositionOrder)]
             for member, gap in zip(group.members, reply.gaps, strict=True):
                 if gap is not None:
                     self._gaps.append(gap)
                     self._lose(member)
-        # Deaths count until nothing is owed, because an evaluation may kill between rounds.
-        if not group.owes:
+        self._give_episodes(group)
+        # Deaths count until all is done that the last one interrupted.
+        if not any(order in group.owes for order in group.interrupted):
             group.deaths = 0
 
     def _lose(self, member: int) -> None:
@@ -400,7 +405,7 @@ class Fleet:
             for member in group.members:
                 self._lose(member)
         rest = [order for order in group.owes if not isinstance(order, task.PositionOrder)]
-        group.owes = []
+        group.owes, group.interrupted = [], rest
         group.worker.start()
         self._send_positions(group)
         for order in rest:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from grd_offline.fleet import task
 from grd_offline.fleet.worker import Worker
 
@@ -21,7 +23,9 @@ class WorkerMembers:
         self.owes: list[task.FleetOrder] = []
         """Orders that the worker has and has not carried out yet."""
         self.deaths = 0
-        """Number of deaths since the worker last had nothing left to do."""
+        """Number of deaths in a row."""
+        self.interrupted: Sequence[task.FleetOrder] = ()
+        """Orders that the worker had when it died last."""
 
     def send(self, order: task.FleetOrder) -> None:
         self.owes.append(order)

@@ -46,7 +46,7 @@ class Task(Protocol[_Order, _Reply]):
         """Carry out an order. The reply may also come later, from `advance`."""
 
     def advance(self) -> _Reply | None:
-        """Do a little background work. Gives the reply when that was the last of it."""
+        """Do a little background work. Gives the reply when a piece of it is finished."""
         return None
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ class Background:
     """Calls functions with picklable arguments, and hands over what they return."""
 
     def __init__(self, *, beside: bool, most: int) -> None:
-        """Run in this process, or in at most `beside` other processes at a time."""
+        """Run in this process, or `beside` it in at most so many others at a time."""
         self.seconds = 0.0
         """Seconds that this process has worked or waited."""
         self._most = max(1, min(most, count_cores() * 3 // 4))

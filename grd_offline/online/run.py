@@ -201,7 +201,8 @@ class OnlineRun(Run):
         return is_time and self._is_learning()
 
     def _give_up(self) -> str:
-        self._is_collecting, self._collected, self._actors = False, None, None
+        # A round that was kept by a checkpoint has been finished: it is not lost.
+        self._is_collecting, self._actors = self._collected is not None, None
         return f"given up: the steps since {self.step:,}, and any evaluation"
 
     def _keep_last(self) -> None:

@@ -74,10 +74,10 @@ class OnlineFolder(RunFolder):
         self._last_checkpoint = time.monotonic()
         self._moments: dict[int, _Moment] = {}
         self._rows = dict.fromkeys(self.tables, 0)
+        """Number of rows of each table. A resume looks whether they are still there."""
         self._writer = Writer()
         self._log: tuple[Download, Callable[[], list[dict[str, Any]]]] | None = None
         """Rows of the log whose numbers are on their way from the device."""
-        """Number of rows of each table. A resume looks whether they are still there."""
         self._board: Any = None
         self._let_go: Callable[[], Any] = lambda: None
 

@@ -83,6 +83,19 @@ def test_a_worker_that_dies_with_two_rounds() -> None:
             np.testing.assert_array_equal(array, before[name])
 
 
+def test_deaths_that_are_far_apart_do_not_add_up() -> None:
+    """A round is always under way, so that the worker never has nothing to do."""
+    with make_fleet([0], workers=1) as fleet:
+        weights = make_weights(fleet)
+        fleet.start_round(0, weights)
+        for index in range(1, 12):
+            fleet.start_round(index, weights)
+            if index % 3 == 0:
+                kill_worker(fleet, 0)
+            assert fleet.finish_round().restarted.tolist() == [index % 3 == 0]
+        assert len(fleet._rounds) == 1
+
+
 @pytest.mark.parametrize(
     ("mode", "cause"), [("exit", "with exit code 3"), ("kill", "of signal SIGKILL")]
 )
