@@ -33,9 +33,11 @@ def count_threads():
 
 def wait_until(is_there, seconds=20.0):
     begin = time.monotonic()
-    while not is_there() and time.monotonic() - begin < seconds:
+    while time.monotonic() - begin < seconds:
+        if is_there():
+            return True
         time.sleep(0.01)
-    return is_there()
+    return False
 
 
 @pytest.mark.parametrize(("cores", "holders"), [(1, 1), (2, 1), (3, 2), (4, 3)])
