@@ -2,9 +2,9 @@
 
 python benchmarks/scale.py
 
-Rates are of whole runs of 1,000,000, 300,000 or 200,000 steps: from benchmarks/results/online
-(members times steps divided by seconds) and from benchmarks/results/online_speed.txt. The printed
-tables are in docs/scale.md.
+Rates are of runs of 1,000,000, 300,000 or 200,000 steps, whole but for Humanoid's: from
+benchmarks/results/online (members times steps divided by seconds) and from
+benchmarks/results/online_speed.txt. The printed tables are in docs/scale.md.
 """
 
 from __future__ import annotations
