@@ -42,16 +42,19 @@ from grd_offline.online.sources import Source
 from grd_offline.rewards.effects import EffectModel
 
 Array = NDArray[np.float64]
-GROWTH, EARLY_GROWTH, FEW = 0.4, 0.2, 150
+GROWTH, EARLY_GROWTH, FEW = 0.4, 0.2, 60
 """Share of new episodes that asks for a search; the same while there are fewer episodes than that,
 when each says much and a search costs little."""
 MOST_BETWEEN = 1000
 """Largest number of episodes between two searches."""
-PAUSE, DELAY, DELAY_SHARE = 2000, 1000, 0.2
-"""Steps between two searches, and until a search takes effect: at least so many, and so large a
-share of all steps, since a search among more episodes takes longer."""
+PAUSE, DELAY = 2000, 1000
+"""Smallest number of steps between two searches, and until a search takes effect."""
+DELAY_SHARE, EARLY_DELAY_SHARE = 0.3, 0.2
+"""Share of all steps until a search takes effect, since a search among more episodes takes longer;
+the same while there are few episodes, when a search takes little time."""
 FEW_INPUTS = 150
-"""Among more inputs a search takes longer: `GROWTH` and `DELAY_SHARE` grow with their number."""
+"""Among more inputs a search takes longer: `GROWTH` and `EARLY_DELAY_SHARE` grow with their number,
+and the larger of both shares counts."""
 SOLVE_EVERY = 50
 """Weights are solved for again when the episodes have grown by one part in so many."""
 CHUNKS = {"cpu": 2**20, "cuda": 2**25}
@@ -142,11 +145,13 @@ class ClosedForm(Source):
         )
         shortest = -(-DELAY // self._round_steps)
         longer = max(1.0, (self.states + self.actions) / FEW_INPUTS)
-        delay = max(shortest, int(DELAY_SHARE * longer * self.rounds))
+        count = one.past.count
+        is_early = count < FEW
+        growth = EARLY_GROWTH if is_early else GROWTH * longer
+        share = max(EARLY_DELAY_SHARE * longer, 0.0 if is_early else DELAY_SHARE)
+        delay = max(shortest, int(share * self.rounds))
         one.due = self.rounds + (0 if one.structure is None else delay)
         one.searches += 1
-        count = one.past.count
-        growth = EARLY_GROWTH if count < FEW else GROWTH * longer
         one.next_count = count + min(max(int(np.ceil(growth * count)), 3), MOST_BETWEEN)
         one.next_round = self.rounds + -(-PAUSE // self._round_steps)
 

@@ -17,7 +17,7 @@ from grd_offline.methods.closed_form.evidence import (
 from grd_offline.methods.closed_form.fit import ClosedFormFit, fit_closed_form
 from grd_offline.methods.closed_form.inputs import (
     Equations,
-    build_basis,
+    build_bases,
     smooth_kernel,
     sum_features,
 )
@@ -143,7 +143,7 @@ def test_known_shares_keep_their_digits_at_little_noise() -> None:
 def test_features_reproduce_the_kernel() -> None:
     rng = np.random.default_rng(2)
     values = rng.normal(size=(4000, 1))
-    basis = build_basis(values, 40, smooth_kernel)
+    (basis,) = build_bases(values, [(40, smooth_kernel)])
     features = basis.evaluate(values[:200], [0], 40)[:, 0]
     standard = (values[:, 0] - values.mean()) / values.std()
     kernel = smooth_kernel(standard[:200], standard[:200])
@@ -160,7 +160,8 @@ def test_sums_per_segment_and_the_constant() -> None:
     from grd_offline.methods.closed_form.inputs import iterate_segments
 
     segments = list(iterate_segments(episodes, False, 0.9))
-    basis = build_basis(np.concatenate([segment.inputs for segment in segments]), 3, smooth_kernel)
+    inputs = np.concatenate([segment.inputs for segment in segments])
+    (basis,) = build_bases(inputs, [(3, smooth_kernel)])
     effects = [(0,), (2,), (0, 2), (1, 3), (0, 1, 3)]
     sums = sum_features(iter(segments), len(segments), basis, effects, 3, np.float64)
     last = segments[-1]

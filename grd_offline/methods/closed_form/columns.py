@@ -14,7 +14,7 @@ from grd_offline.methods.closed_form.inputs import (
     Effect,
     Equations,
     Segment,
-    build_basis,
+    build_bases,
     difference_features,
     iterate_segments,
     read_equations,
@@ -33,6 +33,7 @@ from grd_offline.rewards.effect_inputs import StepColumns, name_inputs
 Array = NDArray[np.float64]
 
 _LARGE = 30_000_000  # entries beyond which candidate columns are kept in float32
+_SMALL = 8_000_000  # numbers of all steps up to which these are kept
 _PROBE = 4096
 _TRANSITIONS = 1024
 _ALIKE_ENDS = 0.05
@@ -62,11 +63,13 @@ class ColumnSource:
         self.episodes, self.state_at, self.discount = episodes, state_at, discount
         self.still, self.jumps = find_motion(episodes)
         steps = sample_steps(episodes, state_at, sample, rng, self.still)
-        smooth = build_basis(steps, sizes[0], smooth_kernel, reach, only)
+        kinds = list(zip(sizes, (smooth_kernel, rough_kernel), strict=True))
+        smooth, rough = build_bases(steps, kinds, reach, only)
         self.inputs = len(smooth.columns)
-        self.basis = smooth.join(build_basis(steps, sizes[1], rough_kernel, reach, only))
+        self.basis = smooth.join(rough)
         self.probe = steps[rng.permutation(len(steps))[:_PROBE]]
         self.transitions = sample_steps(episodes, BOTH, _TRANSITIONS, rng)
+        self._segments: list[Segment] | None = None
         self.equations, sums = read_equations(self.segments(), self.basis.columns)
         self.segment_count = len(self.equations.target)
         self.totals = combine(self.equations.constant / self.equations.scale)
@@ -182,7 +185,14 @@ class ColumnSource:
         return np.asarray(self.basis.columns + shifts[self.basis.columns])
 
     def segments(self) -> Iterator[Segment]:
-        return iterate_segments(self.episodes, self.state_at, self.discount, self.still)
+        """All deliveries of all episodes. Those of few steps are kept from one pass to the next."""
+        if self._segments is not None:
+            return iter(self._segments)
+        found = iterate_segments(self.episodes, self.state_at, self.discount, self.still)
+        if self.episodes.total_steps * self.probe.shape[1] > _SMALL:
+            return found
+        self._segments = list(found)
+        return iter(self._segments)
 
     def column(self, index: int) -> int:
         """The column of an input. A part of the next state has the column of the state."""

@@ -187,21 +187,21 @@ class Features:
         return cell + self.first, part
 
 
-def build_basis(
+def build_bases(
     sample: Array,
-    size: int,
-    kernel: Kernel,
+    kinds: Sequence[tuple[int, Kernel]],
     reach: float = 0.0,
     only: Collection[int] | None = None,
-) -> InputBasis:
+) -> list[InputBasis]:
     """Features of every column of `sample` that varies and repeats no earlier one.
 
-    The grid of each goes beyond its range by `reach` times the range, at each end. With `only`,
-    no other columns are looked at.
+    There is a basis for each of `kinds`: the number of features and the kernel. The grid of each
+    column goes beyond its range by `reach` times the range, at each end. With `only`, no other
+    columns are looked at.
     """
     columns: list[int] = []
     ranges: list[tuple[float, float]] = []
-    tables: list[Array] = []
+    tables: list[list[Array]] = [[] for _ in kinds]
     seen = np.zeros((sample.shape[1], len(_thin(sample[:, 0]))))
     for column in range(sample.shape[1]) if only is None else sorted(only):
         values = sample[:, column]
@@ -216,10 +216,18 @@ def build_basis(
         columns.append(column)
         beyond = reach * (high - low)
         ranges.append((low - beyond, high + beyond))
-        tables.append(_tabulate(standard, size, kernel, reach))
-    grid = np.stack(tables) if tables else np.zeros((0, GRID, size))
+        nodes, shares = _choose_nodes(standard)
+        grid = _make_grid(standard, reach)
+        for (size, kernel), own in zip(kinds, tables, strict=True):
+            own.append(_tabulate(nodes, shares, grid, size, kernel))
     ends = np.array(ranges, np.float64).reshape(-1, 2)
-    return InputBasis(np.array(columns, np.int64), ends[:, 0], ends[:, 1], grid)
+    where = np.array(columns, np.int64)
+    return [
+        InputBasis(
+            where, ends[:, 0], ends[:, 1], np.stack(own) if own else np.zeros((0, GRID, size))
+        )
+        for (size, _), own in zip(kinds, tables, strict=True)
+    ]
 
 
 def _find_range(values: Array) -> tuple[float, float]:
@@ -266,12 +274,15 @@ def rough_kernel(left: Array, right: Array) -> Array:
     return np.exp(-np.abs(left[:, None] - right) / 2)
 
 
-def _tabulate(standard: Array, size: int, kernel: Kernel, reach: float) -> Array:
-    """(grid, size) leading eigenfunctions of the centred kernel, over an even grid."""
-    nodes, shares = _choose_nodes(standard)
+def _make_grid(standard: Array, reach: float) -> Array:
+    """(grid,) even points over the range of the values, and beyond it."""
     first, last = standard.min(), standard.max()
     beyond = reach * (last - first)
-    grid = np.linspace(first - beyond, last + beyond, GRID)
+    return np.linspace(first - beyond, last + beyond, GRID)
+
+
+def _tabulate(nodes: Array, shares: Array, grid: Array, size: int, kernel: Kernel) -> Array:
+    """(grid, size) leading eigenfunctions of the centred kernel, over an even grid."""
     inner, outer = kernel(nodes, nodes), kernel(grid, nodes)
     outer = outer - (outer @ shares)[:, None] - inner @ shares + shares @ inner @ shares
     inner = inner - (inner @ shares)[:, None] - inner @ shares + shares @ inner @ shares
