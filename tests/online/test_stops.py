@@ -109,6 +109,19 @@ def test_a_stop_while_an_environment_hangs_during_updates_saves_a_checkpoint(tmp
         folder.close()
 
 
+def test_a_round_that_was_kept_outlives_an_evaluation_that_hangs():
+    """Only what is still under way is given up: the run goes on as if it had not stopped."""
+    settings = make_settings(steps=600, round_steps=10, round_updates=3, eval_every=600)
+    whole, _ = train(settings)
+    with OnlineRun(settings, workers=0) as run:
+        run.train(lambda: run.step >= 400)
+        assert run.state()["collected"] is not None
+        run._give_up()
+        assert run.state()["collected"] is not None
+        run.train()
+        np.testing.assert_array_equal(weights_of(run), weights_of(whole))
+
+
 @pytest.mark.parametrize("kind", ["text", "torn", "other", "members"])
 def test_a_checkpoint_that_does_not_fit_is_refused(tmp_path, kind):
     settings = make_settings(steps=100, warmup=10_000)
