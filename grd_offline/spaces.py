@@ -138,6 +138,15 @@ def flat_bounds(space: Space[Any]) -> Array:
     return np.repeat(np.array([[0.0], [1.0]], np.float32), spaces.flatdim(space), 1)
 
 
+def find_sizes(space: Space[Any]) -> Array:
+    """(column,) the largest size that a column can have; 1 where that is larger, or 0.
+
+    Large bounds say little about the usual size of a column.
+    """
+    largest = np.abs(flat_bounds(space)).max(0)
+    return np.where((largest > 0) & (largest < 1), largest, np.float32(1))
+
+
 def name_columns(leaves: Sequence[Leaf], prefix: str) -> tuple[str, ...]:
     """A name for each column: `goal.x`, `position[2]`, `action=1`."""
     names: list[str] = []

@@ -10,6 +10,7 @@ from grd_offline.errors import DataError
 from grd_offline.fleet.environment import VectorEnvironment
 from grd_offline.formats.leaves import flatten
 from grd_offline.spaces import (
+    find_sizes,
     flatten_batch,
     list_observation_leaves,
     make_action_leaf,
@@ -105,3 +106,10 @@ def test_the_vector_of_an_environment_is_that_of_its_dataset(tmp_path):
     observed += [environment.step(action)[0] for action in episodes[0].actions]
     np.testing.assert_array_equal(np.stack(observed), episodes[0].observations)
     assert isinstance(gymnasium.make(choices.ID).observation_space, Dict)
+
+
+def test_sizes_come_from_small_bounds():
+    low = np.array([-4.8, -np.inf, -0.4, 0.0, -3.4e38], np.float32)
+    high = np.array([4.8, np.inf, 0.3, 0.0, 3.4e38], np.float32)
+    space = Dict(a=Box(low, high), b=Discrete(2))
+    np.testing.assert_allclose(find_sizes(space), [1, 1, 0.4, 1, 1, 1, 1], rtol=1e-6)

@@ -30,6 +30,19 @@ class Steps(NamedTuple):
     """Rows of the replay that hold the steps."""
 
 
+class Ahead(NamedTuple):
+    """What comes of steps within the next few steps of their episodes."""
+
+    rewards: Float[Tensor, "member batch"]
+    """Sum of the rewards of these few steps, later ones discounted."""
+    counts: Float[Tensor, "member batch"]
+    """Number of these steps: fewer than asked for where the episode ends before."""
+    next_observations: Float[Tensor, "member batch state"]
+    """Observations after the last of them."""
+    terminated: Float[Tensor, "member batch"]
+    """1 where the episode ends by itself at the last of them."""
+
+
 class Batch(NamedTuple):
     """Steps as an agent sees them, with the rewards that it learns from.
 
@@ -43,3 +56,5 @@ class Batch(NamedTuple):
     terminated: Float[Tensor, "member batch"]
     rewards: Float[Tensor, "member batch"]
     uniform: Float[Tensor, "member batch number"]
+    ahead: Ahead | None = None
+    """What targets look at, where they look further ahead than one step."""

@@ -12,7 +12,12 @@ from numpy.typing import NDArray
 from grd_offline.errors import DataError
 from grd_offline.fleet.limits import DEFAULT_STEP_LIMIT, LARGEST_STEP_LIMIT
 from grd_offline.fleet.watch import make_heartbeat
-from grd_offline.spaces import describe_space, list_observation_leaves, make_flattener
+from grd_offline.spaces import (
+    describe_space,
+    find_sizes,
+    list_observation_leaves,
+    make_flattener,
+)
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -98,6 +103,8 @@ class VectorEnvironment:
             raise DataError(f"{self.id}: {error}") from None
         observed, acted = self.environment.observation_space, self.environment.action_space
         self.observation_size = sum(leaf.size for leaf, _ in list_observation_leaves(observed))
+        self.state_sizes = find_sizes(observed)
+        """(state,) the largest size of each state, and at most 1."""
         self._flatten = make_flattener(observed)
         space: Any = acted
         self.choices = int(space.n) if hasattr(space, "n") else 0

@@ -95,7 +95,7 @@ class Fleet:
         first = VectorEnvironment(environment, env_args or {}, max_episode_steps)
         self.environment, self.step_limit = first.id, first.step_limit
         self.is_discrete = first.choices > 0
-        self.low, self.high = first.low, first.high
+        self.low, self.high, self.state_sizes = first.low, first.high, first.state_sizes
         observed, acted = dimension_names(first.environment)
         first.close()
         self.observation_size, self.action_size = first.observation_size, len(first.low)

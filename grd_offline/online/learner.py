@@ -15,8 +15,9 @@ from torch import Tensor
 
 from grd_offline.agents.agent import Agent
 from grd_offline.agents.algorithms import find_algorithm
-from grd_offline.agents.batch import Batch, Steps
+from grd_offline.agents.batch import Ahead, Batch, Steps
 from grd_offline.endings import Endings
+from grd_offline.errors import DataError
 from grd_offline.graph import compact_closure, compact_one_hop
 from grd_offline.members.download import Download
 from grd_offline.members.draws import Uniform
@@ -52,9 +53,11 @@ class Learner(RunLearner):
         step_limit: int,
         device: torch.device,
         capture: bool = True,
+        sizes: ArrayLike | None = None,
         names: tuple[Sequence[str], Sequence[str]] | None = None,
         is_discrete: bool = False,
     ) -> None:
+        """Policies see their states divided by `sizes`, one for each state."""
         super().__init__(device, capture=capture)
         self.settings, self.members = settings, list(members)
         count, actions = len(self.members), len(np.asarray(low))
@@ -67,7 +70,9 @@ class Learner(RunLearner):
         self.sources = self._make_sources()
         for source in self.sources:
             source.names = names
-        self.mask = torch.ones((count, states), device=device)
+        self._scale = 1 / np.broadcast_to(np.asarray(1 if sizes is None else sizes), (states,))
+        self.mask = torch.ones((count, states), device=device) * self.replay.send(self._scale)
+        """(member, state) what the policies' states are multiplied by: 0 hides a state."""
         self._absent = np.zeros((count, states), np.int64)
         self.endings = [Endings(states) for _ in self.members]
         self._seen: NDArray[np.bool_] | None = None
@@ -86,6 +91,8 @@ class Learner(RunLearner):
 
     def _make_agent(self, states: int, actions: int, is_discrete: bool) -> Agent:
         algorithm, members = find_algorithm(self.settings.backbone), self.members
+        if self.settings.target_steps > 1 and self.settings.backbone != "dqn":
+            raise DataError(f"expected 1 with {self.settings.backbone}", field="target_steps")
         return algorithm.find_class(is_discrete=is_discrete)(
             states,
             actions,
@@ -146,7 +153,7 @@ class Learner(RunLearner):
         seen = self._absent <= self.settings.compact_patience
         if self._seen is None or not np.array_equal(seen, self._seen):
             self._seen = seen
-            self.mask.copy_(self.replay.upload(seen.astype(np.float32)))
+            self.mask.copy_(self.replay.upload((seen * self._scale).astype(np.float32)))
 
     def compute_compact(self) -> NDArray[np.bool_]:
         """(member, state) the compact state as the masks now have it."""
@@ -190,18 +197,44 @@ class Learner(RunLearner):
         `refresh` works out the compact state of line 28, which changes from round to round.
         """
         steps, seen, uniform = self._draw(self.counter)
+        paid, valid = steps, None
+        if self.settings.target_steps > 1:
+            paid, valid = self.replay.follow(steps.rows, self.settings.target_steps)
         parts = []
         for source, compute_rewards in zip(self.sources, self._rewards, strict=True):
-            own = steps
-            if len(self.sources) > 1:
-                own = Steps(*(part[source.members] for part in steps))
-            source.update(own, self.counter)  # lines 16 to 24: one step on L_m
+            # lines 16 to 24: one step on L_m
+            source.update(self._choose(steps, source), self.counter)
             with torch.no_grad():
-                parts.append(compute_rewards(own))  # lines 27 and 29
+                parts.append(compute_rewards(self._choose(paid, source)))  # lines 27 and 29
         rewards = torch.cat(parts) if len(parts) > 1 else parts[0]
+        ahead = None
+        if valid is not None:
+            rewards, ahead = self._sum_ahead(steps, rewards.view(valid.shape), valid)
         # line 30: Eq. 8, on states behind the compact mask
-        batch = Batch(*seen, steps.terminated, rewards, uniform)
+        batch = Batch(*seen, steps.terminated, rewards, uniform, ahead)
         self.agent.update(batch, with_actor=with_actor)
+
+    def _choose(self, steps: Steps, source: Source) -> Steps:
+        """The steps of the members of one source."""
+        if len(self.sources) == 1:
+            return steps
+        return Steps(*(part[source.members] for part in steps))
+
+    def _sum_ahead(self, steps: Steps, rewards: Tensor, valid: Tensor) -> tuple[Tensor, Ahead]:
+        """The rewards of the steps themselves, and what comes of them within a few steps.
+
+        `rewards` and `valid` (member, batch, step) are those of the steps from each of them on.
+        """
+        counts = valid.sum(2)
+        later = torch.arange(valid.shape[2], device=valid.device)
+        powers = self.agent.discounts.view(-1, 1, 1) ** later
+        last = self.replay.take(steps.rows + counts - 1)
+        return rewards[..., 0], Ahead(
+            (rewards * powers * valid).sum(2),
+            counts.to(rewards.dtype),
+            last.next_observations * self.mask.unsqueeze(1),
+            last.terminated,
+        )
 
     def _draw_steps(self, counter: Tensor) -> tuple[Steps, tuple[Tensor, Tensor, Tensor], Tensor]:
         """Count an update, and draw its steps and random numbers.

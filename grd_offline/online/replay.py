@@ -96,6 +96,8 @@ class Replay:
         self.actions = torch.zeros((*shape, actions), device=device)
         # terminated, delivered, return: they are read together, so they lie together.
         self.numbers = torch.zeros((*shape, 3), device=device)
+        self.is_last = torch.zeros(shape, dtype=torch.bool, device=device)
+        """(member, row) whether a step is the last one of its episode."""
         places = torch.zeros((members, capacity), dtype=torch.int64, device=device)
         self.places = places
         self.episode_first = torch.zeros_like(places)
@@ -143,7 +145,7 @@ class Replay:
         spots: Sequence[tuple[int, int, int, int]],
     ) -> None:
         """Write episodes; a spot is a member, a row, a place among steps and one among episodes."""
-        seen_at, acted_at, step_at, rows, numbers = [], [], [], [], []
+        seen_at, acted_at, step_at, rows, numbers, is_last = [], [], [], [], [], []
         for (_, episode), (member, first, step_place, _) in zip(finished, spots, strict=True):
             length = len(episode.actions)
             times = np.arange(length + 1)
@@ -155,12 +157,14 @@ class Replay:
             own[-1, :2] = episode.terminated, episode.episode_return
             own[:, 2] = episode.episode_return
             numbers.append(own)
+            is_last.append(times[:-1] == length - 1)
         episodes = [episode for _, episode in finished]
         places = [self.upload(np.concatenate(part)) for part in (seen_at, acted_at, step_at, rows)]
         seen, acted = (np.concatenate([one[part] for one in episodes]) for part in (0, 1))
         self.observations.flatten(0, 1).index_copy_(0, places[0], self.upload(seen))
         self.actions.flatten(0, 1).index_copy_(0, places[1], self.upload(acted))
         self.numbers.flatten(0, 1).index_copy_(0, places[1], self.upload(np.concatenate(numbers)))
+        self.is_last.flatten().index_copy_(0, places[1], self.upload(np.concatenate(is_last)))
         self.places.flatten().index_copy_(0, places[2], places[3])
         whole = [
             (member * self.capacity + place, first, len(one.actions))
@@ -198,7 +202,10 @@ class Replay:
         """A step for each number (member, batch), all of a member's steps equally likely."""
         head, count = self.step_rings
         index = (to_index(uniform, count) + head.unsqueeze(1)) % self.capacity
-        rows = self.places.gather(1, index)
+        return self.take(self.places.gather(1, index))
+
+    def take(self, rows: Tensor) -> Steps:
+        """The steps in some rows (member, batch)."""
         places = rows + self._bases
         observations = self.observations.flatten(0, 1)
         numbers = self.numbers.flatten(0, 1)[places]
@@ -211,6 +218,19 @@ class Replay:
             numbers[..., 2],
             rows,
         )
+
+    def follow(self, rows: Tensor, count: int) -> tuple[Steps, Tensor]:
+        """Take `count` steps in a row, from the steps in some rows (member, batch) on.
+
+        They stand side by side. The second result (member, batch, count) says which of them are of
+        the same episode. The others repeat the first one.
+        """
+        rows = rows.unsqueeze(2)
+        places = (rows + torch.arange(count, device=self.device)).clamp_max(self.rows - 1)
+        is_last = self.is_last.flatten()[places + self._bases.unsqueeze(2)]
+        # A step is beyond the end if a step before it, from the first one on, was the last one.
+        is_beyond = is_last.cumsum(2) - is_last.long() > 0
+        return self.take(torch.where(is_beyond, rows, places).flatten(1)), ~is_beyond
 
     def draw_episodes(self, uniform: Tensor, members: slice, rows: int | None = None) -> Stretch:
         """Whole episodes, one for each number (member, episode), laid end to end.
@@ -292,7 +312,15 @@ class Replay:
             getattr(self, name)[:, : part.shape[1]] = part.to(self.device)
         for layout, kept in zip(self.layouts, state["books"], strict=True):
             layout.load_state(kept)
+        self._find_last()
         self._publish()
+
+    def _find_last(self) -> None:
+        """Find the last step of every episode anew, from where the episodes lie."""
+        is_last = np.zeros(self.is_last.shape, np.bool_)
+        for member, layout in enumerate(self.layouts):
+            is_last[member, [first + length - 1 for first, length in layout.spans]] = True
+        self.is_last.copy_(torch.from_numpy(is_last))
 
 
 class _Layout:

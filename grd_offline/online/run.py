@@ -86,17 +86,7 @@ class OnlineRun(Run):
             warn=warn,
         )
         try:
-            self.learner = Learner(
-                settings,
-                self.members,
-                states=self.fleet.observation_size,
-                low=self.fleet.low,
-                high=self.fleet.high,
-                step_limit=self.fleet.step_limit,
-                device=torch.device(device),
-                names=self.fleet.dimension_names,
-                is_discrete=self.fleet.is_discrete,
-            )
+            self.learner = self._make_learner(self.fleet, device)
         except BaseException:
             self.fleet.close()
             raise
@@ -119,6 +109,20 @@ class OnlineRun(Run):
         """Seconds of the part under way that belong to other parts."""
         self._updates_left = 0
         """Number of updates that the last round still needs: a stop does not wait for them."""
+
+    def _make_learner(self, fleet: Fleet, device: str) -> Learner:
+        return Learner(
+            self.settings,
+            self.members,
+            states=fleet.observation_size,
+            low=fleet.low,
+            high=fleet.high,
+            step_limit=fleet.step_limit,
+            device=torch.device(device),
+            sizes=fleet.state_sizes if self.settings.scale_states else None,
+            names=fleet.dimension_names,
+            is_discrete=fleet.is_discrete,
+        )
 
     def close(self) -> None:
         super().close()

@@ -73,6 +73,8 @@ DISCRETE: dict[str, Any] = {
     "hidden": (128, 128),
     "learning_rate": 2e-3,
     "target_rate": 0.02,
+    "target_steps": 5,
+    "scale_states": True,
     "eval_every": 5_000,
 }
 """Defaults where actions are discrete: such tasks are mostly small. `docs/support.md` says how they
@@ -154,6 +156,13 @@ class OnlineSettings(Settings):
         "authors' code. The paper prints 0.0005.",
         **RATE,
     )
+    target_steps: int = setting(
+        1,
+        "Number of steps whose rewards a target of DQN sums (n-step returns). Other algorithms "
+        "have 1.",
+        at_least=1,
+        at_most=100,
+    )
     centre_rate: float = setting(
         0.01,
         "Rate at which the mean reward is learned. It is subtracted where the discount factor of "
@@ -165,6 +174,11 @@ class OnlineSettings(Settings):
         "Noise of the actions of TD3 and DDPG during collection, or fraction of random actions of "
         "DQN.",
         **SHARE,
+    )
+    scale_states: bool = setting(
+        False,
+        "Bring states to a size of up to 1 for the policy, where the observation space has smaller "
+        "bounds.",
     )
     compact: str = setting(
         "closure",

@@ -6,7 +6,7 @@ import torch
 
 from grd_offline.agents.actors import Actor, ActorSpec, count_weights, load_actor, save_actor
 from grd_offline.agents.algorithms import find_algorithm
-from grd_offline.agents.batch import Batch
+from grd_offline.agents.batch import Ahead, Batch
 from grd_offline.agents.dqn import Dqn
 from grd_offline.agents.iql import DiscreteIql
 from grd_offline.agents.losses import weighted_choice_loss
@@ -59,6 +59,31 @@ def test_double_q_learning_by_hand(terminated):
         values = apply(agent.critic, member, batch.observations[member])
         gaps = values[np.arange(5), chosen[member]] - batch.rewards[member].numpy() - later
         assert losses[member].item() == pytest.approx((gaps**2).mean(), rel=1e-4)
+
+
+@pytest.mark.parametrize(("discount", "mean"), [(0.9, 0.0), (0.9, 2.0), (1.0, 2.0)])
+def test_targets_that_look_several_steps_ahead_by_hand(discount, mean):
+    agent = make_agent(Dqn)
+    agent.discounts.fill_(discount)
+    agent.mean_rewards.fill_(mean)
+    agent.least.fill_(-1e6)  # so that no target is out of bounds
+    agent.largest.fill_(1e6)
+    batch, _ = make_batch()
+    rewards = np.arange(10.0).reshape(2, 5) - 3
+    counts = np.array([[1, 2, 3, 4, 5], [5, 5, 1, 1, 2]])
+    ended = np.array([[1, 0, 1, 0, 0], [0, 1, 0, 0, 1]])
+    after = torch.randn((2, 5, STATES), generator=torch.Generator().manual_seed(1))
+    numbers = (torch.tensor(part, dtype=torch.float32) for part in (rewards, counts, ended))
+    total, steps, ends = numbers
+    targets = agent.compute_targets(batch._replace(ahead=Ahead(total, steps, after, ends)))
+    for member in range(2):
+        best = apply(agent.critic, member, after[member]).argmax(1)
+        worth = apply(agent.target_critic, member, after[member])[np.arange(5), best]
+        for row, count in enumerate(counts[member]):
+            often = sum(discount**k for k in range(count))
+            expected = rewards[member, row] - mean * often
+            expected += discount**count * (1 - ended[member, row]) * worth[row]
+            assert targets[member, row].item() == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
 @pytest.mark.parametrize(

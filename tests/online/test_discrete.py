@@ -7,6 +7,7 @@ import pytest
 import torch
 from online_runs import make_settings, train, train_until, weights_of
 
+from grd_offline.errors import DataError
 from grd_offline.online.learner import Learner
 from grd_offline.online.replay import separate_truth
 from grd_offline.online.run import OnlineRun
@@ -46,8 +47,63 @@ def test_what_ends_an_episode_is_seen_though_every_step_pays_the_same():
     assert evaluations[-1].returns.mean() > 5  # a random policy has 0.5
 
 
-def test_going_on_equals_not_having_stopped(tmp_path):
-    settings = make_discrete(steps=600, round_updates=3, eval_every=300, eval_episodes=2)
+def test_updates_look_several_steps_ahead():
+    """Sums of true rewards, discounted, to the end of the episode at most."""
+    settings = make_discrete(methods=("oracle",), target_steps=3, steps=300, seeds=2)
+    batches, rng = [], np.random.default_rng(0)
+    learner = Learner(settings, settings.make_members(), states=2, low=np.zeros(3), high=np.ones(3),
+                      step_limit=20, device=torch.device("cpu"), is_discrete=True)  # fmt: skip
+    paid = rng.normal(size=(2, 4, 9))
+    for member, episode in np.ndindex(2, 4):
+        place = np.full((10, 1), 9.0 * episode) + np.arange(10)[:, None]
+        observations = np.concatenate([place, np.zeros_like(place)], 1).astype(np.float32)
+        actions = np.eye(3, dtype=np.float32)[rng.integers(3, size=9)]
+        is_over = bool(episode % 2)
+        told = separate_truth(observations, actions, paid[member, episode], is_over)
+        learner.add(member, *told)
+    learner.refresh()
+    learner.agent.update = lambda batch, with_actor: batches.append(batch)
+    learner.run_updates(1)
+    (batch,) = batches
+    for member, row in np.ndindex(2, settings.batch):
+        # The last observation of an episode has the number of the next one's first.
+        rewards = paid[member].ravel()
+        at = int(batch.observations[member, row, 0])
+        end = min(at + 3, 9 * (at // 9) + 9)
+        ahead = [part[member, row] for part in batch.ahead]
+        assert batch.rewards[member, row].item() == pytest.approx(rewards[at], rel=1e-5)
+        expected = sum(0.5**k * rewards[at + k] for k in range(end - at))
+        assert ahead[0].item() == pytest.approx(expected, rel=1e-5, abs=1e-6)
+        assert ahead[1].item() == end - at
+        assert ahead[2][0].item() == end
+        assert ahead[3].item() == (end % 9 == 0 and (at // 9) % 2 == 1)
+
+
+def test_policies_see_states_divided_by_their_sizes(monkeypatch):
+    """Policies that leave the learner take states as the environment has them."""
+    sizes = np.array([1, 1, 0.1, 1, 0.5, 0.01], np.float32)
+    monkeypatch.setattr("grd_offline.fleet.environment.find_sizes", lambda space: sizes)
+    with OnlineRun(
+        make_discrete(steps=300, methods=("oracle",), scale_states=True), workers=0
+    ) as run:
+        run.train()
+        np.testing.assert_allclose(run.learner.mask, [1 / sizes], rtol=1e-6)
+        weights = run.learner.agent.target_critic.weights[0][0].detach().numpy()
+        exported = run.learner.export_actors()[0, : weights.size].reshape(weights.shape)
+        np.testing.assert_allclose(exported, weights / sizes[:, None], rtol=1e-5)
+
+
+def test_only_dqn_looks_several_steps_ahead():
+    settings = make_discrete(env_args={"acted": "box"}, backbone="sac", target_steps=2)
+    with pytest.raises(DataError, match="target_steps: expected 1 with sac"):
+        OnlineRun(settings, workers=0)
+
+
+@pytest.mark.parametrize("target_steps", [1, 5])
+def test_going_on_equals_not_having_stopped(tmp_path, target_steps):
+    settings = make_discrete(
+        steps=600, round_updates=3, eval_every=300, eval_episodes=2, target_steps=target_steps
+    )
     whole, _ = train(settings)
     train_until(tmp_path / "run", settings, lambda run: run.step >= 460)
     folder = OnlineFolder(tmp_path / "run")
@@ -61,8 +117,9 @@ def test_going_on_equals_not_having_stopped(tmp_path):
 
 def test_a_member_in_a_group_equals_it_alone():
     settings = OnlineSettings(
-        "any", backbone="dqn", methods=("oracle",), seeds=3, steps=500, hidden=(8, 8), batch=16
-    )
+        "any", backbone="dqn", methods=("oracle",), seeds=3, steps=500, hidden=(8, 8), batch=16,
+        target_steps=3,
+    )  # fmt: skip
     members = settings.make_members()
 
     def make(chosen):

@@ -197,6 +197,29 @@ def test_replay_is_the_same_after_saving():
         assert torch.equal(ours, theirs)
 
 
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_replay_follows_steps_to_the_end_of_their_episode(is_saved):
+    """Also where old episodes have left and in the last row, and after loading."""
+    rng, replay, kept = np.random.default_rng(4), Replay(2, 60, 3, 2, 10, CPU), [[], []]
+    for member in (0, 1):
+        fill(replay, kept, rng, 40 if member else 4, 10, member)
+    if is_saved:
+        before, replay = replay, Replay(2, 60, 3, 2, 10, CPU)
+        replay.load_state(before.state())
+    steps = replay.draw_steps(draw(2, 300))
+    ahead, valid = replay.follow(steps.rows, 4)
+    numbers = ahead.observations[..., :2].view(2, 300, 4, 2).int()
+    for member in (0, 1):
+        for row in range(300):
+            number, time = steps.observations[member, row, :2].int().tolist()
+            length = len(kept[member][number].actions)
+            count = min(4, length - time)
+            assert valid[member, row].tolist() == [k < count for k in range(4)]
+            expected = [[number, time + k] for k in range(count)]
+            expected += [[number, time]] * (4 - count)
+            assert numbers[member, row].tolist() == expected
+
+
 def make_stack(seeds):
     return build_members(lambda generator: Stack(1, (3, 5, 1), generator=generator), seeds)
 
