@@ -35,7 +35,7 @@ class Task:
     def replay_bytes(self) -> int:
         """Memory of one member's replay: see `grd_offline.online.replay.Replay`."""
         rows = CAPACITY + CAPACITY // 8 + 2 * (LONGEST + 1)
-        return 4 * rows * (self.states + self.actions + 3) + CAPACITY * (3 * 8 + 4)
+        return rows * (4 * (self.states + self.actions + 3) + 1) + CAPACITY * (3 * 8 + 4)
 
     @property
     def hours(self) -> float:
