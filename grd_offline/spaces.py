@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gymnasium import Space
 
 Array = NDArray[np.float32]
+_SMALLEST_SIZE = 1e-6
 
 
 class NestedLeaf(NamedTuple):
@@ -139,12 +140,13 @@ def flat_bounds(space: Space[Any]) -> Array:
 
 
 def find_sizes(space: Space[Any]) -> Array:
-    """(column,) the largest size that a column can have; 1 where that is larger, or 0.
+    """(column,) the largest size that a column can have; 1 where that is larger, or nearly 0.
 
     Large bounds say little about the usual size of a column.
     """
-    largest = np.abs(flat_bounds(space)).max(0)
-    return np.where((largest > 0) & (largest < 1), largest, np.float32(1))
+    with np.errstate(over="ignore"):
+        largest = np.abs(flat_bounds(space)).max(0)
+    return np.where((largest > _SMALLEST_SIZE) & (largest < 1), largest, np.float32(1))
 
 
 def name_columns(leaves: Sequence[Leaf], prefix: str) -> tuple[str, ...]:

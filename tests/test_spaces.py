@@ -109,7 +109,7 @@ def test_the_vector_of_an_environment_is_that_of_its_dataset(tmp_path):
 
 
 def test_sizes_come_from_small_bounds():
-    low = np.array([-4.8, -np.inf, -0.4, 0.0, -3.4e38], np.float32)
-    high = np.array([4.8, np.inf, 0.3, 0.0, 3.4e38], np.float32)
-    space = Dict(a=Box(low, high), b=Discrete(2))
-    np.testing.assert_allclose(find_sizes(space), [1, 1, 0.4, 1, 1, 1, 1], rtol=1e-6)
+    low = np.array([-4.8, -np.inf, -0.4, 0.0, -1e300, 0.0])
+    high = np.array([4.8, np.inf, 0.3, 0.0, 1e300, 1e-40])
+    space = Dict(a=Box(low, high, dtype=np.float64), b=Discrete(2))
+    np.testing.assert_allclose(find_sizes(space), [1, 1, 0.4, 1, 1, 1, 1, 1], rtol=1e-6)

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from grd_offline.agents.batch import Batch
+from grd_offline.agents.batch import Ahead, Batch
 from grd_offline.agents.losses import bellman_target, critic_loss
 from grd_offline.members.nn import Stack, build_members
 from grd_offline.members.optimiser import Adam, Flat
@@ -178,16 +178,35 @@ class Agent:
         with torch.no_grad():
             targets = self.compute_targets(batch)
         values = self.compute_values(self.critic, batch.observations, batch.actions)
-        return critic_loss(values, targets), (targets - values.detach().mean(1)).mean(1)
+        gaps = targets - values.detach().mean(1)
+        if batch.ahead is not None:
+            gaps = gaps / self._weigh(batch.ahead)
+        return critic_loss(values, targets), gaps.mean(1)
 
     def compute_targets(self, batch: Batch) -> Float[Tensor, "member batch"]:
-        """What the values should be."""
+        """What the values should be. Those with `ahead` are n-step returns (Hessel et al., 2018):
+        what an action leads to much later shows after fewer updates."""
+        if batch.ahead is not None:
+            return self._look_ahead(batch, batch.ahead)
         return bellman_target(
             batch.rewards - self.mean_rewards.unsqueeze(1),
             batch.terminated,
             self.compute_next_values(batch),
             discount=self.discounts,
         )
+
+    def _look_ahead(self, batch: Batch, ahead: Ahead) -> Float[Tensor, "member batch"]:
+        """Rewards of several steps, and the value of the state after them."""
+        values = self.compute_next_values(batch._replace(next_observations=ahead.next_observations))
+        rewards = ahead.rewards - self.mean_rewards.unsqueeze(1) * self._weigh(ahead)
+        later = self.discounts.unsqueeze(1) ** ahead.counts
+        return rewards + later * (1 - ahead.terminated) * values
+
+    def _weigh(self, ahead: Ahead) -> Float[Tensor, "member batch"]:
+        """1 + discount + ...: how often the mean reward is among the rewards of some steps."""
+        discounts = self.discounts.unsqueeze(1)
+        often = (1 - discounts**ahead.counts) / (1 - discounts)
+        return torch.where(discounts < 1, often, ahead.counts)
 
     def compute_next_values(self, batch: Batch) -> Float[Tensor, "member batch"]:
         """The values of the next states."""
@@ -239,7 +258,7 @@ class Agent:
         return flat
 
     def gather_actors(self, seen: Float[Tensor, "member state"]) -> Float[Tensor, "member number"]:
-        """`export_actors` on the device, for networks that see some dimensions as they are.
+        """`export_actors` on the device, for networks that see each dimension times a number.
 
         Where `seen` is 0, a dimension is hidden.
         """

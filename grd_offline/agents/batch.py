@@ -35,6 +35,8 @@ class Ahead(NamedTuple):
 
     rewards: Float[Tensor, "member batch"]
     """Sum of the rewards of these few steps, later ones discounted."""
+    each: Float[Tensor, "member batch step"]
+    """The rewards of these steps. Beyond the end of an episode, that of the first one."""
     counts: Float[Tensor, "member batch"]
     """Number of these steps: fewer than asked for where the episode ends before."""
     next_observations: Float[Tensor, "member batch state"]

@@ -4,9 +4,6 @@ The critic that learns chooses the action at a next state, and the target critic
 worth (van Hasselt et al., 2016). The policy takes the best choice by the target critic: this one
 moves slowly, and its policy is steadier than that of the critic that learns.
 
-A target may sum the rewards of several steps before it asks the target critic (n-step returns,
-Hessel et al., 2018). What an action leads to much later then shows after fewer updates.
-
 Nothing is worth more than the largest reward at every step from now on, or less than the least.
 Targets are kept within these bounds: the best of several estimates is mostly one that is too large,
 and values that feed on each other would grow beyond all that can be earned.
@@ -19,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from grd_offline.agents.batch import Ahead, Batch
+from grd_offline.agents.batch import Batch
 from grd_offline.agents.discrete import DiscreteAgent
 
 if TYPE_CHECKING:
@@ -45,7 +42,7 @@ class Dqn(DiscreteAgent):
 
     def update(self, batch: Batch, *, with_actor: bool = True) -> None:
         """One step of the critic and of its target."""
-        self.note_rewards(batch.rewards)
+        self.note_rewards(batch.rewards if batch.ahead is None else batch.ahead.each.flatten(1))
         self.step_critics(batch)
         self.follow()
 
@@ -62,21 +59,8 @@ class Dqn(DiscreteAgent):
         # The next step may be the last, or the same reward may come at every later step. fmin and
         # fmax leave out what is no number: a reward of 0 at every step without a discount.
         low, high = torch.fmin(least, least * steps), torch.fmax(largest, largest * steps)
-        if batch.ahead is None:
-            targets = super().compute_targets(batch)
-        else:
-            targets = self._look_ahead(batch, batch.ahead)
+        targets = super().compute_targets(batch)
         return torch.minimum(torch.maximum(targets, low.unsqueeze(1)), high.unsqueeze(1))
-
-    def _look_ahead(self, batch: Batch, ahead: Ahead) -> Float[Tensor, "member batch"]:
-        """Rewards of several steps, and the value of the state after them."""
-        discounts = self.discounts.unsqueeze(1)
-        powers = discounts**ahead.counts
-        # 1 + discount + ...: how often the mean reward is among these rewards
-        often = torch.where(discounts < 1, (1 - powers) / (1 - discounts), ahead.counts)
-        values = self.compute_next_values(batch._replace(next_observations=ahead.next_observations))
-        rewards = ahead.rewards - self.mean_rewards.unsqueeze(1) * often
-        return rewards + powers * (1 - ahead.terminated) * values
 
     def state(self) -> dict[str, Any]:
         return {**super().state(), "least": self.least, "largest": self.largest}

@@ -17,7 +17,6 @@ from grd_offline.agents.agent import Agent
 from grd_offline.agents.algorithms import find_algorithm
 from grd_offline.agents.batch import Ahead, Batch, Steps
 from grd_offline.endings import Endings
-from grd_offline.errors import DataError
 from grd_offline.graph import compact_closure, compact_one_hop
 from grd_offline.members.download import Download
 from grd_offline.members.draws import Uniform
@@ -76,7 +75,7 @@ class Learner(RunLearner):
         self._absent = np.zeros((count, states), np.int64)
         self.endings = [Endings(states) for _ in self.members]
         self._seen: NDArray[np.bool_] | None = None
-        """The value to which `mask` was last set, or None if it is not known."""
+        """The states that `mask` was last set to show, or None if they are not known."""
         self._is_uncentred = [False] * count
         self._compact: dict[int, tuple[Masks, int, NDArray[np.bool_]]] = {}
         """For each source, the compact state that was found last, with the masks and the number of
@@ -91,8 +90,6 @@ class Learner(RunLearner):
 
     def _make_agent(self, states: int, actions: int, is_discrete: bool) -> Agent:
         algorithm, members = find_algorithm(self.settings.backbone), self.members
-        if self.settings.target_steps > 1 and self.settings.backbone != "dqn":
-            raise DataError(f"expected 1 with {self.settings.backbone}", field="target_steps")
         return algorithm.find_class(is_discrete=is_discrete)(
             states,
             actions,
@@ -231,6 +228,7 @@ class Learner(RunLearner):
         last = self.replay.take(steps.rows + counts - 1)
         return rewards[..., 0], Ahead(
             (rewards * powers * valid).sum(2),
+            rewards,
             counts.to(rewards.dtype),
             last.next_observations * self.mask.unsqueeze(1),
             last.terminated,

@@ -158,8 +158,8 @@ class OnlineSettings(Settings):
     )
     target_steps: int = setting(
         1,
-        "Number of steps whose rewards a target of DQN sums (n-step returns). Other algorithms "
-        "have 1.",
+        "Number of steps whose rewards a target of the critics sums before it asks for the value "
+        "of the next state (n-step returns).",
         at_least=1,
         at_most=100,
     )
@@ -177,8 +177,8 @@ class OnlineSettings(Settings):
     )
     scale_states: bool = setting(
         False,
-        "Bring states to a size of up to 1 for the policy, where the observation space has smaller "
-        "bounds.",
+        "Divide the states that the policy sees by their bounds in the observation space, where "
+        "these are below 1.",
     )
     compact: str = setting(
         "closure",

@@ -68,22 +68,29 @@ def test_targets_that_look_several_steps_ahead_by_hand(discount, mean):
     agent.mean_rewards.fill_(mean)
     agent.least.fill_(-1e6)  # so that no target is out of bounds
     agent.largest.fill_(1e6)
-    batch, _ = make_batch()
+    batch, chosen = make_batch()
     rewards = np.arange(10.0).reshape(2, 5) - 3
     counts = np.array([[1, 2, 3, 4, 5], [5, 5, 1, 1, 2]])
     ended = np.array([[1, 0, 1, 0, 0], [0, 1, 0, 0, 1]])
     after = torch.randn((2, 5, STATES), generator=torch.Generator().manual_seed(1))
     numbers = (torch.tensor(part, dtype=torch.float32) for part in (rewards, counts, ended))
     total, steps, ends = numbers
-    targets = agent.compute_targets(batch._replace(ahead=Ahead(total, steps, after, ends)))
+    each = torch.zeros(2, 5, 5)
+    batch = batch._replace(ahead=Ahead(total, each, steps, after, ends))
+    targets = agent.compute_targets(batch)
+    _, surprises = agent.compute_critic_losses(batch)
     for member in range(2):
         best = apply(agent.critic, member, after[member]).argmax(1)
         worth = apply(agent.target_critic, member, after[member])[np.arange(5), best]
+        values, gaps = apply(agent.critic, member, batch.observations[member]), []
         for row, count in enumerate(counts[member]):
             often = sum(discount**k for k in range(count))
             expected = rewards[member, row] - mean * often
             expected += discount**count * (1 - ended[member, row]) * worth[row]
             assert targets[member, row].item() == pytest.approx(expected, rel=1e-4, abs=1e-5)
+            gaps.append((expected - values[row, chosen[member, row]]) / often)
+        # The mean reward follows at the same pace, however far targets look ahead.
+        assert surprises[member].item() == pytest.approx(np.mean(gaps), rel=1e-4)
 
 
 @pytest.mark.parametrize(

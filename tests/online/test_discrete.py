@@ -7,7 +7,6 @@ import pytest
 import torch
 from online_runs import make_settings, train, train_until, weights_of
 
-from grd_offline.errors import DataError
 from grd_offline.online.learner import Learner
 from grd_offline.online.replay import separate_truth
 from grd_offline.online.run import OnlineRun
@@ -70,13 +69,15 @@ def test_updates_look_several_steps_ahead():
         rewards = paid[member].ravel()
         at = int(batch.observations[member, row, 0])
         end = min(at + 3, 9 * (at // 9) + 9)
-        ahead = [part[member, row] for part in batch.ahead]
+        ahead = {name: part[member, row] for name, part in batch.ahead._asdict().items()}
         assert batch.rewards[member, row].item() == pytest.approx(rewards[at], rel=1e-5)
         expected = sum(0.5**k * rewards[at + k] for k in range(end - at))
-        assert ahead[0].item() == pytest.approx(expected, rel=1e-5, abs=1e-6)
-        assert ahead[1].item() == end - at
-        assert ahead[2][0].item() == end
-        assert ahead[3].item() == (end % 9 == 0 and (at // 9) % 2 == 1)
+        assert ahead["rewards"].item() == pytest.approx(expected, rel=1e-5, abs=1e-6)
+        each = [rewards[at + k if at + k < end else at] for k in range(3)]
+        np.testing.assert_allclose(ahead["each"], each, rtol=1e-5)
+        assert ahead["counts"].item() == end - at
+        assert ahead["next_observations"][0].item() == end
+        assert ahead["terminated"].item() == (end % 9 == 0 and (at // 9) % 2 == 1)
 
 
 def test_policies_see_states_divided_by_their_sizes(monkeypatch):
@@ -91,12 +92,6 @@ def test_policies_see_states_divided_by_their_sizes(monkeypatch):
         weights = run.learner.agent.target_critic.weights[0][0].detach().numpy()
         exported = run.learner.export_actors()[0, : weights.size].reshape(weights.shape)
         np.testing.assert_allclose(exported, weights / sizes[:, None], rtol=1e-5)
-
-
-def test_only_dqn_looks_several_steps_ahead():
-    settings = make_discrete(env_args={"acted": "box"}, backbone="sac", target_steps=2)
-    with pytest.raises(DataError, match="target_steps: expected 1 with sac"):
-        OnlineRun(settings, workers=0)
 
 
 @pytest.mark.parametrize("target_steps", [1, 5])

@@ -33,7 +33,8 @@ from grd_offline.rewards.effect_inputs import StepColumns, name_inputs
 Array = NDArray[np.float64]
 
 _LARGE = 30_000_000  # entries beyond which candidate columns are kept in float32
-_SMALL = 8_000_000  # numbers of all steps up to which these are kept
+_SMALL = 8_000_000  # numbers of all steps up to which these are kept,
+_FEW_SEGMENTS = 20_000  # and deliveries up to which they are
 _PROBE = 4096
 _TRANSITIONS = 1024
 _ALIKE_ENDS = 0.05
@@ -70,6 +71,7 @@ class ColumnSource:
         self.probe = steps[rng.permutation(len(steps))[:_PROBE]]
         self.transitions = sample_steps(episodes, BOTH, _TRANSITIONS, rng)
         self._segments: list[Segment] | None = None
+        self.segment_count = 0
         self.equations, sums = read_equations(self.segments(), self.basis.columns)
         self.segment_count = len(self.equations.target)
         self.totals = combine(self.equations.constant / self.equations.scale)
@@ -185,11 +187,12 @@ class ColumnSource:
         return np.asarray(self.basis.columns + shifts[self.basis.columns])
 
     def segments(self) -> Iterator[Segment]:
-        """All deliveries of all episodes. Those of few steps are kept from one pass to the next."""
+        """All deliveries of all episodes. If they are few, the second pass keeps them."""
         if self._segments is not None:
             return iter(self._segments)
         found = iterate_segments(self.episodes, self.state_at, self.discount, self.still)
-        if self.episodes.total_steps * self.probe.shape[1] > _SMALL:
+        is_small = self.episodes.total_steps * self.probe.shape[1] <= _SMALL
+        if not (is_small and 0 < self.segment_count <= _FEW_SEGMENTS):
             return found
         self._segments = list(found)
         return iter(self._segments)

@@ -6,7 +6,8 @@ standardised values and on even points of their range, each times the root of it
 that their inner product is the kernel. They are tabulated on an even grid, as `EffectModel`
 evaluates them.
 
-Episodes are read one at a time: once for a sample of steps, once per table of sums.
+Episodes are read one at a time: once for a sample of steps, once per table of sums. If they are
+small, `ColumnSource` keeps what was read.
 """
 
 from __future__ import annotations
