@@ -2,7 +2,7 @@
 
 python benchmarks/scale.py
 
-Rates are of runs of 1,000,000, 300,000 or 200,000 steps, whole but for Humanoid's: from
+Rates are of whole runs of 100,000 to 1,000,000 steps: from
 benchmarks/results/online (members times steps divided by seconds) and from
 benchmarks/results/online_speed.txt. The printed tables are in docs/scale.md.
 """

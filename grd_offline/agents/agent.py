@@ -196,7 +196,10 @@ class Agent:
         )
 
     def _look_ahead(self, batch: Batch, ahead: Ahead) -> Float[Tensor, "member batch"]:
-        """Rewards of several steps, and the value of the state after them."""
+        """Rewards of several steps, and the value of the state after them.
+
+        What SAC pays for entropy counts in that value alone, not at the steps between.
+        """
         values = self.compute_next_values(batch._replace(next_observations=ahead.next_observations))
         rewards = ahead.rewards - self.mean_rewards.unsqueeze(1) * self._weigh(ahead)
         later = self.discounts.unsqueeze(1) ** ahead.counts
