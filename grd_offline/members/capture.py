@@ -1,5 +1,6 @@
 """Updates compiled, recorded as CUDA graphs and replayed."""
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -27,7 +28,7 @@ def record(
     states = [generator.get_state() for generator in generators]
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     graph = torch.cuda.CUDAGraph()
-    with compiling_every_size():
+    with compiling_every_size(), _without_remarks():
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(WARM_UPS):
@@ -54,6 +55,45 @@ def compiling_every_size() -> Iterator[None]:
 
     with config.patch(recompile_limit=MOST_SIZES):
         yield
+
+
+@contextmanager
+def _without_remarks() -> Iterator[None]:
+    """Hide what torch remarks on its own choices while it compiles, and on gradients that come
+    from a `SideStream`, for which it waits."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module=r"torch\._inductor|torch\.autograd\.graph")
+        yield
+
+
+class SideStream:
+    """A stream of the device beside the current one, for work that does not depend on it.
+
+    Small kernels leave part of a device idle, which those of the other stream use. On a CPU all
+    work is done in turn.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        is_cuda = device.type == "cuda"
+        self._stream = torch.cuda.Stream(device) if is_cuda else None  # type: ignore[no-untyped-call]
+
+    @contextmanager
+    def fork(self) -> Iterator[None]:
+        """Work within waits for all before it, and is not waited for until `join`.
+
+        The caller keeps the tensors that this work reads until the device has read them.
+        """
+        if self._stream is None:
+            yield
+            return
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            yield
+
+    def join(self) -> None:
+        """Let all further work wait for what was forked."""
+        if self._stream is not None:
+            torch.cuda.current_stream().wait_stream(self._stream)
 
 
 def find_tensors(state: Any) -> Iterator[Tensor]:

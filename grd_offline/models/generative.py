@@ -155,18 +155,13 @@ class GenerativeModel:
         transitions: Transitions,
         reward_noise: Float[Tensor, "member reward_copy input 2"],
         dynamics_noise: Float[Tensor, "member dynamics_copy input state 2"],
-        dense: Float[Tensor, ""] | None = None,
     ) -> ModelLoss:
-        """L_rew, L_dyn and L_reg; the noise is standard Gumbel.
-
-        `dense` is 1 while every edge is to be on and costs nothing, else 0.
-        """
-        reward = self._compute_return_loss(trajectories, reward_noise, dense)
-        dynamics = self._compute_dynamics_loss(transitions, dynamics_noise, dense)
-        sparsity = self._compute_sparsity_loss()
-        if dense is not None:
-            sparsity = sparsity * (1 - dense)
-        return ModelLoss(reward, dynamics, sparsity)
+        """L_rew, L_dyn and L_reg; the noise is standard Gumbel."""
+        return ModelLoss(
+            self.compute_return_loss(trajectories, reward_noise),
+            self.compute_dynamics_loss(transitions, dynamics_noise),
+            self.compute_sparsity_loss(),
+        )
 
     def step(self, losses: Float[Tensor, "member"]) -> None:
         """One step of Adam on L_m for all three parts."""
@@ -182,13 +177,16 @@ class GenerativeModel:
         """The greedy masks of states and actions into the reward, side by side (Eq. 22)."""
         return torch.cat(self.graph.choose()[:2], 1)
 
-    def _compute_return_loss(
+    def compute_return_loss(
         self,
         batch: Trajectories,
         noise: Float[Tensor, "member copy input 2"],
-        dense: Float[Tensor, ""] | None,
+        dense: Float[Tensor, ""] | None = None,
     ) -> Float[Tensor, "member"]:
-        """Compute the return loss L_rew (Eq. 4)."""
+        """Compute the return loss L_rew (Eq. 4).
+
+        In all three losses `dense` is 1 while every edge is to be on and costs nothing, else 0.
+        """
         logits = torch.cat([self.graph.state_to_reward, self.graph.action_to_reward], 1)
         mask = self._sample(logits, noise, dense)  # (member, copy, input)
         end_to_end = batch.inputs.shape[1] == 1
@@ -208,11 +206,11 @@ class GenerativeModel:
             starts=batch.starts,
         )
 
-    def _compute_dynamics_loss(
+    def compute_dynamics_loss(
         self,
         batch: Transitions,
         noise: Float[Tensor, "member copy input state 2"],
-        dense: Float[Tensor, ""] | None,
+        dense: Float[Tensor, ""] | None = None,
     ) -> Float[Tensor, "member"]:
         """L_dyn (Eq. 5), scaled up from the predicted dimensions to all of them."""
         logits = torch.cat([self.graph.state_to_state, self.graph.action_to_state], 1)
@@ -225,12 +223,16 @@ class GenerativeModel:
         targets = batch.next_states.index_select(2, outputs)
         return dynamics_loss(*mixture, targets, dimensions=logits.shape[2])
 
-    def _compute_sparsity_loss(self) -> Float[Tensor, "member"]:
+    def compute_sparsity_loss(
+        self, dense: Float[Tensor, ""] | None = None
+    ) -> Float[Tensor, "member"]:
         """L_reg (Eq. 6), or the price of the expected number of edges."""
         probabilities, price = self.graph.compute_probabilities(), self.settings.edge_price
         if price is None:
-            return sparsity_loss(*probabilities, weights=self.lambdas)
-        return edge_count_loss(*probabilities, weights=SparsityWeights(*[price] * 5))
+            loss = sparsity_loss(*probabilities, weights=self.lambdas)
+        else:
+            loss = edge_count_loss(*probabilities, weights=SparsityWeights(*[price] * 5))
+        return loss if dense is None else loss * (1 - dense)
 
     def _sample(
         self,

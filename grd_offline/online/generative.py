@@ -8,6 +8,7 @@ for the dynamics and theirs (D_2); `grd_offline.models.generative` has the model
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from grd_offline.agents.batch import Steps
 from grd_offline.losses import SparsityWeights
+from grd_offline.members.capture import SideStream
 from grd_offline.members.draws import to_gumbel
 from grd_offline.members.nn import Masks, RewardNet, build_members
 from grd_offline.models import generative
@@ -77,38 +79,53 @@ class Generative(Source):
         self._spread = torch.ones((self.size, 1), device=device)
         self._terms = torch.zeros((3, self.size), device=device)
         self.losses = self._terms
-        self._terms_of = self._compute_terms
+        self._side = SideStream(device)
+        self._reward_loss_of = self._compute_reward_loss
+        self._dynamics_losses_of = self._compute_dynamics_losses
 
     def update(self, steps: Steps, counter: Tensor) -> None:
         cuda = self.replay.device.type == "cuda"
         rows = self._episodes * self.replay.longest if cuda else None
-        terms = self._terms_of(steps, counter, rows)
-        self.model.step(terms.sum(0))
-        self._terms.copy_(terms.detach())
+        with self._side.fork():
+            dynamics, sparsity = self._dynamics_losses_of(steps, counter)
+        reward = self._reward_loss_of(counter, rows)
+        self._side.join()
+        self.model.step(reward + dynamics + sparsity)
+        for target, term in zip(self._terms, (reward, dynamics, sparsity), strict=True):
+            target.copy_(term.detach())
 
     def find_size(self) -> Hashable:
         """Episodes that have become much longer need other graphs."""
         return self.replay.longest
 
     def compile(self, backend: str) -> None:
-        self._terms_of = torch.compile(self._compute_terms, dynamic=False, backend=backend)
+        compile_ = partial(torch.compile, dynamic=False, backend=backend)
+        self._reward_loss_of = compile_(self._compute_reward_loss)
+        self._dynamics_losses_of = compile_(self._compute_dynamics_losses)
         self.model.adam.compile(backend)
 
-    def _compute_terms(
-        self, steps: Steps, counter: Int[Tensor, ""], rows: int | None
-    ) -> Float[Tensor, "3 member"]:
-        """Compute the losses L_rew, L_dyn and L_reg."""
-        picks, reward_noise, dynamics_noise = self._draws.draw(counter)
-        # 1 while every edge is to be on; a tensor, since a captured graph has no branches
-        dense = (counter <= self.settings.dense_updates).to(torch.float32)
-        losses = self.model.compute_losses(
-            self._draw_trajectories(picks, rows),
-            self._make_transitions(steps, counter),
-            to_gumbel(reward_noise),
-            to_gumbel(dynamics_noise),
-            dense,
+    def _compute_reward_loss(
+        self, counter: Int[Tensor, ""], rows: int | None
+    ) -> Float[Tensor, "member"]:
+        """Compute L_rew."""
+        picks, noise, _ = self._draws.draw(counter)
+        trajectories = self._draw_trajectories(picks, rows)
+        return self.model.compute_return_loss(
+            trajectories, to_gumbel(noise), self._is_dense(counter)
         )
-        return torch.stack(tuple(losses))
+
+    def _compute_dynamics_losses(
+        self, steps: Steps, counter: Int[Tensor, ""]
+    ) -> tuple[Float[Tensor, "member"], Float[Tensor, "member"]]:
+        """Compute L_dyn and L_reg."""
+        noise, dense = self._draws.draw(counter)[2], self._is_dense(counter)
+        transitions = self._make_transitions(steps, counter)
+        dynamics = self.model.compute_dynamics_loss(transitions, to_gumbel(noise), dense)
+        return dynamics, self.model.compute_sparsity_loss(dense)
+
+    def _is_dense(self, counter: Int[Tensor, ""]) -> Float[Tensor, ""]:
+        """1 while every edge is to be on, else 0; a recorded graph has no branches."""
+        return (counter <= self.settings.dense_updates).to(torch.float32)
 
     def _draw_trajectories(
         self, picks: Float[Tensor, "member episode"], rows: int | None

@@ -102,14 +102,20 @@ def test_an_expected_subset_of_dimensions_has_the_whole_loss() -> None:
 
 def test_while_dense_every_edge_is_on_and_free() -> None:
     model, batch = make_model(JOINT_NET), make_trajectories()
-    noise = (draw(MEMBERS, EPISODES, INPUTS, 2), draw(MEMBERS, 8, INPUTS, STATES, 2))
-    dense = model.compute_losses(batch, make_transitions(), *noise, torch.ones(()))
+    noise, dense = draw(MEMBERS, EPISODES, INPUTS, 2), torch.ones(())
     rewards = model.reward(batch.inputs, torch.ones(MEMBERS, 1, 1, INPUTS))
-    torch.testing.assert_close(dense.reward, return_loss(rewards, batch.valid, batch.returns))
-    assert dense.sparsity.tolist() == [0.0] * MEMBERS
-    later = model.compute_losses(batch, make_transitions(), *noise, torch.zeros(()))
+    expected = return_loss(rewards, batch.valid, batch.returns)
+    torch.testing.assert_close(model.compute_return_loss(batch, noise, dense), expected)
+    steps, every = make_transitions(), torch.ones(MEMBERS, 1, INPUTS, STATES)
+    mixture = model.dynamics(steps.inputs, every[..., steps.outputs], steps.outputs)
+    targets = steps.next_states.index_select(2, steps.outputs)
+    expected = dynamics_loss(*mixture, targets, dimensions=STATES)
+    noise = draw(MEMBERS, 8, INPUTS, STATES, 2)
+    torch.testing.assert_close(model.compute_dynamics_loss(steps, noise, dense), expected)
+    assert model.compute_sparsity_loss(dense).tolist() == [0.0] * MEMBERS
     edges = sum(part.sum() for part in model.graph.compute_probabilities())
-    torch.testing.assert_close(later.sparsity.sum(), 0.003 * edges)
+    later = model.compute_sparsity_loss(torch.zeros(()))
+    torch.testing.assert_close(later.sum(), 0.003 * edges)
 
 
 def test_one_step_moves_all_three_parts_and_the_loss_falls() -> None:
