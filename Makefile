@@ -24,10 +24,10 @@ demo: $(STAMP)
 test: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal
 
-# Ten times as many damaged files, folders and models as the tests have.
+# Twenty times as many damaged files, folders and models as the tests have.
 .PHONY: fuzz
 fuzz: $(STAMP)
-	GRD_OFFLINE_FUZZ=10 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests/formats/test_fuzz.py
+	GRD_OFFLINE_FUZZ=20 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests/formats/test_fuzz.py
 
 check: $(STAMP)
 	$(BIN)/ruff check .

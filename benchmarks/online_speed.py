@@ -6,8 +6,8 @@
     python benchmarks/online_speed.py run --env HalfCheetah --device cuda --steps 1000000
 
 `run` runs the plain command of the README, with no variables set, and reads its files: updates of
-all members per second by tenths of the run, and the share of each part. Further options go to the
-command.
+all members per second by tenths of the run, and the share of each part; then how many processors
+were busy, and how fast the environments alone are. Further options go to the command.
 
 On the CPU blocks of updates of both sides take turns, and the smallest time of each counts: on a
 shared machine that is what the arithmetic takes. Replays hold random episodes of full length.
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import subprocess
 import tempfile
 import time
@@ -27,11 +28,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from grd_offline.agents.actors import load_actor
 from grd_offline.files.runs import read_rows
+from grd_offline.fleet.fleet import Fleet
+from grd_offline.fleet.limits import count_cores
 from grd_offline.online.learner import Learner
 from grd_offline.online.replay import separate_truth
 from grd_offline.online.settings import OnlineSettings
-from grd_offline.runs.process import prepare_process
+from grd_offline.runs.process import choose_workers, prepare_process
 
 SIZES = {"HalfCheetah": (17, 6), "Humanoid": (348, 17), "Swimmer": (8, 2)}
 STEPS = 1000
@@ -186,7 +190,8 @@ def measure_run(options: argparse.Namespace) -> list[dict]:
         command += ["--steps", str(options.steps), "--device", options.device]
         command += ["--out", str(folder), *options.more]
         print(" ".join(command), flush=True)
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        busy = count_busy(lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL))
+        alone = measure_environments(folder, options.env)
         members = {row["member"] for row in read_rows(folder / "evaluations.csv")}
         rows = [row for row in read_rows(folder / "log.csv") if row["updates"] not in ("", "0")]
     marks = {int(row["updates"]): row for row in rows if row["member"] == rows[0]["member"]}
@@ -212,8 +217,44 @@ def measure_run(options: argparse.Namespace) -> list[dict]:
     print(f"{total:.0f} member-updates/s; by tenths: {', '.join(f'{x:.0f}' for x in tenths)}")
     print(f"last tenth / second tenth: {tenths[-1] / tenths[1]:.2f}")
     print("; ".join(f"{name.removesuffix('_seconds')} {x:.1%}" for name, x in shares.items()))
+    print(
+        f"{busy:.1f} of {count_cores()} processors busy; the environments alone, with the last "
+        f"policies: {alone:.0f} steps/s"
+    )
     about = {"env": options.env, "fit": options.fit, "members": len(members)}
+    about |= {"busy": busy, "environments": alone}
     return [{**about, "rate": total, "tenths": tenths, "shares": shares, "seconds": whole}]
+
+
+def count_busy(work) -> float:
+    """Processors that child processes keep busy while `work` runs, on average."""
+    begin, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    work()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return used / (time.perf_counter() - begin)
+
+
+def measure_environments(folder: Path, environment: str, rounds: int = 30) -> float:
+    """Steps per second of the workers with the last policies of a run, and nothing beside them.
+
+    A run cannot be faster than that. It also evaluates, which takes processors too.
+    """
+    saved = [sorted(path.glob("policies/step-*")) for path in sorted(folder.glob("members/*"))]
+    actors = [load_actor(paths[-1]) for paths in saved]
+    weights = np.stack([actor.weights for actor in actors])
+    workers = choose_workers(None)
+    kind, hidden = actors[0].spec.kind, actors[0].spec.sizes[1:-1]
+    with Fleet(environment, range(len(actors)), kind=kind, hidden=hidden, workers=workers) as fleet:
+        fleet.start_round(0, weights)
+        fleet.finish_round()  # the workers are up
+        begin = time.perf_counter()
+        fleet.start_round(1, weights)
+        for index in range(2, rounds + 1):
+            fleet.start_round(index, weights)
+            fleet.finish_round()
+        fleet.finish_round()
+        return rounds * fleet.members * fleet.steps / (time.perf_counter() - begin)
 
 
 def main() -> None:

@@ -280,9 +280,10 @@ class OnlineRun(Run):
         is_last = self.step + self.settings.round_steps >= self.total
         if self._actors is None or is_last:
             return False
-        while not self._actors.is_ready:
-            if self.fleet.wait_round(LOOK_SECONDS):
-                return False
+        with self._timing("updating"):  # the workers may be at it as well
+            while not self._actors.is_ready:
+                if self.fleet.wait_round(LOOK_SECONDS):
+                    return False
         self.fleet.start_round(self.rounds + 1, self._actors.finish())
         self._actors = None
         return True
