@@ -54,8 +54,8 @@ def training_options(command: Callable[..., Any]) -> Callable[..., Any]:
       grd-offline plot runs/hc
       grd-offline collect --env HalfCheetah --policy runs/hc --out better.h5
 
-    All reward sources and seeds are members of one run. They are trained side by side, and on an
-    accelerator they cost little more than one.
+    All reward sources and seeds are members of one run. They are trained side by side,
+    which saves time on an accelerator.
     """,
 )
 @click.argument("file")
