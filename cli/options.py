@@ -142,8 +142,11 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(command)
     def join(*arguments: Any, embed: tuple[str, ...], columns: str | None, **options: Any) -> Any:
         if embed:
+            from grd_offline.formats.tables.columns import quote_name
+
             names = [name for part in embed for name in part.split(",")]
-            columns = ",".join(filter(None, [columns, f"embed={'+'.join(names)}"]))
+            embedded = f"embed={'+'.join(map(quote_name, names))}"
+            columns = ",".join(filter(None, [columns, embedded]))
         return command(*arguments, columns=columns, **options)
 
     joined = click.option(
@@ -166,7 +169,7 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "observations=speed+load. Roles are episode, step, observations, actions, reward (one "
         "number per step), return (one number per episode), terminated, truncated, truth, "
         "categories and ignored. You can leave out columns whose names say their role. In a name, "
-        "* stands for any letters.",
+        '* stands for any letters. A name with a comma or a plus is put in quotes: "load, kg".',
     )(joined)
 
 

@@ -126,7 +126,7 @@ print("actions:", action.ravel())
 # ------------------
 #
 # A model that was learned from a table, as in :doc:`plot_1_own_table`, has no environment. You
-# have to write one. Three rules make it fit the model:
+# have to write one. Four rules make it fit the model:
 #
 # - Its observations are the states in the order of ``model.observation_names``. A column of text
 #   became one column of 0 and 1 for each label.
@@ -134,6 +134,7 @@ print("actions:", action.ravel())
 #   text, use a ``Discrete`` space: action 0 is the first label. If it was a column of numbers such
 #   as 0 and 1, say ``categories="window"`` in ``from_dataframe``, so that it fits ``Discrete(2)``.
 # - Its own reward does not matter, because the wrapper replaces it.
+# - Policies maximise. If the outcome is a cost, change its sign before you decompose the table.
 #
 # Here the table has the temperature of a room every hour, and whether the window was open. The
 # outcome is how satisfied people were with the whole day.

@@ -84,13 +84,15 @@ def tell_effects(
         return page.make_section("effects", "Effects", lead)
     few = (
         "An input that has few values, such as a label of a category, has bars instead of a curve. "
+        "Each label of a category is an input with the values 0 and 1: to compare two labels, add "
+        "the bars of all labels of the category. "
         if any(ticks is not None for shape in shapes for ticks in shape.ticks)
         else ""
     )
     lead = (
         "The reward is its mean plus these effects. A curve shows what one input adds to the "
-        f"reward. A surface shows what two inputs add together. {few}The true effect is inside the "
-        f"band with a probability of {page.NINETY}, if the assumptions of the fit hold. Grey bars "
+        "reward. A surface shows what two inputs add together, beyond what each of them adds alone. "
+        f"{few}The true effect is inside the band with a probability of {page.NINETY}, if the assumptions of the fit hold. Grey bars "
         "and dots show where the data are: an effect is known best where there are many of them."
     )
     named = [name for effect in effects for name in effect["inputs"]]

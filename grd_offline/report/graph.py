@@ -33,7 +33,8 @@ def tell_graph(masks: Mapping[str, Any], *, is_folded: bool = False) -> str:
         "its strength, from 0 to 100\N{NO-BREAK SPACE}%. For the reward, this is the importance "
         "above. For a next state, it is the part of its unexplained variance that this parent "
         "explains when all other parents are known. Filled circles are the compact state: the "
-        "dimensions from which a path leads to the reward."
+        "dimensions from which a path leads to the reward, or to what tells the end of an episode. "
+        "Weak causes of a next state have no line."
     )
     said = page.join_names([*driving[:6], *(["others"] if len(driving) > 6 else [])]) or "nothing"
     label = (

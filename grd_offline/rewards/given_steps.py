@@ -17,7 +17,7 @@ _SHOWN = 20
 def read_columns(field: str, values: ArrayLike, names: Sequence[str]) -> NDArray[Any]:
     """(step, input) numbers from an array or a data frame; DataError says what was expected.
 
-    A data frame may have its columns in any order. A column of labels, such as weather, gives all
+    Where there is one input, (step,) numbers will do. A data frame may have its columns in any order. A column of labels, such as weather, gives all
     of its inputs, such as weather=rain.
     """
     columns = getattr(values, "columns", None)
@@ -26,6 +26,8 @@ def read_columns(field: str, values: ArrayLike, names: Sequence[str]) -> NDArray
     array = np.asarray(values)
     if array.dtype.kind not in "fiub":
         raise DataError(f"expected numbers, got {array.dtype}; {_list(names)}", field=field)
+    if array.ndim == 1 and len(names) == 1:
+        return array[:, None]
     if array.ndim != 2 or array.shape[1] != len(names):
         raise DataError(
             f"expected shape (N, {len(names)}), got {array.shape}; {_list(names)}", field=field

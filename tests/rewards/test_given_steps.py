@@ -32,6 +32,8 @@ def test_frames_may_have_their_columns_in_any_order_and_labels_as_text():
     dummies = pandas.get_dummies(frame, columns=["weather"], prefix_sep="=")
     assert read_columns("observations", dummies, NAMES).tolist() == wanted
     assert read_columns("actions", frame, ()).shape == (2, 0)
+    assert read_columns("actions", frame["speed"], ("speed",)).tolist() == [[3], [4]]
+    assert read_columns("actions", [0.5, 1], ("speed",)).tolist() == [[0.5], [1]]
     for wrong, message in (
         (pandas.get_dummies(frame), "there is no column 'weather=rain'; the model expects the "
          "columns: speed, weather=rain, weather=sun; got: more, speed, weather_rain"),

@@ -45,6 +45,9 @@ _ALIASES = {
 }
 _INDEX = re.compile(r"|index|unnamed: ?\d+|__index_level_\d+__")
 """Names of the row numbers that data frames write beside their columns."""
+_NAME = re.compile(r'\s*"(?:[^"]|"")*"\s*(?=[,+]|$)|[^,+]+')
+"""A name of a column in `--columns`; quotes are needed if it holds a comma or a plus."""
+_PART = re.compile(rf"[^=,]*=(?:(?:{_NAME.pattern})?(?:\+|(?=,|$)))*")
 _MANY = ("observations", "actions", "categories", "embed", "ignored")
 _MARKS = ("categories", "embed")
 """Roles that say more about columns which are observations or actions."""
@@ -80,7 +83,8 @@ class Columns:
         for field in fields(self):
             value = getattr(self, field.name)
             if value or field.name == "actions":
-                parts.append(f"{field.name}={value if isinstance(value, str) else '+'.join(value)}")
+                names = [value] if isinstance(value, str) else value
+                parts.append(f"{field.name}={'+'.join(map(quote_name, names))}")
         return ",".join(parts)
 
     def list_used(self) -> list[str]:
@@ -90,22 +94,41 @@ class Columns:
         return list(dict.fromkeys([*filter(None, single), *self.observations, *self.actions]))
 
 
+def quote_name(name: str) -> str:
+    """A name as `--columns` takes it: in quotes if its letters would mean something else there."""
+    is_plain = name == name.strip() and not set(name) & set(',+"')
+    return name if is_plain else '"' + name.replace('"', '""') + '"'
+
+
 def parse_columns(text: str) -> dict[str, tuple[str, ...]]:
-    """`episode=trip,observations=speed+load` as names by role."""
+    """`episode=trip,observations=speed+"load, kg"` as names by role."""
     roles: dict[str, tuple[str, ...]] = {}
     known = [field.name for field in fields(Columns)]
-    for part in filter(None, text.split(",")):
-        role, equals, names = part.partition("=")
-        role = _ALIASES.get(role.strip(), role.strip())
+    begin = 0
+    while begin < len(text):
+        match = _PART.match(text, begin)
+        part = match[0] if match else text[begin:].partition(",")[0]
+        begin += len(part) + 1
+        if not part:
+            continue
+        given, equals, names = part.partition("=")
+        role = _ALIASES.get(given.strip(), given.strip())
         if not equals or role not in known:
             raise DataError(
                 f"--columns: expected ROLE=NAME or ROLE=NAME+NAME with a role among "
-                f"{', '.join(known)}, got {part!r}"
+                f"{', '.join(known)}, got {part!r}; put a name with a comma or a plus in quotes: "
+                'ROLE="NAME"'
             )
-        roles[role] = tuple(name.strip() for name in names.split("+") if name.strip())
+        roles[role] = tuple(filter(None, map(_unquote, _NAME.findall(names))))
         if role not in _MANY and len(roles[role]) > 1:
             raise DataError(f"--columns: {role}: expected one column, got {names!r}")
     return roles
+
+
+def _unquote(name: str) -> str:
+    name = name.strip()
+    is_quoted = len(name) > 1 and name[0] == name[-1] == '"'
+    return name[1:-1].replace('""', '"') if is_quoted else name
 
 
 def choose_columns(
