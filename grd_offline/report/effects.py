@@ -91,9 +91,10 @@ def tell_effects(
     )
     lead = (
         "The reward is its mean plus these effects. A curve shows what one input adds to the "
-        "reward. A surface shows what two inputs add together, beyond what each of them adds alone. "
-        f"{few}The true effect is inside the band with a probability of {page.NINETY}, if the assumptions of the fit hold. Grey bars "
-        "and dots show where the data are: an effect is known best where there are many of them."
+        "reward. A surface shows what two inputs add together, beyond what each of them adds "
+        f"alone. {few}The true effect is inside the band with a probability of {page.NINETY}, if "
+        "the assumptions of the fit hold. Grey bars and dots show where the data are: an effect is "
+        "known best where there are many of them."
     )
     named = [name for effect in effects for name in effect["inputs"]]
     if explained := explain_primes(named):

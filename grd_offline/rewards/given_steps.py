@@ -17,8 +17,8 @@ _SHOWN = 20
 def read_columns(field: str, values: ArrayLike, names: Sequence[str]) -> NDArray[Any]:
     """(step, input) numbers from an array or a data frame; DataError says what was expected.
 
-    Where there is one input, (step,) numbers will do. A data frame may have its columns in any order. A column of labels, such as weather, gives all
-    of its inputs, such as weather=rain.
+    Where there is one input, (step,) numbers will do. A data frame may have its columns in any
+    order. A column of labels, such as weather, gives all of its inputs, such as weather=rain.
     """
     columns = getattr(values, "columns", None)
     if columns is not None:

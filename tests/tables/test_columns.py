@@ -10,7 +10,7 @@ from grd_offline import DataError
 from grd_offline.cli.program import cli
 from grd_offline.formats.tables.columns import Columns, parse_columns
 
-ODD = ("tool age (min, total)", "a+b", 'the "new" one', " blank", 'width 5"', "load [kg]", "x=1", "*")
+ODD = ("tool age (min, total)", "a+b", 'the "new" one', " blank", 'width 5"', "load [kg]", "x=1")
 
 
 def test_any_name_comes_back_from_its_text():
@@ -40,7 +40,7 @@ def test_blanks_and_quotes(text, expected):
 
 @pytest.mark.parametrize("text", ["trip", "speed=trip", 'observations="a,b"c', "=trip"])
 def test_anything_else_is_refused(text):
-    with pytest.raises(DataError, match="expected ROLE=NAME or ROLE=NAME.NAME with a role among"):
+    with pytest.raises(DataError, match="expected ROLE=NAME or ROLE="):
         parse_columns(text)
 
 
