@@ -289,7 +289,7 @@ class _Run:
         """Write everything into an empty folder."""
         layout = choose_layout(self.recording)
         name = RELABELLED[layout == "minari"]
-        tally = Tally(self.model.function.outcome)
+        tally = Tally(self.model.function.outcome, self.model.function.base)
         header = relabelled_header(self.recording.header, self._settings())
         ending = ENDINGS.get(self.recording.layout)
         table = None if ending is None else f"relabelled{ending}"
@@ -417,6 +417,7 @@ class _Run:
             "alternatives": [one.describe() for one in self.choice.candidates],
             **{name: value for name, value in chosen.items() if name != "fit"},
             "outcome": self.model.function.outcome,
+            "base": self.model.function.base,
             "returns_kept_r2": tally.return_r2(),
             "dynamics_held_out_log_likelihood": self.dynamics.likelihoods,
             "verdict": reach_verdict(findings)._asdict(),

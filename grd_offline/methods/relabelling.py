@@ -64,8 +64,9 @@ MANY_EPISODES = 2_000
 class Tally:
     """Sums that are collected while relabelling, and the truth if it is asked for."""
 
-    def __init__(self, outcome: str = "number") -> None:
-        self.outcome = outcome
+    def __init__(self, outcome: str = "number", base: float = 0.0) -> None:
+        """`base` is the part of the log-odds of success that belongs to no step."""
+        self.outcome, self._base = outcome, base
         self.returns: list[tuple[float, float]] = []
         self.true: list[Array] = []
         self.predicted: list[Array] = []
@@ -87,7 +88,7 @@ class Tally:
             return None
         predicted, observed = np.array(self.returns).T
         if self.outcome == SUCCESS:
-            predicted = give_chance(predicted)
+            predicted = give_chance(predicted + self._base)
         return r_squared(predicted, observed)
 
     def calibrate(self) -> list[float]:

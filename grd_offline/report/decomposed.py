@@ -326,7 +326,7 @@ def _match_outcome(metrics: Mapping[str, Any], tracks: Tracks) -> Array:
     """(episode, 2) the observed outcome, and what the rewards say of it: a chance for labels."""
     observed, found = tracks.returns.T
     if metrics.get("outcome") == SUCCESS:
-        found = give_chance(found)
+        found = give_chance(found + metrics.get("base", 0.0))
     return np.stack([observed, found], 1)
 
 

@@ -82,6 +82,8 @@ class RewardFunction(Protocol):
     """Whether the reward depends on whether the episode terminated at this step."""
     outcome: str = NUMBER
     """Meaning of sums of rewards: a number, the log-odds of success, or a preference."""
+    base: float = 0.0
+    """Amount in the log-odds of success of every episode that belongs to none of its steps."""
 
     @abstractmethod
     def predict(self, *steps: StepPart) -> Array:

@@ -13,7 +13,7 @@ import numpy as np
 from grd_offline.outcomes import KINDS
 from grd_offline.rewards.config import ConfigReader
 
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 MAX_ORDER = 4
 FREE = ("columns", "tables", "factor")
 """Arrays whose shapes say how many inputs, grid points, features and columns of F there are."""
@@ -28,13 +28,17 @@ SCALARS = (
     "shared_variance",
     "whole_variance",
     "ended_variance",
+    "base",
 )
+SIGNED = ("constant", "base")
+"""Numbers that may be negative."""
 _SINCE = {
     "hidden_variance": 2,
     "lasting_share": 3,
     "shared_variance": 3,
     "whole_variance": 3,
     "ended_variance": 5,
+    "base": 6,
 }
 """The version in which a number came into the files; others were there from the first on."""
 _SINCE_OUTCOME = 4

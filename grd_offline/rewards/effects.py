@@ -45,6 +45,7 @@ from grd_offline.rewards.effect_parts import (
     FREE,
     MAX_ORDER,
     SCALARS,
+    SIGNED,
     find_dtype,
     find_shapes,
     read_fields,
@@ -103,9 +104,8 @@ class EffectModel(RewardFunction):
     shares: Array
     """(effect,) share of each in the variation of the reward; see `EffectCurve`."""
     hidden_variance: float = 0.0
-    """Variance per step of what may be in the reward and not in the effects. It widens the
-    intervals of steps and not those of returns: either returns do not show it, or it is part of
-    their noise, see `lasting_share`."""
+    """Variance per step of what may be in the reward and not in the effects. It widens intervals of
+    steps, not of returns, which do not show it or have it in their noise: see `lasting_share`."""
     lasting_share: float = 0.0
     """Share of the noise of returns that is no noise of single steps, but an error of the reward
     which lasts over several of them. Its size per step is part of `hidden_variance`."""
@@ -117,6 +117,8 @@ class EffectModel(RewardFunction):
     """Variance that steps at which the episode terminates have beyond `hidden_variance`."""
     outcome: str = NUMBER
     """Meaning of sums of rewards: a number, the log-odds of success, or a preference."""
+    base: float = 0.0
+    """Amount in the log-odds of success of every episode that belongs to none of its steps."""
     states: int = field(init=False)
     actions: int = field(init=False)
     needs_next: bool = field(init=False)
@@ -138,7 +140,7 @@ class EffectModel(RewardFunction):
             raise ValueError(f"outcome: expected one of {KINDS}, got {self.outcome!r}")
         for name in SCALARS:
             number = getattr(self, name)
-            if not math.isfinite(number) or (name != "constant" and number < 0):
+            if not math.isfinite(number) or (name not in SIGNED and number < 0):
                 raise ValueError(f"{name}: expected a finite, non-negative number, got {number!r}")
         layout = self._layout
         facts = {
@@ -282,12 +284,11 @@ class EffectModel(RewardFunction):
         """Return the function as a module with gradients: (..., state), (..., action) -> (...)."""
         from grd_offline.rewards.modules import EffectModule
 
-        names = ("low", "high", "tables", "weights")
         return EffectModule(
             self.columns.tolist(),
             self._layout,
             list(zip(self.effects, self.sizes, strict=True)),
-            {name: np.array(getattr(self, name)) for name in names},
+            {name: np.array(getattr(self, name)) for name in ("low", "high", "tables", "weights")},
             self._offset,
             dtype,
         )
@@ -412,8 +413,7 @@ class EffectModel(RewardFunction):
         The table of a threshold has two values, and covers little more than the threshold itself.
         """
         same = np.flatnonzero(self.columns == self.columns[place])
-        is_line = self.tables.shape[1] == 2
-        wide = [i for i in same if is_line or len(np.unique(self.tables[i])) > 2]
+        wide = [i for i in same if self.tables.shape[1] == 2 or len(np.unique(self.tables[i])) > 2]
         if wide:
             return float(self.low[wide].min()), float(self.high[wide].max())
         beside = _BESIDE_THRESHOLD * (self.high[same] - self.low[same]).max()

@@ -45,6 +45,43 @@ def set_amounts(parts, amounts):
     )
 
 
+def draw_unequal(*, seed=0, count=EPISODES):
+    """Every step pays something, and success needs a sum above the median, however many steps."""
+    rng = np.random.default_rng(seed)
+    episodes, truth = [], []
+    for length in rng.integers(5, 20, count):
+        states, actions = rng.normal(size=(length + 1, 3)), rng.normal(size=(length, 1))
+        truth.append(1 + pay(states[:-1], actions))
+        episodes.append((states, actions))
+    sums = np.array([one.sum() for one in truth])
+    labelled = []
+    for (states, actions), won in zip(episodes, sums > np.median(sums), strict=True):
+        last = np.arange(len(actions)) == len(actions) - 1
+        labelled.append(Episode(states, actions, last * float(won), last & False, last, last))
+    return EpisodeSet.from_episodes(labelled), np.concatenate(truth), np.median(sums)
+
+
+def test_a_limit_that_belongs_to_no_step_is_told_from_the_rewards():
+    """Without a base, rewards would have to explain why long episodes succeed and short ones do
+    not by something else than their length."""
+    episodes, truth, limit = draw_unequal()
+    found = fit_to(episodes)
+    rewards = np.concatenate(
+        [found.model.predict(e.observations[:-1], e.actions) for e in episodes]
+    )
+    assert pearson(rewards, truth) > 0.95
+    assert found.state_to_reward.tolist() == [1, 0, 0]
+    assert found.left_out_r2 > 0.7
+    scale = rewards.std() / truth.std()
+    assert -found.model.base == pytest.approx(limit * scale, rel=0.25)
+    # The same limit is spread over the steps where all episodes have as many.
+    assert fit_to(draw()[0]).model.base == 0
+    estimator = ClosedForm(order=1, state_at="start").fit(episodes)
+    chances = [estimator.predict_amounts(episode, 1.0)[0][0] for episode in episodes]
+    labels = [episode.rewards[-1] for episode in episodes]
+    assert np.mean((np.array(chances) > 0.5) == labels) > 0.9
+
+
 def fit_to(episodes, **settings):
     quick = ClosedFormSettings(**{"state_at": "start", "order": 1, **settings})
     return fit_closed_form(episodes, quick, np.random.default_rng(0))

@@ -202,7 +202,7 @@ def test_steps_that_terminate_are_less_certain() -> None:
 
 SINCE_2 = ("hidden_variance",)
 SINCE_3 = ("lasting_share", "shared_variance", "whole_variance")
-SINCE_5 = ("ended_variance",)
+SINCE_5 = ("ended_variance", "base")
 
 
 @pytest.mark.parametrize("next_state", [False, True])
@@ -218,7 +218,7 @@ def test_files_of_the_first_version_are_read(next_state: bool) -> None:
     again = EffectModel.from_parts(json.loads(json.dumps(config)), tensors)
     steps = make_steps(rng, 10)
     np.testing.assert_array_equal(again.predict(*steps), model.predict(*steps))
-    assert again.config()["format_version"] == 5
+    assert again.config()["format_version"] == 6
 
 
 def test_files_of_the_second_version_are_read() -> None:

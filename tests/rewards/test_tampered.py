@@ -209,7 +209,7 @@ def test_columns_that_the_first_version_did_not_have_are_refused(column, saved):
     first = {**config_of(saved)["function"], "format_version": 1}
     for name in (
         *("hidden_variance", "lasting_share", "shared_variance", "whole_variance"),
-        *("ended_variance", "outcome"),
+        *("ended_variance", "base", "outcome"),
     ):
         del first[name]
     tamper_config(saved, function=first)
@@ -238,7 +238,7 @@ def test_sizes_within_limits_but_not_in_the_file_are_refused(kind, saved):
         ({"constant": HUGE}, "constant: expected a finite number"),
         ({"inflation": -1.0}, "inflation: expected a finite, non-negative number"),
         ({"noise_variance": float("nan")}, "noise_variance: expected a finite number"),
-        ({"format_version": 6}, "format_version: expected 1 or 2 or 3 or 4 or 5, got 6"),
+        ({"format_version": 7}, "format_version: expected 1 or 2 or 3 or 4 or 5 or 6, got 7"),
         ({"outcome": "medal"}, "outcome: expected number or success or preference"),
         ({"observation_names": [*"abc"]}, "function: 3 state and 2 action|columns: expected"),
     ],

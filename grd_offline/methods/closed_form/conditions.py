@@ -58,5 +58,7 @@ def tell_bands(knows_std: bool, conditions: Sequence[str]) -> str:
     """Describe the bands of steps."""
     if not knows_std:
         return EVEN_BANDS
-    here = f" Here they hold if {', and if '.join(conditions)}." if conditions else ""
-    return STEP_BANDS + here
+    if len(conditions) < 2:
+        return STEP_BANDS + "".join(f" Here they hold if {one}." for one in conditions)
+    listed = "; ".join(f"({number}) {one}" for number, one in enumerate(conditions, 1))
+    return f"{STEP_BANDS} Here they hold only if all of this is true: {listed}."

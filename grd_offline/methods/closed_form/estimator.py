@@ -47,7 +47,7 @@ class ClosedForm(Decomposer, settings=ClosedFormSettings):
         mean, std = super().predict_amounts(episode, discount)
         if self.function_.outcome != SUCCESS or std is None:
             return mean, std
-        chances = soften_chance(mean, std)
+        chances = soften_chance(mean + self.function_.base, std)
         return chances, np.sqrt(chances * (1 - chances))
 
     def examine(self, episodes: EpisodeSet) -> tuple[list[Finding], dict[str, Any]]:

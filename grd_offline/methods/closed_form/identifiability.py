@@ -73,6 +73,7 @@ def examine(
         *_find_few(episodes),
         *_find_outliers(outliers, episodes),
         *(_find_ends(fit, episodes) if fit.outcome == NUMBER else []),
+        *_tell_base(fit),
     ]
     if fit.model.effects:
         findings += [*_find_weak(curves), *_find_alike(fit, curves), *_find_more(fit, episodes)]
@@ -95,6 +96,17 @@ def examine(
         "outliers": outliers,
         "conditions": list_conditions(fit, episodes, spread),
     }
+
+
+def _tell_base(fit: ClosedFormFit) -> list[Finding]:
+    """Name the part of the log-odds of success that belongs to no step."""
+    if not fit.model.base:
+        return []
+    text = (
+        f"Every episode has {fit.model.base:+.3g} in its log-odds of success that belongs to none "
+        "of its steps, such as the limit that a sum has to reach. It is not part of the rewards."
+    )
+    return [Finding(FINE, text)]
 
 
 def measure_spread(fit: ClosedFormFit, episodes: EpisodeSet) -> float:

@@ -57,6 +57,7 @@ _PAIR_SIZE = 6
 _ADDED = 3  # effects added per round
 _KEPT = 0.9999  # of a block's squared norm, by the columns that stand for it
 _FEW = 40  # inputs of which all pairs are candidates
+_SAME_LENGTH = 0.05  # standard deviation of lengths, as a share of their mean
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +71,8 @@ class Labelled:
     counts: Array
     """(label,) the steps of its episode, or of both its pieces."""
     outcome: str
+    has_base: bool = False
+    """Whether the lengths of episodes differ enough to tell a base from a constant reward."""
 
 
 def are_labels(episodes: EpisodeSet) -> bool:
@@ -96,7 +99,8 @@ def read_labels(episodes: EpisodeSet) -> Labelled:
         raise DataError("expected one outcome per episode, 0 or 1, and both of them")
     amounts = np.array([episode.rewards[-1] for episode in episodes], np.float64)
     counts = episodes.lengths.astype(np.float64)
-    return Labelled(episodes, amounts, lambda sums: sums, counts, SUCCESS)
+    has_base = bool(counts.std() > _SAME_LENGTH * counts.mean())
+    return Labelled(episodes, amounts, lambda sums: sums, counts, SUCCESS, has_base)
 
 
 def fit_labels(
@@ -171,7 +175,7 @@ class _MomentOfLabels:
 
     def build(self, effects: Sequence[Effect]) -> LabelBank:
         """Columns of these effects, for labels: few that stand for all."""
-        bank = LabelBank({}, self.given.labels, self.data.totals)
+        bank = LabelBank({}, self.given.labels, self.data.totals, has_base=self.given.has_base)
         bank.join(self.build_scaled(effects, plain=True))
         bank.columns = {
             effect: _compress(block, self.data.totals) for effect, block in bank.columns.items()
@@ -236,13 +240,13 @@ class _LabelFit(LastFit):
         super().__init__(search.chooser, chosen, rng)
         self.search = search
         assert isinstance(search.found, LabelSelection)
-        self.logits = search.found.logits
+        self.logits, self.base = search.found.logits, search.found.base
 
     @cached_property
     def found(self) -> tuple[Selection, EffectBank, dict[int, float], int]:
         """The effects found, as a fit to amounts with known noise."""
         amounts, root = self.search.bank.find_parabola(self.logits)
-        self.data.take_amounts(amounts, root**2)
+        self.data.take_amounts(amounts - self.base, root**2)
         selection = self.search.found
         bank = self.search.build_scaled(selection.effects)
         if not self.search.bank.has_constant:
@@ -272,7 +276,13 @@ class _LabelFit(LastFit):
         ]
         return replace(
             result,
-            model=replace(result.model, outcome=outcome, noise_variance=0.0, lasting_share=0.0),
+            model=replace(
+                result.model,
+                outcome=outcome,
+                base=self.base,
+                noise_variance=0.0,
+                lasting_share=0.0,
+            ),
             evidence=self.search.found.fit.evidence,
             noise=0.0,
             return_r2=1 - errors[0] / power,

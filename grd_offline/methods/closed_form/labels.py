@@ -3,24 +3,26 @@
 Of an episode that ended in success or failure, and of a pair of which one was preferred, only a
 label y is known, 1 or 0 (or 1/2 where both of a pair were found alike):
 
-    P(y = 1) = 1 / (1 + exp(-eta)),   eta = c n + sum_p Z_p w_p,   w_p ~ N(0, v_p I)
+    P(y = 1) = 1 / (1 + exp(-eta)),   eta = b + c n + sum_p Z_p w_p,   w_p ~ N(0, v_p I)
 
-For success, eta is the sum of the rewards of the episode, so rewards are in units of log-odds: a
-step of reward 1 multiplies the odds of success by e. For a preference it is the sum of the first
-piece less that of the second (Bradley and Terry). Rows of Z are the same sums of features as those
-of returns, and n counts steps.
+For success, eta is a base b and the sum of the rewards of the episode, so rewards are in units of
+log-odds: a step of reward 1 multiplies the odds of success by e. Success often means that a sum is
+above some limit, and the base is that limit. Where all episodes have the same number of steps n, it
+cannot be told from the constant reward c, and is 0. For a preference eta is the sum of the first
+piece less that of the second (Bradley and Terry), without a base. Rows of Z are the same sums of
+features as those of returns.
 
 Laplace's method. About the weights that are most likely, the logarithm of the likelihood is nearly
 a parabola. With p = P(y = 1) there and h = p (1 - p), it is that of a return z = eta + (y - p) / h
 with noise of variance 1 / h. So the evidence of some effects is
 
     L = log P(y | eta) - 1/2 sum_p |w_p|^2 / v_p
-        - 1/2 log |I + D^1/2 Z^T H Z D^1/2| - 1/2 log n^T H n
+        - 1/2 log |I + D^1/2 Z^T H Z D^1/2| - 1/2 log |N^T H N|
 
-at that place, with D the variances of all weights, and H = diag(h). Newton's steps for the weights
-and MacKay's for the variances take turns. Gains of candidates follow from the parabola. The loss of
-an effect that stands in the model does not: far from the place of the parabola it says too little,
-so such an effect is taken out and the rest is fitted anew.
+at that place, with D the variances of all weights, H = diag(h), and N the columns of c and b.
+Newton's steps for the weights and MacKay's for the variances take turns. Gains of candidates follow
+from the parabola. The loss of an effect that stands in the model does not: far from the place of
+the parabola it says too little, so such an effect is taken out and the rest is fitted anew.
 """
 
 from __future__ import annotations
@@ -65,19 +67,31 @@ class LabelSelection(Selection):
 
     logits: Array
     """(row,) eta."""
+    base: float = 0.0
+    """The part b of eta that belongs to no step."""
 
 
 class LabelBank(EffectBank):
     """Columns of candidate effects, without scaling of their rows, and fits of them to labels."""
 
-    def __init__(self, columns: dict[Effect, NDArray[np.floating]], labels: Array, totals: Array):
+    def __init__(
+        self,
+        columns: dict[Effect, NDArray[np.floating]],
+        labels: Array,
+        totals: Array,
+        *,
+        has_base: bool = False,
+    ):
         """`totals` is (row,) n: how often the constant reward stands in eta."""
         super().__init__(columns, labels)
-        self.totals = totals
-        self.has_constant = bool(totals.any())
+        self.has_constant, self._has_base = bool(totals.any()), has_base
+        ones = np.ones_like(totals)
+        fixed = [*([totals] if self.has_constant else []), *([ones] if has_base else [])]
+        self._fixed = np.stack(fixed, 1) if fixed else np.zeros((len(totals), 0))
+        """(row, one or two) columns of weights that have no prior: the constant, and the base."""
         self._null: float | None = None
         self._latest: dict[Effect, Array] = {}
-        self._level = 0.0
+        self._levels = np.zeros(self._fixed.shape[1])
 
     @property
     def null_evidence(self) -> float:
@@ -118,7 +132,7 @@ class LabelBank(EffectBank):
             for effect, size in zip(effects, sizes, strict=True)
         ]
         weights, last = np.concatenate([np.zeros(0), *start]), -np.inf
-        logits = every @ weights + self._level * self.totals
+        logits = every @ weights + self._fixed @ self._levels
         for step in range(_STEPS):
             fit, evidence, goal, goal_logits = self._expand(logits, every, sizes, variances)
             spread = np.repeat(variances, sizes)
@@ -132,10 +146,10 @@ class LabelBank(EffectBank):
                 variances = _move_variances(fit, variances, powers)
         parts = np.split(weights, np.cumsum(sizes)[:-1]) if sizes else []
         self._latest.update(zip(effects, parts, strict=True))
-        if self.has_constant:
-            rest = logits - every @ weights
-            self._level = float(self.totals @ rest) / float(self.totals @ self.totals)
-        return LabelSelection(tuple(effects), replace(fit, evidence=evidence), logits)
+        rest = logits - every @ weights
+        self._levels = np.linalg.lstsq(self._fixed, rest, rcond=None)[0]
+        base = float(self._levels[-1]) if self._has_base else 0.0
+        return LabelSelection(tuple(effects), replace(fit, evidence=evidence), logits, base)
 
     def _expand(
         self, logits: Array, every: Array, sizes: Sequence[int], variances: Array
@@ -146,12 +160,10 @@ class LabelBank(EffectBank):
         columns = np.asarray(self._whiten(every, root), np.float64)
         fit = EvidenceProblem(columns, sizes, target).solve(variances, 1.0)
         explained = every @ fit.weights
-        place, price = explained, 0.0
-        if self.has_constant:
-            constant = self.totals * root
-            power = float(constant @ constant)
-            mean = float(constant @ ((amounts - explained) * root)) / power
-            place, price = explained + mean * self.totals, 0.5 * float(np.log(power))
+        fixed = self._fixed * root[:, None]
+        levels = np.linalg.lstsq(fixed, (amounts - explained) * root, rcond=None)[0]
+        place = explained + self._fixed @ levels
+        price = 0.5 * float(np.linalg.slogdet(fixed.T @ fixed)[1])
         rest = 0.5 * (len(target) * np.log(2 * np.pi) + float(fit.residual @ fit.residual))
         evidence = fit.evidence + rest + self.measure_likelihood(place) - price
         return fit, evidence, fit.weights, place
@@ -182,17 +194,18 @@ class LabelBank(EffectBank):
         return logits + (self.target - chances) / precisions, np.sqrt(precisions)
 
     def _whiten(self, columns: NDArray[np.floating], root: Array) -> NDArray[np.floating]:
-        """Rows scaled to equal noise, and free of the constant."""
+        """Rows scaled to equal noise, and free of the constant and of the base."""
         scaled = columns * root[:, None].astype(columns.dtype)
-        if not self.has_constant:
-            return scaled
-        return Equations(self.target, self.totals * root, root).remove_constant(scaled)[0]
+        fixed: NDArray[np.floating] = self._fixed * root[:, None]
+        while fixed.shape[1]:
+            first = Equations(self.target, np.asarray(fixed[:, 0], np.float64), root)
+            scaled, fixed = (first.remove_constant(part)[0] for part in (scaled, fixed[:, 1:]))
+        return scaled
 
     def _measure_power(self, block: NDArray[np.floating]) -> float:
         """Mean square of the rows of a block, apart from the constant."""
-        power = float((block**2).sum())
-        if self.has_constant:
-            power -= float(((self.totals @ block) ** 2).sum() / (self.totals @ self.totals))
+        directions = np.linalg.qr(self._fixed)[0]
+        power = float((block**2).sum() - ((directions.T @ block) ** 2).sum())
         return max(power, 0.0) / max(len(block), 1)
 
     def scan(self, chosen: Selection, candidates: Sequence[Effect]) -> tuple[Array, Array]:
