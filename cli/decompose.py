@@ -141,6 +141,7 @@ def _decompose_each(
     from rich.console import Console
 
     from grd_offline.errors import DataError
+    from grd_offline.formats.tables.columns import split_names
     from grd_offline.methods.several import decompose_each
 
     from .progress import show_stages
@@ -150,7 +151,7 @@ def _decompose_each(
             raise click.UsageError(
                 f"--outcomes and --{name} cannot be combined: leave --{name} out."
             )
-    names = [name.strip() for name in outcomes.split(",") if name.strip()]
+    names = split_names(outcomes)
     is_new = not _has_entries(folder)
     try:
         with show_stages(names) as forecast:

@@ -142,9 +142,9 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(command)
     def join(*arguments: Any, embed: tuple[str, ...], columns: str | None, **options: Any) -> Any:
         if embed:
-            from grd_offline.formats.tables.columns import quote_name
+            from grd_offline.formats.tables.columns import quote_name, split_names
 
-            names = [name for part in embed for name in part.split(",")]
+            names = [name for part in embed for name in split_names(part)]
             embedded = f"embed={'+'.join(map(quote_name, names))}"
             columns = ",".join(filter(None, [columns, embedded]))
         return command(*arguments, columns=columns, **options)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 NUMBER, SUCCESS, PREFERENCE = "number", "success", "preference"
-"""The return is the sum of the rewards; the sum is the log-odds of success; of two pieces the one
-with the larger sum is preferred, with log-odds that are the difference of the sums."""
+"""The return is the sum of the rewards; a base and the sum are the log-odds of success; of two
+pieces the one with the larger sum is preferred, with log-odds that are the difference of the
+sums."""
 KINDS = (NUMBER, SUCCESS, PREFERENCE)
 CHOICES = ("auto", NUMBER, SUCCESS)
 """Kinds of outcomes that a user may ask for. Preferences are used whenever there are some."""

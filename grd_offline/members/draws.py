@@ -34,9 +34,12 @@ class Uniform:
         self._places = (torch.arange(count) * _GOLDEN).to(device)
         self._keys = _mix(torch.tensor(list(seeds)) * _GOLDEN + stream).to(device)
 
-    def draw(self, counter: Int[Tensor, ""]) -> Float[Tensor, "member count"]:
+    def draw(
+        self, counter: Int[Tensor, ""], part: slice = slice(None)
+    ) -> Float[Tensor, "member count"]:
+        """The numbers of an update, or some of them."""
         keys = _mix(self._keys + counter * _GOLDEN)
-        bits = _shift(_mix(keys.unsqueeze(1) + self._places), 64 - _BITS)
+        bits = _shift(_mix(keys.unsqueeze(1) + self._places[part]), 64 - _BITS)
         return (bits.to(torch.float32) + 0.5) * 2.0**-_BITS
 
 

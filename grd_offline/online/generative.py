@@ -108,7 +108,7 @@ class Generative(Source):
         self, counter: Int[Tensor, ""], rows: int | None
     ) -> Float[Tensor, "member"]:
         """Compute L_rew."""
-        picks, noise, _ = self._draws.draw(counter)
+        picks, noise = (self._draws.draw_part(counter, part) for part in range(2))
         trajectories = self._draw_trajectories(picks, rows)
         return self.model.compute_return_loss(
             trajectories, to_gumbel(noise), self._is_dense(counter)
@@ -118,7 +118,7 @@ class Generative(Source):
         self, steps: Steps, counter: Int[Tensor, ""]
     ) -> tuple[Float[Tensor, "member"], Float[Tensor, "member"]]:
         """Compute L_dyn and L_reg."""
-        noise, dense = self._draws.draw(counter)[2], self._is_dense(counter)
+        noise, dense = self._draws.draw_part(counter, 2), self._is_dense(counter)
         transitions = self._make_transitions(steps, counter)
         dynamics = self.model.compute_dynamics_loss(transitions, to_gumbel(noise), dense)
         return dynamics, self.model.compute_sparsity_loss(dense)

@@ -225,6 +225,10 @@ class OnlineRun(Run):
         self.seconds[name] += spent - self._counted
         self._counted = outer + spent
 
+    def _count_sources(self) -> float:
+        """Seconds of the sources so far, which they count themselves."""
+        return sum(sum(source.count_seconds().values()) for source in self.learner.sources)
+
     def count_seconds(self) -> dict[str, float]:
         """Seconds of this process so far, by what it did or waited for."""
         parts = [source.count_seconds() for source in self.learner.sources]
@@ -298,7 +302,10 @@ class OnlineRun(Run):
                     self.restarts += 1
                 finished += self._take_in(member, collected)
             self.learner.add_all(finished)
-        self.learner.refresh()
+        with self._timing("updating"):  # it may wait for the device
+            before = self._count_sources()
+            self.learner.refresh()
+            self._counted += self._count_sources() - before
 
     def _take_in(
         self, member: int, collected: Round

@@ -233,5 +233,10 @@ class Draws:
         self._uniform = Uniform(seeds, sum(self._sizes), stream=STREAM, device=device)
 
     def draw(self, counter: Tensor) -> list[Tensor]:
-        parts = torch.split(self._uniform.draw(counter), self._sizes, 1)
-        return [part.view(-1, *shape) for part, shape in zip(parts, self._shapes, strict=True)]
+        return [self.draw_part(counter, part) for part in range(len(self._shapes))]
+
+    def draw_part(self, counter: Tensor, part: int) -> Tensor:
+        """The numbers of one of the shapes."""
+        start = sum(self._sizes[:part])
+        drawn = self._uniform.draw(counter, slice(start, start + self._sizes[part]))
+        return drawn.view(-1, *self._shapes[part])

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from grd_offline import ClosedForm, DataError, Preferences, attach_preferences
+from grd_offline import (
+    ClosedForm,
+    DataError,
+    DecomposeSettings,
+    Preferences,
+    RewardModel,
+    attach_preferences,
+    decompose,
+)
 from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.evaluate import pearson, soften_chance
 from grd_offline.methods.choose import choose
@@ -80,6 +89,20 @@ def test_a_limit_that_belongs_to_no_step_is_told_from_the_rewards():
     chances = [estimator.predict_amounts(episode, 1.0)[0][0] for episode in episodes]
     labels = [episode.rewards[-1] for episode in episodes]
     assert np.mean((np.array(chances) > 0.5) == labels) > 0.9
+    findings, _ = estimator.examine(episodes)
+    assert any("in its log-odds of success that belongs to none" in one.text for one in findings)
+
+
+def test_a_base_is_saved_and_counts_in_chances(tmp_path):
+    episodes, _, _ = draw_unequal(count=120)
+    settings = DecomposeSettings(fit="closed-form", state_at="start")
+    result = decompose(episodes, tmp_path / "grd", settings)
+    model = RewardModel.load(tmp_path / "grd")
+    metrics = json.loads((tmp_path / "grd" / "metrics.json").read_text())
+    assert model.function.base == metrics["base"] < 0
+    # Without the base every sum would be a certain success.
+    assert metrics["returns_kept_r2"] > 0.8
+    assert result.metrics["base"] == metrics["base"]
 
 
 def fit_to(episodes, **settings):
@@ -268,3 +291,32 @@ def test_an_input_that_is_the_same_in_every_episode_is_named() -> None:
         replace(e, observations=np.concatenate([e.observations[:, :1], clock], 1)) for e in episodes
     ]
     assert fit_to(EpisodeSet.from_episodes(timed)).even_inputs == ("s1",)
+
+
+def test_no_base_is_fitted_where_a_discount_hides_the_lengths():
+    """With powers of .5, episodes of 5 steps and of 20 count as nearly the same number of steps."""
+    episodes, _, _ = draw_unequal(count=80)
+    found = fit_to(episodes, discount=0.5)
+    assert found.model.base == 0
+    assert abs(found.model.constant) < 100
+
+
+def test_no_base_is_fitted_where_the_length_tells_the_label():
+    """A failure ends the episode: a base and a constant reward would explain every label."""
+    rng = np.random.default_rng(0)
+    episodes = []
+    for _ in range(120):
+        states = rng.normal(size=(21, 2))
+        failed = np.flatnonzero(np.abs(states[:20, 0]) > 2)
+        steps = failed[0] + 1 if len(failed) else 20
+        last = np.arange(steps) == steps - 1
+        amounts = last * float(not len(failed))
+        actions = rng.normal(size=(steps, 1))
+        episodes.append(Episode(states[: steps + 1], actions, amounts, last & False, last, last))
+    labelled = EpisodeSet.from_episodes(episodes)
+    estimator = ClosedForm(order=1, state_at="start").fit(labelled)
+    assert estimator.fit_.length_share > 0.8
+    assert estimator.function_.base == 0
+    assert estimator.masks_["state_to_reward"].tolist() == [1, 0]
+    findings, _ = estimator.examine(labelled)
+    assert any("number of steps alone explains" in finding.text for finding in findings)

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from grd_offline import DataError
 from grd_offline.cli.program import cli
-from grd_offline.formats.tables.columns import Columns, parse_columns
+from grd_offline.formats.tables.columns import Columns, parse_columns, split_names
 
 ODD = ("tool age (min, total)", "a+b", 'the "new" one', " blank", 'width 5"', "load [kg]", "x=1")
 
@@ -36,6 +36,12 @@ def test_any_name_comes_back_from_its_text():
 )
 def test_blanks_and_quotes(text, expected):
     assert parse_columns(text) == expected
+
+
+@pytest.mark.parametrize("text", ["image, sound", "image+sound", '"image",sound,'])
+def test_lists_of_names(text):
+    assert split_names(text) == ["image", "sound"]
+    assert split_names('"load, kg",image') == ["load, kg", "image"]
 
 
 @pytest.mark.parametrize("text", ["trip", "speed=trip", 'observations="a,b"c', "=trip"])

@@ -119,10 +119,15 @@ def parse_columns(text: str) -> dict[str, tuple[str, ...]]:
                 f"{', '.join(known)}, got {part!r}; put a name with a comma or a plus in quotes: "
                 'ROLE="NAME"'
             )
-        roles[role] = tuple(filter(None, map(_unquote, _NAME.findall(names))))
+        roles[role] = tuple(split_names(names))
         if role not in _MANY and len(roles[role]) > 1:
             raise DataError(f"--columns: {role}: expected one column, got {names!r}")
     return roles
+
+
+def split_names(text: str) -> list[str]:
+    """Names that commas or pluses separate, such as `image,"load, kg"`."""
+    return list(filter(None, map(_unquote, _NAME.findall(text))))
 
 
 def _unquote(name: str) -> str:

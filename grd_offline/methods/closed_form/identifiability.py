@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.methods.closed_form.conditions import list_conditions
 from grd_offline.methods.closed_form.history_findings import find_history
+from grd_offline.methods.closed_form.label_fit import BY_LENGTH
 from grd_offline.methods.closed_form.last_fit import ClosedFormFit
 from grd_offline.methods.closed_form.moment_findings import find_moment
 from grd_offline.methods.closed_form.noise_findings import (
@@ -34,6 +35,7 @@ from grd_offline.methods.contract import CAREFUL, FINE, UNRELIABLE, Finding
 from grd_offline.methods.verdict import settle_findings
 from grd_offline.outcomes import NUMBER
 from grd_offline.rewards.contract import EffectCurve
+from grd_offline.words import format_percentage
 
 Array = NDArray[np.float64]
 FEWEST_RETURNS = 10
@@ -99,12 +101,20 @@ def examine(
 
 
 def _tell_base(fit: ClosedFormFit) -> list[Finding]:
-    """Name the part of the log-odds of success that belongs to no step."""
+    """Name the part of the log-odds of success that belongs to no step, and what lengths tell."""
+    if fit.length_share >= BY_LENGTH:
+        text = (
+            f"The number of steps alone explains {format_percentage(fit.length_share)} of the "
+            "variance of the labels. Perhaps episodes end because they failed, or because they "
+            "succeeded. Then returns hardly tell which steps led there."
+        )
+        return [Finding(CAREFUL, text, "the number of steps alone explains the labels")]
     if not fit.model.base:
         return []
     text = (
         f"Every episode has {fit.model.base:+.3g} in its log-odds of success that belongs to none "
-        "of its steps, such as the limit that a sum has to reach. It is not part of the rewards."
+        "of its steps, and is not part of the rewards. A negative number is a limit that the sum "
+        "of the rewards has to exceed."
     )
     return [Finding(FINE, text)]
 
@@ -159,7 +169,7 @@ def _explain_nothing(fit: ClosedFormFit, episodes: EpisodeSet, discount: float) 
     if _count_returns(episodes) < FEWEST_RETURNS:
         return []
     if fit.outcome != NUMBER:
-        return [_NOTHING]
+        return [] if fit.length_share >= BY_LENGTH else [_NOTHING]
     amounts, lengths, step = _read_amounts(episodes, discount)
     rest = amounts - lengths * amounts.sum() / lengths.sum()
     if np.abs(rest).max() <= step:

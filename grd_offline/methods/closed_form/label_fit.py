@@ -57,6 +57,8 @@ _PAIR_SIZE = 6
 _ADDED = 3  # effects added per round
 _KEPT = 0.9999  # of a block's squared norm, by the columns that stand for it
 _FEW = 40  # inputs of which all pairs are candidates
+BY_LENGTH = 0.8
+"""Share of the variance of labels from which on their episodes' lengths tell too much."""
 _SAME_LENGTH = 0.05  # standard deviation of lengths, as a share of their mean
 
 
@@ -71,8 +73,6 @@ class Labelled:
     counts: Array
     """(label,) the steps of its episode, or of both its pieces."""
     outcome: str
-    has_base: bool = False
-    """Whether the lengths of episodes differ enough to tell a base from a constant reward."""
 
 
 def are_labels(episodes: EpisodeSet) -> bool:
@@ -99,8 +99,7 @@ def read_labels(episodes: EpisodeSet) -> Labelled:
         raise DataError("expected one outcome per episode, 0 or 1, and both of them")
     amounts = np.array([episode.rewards[-1] for episode in episodes], np.float64)
     counts = episodes.lengths.astype(np.float64)
-    has_base = bool(counts.std() > _SAME_LENGTH * counts.mean())
-    return Labelled(episodes, amounts, lambda sums: sums, counts, SUCCESS, has_base)
+    return Labelled(episodes, amounts, lambda sums: sums, counts, SUCCESS)
 
 
 def fit_labels(
@@ -160,6 +159,31 @@ class _MomentOfLabels:
         return replace(self.chooser.rules, add_most=_ADDED, kept=frozenset())
 
     @cached_property
+    def length_share(self) -> float | None:
+        """Share of the variance of labels that the lengths of episodes explain by themselves.
+
+        None if a base could not be told from a constant reward, because lengths hardly differ.
+        """
+        labels, totals = self.given.labels, self.data.totals
+        if self.given.outcome != SUCCESS or not totals.any():
+            return None
+        apart = 1 - totals * (totals.sum() / (totals @ totals))
+        if float(np.sqrt((apart**2).mean())) <= _SAME_LENGTH:
+            return None
+        alone = LabelBank({}, labels, totals, has_base=True).fit([], {}, 1.0, self.rules)
+        errors = labels - give_chance(alone.logits)
+        return 1 - float(errors @ errors) / float(((labels - labels.mean()) ** 2).sum())
+
+    @property
+    def has_base(self) -> bool:
+        """Whether a part of eta belongs to no step.
+
+        Where the length tells the label by itself, it is rather a consequence: episodes end because
+        they failed, or because they succeeded. Then a base would leave nothing to explain.
+        """
+        return self.length_share is not None and self.length_share < BY_LENGTH
+
+    @cached_property
     def bank(self) -> LabelBank:
         """The columns of the candidate effects."""
         inputs = list(range(self.data.inputs))
@@ -175,10 +199,10 @@ class _MomentOfLabels:
 
     def build(self, effects: Sequence[Effect]) -> LabelBank:
         """Columns of these effects, for labels: few that stand for all."""
-        bank = LabelBank({}, self.given.labels, self.data.totals, has_base=self.given.has_base)
+        bank = LabelBank({}, self.given.labels, self.data.totals, has_base=self.has_base)
         bank.join(self.build_scaled(effects, plain=True))
         bank.columns = {
-            effect: _compress(block, self.data.totals) for effect, block in bank.columns.items()
+            effect: _compress(block, bank.fixed) for effect, block in bank.columns.items()
         }
         return bank
 
@@ -222,10 +246,10 @@ class _MomentOfLabels:
         return self.build(effects).fit(effects, guesses, noise, self.rules).fit.evidence
 
 
-def _compress(block: NDArray[np.floating], totals: Array) -> NDArray[np.floating]:
+def _compress(block: NDArray[np.floating], fixed: Array) -> NDArray[np.floating]:
     """The directions of a block's weights that move labels, as columns."""
-    power = float(totals @ totals)
-    free = block - np.outer(totals, totals @ block) / power if power else block
+    directions = np.linalg.qr(fixed)[0]
+    free = block - directions @ (directions.T @ block)
     squares, rotation = np.linalg.eigh((free.T @ free).astype(np.float64))
     shares = np.cumsum(np.maximum(squares[::-1], 0.0))
     count = int(np.searchsorted(shares, _KEPT * shares[-1])) + 1
@@ -289,6 +313,7 @@ class _LabelFit(LastFit):
             left_out_r2=1 - errors[1] / power,
             even_inputs=find_even(self.data, self.search.given.counts),
             outcome=outcome,
+            length_share=self.search.length_share or 0.0,
         )
 
     def _leave_out(self) -> Array:

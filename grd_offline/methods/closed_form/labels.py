@@ -7,10 +7,10 @@ label y is known, 1 or 0 (or 1/2 where both of a pair were found alike):
 
 For success, eta is a base b and the sum of the rewards of the episode, so rewards are in units of
 log-odds: a step of reward 1 multiplies the odds of success by e. Success often means that a sum is
-above some limit, and the base is that limit. Where all episodes have the same number of steps n, it
-cannot be told from the constant reward c, and is 0. For a preference eta is the sum of the first
-piece less that of the second (Bradley and Terry), without a base. Rows of Z are the same sums of
-features as those of returns.
+above some limit, and then the base is less than 0. Where all episodes have the same number of steps
+n, it cannot be told from the constant reward c, and is 0. For a preference eta is the sum of the
+first piece less that of the second (Bradley and Terry), without a base. Rows of Z are the same sums
+of features as those of returns.
 
 Laplace's method. About the weights that are most likely, the logarithm of the likelihood is nearly
 a parabola. With p = P(y = 1) there and h = p (1 - p), it is that of a return z = eta + (y - p) / h
@@ -87,11 +87,11 @@ class LabelBank(EffectBank):
         self.has_constant, self._has_base = bool(totals.any()), has_base
         ones = np.ones_like(totals)
         fixed = [*([totals] if self.has_constant else []), *([ones] if has_base else [])]
-        self._fixed = np.stack(fixed, 1) if fixed else np.zeros((len(totals), 0))
+        self.fixed = np.stack(fixed, 1) if fixed else np.zeros((len(totals), 0))
         """(row, one or two) columns of weights that have no prior: the constant, and the base."""
         self._null: float | None = None
         self._latest: dict[Effect, Array] = {}
-        self._levels = np.zeros(self._fixed.shape[1])
+        self._levels = np.zeros(self.fixed.shape[1])
 
     @property
     def null_evidence(self) -> float:
@@ -132,7 +132,7 @@ class LabelBank(EffectBank):
             for effect, size in zip(effects, sizes, strict=True)
         ]
         weights, last = np.concatenate([np.zeros(0), *start]), -np.inf
-        logits = every @ weights + self._fixed @ self._levels
+        logits = every @ weights + self.fixed @ self._levels
         for step in range(_STEPS):
             fit, evidence, goal, goal_logits = self._expand(logits, every, sizes, variances)
             spread = np.repeat(variances, sizes)
@@ -147,7 +147,7 @@ class LabelBank(EffectBank):
         parts = np.split(weights, np.cumsum(sizes)[:-1]) if sizes else []
         self._latest.update(zip(effects, parts, strict=True))
         rest = logits - every @ weights
-        self._levels = np.linalg.lstsq(self._fixed, rest, rcond=None)[0]
+        self._levels = np.linalg.lstsq(self.fixed, rest, rcond=None)[0]
         base = float(self._levels[-1]) if self._has_base else 0.0
         return LabelSelection(tuple(effects), replace(fit, evidence=evidence), logits, base)
 
@@ -160,9 +160,9 @@ class LabelBank(EffectBank):
         columns = np.asarray(self._whiten(every, root), np.float64)
         fit = EvidenceProblem(columns, sizes, target).solve(variances, 1.0)
         explained = every @ fit.weights
-        fixed = self._fixed * root[:, None]
+        fixed = self.fixed * root[:, None]
         levels = np.linalg.lstsq(fixed, (amounts - explained) * root, rcond=None)[0]
-        place = explained + self._fixed @ levels
+        place = explained + self.fixed @ levels
         price = 0.5 * float(np.linalg.slogdet(fixed.T @ fixed)[1])
         rest = 0.5 * (len(target) * np.log(2 * np.pi) + float(fit.residual @ fit.residual))
         evidence = fit.evidence + rest + self.measure_likelihood(place) - price
@@ -196,7 +196,7 @@ class LabelBank(EffectBank):
     def _whiten(self, columns: NDArray[np.floating], root: Array) -> NDArray[np.floating]:
         """Rows scaled to equal noise, and free of the constant and of the base."""
         scaled = columns * root[:, None].astype(columns.dtype)
-        fixed: NDArray[np.floating] = self._fixed * root[:, None]
+        fixed: NDArray[np.floating] = self.fixed * root[:, None]
         while fixed.shape[1]:
             first = Equations(self.target, np.asarray(fixed[:, 0], np.float64), root)
             scaled, fixed = (first.remove_constant(part)[0] for part in (scaled, fixed[:, 1:]))
@@ -204,7 +204,7 @@ class LabelBank(EffectBank):
 
     def _measure_power(self, block: NDArray[np.floating]) -> float:
         """Mean square of the rows of a block, apart from the constant."""
-        directions = np.linalg.qr(self._fixed)[0]
+        directions = np.linalg.qr(self.fixed)[0]
         power = float((block**2).sum() - ((directions.T @ block) ** 2).sum())
         return max(power, 0.0) / max(len(block), 1)
 

@@ -95,6 +95,8 @@ class ClosedFormFit:
     """Inputs that take nearly the same values in every episode; see `hidden.find_even`."""
     outcome: str = NUMBER
     """Whether amounts were numbers, labels of success, or preferences."""
+    length_share: float = 0.0
+    """Share of the variance of labels of success that lengths of episodes explain by themselves."""
 
 
 class LastFit:
