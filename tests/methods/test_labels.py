@@ -293,6 +293,17 @@ def test_an_input_that_is_the_same_in_every_episode_is_named() -> None:
     assert fit_to(EpisodeSet.from_episodes(timed)).even_inputs == ("s1",)
 
 
+@pytest.mark.parametrize("label", [True, False])
+def test_a_flag_that_is_up_equally_often_in_every_episode_is_named(label) -> None:
+    """As a tariff of whole days: six of ten steps have it, whatever the episode."""
+    episodes, _ = draw(count=100, label=label)
+    flag = (np.arange(STEPS + 1) % STEPS < 6)[:, None].astype(float)
+    marked = [
+        replace(e, observations=np.concatenate([e.observations[:, :1], flag], 1)) for e in episodes
+    ]
+    assert fit_to(EpisodeSet.from_episodes(marked)).even_inputs == ("s1",)
+
+
 def test_no_base_is_fitted_where_a_discount_hides_the_lengths():
     """With powers of .5, episodes of 5 steps and of 20 count as nearly the same number of steps."""
     episodes, _, _ = draw_unequal(count=80)

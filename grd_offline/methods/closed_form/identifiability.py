@@ -159,7 +159,7 @@ def _find_even(fit: ClosedFormFit) -> list[Finding]:
     text = (
         f"The values of {names} are nearly the same in every episode. So returns hardly show what "
         "they are worth, alone or together with inputs that stay the same during an episode. "
-        "Episodes that are other parts of the same data would show it."
+        "Outcomes of other parts of the same data would show it, such as shorter or shifted ones."
     )
     return [Finding(CAREFUL, text, f"returns hardly show what {names} is worth")]
 
