@@ -70,7 +70,10 @@ FILES = {
     "JSON lines of turns": write_turns,
     "no actions": write_no_actions,
 }
-FRAME, ENVIRONMENT = "data frame, arrays", "environment of Gymnasium, continuous or discrete actions"
+FRAME, ENVIRONMENT = (
+    "data frame, arrays",
+    "environment of Gymnasium, continuous or discrete actions",
+)
 
 
 def read_table():
