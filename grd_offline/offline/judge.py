@@ -309,10 +309,11 @@ def _conclude(
         return JudgingResult(folder, [], {}, evaluations, mean, training)
     verdicts = judge_sources(settings, scores.compute(), data, found)
     unsteady = find_unsteady(settings, scores, mean)
+    used = min(LAST, evaluations)
     contents = {
         **about,
         "data_mean_return": mean,
-        "score": f"mean of the last {min(LAST, evaluations)} evaluations",
+        "score": f"mean of the last {used} evaluations" if used > 1 else "the last evaluation",
         "unsteady_seeds": unsteady,
         "stopped": not training.is_complete,
         "sources": {name: one.about for name, one in found.items()},

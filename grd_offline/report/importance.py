@@ -149,7 +149,7 @@ def tell_importance(found: Sequence[Importance], *, is_sum: bool, is_folded: boo
         return ""
     lead = (
         "Each bar shows how much of the variation of the reward comes from one input. "
-        "0\N{NO-BREAK SPACE}% means that the input does not matter."
+        "An input without a bar was not found to matter."
     )
     if any(one.joint > 0 for one in found):
         lead += (
