@@ -45,7 +45,7 @@ def _two_defaults(name: str) -> Callable[..., Any]:
       grd-offline train-online --resume runs/cheetah
 
     All methods, fits, values and seeds are members of one run. They are trained side by
-    side. On an accelerator, 20 members take about twice as long as five.
+    side. On an accelerator, 20 members of HalfCheetah take about twice as long as five.
     """,
 )
 @setting_options(OnlineSettings, "environment", "methods", "fits")
