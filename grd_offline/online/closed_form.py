@@ -71,6 +71,8 @@ class _Member:
     problem: Problem | None = None
     waiting: list[FinishedEpisode] = field(default_factory=list)
     """Episodes that are not in the sums yet."""
+    rows: list[Array] = field(default_factory=list)
+    """The rows of those of them that came first, as far as they have been worked out."""
     job: Job | None = None
     """The search that is running, if there is one."""
     since: list[FinishedEpisode] = field(default_factory=list)
@@ -82,6 +84,20 @@ class _Member:
     searches: int = 0
     next_count: int = 1
     next_round: int = 0
+
+    def complete_rows(self) -> None:
+        """Work out the rows of waiting episodes that have none. Each is a row for itself, so it
+        does not matter which are worked out together."""
+        assert self.structure is not None
+        known = sum(map(len, self.rows))
+        if known < len(self.waiting):
+            self.rows.append(sum_episodes(self.structure, self.waiting[known:]))
+
+    def take_rows(self) -> Array:
+        """(episode, 2 + column) the rows of all episodes that waited."""
+        self.complete_rows()
+        rows, self.rows, self.waiting = self.rows, [], []
+        return np.concatenate(rows) if rows else np.zeros((0, 0))
 
 
 class ClosedForm(Source):
@@ -133,6 +149,14 @@ class ClosedForm(Source):
             self._take_search(member)
         self._solve(ready)
 
+    def prepare(self) -> None:
+        """Work out the rows of the episodes that wait for the next solve."""
+        began = time.perf_counter()
+        for one in self._members:
+            if one.problem is not None:
+                one.complete_rows()
+        self._solve_seconds += time.perf_counter() - began
+
     def _asks_for_search(self, one: _Member) -> bool:
         is_grown = one.past.count >= one.next_count
         return is_grown and (one.structure is None or self.rounds >= one.next_round)
@@ -162,7 +186,7 @@ class ClosedForm(Source):
         one.structure = one.job.finish()
         assert one.structure is not None
         one.problem = make_problem(one.structure, self.replay.device)
-        one.waiting, one.since, one.job = one.since, [], None
+        one.waiting, one.since, one.rows, one.job = one.since, [], [], None
         self._put(member)
 
     def _put(self, member: int) -> None:
@@ -187,9 +211,7 @@ class ClosedForm(Source):
             if one.problem is None or not (one.waiting or member in ready):
                 continue
             if member in ready or len(one.waiting) * SOLVE_EVERY >= one.past.count:
-                assert one.structure is not None
-                add_rows(one.problem, sum_episodes(one.structure, one.waiting))
-                one.waiting = []
+                add_rows(one.problem, one.take_rows())
                 chosen.append(member)
         solve_again([self._members[member].problem for member in chosen])  # type: ignore[misc]
         for member in chosen:

@@ -152,6 +152,11 @@ class Learner(RunLearner):
             self._seen = seen
             self.mask.copy_(self.replay.upload((seen * self._scale).astype(np.float32)))
 
+    def prepare(self) -> None:
+        """Do what the next `refresh` will need, while the device is at the updates of a round."""
+        for source in self.sources:
+            source.prepare()
+
     def compute_compact(self) -> NDArray[np.bool_]:
         """(member, state) the compact state as the masks now have it."""
         wanted = np.ones(self._absent.shape, np.bool_)

@@ -163,6 +163,7 @@ class OnlineRun(Run):
             return False
         if self._is_collecting and self._is_learning():
             self._actors = self.learner.begin_export()
+        self._let_sources(self.learner.prepare)
         if self._is_learning() and (self._has_passed(CHECK_EVERY) or self.step == self.total):
             self._check_skipped()
         return True
@@ -302,9 +303,13 @@ class OnlineRun(Run):
                     self.restarts += 1
                 finished += self._take_in(member, collected)
             self.learner.add_all(finished)
+        self._let_sources(self.learner.refresh)
+
+    def _let_sources(self, work: Callable[[], None]) -> None:
+        """Let the sources work, which count their own seconds."""
         with self._timing("updating"):  # it may wait for the device
             before = self._count_sources()
-            self.learner.refresh()
+            work()
             self._counted += self._count_sources() - before
 
     def _take_in(

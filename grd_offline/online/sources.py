@@ -2,7 +2,8 @@
 
 In each update a source may learn (`update`) and then computes the rewards of the drawn steps
 (`compute_rewards`). After a round of collection it hears of finished episodes (`add`), and
-`refresh` does the work of the host. Those two are no part of a recorded graph.
+`refresh` does the work of the host, some of it ahead of time (`prepare`). These are no part of a
+recorded graph.
 
 A source sees observations, actions and returns. The true rewards of steps reach `Oracle` alone.
 """
@@ -65,6 +66,9 @@ class Source:
 
     def refresh(self) -> None:
         """Bring up to date what changes from round to round only."""
+
+    def prepare(self) -> None:
+        """Do what the next `refresh` will need, while the device is at the updates of a round."""
 
     def find_masks(self) -> Masks | None:
         """The greedy masks (member, ...) as they are now, where the method has any."""

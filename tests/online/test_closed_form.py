@@ -188,6 +188,27 @@ def test_a_member_in_a_group_equals_it_alone(monkeypatch):
     assert torch.equal(alone.sources[0].compute_rewards(own)[0], rewards[1])
 
 
+def test_rows_that_are_worked_out_ahead_are_the_same(monkeypatch):
+    """Also across searches, which replace the effects that rows belong to."""
+    monkeypatch.setattr(closed_form, "PAUSE", 1500)
+    monkeypatch.setattr(closed_form, "DELAY", 300)
+    monkeypatch.setattr(closed_form, "SOLVE_EVERY", 4)
+    learner, ahead = make_closed(), make_closed()
+    found = 0
+    for number in range(40):
+        for one in (learner, ahead):
+            feed(one, 1, number)
+        if number % 3:
+            ahead.prepare()
+            found = max(found, *(len(one.rows) for one in ahead.sources[0]._members))
+    assert found > 2
+    for mine, theirs in zip(ahead.sources[0]._members, learner.sources[0]._members, strict=True):
+        assert mine.searches > 2
+        assert len(mine.waiting) == len(theirs.waiting)
+        for name in ("sums", "rows", "weights", "variances"):
+            assert torch.equal(getattr(mine.problem, name), getattr(theirs.problem, name)), name
+
+
 def test_a_search_takes_effect_after_a_fixed_number_of_steps(monkeypatch):
     monkeypatch.setattr(closed_form, "PAUSE", 300)
     monkeypatch.setattr(closed_form, "DELAY", 200)

@@ -82,7 +82,9 @@ def read_result(folder):
 
 def test_a_kill_at_every_write_of_a_resume(stopped, tmp_path):
     """Of the many writes of the parts of a checkpoint, every sixteenth; of all others, each."""
-    tampering.copy(stopped, tmp_path / "whole")
+    for name in ("first", "whole"):
+        tampering.copy(stopped, tmp_path / name)
+    go_on(tmp_path / "first")  # shared memory is made on the disk, and then used again
     with pytest.MonkeyPatch.context() as patch:
         whole = Kill(patch, 10**9)
         go_on(tmp_path / "whole")
