@@ -28,6 +28,9 @@ Matrix = ArrayLike
 BoolArray = NDArray[np.bool_]
 LARGEST = 1e18
 """Largest number that is accepted. The squares of larger numbers leave the range of float32."""
+SAME_LENGTH = 0.05
+"""Standard deviation of the lengths of episodes, as a share of their mean, up to which they count
+as the same."""
 SMALLEST = 1e-45
 """Smallest reward that is not taken for zero. Networks use float32, where smaller numbers are
 zero."""
@@ -251,6 +254,11 @@ def find_resolution(amounts: NDArray[Any]) -> float:
 
 ROOM = 2**30
 """Bytes of the episodes of one dataset that are kept in memory."""
+
+
+def have_same_length(lengths: NDArray[Any]) -> bool:
+    """Whether episodes have about the same number of steps, so that lengths tell nothing."""
+    return bool(lengths.std() <= SAME_LENGTH * lengths.mean())
 
 
 class KeptEpisodes:

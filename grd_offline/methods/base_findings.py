@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.episodes import EpisodeSet
+from grd_offline.episodes import EpisodeSet, have_same_length
 from grd_offline.methods.contract import CAREFUL, UNRELIABLE, Decomposer, Finding
 from grd_offline.outcomes import NUMBER
 
@@ -18,7 +18,6 @@ _SURE = 6.0
 """Standard errors by which the amount has to differ from 0."""
 _MUCH, _MOST = 0.2, 0.5
 """Share of the squared errors that it accounts for: worth a finding, and too much."""
-_SAME_LENGTH = 0.05
 _FEWEST, _MOST_READ = 20, 2000
 
 
@@ -29,7 +28,7 @@ def find_base(decomposer: Decomposer, episodes: EpisodeSet) -> list[Finding]:
         return []
     chosen = [episodes[index] for index in _list_whole(episodes)]
     lengths = np.array([len(episode) for episode in chosen], np.float64)
-    if len(chosen) < _FEWEST or lengths.std() <= _SAME_LENGTH * lengths.mean():
+    if len(chosen) < _FEWEST or have_same_length(lengths):
         return []
     discount = float(getattr(decomposer, "discount", 1.0))
     predicted = [decomposer.predict_amounts(episode, discount)[0][0] for episode in chosen]

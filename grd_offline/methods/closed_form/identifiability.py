@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.episodes import Episode, EpisodeSet
+from grd_offline.episodes import Episode, EpisodeSet, have_same_length
 from grd_offline.methods.closed_form.conditions import list_conditions
 from grd_offline.methods.closed_form.history_findings import find_history
 from grd_offline.methods.closed_form.label_fit import BY_LENGTH
@@ -55,7 +55,6 @@ _FAR_OFF = 0.5
 returns."""
 _MANY_OUTLIERS = 0.02
 _NAMED = 5
-_SAME_LENGTH = 0.05
 _PROBED_STEPS = 20_000
 _NOTHING = Finding(
     UNRELIABLE,
@@ -333,7 +332,7 @@ def _find_ends(fit: ClosedFormFit, episodes: EpisodeSet) -> list[Finding]:
     is_terminated = all(bool(episode.terminations[-1]) for episode in episodes)
     if not is_terminated or lengths.max() < 2:
         return []
-    if lengths.std() > _SAME_LENGTH * lengths.mean():
+    if not have_same_length(lengths):
         is_open = fit.left_out_r2 < _NEARLY_EQUAL and not fit.model.needs_termination
         text = (
             "All episodes terminate, and the rewards that were found do not depend on it. Returns "

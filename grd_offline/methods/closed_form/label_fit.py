@@ -15,7 +15,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.episodes import EpisodeSet
+from grd_offline.episodes import SAME_LENGTH, EpisodeSet
 from grd_offline.errors import DataError
 from grd_offline.evaluate import give_chance
 from grd_offline.methods.closed_form.choosing import Chosen, EffectChooser
@@ -59,7 +59,6 @@ _KEPT = 0.9999  # of a block's squared norm, by the columns that stand for it
 _FEW = 40  # inputs of which all pairs are candidates
 BY_LENGTH = 0.8
 """Share of the variance of labels from which on their episodes' lengths tell too much."""
-_SAME_LENGTH = 0.05  # standard deviation of lengths, as a share of their mean
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +167,7 @@ class _MomentOfLabels:
         if self.given.outcome != SUCCESS or not totals.any():
             return None
         apart = 1 - totals * (totals.sum() / (totals @ totals))
-        if float(np.sqrt((apart**2).mean())) <= _SAME_LENGTH:
+        if float(np.sqrt((apart**2).mean())) <= SAME_LENGTH:
             return None
         alone = LabelBank({}, labels, totals, has_base=True).fit([], {}, 1.0, self.rules)
         errors = labels - give_chance(alone.logits)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from grd_offline.episodes import EpisodeSet
+from grd_offline.episodes import EpisodeSet, have_same_length
 from grd_offline.methods.closed_form.last_fit import ClosedFormFit
 from grd_offline.methods.closed_form.share_words import (
     TOO_MUCH_HIDDEN,
@@ -18,7 +18,6 @@ _MUCH_NOISE = 0.05
 """Standard deviation of the noise of steps, as a share of that of the rewards, that matters."""
 _SHARED_NOISE = 0.01
 """Ratio of shared noise to noise of steps that is worth a word."""
-_SAME_LENGTH = 0.05
 
 
 def measure_step_noise(fit: ClosedFormFit) -> float:
@@ -75,5 +74,4 @@ def is_noise_open(fit: ClosedFormFit, episodes: EpisodeSet, spread: float) -> bo
         return False
     lengths = np.array([len(episode) for episode in episodes], np.float64)
     share = float(np.sqrt(measure_step_noise(fit))) / max(spread, 1e-300)
-    is_known = bool(lengths.std() > _SAME_LENGTH * lengths.mean())
-    return not is_known and share >= _MUCH_NOISE
+    return have_same_length(lengths) and share >= _MUCH_NOISE
