@@ -91,6 +91,7 @@ EXPERIMENTS := table1 masks rewards noise backbones main
 RUNNER := local
 SHORT := --scale 0.001 --cpus 1 --runner $(RUNNER)
 experiments-short: $(STAMP)
+	$(if $(filter ray,$(RUNNER)),$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[ray]")
 	for name in $(EXPERIMENTS); do \
 		$(BIN)/grd-offline sweep experiments/$$name.toml $(SHORT) --out demo/experiments-$(RUNNER)/$$name || exit 1; done
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/noise_test.py demo/experiments-$(RUNNER)/noise --episodes 1 --max-episode-steps 50
