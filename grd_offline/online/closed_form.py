@@ -324,7 +324,7 @@ class ClosedForm(Source):
         one.past.load_state(kept["past"])
         for name in _NUMBERS:
             setattr(one, name, int(kept[name]))
-        one.waiting = unpack(kept["waiting"])
+        one.waiting, one.rows = unpack(kept["waiting"]), []
         one.since = unpack(kept["since"])
         if kept["structure"] is not None:
             one.structure = Structure.from_state(kept["structure"])
