@@ -17,11 +17,10 @@ from grd_offline.agents.agent import Agent
 from grd_offline.agents.algorithms import find_algorithm
 from grd_offline.agents.batch import Ahead, Batch, Steps
 from grd_offline.endings import Endings
-from grd_offline.graph import compact_closure, compact_one_hop
 from grd_offline.members.download import Download
 from grd_offline.members.draws import Uniform
-from grd_offline.members.nn import Masks
 from grd_offline.online.closed_form import ClosedForm
+from grd_offline.online.compact import CompactStates
 from grd_offline.online.generative import Generative
 from grd_offline.online.quadratic import Quadratic
 from grd_offline.online.replay import FinishedEpisode, Replay, TrueRewards
@@ -77,9 +76,7 @@ class Learner(RunLearner):
         self._seen: NDArray[np.bool_] | None = None
         """The states that `mask` was last set to show, or None if they are not known."""
         self._is_uncentred = [False] * count
-        self._compact: dict[int, tuple[Masks, int, NDArray[np.bool_]]] = {}
-        """For each source, the compact state that was found last, with the masks and the number of
-        terminations that it was found from."""
+        self._compact = [CompactStates(settings.compact) for _ in self.sources]
         self._noise_size = self.agent.noise_size * actions
         numbers = settings.batch * (1 + self._noise_size)
         self._uniform = Uniform(self._seeds, numbers, stream=STREAM, device=device)
@@ -158,36 +155,19 @@ class Learner(RunLearner):
             source.prepare()
 
     def compute_compact(self) -> NDArray[np.bool_]:
-        """(member, state) the compact state as the masks now have it."""
-        wanted = np.ones(self._absent.shape, np.bool_)
-        for number, source in enumerate(self.sources):
-            masks = source.find_masks()
-            if masks is None:
-                continue
-            known = self._compact.get(number)
-            ended = sum(endings.terminations for endings in self.endings[source.members])
-            if known is None or known[0] is not masks or known[1] != ended:
-                known = masks, ended, self._find_compact(source, masks)
-                self._compact[number] = known
-            wanted[source.members] = known[2]
-        return wanted
-
-    def _find_compact(self, source: Source, masks: Masks) -> NDArray[np.bool_]:
-        """(member, state) the compact state of the members of one source.
+        """(member, state) the compact state as the masks now have it.
 
         It holds the causes of the reward, and those of the end of an episode.
         """
-        find = compact_closure if self.settings.compact == "closure" else compact_one_hop
-        to_reward = masks.state_to_reward.numpy(force=True)
-        to_state = masks.state_to_state.numpy(force=True)
-        wanted = np.ones(to_reward.shape, np.bool_)
-        for place, member in enumerate(self.members[source.members]):
-            if member.method == "grd":
-                signs = self.endings[source.members.start + place].find_signs()
-                parents = (to_reward[place] > 0) | signs
-                # Where nothing is known to matter, nothing is known not to matter either.
-                if parents.any():
-                    wanted[place] = find(parents, to_state[place])
+        wanted = np.ones(self._absent.shape, np.bool_)
+        signs = [
+            endings.find_signs() if member.method == "grd" else None
+            for member, endings in zip(self.members, self.endings, strict=True)
+        ]
+        for source, compact in zip(self.sources, self._compact, strict=True):
+            masks = source.find_masks()
+            if masks is not None:
+                wanted[source.members] = compact.find(masks, signs[source.members])
         return wanted
 
     def find_size(self) -> Hashable:
