@@ -19,7 +19,7 @@ from types import NoneType
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from grd_offline.errors import DataError
 from grd_offline.files.plain import TABLE_BYTES, folder_errors, read_json, read_table
@@ -207,11 +207,24 @@ def _is_step(text: str) -> bool:
 
 
 def write_masks(
-    folder: Path, member: str, step: int, masks: Mapping[str, Any], compact: NDArray[Any]
+    folder: Path, member: str, step: int, masks: Mapping[str, ArrayLike], compact: NDArray[Any]
 ) -> None:
-    """Write a member's masks and compact state into the folder of its run."""
-    contents = {"step": step, **masks, "compact": compact.astype(int).tolist()}
-    write_json(_name_file(folder, member, "masks", step), contents)
+    """Write a member's masks and compact state into the folder of its run, a line for each."""
+    lines = {name: _format_mask(mask) for name, mask in {**masks, "compact": compact}.items()}
+    text = b",\n ".join(b'"%b": %b' % (name.encode(), line) for name, line in lines.items())
+    with replace_file(_name_file(folder, member, "masks", step)) as output:
+        output.write(b'{"step": %d,\n %b}\n' % (step, text))
+
+
+def _format_mask(mask: ArrayLike) -> bytes:
+    """JSON of zeros and ones. The module json takes a hundred times as long, which adds up to a
+    second for ten members with 348 states, and training waits for the interpreter meanwhile."""
+    given = np.asarray(mask)
+    digits = ord("0") + np.atleast_2d(given).astype(np.uint8)
+    text = np.full((len(digits), 2 * digits.shape[1] + 2), ord(","), np.uint8)
+    text[:, 0], text[:, 1:-2:2], text[:, -2] = ord("["), digits, ord("]")
+    rows = text.tobytes()[:-1]
+    return rows if given.ndim == 1 else b"[" + rows + b"]"
 
 
 def write_episode(

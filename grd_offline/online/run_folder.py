@@ -60,7 +60,7 @@ class _Moment:
     compact: np.ndarray
     policy_mask: np.ndarray
     functions: list[RewardFunction | None]
-    masks: list[dict[str, Any] | None]
+    masks: list[dict[str, np.ndarray] | None]
 
 
 class OnlineFolder(RunFolder):
@@ -173,15 +173,14 @@ class OnlineFolder(RunFolder):
             [],
             [],
         )
-        for index in range(len(run.members)):
-            source, place = run.learner.find_source(index)
-            moment.functions.append(source.export(place))
+        for source in run.learner.sources:
             found = source.find_masks()
-            masks = found and {
-                name: getattr(found, name)[place].numpy(force=True).astype(int).tolist()
-                for name in EDGES
+            edges = found and {
+                name: getattr(found, name).numpy(force=True).astype(np.uint8) for name in EDGES
             }
-            moment.masks.append(masks)
+            for place in range(source.size):
+                moment.functions.append(source.export(place))
+                moment.masks.append(edges and {name: edges[name][place] for name in EDGES})
         self._moments[run.step] = moment
         names = [member.name for member in run.members]
         self._writer.submit(self._write_moment, names, run.step, moment, predicted)

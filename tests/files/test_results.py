@@ -136,6 +136,8 @@ def test_masks_and_rewards_of_a_member_come_back(tmp_path):
     (found,) = read_masks(run, "rrd-seed0")
     assert (found["step"], found["compact"]) == (70, 1)
     assert found["state_to_state"].tolist() == masks["state_to_state"]
+    (file,) = (run.path / "members" / "rrd-seed0" / "masks").iterdir()
+    assert json.loads(file.read_text()) == {"step": 70, **masks, "compact": [1, 0]}
     for step in (9, 10):
         write_episode(run.path, "rrd-seed0", step, np.array([step, 0.5]), np.array([1.0, 2.0]))
     assert [episode.step for episode in read_episodes(run, "rrd-seed0", 2)] == [9, 10]
