@@ -243,7 +243,7 @@ def measure_environments(folder: Path, environment: str, rounds: int = 30) -> fl
     saved = [sorted(path.glob("policies/step-*")) for path in sorted(folder.glob("members/*"))]
     actors = [load_actor(paths[-1]) for paths in saved]
     weights = np.stack([actor.weights for actor in actors])
-    workers = choose_workers(None)
+    workers = choose_workers(None, len(actors))
     kind, hidden = actors[0].spec.kind, actors[0].spec.sizes[1:-1]
     with Fleet(environment, range(len(actors)), kind=kind, hidden=hidden, workers=workers) as fleet:
         fleet.start_round(0, weights)

@@ -116,9 +116,9 @@ def file_option(text: str) -> Callable[..., Any]:
     return click.option("-o", "--out", metavar="FILE", type=kind, help=text)
 
 
-def workers_option(text: str) -> Callable[..., Any]:
+def workers_option(text: str, default: str = "the number of cores") -> Callable[..., Any]:
     """Make the option --workers for commands that train."""
-    return click.option("--workers", type=int, help=f"{text}  [default: the number of cores]")
+    return click.option("--workers", type=int, help=f"{text}  [default: {default}]")
 
 
 def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -67,7 +67,10 @@ def _two_defaults(name: str) -> Callable[..., Any]:
 @_two_defaults("round_updates")
 @setting_options(OnlineSettings, "env_args", "max_episode_steps")
 @device_option
-@workers_option("Number of processes that step environments.")
+@workers_option(
+    "Number of processes that step environments.",
+    "the number of cores, or of members if there are more of these, and at most two per core",
+)
 @click.option(
     "--alternate",
     "overlap",

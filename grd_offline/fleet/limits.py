@@ -18,12 +18,15 @@ def count_cores() -> int:
     return os.cpu_count() or 1
 
 
-def divide_cores(cores: int) -> int:
+def divide_cores(cores: int, members: int = 0) -> int:
     """Number of workers for so many cores: one each.
 
-    Where there are many, one is left to the process that learns.
+    Where there are many, one is left to the process that learns. More members than that get a
+    worker each, up to two for each core: otherwise some workers would step two members while
+    others, and their cores, wait.
     """
-    return cores if cores < MANY_CORES else cores - 1
+    workers = cores if cores < MANY_CORES else cores - 1
+    return max(workers, min(members, 2 * workers))
 
 
 def lower_priority(step: int = 5) -> None:

@@ -43,7 +43,8 @@ def train_online(
     `backbone`, `steps`, `seeds` and `warmup`. Some defaults are others where actions are discrete:
     see `grd_offline.online.settings.DISCRETE`. With several `workers`, the calling script needs the
     `if` of the example, because each worker imports the script. By default there is one worker for
-    each core, less one where there are many. `device` is `auto`, `cpu` or `cuda`.
+    each core, less one where there are many, or one for each member if there are more of these, up
+    to two for each core. `device` is `auto`, `cpu` or `cuda`.
 
     `observers` hear of the run, `warn` of environments that hang. `watch` is a context manager
     that is open during the training; it decides whether to stop. `command` is written into the
@@ -52,11 +53,12 @@ def train_online(
     This function changes settings of the process: see `grd_offline.runs.process.prepare_process`.
     """
     OnlineSettings(environment, **settings)  # what is wrong with them is told before anything else
-    device, workers = choose_device(device), choose_workers(workers)
+    device = choose_device(device)
     resolve_environment_id(environment)
     files = OnlineFolder(Path(out))
     files.check_free()
     chosen = complete_settings(environment, **settings)
+    workers = choose_workers(workers, len(chosen.make_members()))
     prepare_process(device, batch=chosen.batch, hidden=chosen.hidden)
     with OnlineRun(
         chosen, workers=workers, device=device, observers=[files, *observers], warn=warn

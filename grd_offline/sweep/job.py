@@ -177,7 +177,8 @@ class JobProcess:
                 shutil.rmtree(result)
             command = [*self.job.command, "--out", str(result)]
         if self.job.command[0] in SEEDED and "--workers" not in command:
-            command += ["--workers", str(divide_cores(resources.cores))]
+            members = self.job.members if self.job.command[0] == "train-online" else 0
+            command += ["--workers", str(divide_cores(resources.cores, members))]
         self.mark = Mark(STARTED, self.job.command, self.mark.tries + 1)
         write_mark(self.folder, self.mark)
         self._process = _start_process(

@@ -52,6 +52,8 @@ class Job:
     """Steps or updates of the whole run, where they are known."""
     file: str | None = None
     """The file in the folder of the sweep that the command writes. None: it writes a folder."""
+    members: int = 1
+    """Members of a run of `train-online`."""
 
 
 @dataclass(frozen=True)
@@ -191,14 +193,16 @@ def _make_jobs(
     """The jobs of one combination of the grid: one for each group of seeds."""
     options, total = scale_options(command, options, scale)
     parts = [name, *(_name_value(key, value) for key, value in chosen.items())]
+    choices = count_choices(command, options)
     if seeds is None:
-        yield Job(_make_name(parts), _make_command(command, options), total)
+        yield Job(_make_name(parts), _make_command(command, options), total, members=choices)
         return
-    most = max(1, members // count_choices(command, options))
+    most = max(1, members // choices)
     for first, count in _group_seeds(scale_seeds(seeds, scale), most):
         ends = f"seed{first}" if count == 1 else f"seed{first}-{first + count - 1}"
         given = {**options, "seed": first, "seeds": count}
-        yield Job(_make_name([*parts, ends]), _make_command(command, given), total)
+        line = _make_command(command, given)
+        yield Job(_make_name([*parts, ends]), line, total, members=count * choices)
 
 
 def count_choices(command: str, options: Mapping[str, Any]) -> int:

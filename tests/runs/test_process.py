@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from grd_offline.fleet.limits import divide_cores
 from grd_offline.offline.settings import OfflineSettings
 from grd_offline.online.settings import DISCRETE, OnlineSettings
 from grd_offline.runs.process import prepare_process
@@ -35,3 +36,11 @@ def test_a_graphics_card_needs_one_thread(two_threads):
     prepare_process("cuda", batch=256, hidden=(256, 256))
     assert torch.get_num_threads() == 1
     torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.parametrize(
+    ("cores", "members", "workers"),
+    [(1, 0, 1), (2, 1, 2), (2, 3, 3), (2, 20, 4), (16, 10, 15), (16, 20, 20), (16, 50, 30)],
+)
+def test_members_have_a_worker_each_up_to_two_for_each_core(cores, members, workers):
+    assert divide_cores(cores, members) == workers

@@ -62,6 +62,13 @@ def read_value(folder, name):
     return (folder / "jobs" / name / "result" / "value.txt").read_text()
 
 
+@pytest.mark.parametrize(("command", "workers"), [("train-online", 2), ("train-offline", 1)])
+def test_a_run_that_collects_has_workers_for_its_members(tmp_path, command, workers):
+    run(tmp_path, [Job("a", (command, "--steps", "3", "--env", "fine"), members=5)], places=1)
+    output = (tmp_path / "jobs" / "a" / "output.txt").read_text()
+    assert f"--workers {workers}\n" in output.splitlines(keepends=True)[0]
+
+
 def test_finished_jobs_are_skipped(tmp_path):
     jobs = [make_job("a", steps=3), make_job("b", steps=4)]
     marks, heard = run(tmp_path, jobs)

@@ -49,6 +49,7 @@ def test_members_of_one_run_are_bounded(tmp_path):
         ["Hopper", "seed4"],
     ]
     assert found.jobs[1].command[-4:] == ("--seed", "2", "--seeds", "2")
+    assert [job.members for job in found.jobs[:3]] == [8, 8, 4]
 
 
 def test_seeds_that_are_not_in_a_row_are_different_runs(tmp_path):
