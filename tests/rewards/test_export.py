@@ -19,38 +19,41 @@ from grd_offline.cli.program import cli
 from grd_offline.rewards.export import draw_steps, export_model
 
 kinds = pytest.mark.parametrize("kind", reward_models.FUNCTIONS)
+PROGRAMS = ("effects-midpoint", "network-next", "quadratic")
+"""Kinds that are tried as programs of torch too, of which an ONNX file of any kind is made."""
 
 
 def test_exported_files_give_the_models_numbers(tmp_path):
-    """Every kind in both formats, written in a process without the tests' checks of shapes."""
+    """Files are written in a process without the tests' checks of shapes."""
     code = (
         "import sys, reward_models as made\nfrom grd_offline.rewards.export import export_model\n"
-        "for kind in made.FUNCTIONS:\n"
-        "    for to in ('onnx', 'torch-export'):\n"
-        "        done = export_model(made.make_model(kind), f'{sys.argv[1]}/{kind}.{to}', to)\n"
-        "        assert done.difference <= 1e-5 * done.scale\n"
+        "for file in sys.argv[2:]:\n"
+        "    kind, to = file.split('.')\n"
+        "    done = export_model(made.make_model(kind), f'{sys.argv[1]}/{file}', to)\n"
+        "    assert done.difference <= 1e-5 * done.scale\n"
     )
+    files = [f"{kind}.onnx" for kind in reward_models.FUNCTIONS]
+    files += [f"{kind}.torch-export" for kind in PROGRAMS]
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code, tmp_path],
+        [sys.executable, "-W", "error", "-c", code, tmp_path, *files],
         cwd=HELPERS,
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    for kind in reward_models.FUNCTIONS:
+    for file in files:
+        kind, to = file.split(".")
         names = reward_models.find_needed(kind)
-        for run in (
-            load_onnx(tmp_path / f"{kind}.onnx", names),
-            load_program(tmp_path / f"{kind}.torch-export"),
-        ):
-            for count in (1, 2, 700):
-                steps = make_steps(count)
-                expected = make_model(kind).predict(*steps)
-                rewards = run(dict(zip(names, steps, strict=False)))
-                assert rewards.dtype == np.float32
-                assert rewards.shape == (count,)
-                assert np.abs(rewards - expected).max() <= 2e-5 * max(expected.std(), 1)
+        path = tmp_path / file
+        run = load_onnx(path, names) if to == "onnx" else load_program(path)
+        for count in (1, 2, 700):
+            steps = make_steps(count)
+            expected = make_model(kind).predict(*steps)
+            rewards = run(dict(zip(names, steps, strict=False)))
+            assert rewards.dtype == np.float32
+            assert rewards.shape == (count,)
+            assert np.abs(rewards - expected).max() <= 2e-5 * max(expected.std(), 1)
 
 
 def load_onnx(path, names):
