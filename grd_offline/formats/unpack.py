@@ -97,8 +97,9 @@ def _undo(code: int, data: bytes, size: int, item: int) -> bytes:
     stream = zlib.decompressobj()
     try:
         unpacked = stream.decompress(data, size + _CHECKSUM_BYTES)
+        is_longer = not stream.eof and bool(stream.decompress(stream.unconsumed_tail, 1))
     except zlib.error as error:
         raise DataError(f"cannot be read: damaged ({error})") from error
-    if not stream.eof and stream.decompress(stream.unconsumed_tail, 1):
+    if is_longer:
         raise DataError(f"holds a chunk that unpacks to more than the {size} bytes it declares")
     return unpacked

@@ -213,11 +213,20 @@ def _write_raw_chunks(path, name, shape, chunk, filters, chunks):
             made.write_direct_chunk((index * chunk[0],), data, mask)
 
 
+def _compress_zeros(megabytes):
+    """Many zeros in little time: one piece is compressed and repeated."""
+    stream = zlib.compressobj(9)
+    first, piece = (
+        stream.compress(bytes(2**20)) + stream.flush(zlib.Z_FULL_FLUSH) for _ in range(2)
+    )
+    return first + piece * (megabytes - 1)
+
+
 @refused("holds a chunk that unpacks to more than the 60 bytes it declares|stores .* bytes for a")
 def a_chunk_that_unpacks_to_more_than_it_says(path):
     """HDF5 unpacks what a chunk holds, however little its dataset says that it holds."""
     flat(path)
-    data = zlib.compress(bytes(2**30), 9)
+    data = _compress_zeros(1024)
     filters = [lambda plan: plan.set_deflate(9)]
     _write_raw_chunks(path, b"bomb", (60,), (60,), filters, [(data, 0)])
 
@@ -226,10 +235,20 @@ def a_chunk_that_unpacks_to_more_than_it_says(path):
 def chunks_that_unpack_to_hundreds_of_times_what_they_say(path):
     """Each of them little, all of them together minutes of work."""
     own(path)
-    data = zlib.compress(bytes(2**29), 9)
+    data = _compress_zeros(512)
     filters = [lambda plan: plan.set_shuffle(), lambda plan: plan.set_deflate(9)]
     chunks = [(data, 0)] * 4
     _write_raw_chunks(path, b"episode_0/bomb", (4 * 2**20,), (2**20,), filters, chunks)
+
+
+@refused("cannot be read: damaged .*incorrect data check")
+def a_chunk_whose_last_bytes_are_wrong(path):
+    """It is one byte longer than the 60 and the 4 of a checksum, and that byte is looked for."""
+    flat(path)
+    data = zlib.compress(bytes(65))
+    filters = [lambda plan: plan.set_deflate(9)]
+    wrong = data[:-1] + bytes([data[-1] ^ 1])
+    _write_raw_chunks(path, b"bomb", (60,), (60,), filters, [(wrong, 0)])
 
 
 @refused("holds a chunk of 3 bytes, expected 60")
