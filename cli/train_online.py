@@ -69,7 +69,7 @@ def _two_defaults(name: str) -> Callable[..., Any]:
 @device_option
 @workers_option(
     "Number of processes that step environments.",
-    "the number of cores, or of members if there are more of these, and at most two per core",
+    "one per core, or one per member if there are more members, up to two per core",
 )
 @click.option(
     "--alternate",

@@ -19,13 +19,12 @@ class CompactStates:
         self._find_causes = compact_closure if rule == "closure" else compact_one_hop
         self._masks: Masks | None = None
         self._known: dict[int, tuple[Flags, Flags]] = {}
-        """For each member, the compact state that was found last, after the states that have to
-        be in it."""
+        """For each member, the states that its compact state must hold, and that compact state."""
 
     def find(self, masks: Masks, signs: Sequence[Flags | None]) -> Flags:
         """(member, state) the compact states: the causes of the reward and of the `signs`.
 
-        Masks that have changed are another object. Members without signs see everything.
+        Masks that have changed must be a new object. A member whose signs are None sees everything.
         """
         if masks is not self._masks:
             self._masks, self._known = masks, {}

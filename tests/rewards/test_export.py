@@ -20,7 +20,7 @@ from grd_offline.rewards.export import draw_steps, export_model
 
 kinds = pytest.mark.parametrize("kind", reward_models.FUNCTIONS)
 PROGRAMS = ("effects-midpoint", "network-next", "quadratic")
-"""Kinds that are tried as programs of torch too, of which an ONNX file of any kind is made."""
+"""Kinds that are also exported as torch programs. Every ONNX file is made from such a program."""
 
 
 def test_exported_files_give_the_models_numbers(tmp_path):
