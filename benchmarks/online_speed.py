@@ -34,6 +34,7 @@ from grd_offline.fleet.fleet import Fleet
 from grd_offline.fleet.limits import count_cores
 from grd_offline.online.learner import Learner
 from grd_offline.online.replay import separate_truth
+from grd_offline.online.run_folder import read_settings
 from grd_offline.online.settings import OnlineSettings
 from grd_offline.runs.process import choose_workers, prepare_process
 
@@ -243,9 +244,17 @@ def measure_environments(folder: Path, environment: str, rounds: int = 30) -> fl
     saved = [sorted(path.glob("policies/step-*")) for path in sorted(folder.glob("members/*"))]
     actors = [load_actor(paths[-1]) for paths in saved]
     weights = np.stack([actor.weights for actor in actors])
-    workers = choose_workers(None, len(actors))
-    kind, hidden = actors[0].spec.kind, actors[0].spec.sizes[1:-1]
-    with Fleet(environment, range(len(actors)), kind=kind, hidden=hidden, workers=workers) as fleet:
+    settings, _ = read_settings(folder)
+    each = settings.environments
+    with Fleet(
+        environment,
+        range(len(actors)),
+        kind=actors[0].spec.kind,
+        hidden=actors[0].spec.sizes[1:-1],
+        workers=choose_workers(None, len(actors) * each),
+        steps=settings.round_steps // each,
+        environments_each=each,
+    ) as fleet:
         fleet.start_round(0, weights)
         fleet.finish_round()  # the workers are up
         begin = time.perf_counter()
@@ -254,7 +263,8 @@ def measure_environments(folder: Path, environment: str, rounds: int = 30) -> fl
             fleet.start_round(index, weights)
             fleet.finish_round()
         fleet.finish_round()
-        return rounds * fleet.members * fleet.steps / (time.perf_counter() - begin)
+        steps = rounds * fleet.members * settings.round_steps
+        return steps / (time.perf_counter() - begin)
 
 
 def main() -> None:

@@ -4,11 +4,11 @@
         fleet.start_round(0, None)                  # warm-up: random actions
         round_ = fleet.finish_round()
         fleet.start_round(1, weights)               # returns at once; update meanwhile
-        fleet.start_round(2, others)                # begins for each member that is done with it
+        fleet.start_round(2, others)                # each environment begins it when done with 1
         round_ = fleet.finish_round()               # round 1
 
-Weights and steps go through shared memory, orders and replies through pipes. Which worker steps a
-member, and when, does not change what happens.
+Weights and steps go through shared memory, orders and replies through pipes. Which worker steps an
+environment, and when, does not change what happens.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from grd_offline.agents.actors import DISCRETE_KINDS, NOISY_KINDS, ActorSpec, count_weights
+from grd_offline.agents.actors import count_weights
 from grd_offline.environments import dimension_names
 from grd_offline.errors import DataError
 from grd_offline.fleet import task
@@ -35,9 +35,9 @@ from grd_offline.fleet.evaluation import (
     EvaluationResult,
     RunningEvaluation,
 )
-from grd_offline.fleet.group import WorkerMembers
+from grd_offline.fleet.group import WorkerGroup
 from grd_offline.fleet.position import pack_positions, start_of_episode, unpack_positions
-from grd_offline.fleet.shared import SLOTS, FleetSettings, SharedArrays
+from grd_offline.fleet.shared import SLOTS, FleetSettings, SharedArrays, make_spec
 from grd_offline.fleet.watch import STOP_SECONDS, HangWatch, Hung, Warn
 
 ASK_SECONDS = 1.0
@@ -47,7 +47,7 @@ MAX_DEATHS = 3
 
 
 class Round(NamedTuple):
-    """The steps of all members: arrays (member, step, ...) that belong to the caller.
+    """The steps of all environments: arrays (environment, step, ...) that belong to the caller.
 
     Row t of `observations` is what action t reacts to. After the end of an episode, the next row
     begins another episode.
@@ -62,12 +62,12 @@ class Round(NamedTuple):
     terminations: NDArray[np.bool_]
     truncations: NDArray[np.bool_]
     restarted: NDArray[np.bool_]
-    """(member,) whether its worker died, so that its unfinished episode from before this round is
-    lost."""
+    """(environment,) whether its worker died, so that its unfinished episode from before this round
+    is lost."""
 
 
 class Fleet:
-    """Environments of several members, one each, stepped by worker processes."""
+    """Environments of several members, one or more each, stepped by worker processes."""
 
     def __init__(
         self,
@@ -79,11 +79,12 @@ class Fleet:
         noise: float = 0.0,
         workers: int,
         steps: int = 100,
+        environments_each: int = 1,
         env_args: Mapping[str, Any] | None = None,
         max_episode_steps: int | None = None,
         warn: Warn = lambda text: None,
     ) -> None:
-        """Make one member for each seed. In a round, each member takes `steps` steps.
+        """Make one member for each seed. In a round, each of its environments takes `steps` steps.
 
         `kind` is that of the policies, or a function that gives it for discrete actions (True) or
         for continuous ones (False). `noise` is for the kinds that have any.
@@ -91,7 +92,7 @@ class Fleet:
         the environments when results are asked for. The results are the same to the last bit if
         numpy uses one thread here, as it does in workers (OMP_NUM_THREADS=1).
         """
-        _check_numbers(seeds, workers, steps)
+        _check_numbers(seeds, workers, steps, environments_each)
         first = VectorEnvironment(environment, env_args or {}, max_episode_steps)
         self.environment, self.step_limit = first.id, first.step_limit
         self.is_discrete = first.choices > 0
@@ -104,7 +105,7 @@ class Fleet:
             acted or tuple(f"action_{i}" for i in range(self.action_size)),
         )
         """The names of observations and of actions; unknown ones are numbered."""
-        self.spec = _make_spec(first, kind, hidden, noise)
+        self.spec = make_spec(first, kind, hidden, noise)
         self._settings = FleetSettings(
             environment=first.id,
             env_args=dict(env_args or {}),
@@ -113,6 +114,7 @@ class Fleet:
             steps=steps,
             spec=self.spec,
             workers=max(1, workers),
+            environments_each=environments_each,
         )
         self._watch = HangWatch(warn)
         self.should_stop: Callable[[], bool] = lambda: False
@@ -122,36 +124,37 @@ class Fleet:
         self._start_workers(workers)
 
     def _start_positions(self) -> None:
-        self._positions = [start_of_episode(self._settings, 0) for _ in range(self.members)]
-        self._restarted = np.zeros((SLOTS, self.members), np.bool_)
-        self._lost = np.zeros(self.members, np.bool_)
-        """(member,) whether it lost its unfinished episode since its last round."""
+        count = self._settings.environments
+        self._positions = [start_of_episode(self._settings, 0) for _ in range(count)]
+        self._restarted = np.zeros((SLOTS, count), np.bool_)
+        self._lost = np.zeros(count, np.bool_)
+        """(environment,) whether it lost its unfinished episode since its last round."""
         self._after = [list(self._positions) for _ in range(SLOTS)]
         """The positions after the round of each slot."""
         self._settled = list(self._positions), self._lost.copy()
         """The positions after the last round that was finished."""
         self._gaps: list[str] = []
-        """Why members could not go back to where they were."""
+        """Why environments could not go back to where they were."""
         self._rounds: deque[task.RoundOrder] = deque()
         """The rounds that are under way, the oldest first."""
         self._slot = 0
 
     def _start_workers(self, workers: int) -> None:
-        self._groups: list[WorkerMembers] = []
+        self._groups: list[WorkerGroup] = []
         # This memory has no name, so that nothing is left behind however the processes end.
         context = multiprocessing.get_context("spawn")
         memory = context.RawArray("b", SharedArrays.count_bytes(self._settings))
         self._shared = SharedArrays(self._settings, memory)
         kind = processes.WorkerProcess if workers else processes.InProcessWorker
-        groups = np.array_split(np.arange(self.members), self._settings.workers)
+        groups = np.array_split(np.arange(self._settings.environments), self._settings.workers)
         try:
             for number, group in enumerate(groups):
-                members = group.tolist()
+                numbers = group.tolist()
                 worker: processes.Worker[task.FleetOrder, task.FleetReply] = kind(
-                    partial(task.WorkerEnvironments, self._settings, number, members, memory)
+                    partial(task.WorkerEnvironments, self._settings, number, numbers, memory)
                 )
                 worker.start()
-                self._groups.append(WorkerMembers(worker, number, members))
+                self._groups.append(WorkerGroup(worker, number, numbers))
         except BaseException:
             self.close()
             raise
@@ -180,8 +183,8 @@ class Fleet:
         """Start a round and return at once. `index` decides the noise.
 
         Each member acts with its row of `weights` (member, P). Without weights, actions are
-        uniformly random. One round may be under way already: then each member begins as soon as
-        it has finished that one, and does not wait for the others.
+        uniformly random. One round may be under way already: then each environment begins as soon
+        as it has finished that one, and does not wait for the others.
         """
         if not self._groups:
             raise RuntimeError("the fleet is closed")
@@ -194,7 +197,7 @@ class Fleet:
         order = task.RoundOrder(int(index), weights is None, slot)
         self._rounds.append(order)
         for group in self._groups:
-            if group.members:
+            if group.environments:
                 group.send(order)
 
     def wait_round(self, seconds: float) -> bool:
@@ -232,14 +235,14 @@ class Fleet:
             raise ValueError(f"episodes: expected at least 1, got {episodes}")
         self._put(self._shared.evaluation_weights, weights)
         self._evaluation = RunningEvaluation(int(index), self.members, episodes)
-        for group in sorted(self._groups, key=lambda group: len(group.members)):
+        for group in sorted(self._groups, key=lambda group: len(group.environments)):
             self._give_episodes(group)
 
-    def _give_episodes(self, group: WorkerMembers) -> None:
+    def _give_episodes(self, group: WorkerGroup) -> None:
         """Give a worker that is in no round an episode to evaluate, or two if it only evaluates."""
         if self._evaluation is None or group.count(task.RoundOrder):
             return
-        while group.count(EvaluationOrder) < (1 if group.members else 2):
+        while group.count(EvaluationOrder) < (1 if group.environments else 2):
             order = self._evaluation.take_order()
             if order is None:
                 break
@@ -264,7 +267,7 @@ class Fleet:
         return running.result
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """The positions of all members between rounds, as plain arrays.
+        """The positions of all environments between rounds, as plain arrays.
 
         A running evaluation is not part of it. The caller starts it again with the same index and
         weights.
@@ -316,10 +319,10 @@ class Fleet:
             raise DataError(f"member {wrong[0]}: nan or infinite", field="weights")
         destination[...] = given
 
-    def _send_positions(self, group: WorkerMembers) -> None:
-        group.send(task.PositionOrder(tuple(self._positions[m] for m in group.members)))
+    def _send_positions(self, group: WorkerGroup) -> None:
+        group.send(task.PositionOrder(tuple(self._positions[m] for m in group.environments)))
 
-    def _wait_for(self, is_busy: Callable[[WorkerMembers], bool]) -> None:
+    def _wait_for(self, is_busy: Callable[[WorkerGroup], bool]) -> None:
         begin, stopped_at = time.monotonic(), None
         for group in self._groups:
             self._watch.forget(id(group))
@@ -327,7 +330,7 @@ class Fleet:
             # Whoever has evaluated an episode meanwhile gets the next one.
             self._receive([g for g in self._groups if g.owes], processes.POLL_SECONDS)
             for group in busy:
-                heartbeats = self._shared.heartbeats[group.members, 0].tolist()
+                heartbeats = self._shared.heartbeats[group.environments, 0].tolist()
                 heartbeats.append(int(self._shared.evaluation_heartbeats[group.number, 0]))
                 self._watch.look(id(group), heartbeats, partial(self._describe, group))
             if time.monotonic() - begin > ASK_SECONDS and self.should_stop():
@@ -335,16 +338,22 @@ class Fleet:
                 if time.monotonic() - stopped_at > STOP_SECONDS:
                     raise Hung(f"{self._describe(busy[0])} does not answer")
 
-    def _describe(self, group: WorkerMembers) -> str:
+    def _describe(self, group: WorkerGroup) -> str:
         """Name the member whose environment is at work. Name all members where none is."""
-        inside = [member for member in group.members if self._shared.heartbeats[member, 0] % 2]
+        numbers = group.environments
+        inside = [number for number in numbers if self._shared.heartbeats[number, 0] % 2]
+        members = self._find_members(inside or numbers)
         evaluated = int(self._shared.evaluated[group.number])
         if self._shared.evaluation_heartbeats[group.number, 0] % 2:
-            inside.append(evaluated)
-        members = ", ".join(map(str, inside or group.members or [evaluated]))
-        return f"member {members}{group.worker.label}"
+            members = [*(members if inside else ()), evaluated]
+        names = ", ".join(map(str, members or [evaluated]))
+        return f"member {names}{group.worker.label}"
 
-    def _receive(self, groups: list[WorkerMembers], timeout: float) -> None:
+    def _find_members(self, environments: Sequence[int]) -> list[int]:
+        """The members that these environments belong to."""
+        return sorted({self._settings.find_member(number) for number in environments})
+
+    def _receive(self, groups: list[WorkerGroup], timeout: float) -> None:
         ready = processes.find_ready([group.worker for group in groups], timeout)
         for group in (group for group, is_ready in zip(groups, ready, strict=True) if is_ready):
             try:
@@ -355,55 +364,56 @@ class Fleet:
                 if reply is not None:
                     self._take(group, reply)
 
-    def _take(self, group: WorkerMembers, reply: task.FleetReply) -> None:
+    def _take(self, group: WorkerGroup, reply: task.FleetReply) -> None:
         if isinstance(reply, task.RoundOrder):
             group.owes.remove(reply)
-            self._restarted[reply.slot, group.members] = self._lost[group.members]
-            self._lost[group.members] = False
-            for member in group.members:
-                rows = self._shared.rows_of(reply.slot, member)
-                self._positions[member] = self._positions[member].advance(rows)
-                self._after[reply.slot][member] = self._positions[member]
+            self._restarted[reply.slot, group.environments] = self._lost[group.environments]
+            self._lost[group.environments] = False
+            for number in group.environments:
+                rows = self._shared.rows_of(reply.slot, number)
+                self._positions[number] = self._positions[number].advance(rows)
+                self._after[reply.slot][number] = self._positions[number]
         elif isinstance(reply, EvaluatedEpisode):
             assert self._evaluation is not None
             self._evaluation.put(reply)
             group.owes.remove(reply.order)
         else:
             group.owes = [o for o in group.owes if not isinstance(o, task.PositionOrder)]
-            for member, gap in zip(group.members, reply.gaps, strict=True):
+            for number, gap in zip(group.environments, reply.gaps, strict=True):
                 if gap is not None:
                     self._gaps.append(gap)
-                    self._lose(member)
+                    self._lose(number)
         self._give_episodes(group)
         # Deaths count until all is done that the last one interrupted.
         if not any(order in group.owes for order in group.interrupted):
             group.deaths = 0
 
-    def _lose(self, member: int) -> None:
-        """Give up the unfinished episode of a member, which goes on with its next episode."""
-        self._lost[member] = True
-        self._positions[member] = start_of_episode(
-            self._settings, self._positions[member].episode + 1
+    def _lose(self, number: int) -> None:
+        """Give up the unfinished episode of an environment, which goes on with its next one."""
+        self._lost[number] = True
+        self._positions[number] = start_of_episode(
+            self._settings, self._positions[number].episode + 1
         )
 
-    def _replace(self, group: WorkerMembers, cause: str) -> None:
-        """Start another worker for the members of one that died.
+    def _replace(self, group: WorkerGroup, cause: str) -> None:
+        """Start another worker for the environments of one that died.
 
-        The members go on with their next episodes, because the unfinished ones may be what killed
+        These go on with their next episodes, because the unfinished ones may be what killed
         the worker.
         """
         group.deaths += 1
         if group.deaths >= MAX_DEATHS:
+            members = _name_members(self._find_members(group.environments))
             raise DataError(
-                f"the worker process of {_name_members(group.members)} died "
-                f"{MAX_DEATHS} times in a row, the last time {cause}"
+                f"the worker process of {members} died {MAX_DEATHS} times in a row, the last "
+                f"time {cause}"
             )
         group.worker.let_go()
         group.worker.end(time.monotonic())
         # A worker that was still on its way to a position has done nothing that could be lost.
         if not group.count(task.PositionOrder):
-            for member in group.members:
-                self._lose(member)
+            for number in group.environments:
+                self._lose(number)
         rest = [order for order in group.owes if not isinstance(order, task.PositionOrder)]
         group.owes, group.interrupted = [], rest
         group.worker.start()
@@ -416,29 +426,7 @@ def _name_members(members: Sequence[int]) -> str:
     return f"members {', '.join(map(str, members))}" if members else "evaluations"
 
 
-def _make_spec(
-    environment: VectorEnvironment,
-    kind: str | Callable[[bool], str],
-    hidden: Sequence[int],
-    noise: float,
-) -> ActorSpec:
-    """The policies of all members."""
-    kind = kind if isinstance(kind, str) else kind(environment.choices > 0)
-    if (environment.choices > 0) != (kind in DISCRETE_KINDS):
-        what = "discrete" if environment.choices else "continuous"
-        raise DataError(f"{environment.id} has {what} actions, a {kind} policy has others")
-    outputs = len(environment.low) * (2 if kind == "gaussian" else 1)
-    return ActorSpec(
-        kind,
-        (environment.observation_size, *hidden, outputs),
-        tuple(environment.low),
-        tuple(environment.high),
-        noise if kind in NOISY_KINDS else 0.0,
-        environment.first_choice,
-    )
-
-
-def _check_numbers(seeds: Sequence[int], workers: int, steps: int) -> None:
+def _check_numbers(seeds: Sequence[int], workers: int, steps: int, environments_each: int) -> None:
     if not len(seeds):
         raise DataError("expected at least one", field="seeds")
     # Networks are seeded with four times these numbers.
@@ -446,5 +434,6 @@ def _check_numbers(seeds: Sequence[int], workers: int, steps: int) -> None:
         raise DataError("expected whole numbers of at least 0 and less than 2^60", field="seeds")
     if workers < 0:
         raise DataError(f"expected at least 0, got {workers}", field="workers")
-    if steps < 1:
-        raise DataError(f"expected at least 1, got {steps}", field="steps")
+    for name, count in (("steps", steps), ("environments_each", environments_each)):
+        if count < 1:
+            raise DataError(f"expected at least 1, got {count}", field=name)

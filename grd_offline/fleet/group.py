@@ -8,17 +8,17 @@ from grd_offline.fleet import task
 from grd_offline.fleet.worker import Worker
 
 
-class WorkerMembers:
-    """Some members, the worker that steps them, and the replies that the worker still owes."""
+class WorkerGroup:
+    """Some environments, the worker that steps them, and the replies that it still owes."""
 
     def __init__(
         self,
         worker: Worker[task.FleetOrder, task.FleetReply],
         number: int,
-        members: list[int],
+        environments: list[int],
     ) -> None:
         self.worker, self.number = worker, number
-        self.members = members
+        self.environments = environments
         """Those that it steps in rounds. A worker without any only evaluates."""
         self.owes: list[task.FleetOrder] = []
         """Orders that the worker has and has not carried out yet."""

@@ -18,15 +18,15 @@ def count_cores() -> int:
     return os.cpu_count() or 1
 
 
-def divide_cores(cores: int, members: int = 0) -> int:
+def divide_cores(cores: int, environments: int = 0) -> int:
     """Number of workers for so many cores: one each.
 
-    Where there are many, one is left to the process that learns. More members than that get a
-    worker each, up to two for each core: otherwise some workers would step two members while
+    Where there are many, one is left to the process that learns. More environments than that get a
+    worker each, up to two for each core: otherwise some workers would step two of them while
     others, and their cores, wait.
     """
     workers = cores if cores < MANY_CORES else cores - 1
-    return max(workers, min(members, 2 * workers))
+    return max(workers, min(environments, 2 * workers))
 
 
 def lower_priority(step: int = 5) -> None:

@@ -1,8 +1,9 @@
-"""One member of a fleet and its environment.
+"""An environment of a member of a fleet.
 
-The environment lives on from round to round. All randomness is stateless: it comes from the
-member's seed and a number (of the episode, the round or the evaluation). What happens does not
-depend on which worker does the work, or when, and any moment can be reached again.
+It lives on from round to round. All randomness is stateless: it comes from the member's seed, a
+number (of the episode, the round or the evaluation), and which of the member's environments it is.
+What happens does not depend on which worker does the work, or when, and any moment can be reached
+again.
 """
 
 from collections.abc import Iterator
@@ -23,13 +24,19 @@ from grd_offline.fleet.watch import Heartbeat
 
 
 class MemberEnvironment:
-    """The environment of one member, which is kept from round to round."""
+    """One of the environments of a member, which is kept from round to round."""
 
-    def __init__(self, settings: shared.FleetSettings, member: int, heartbeat: Heartbeat) -> None:
+    def __init__(self, settings: shared.FleetSettings, number: int, heartbeat: Heartbeat) -> None:
         self._environment = settings.make_environment()
         self._environment.heartbeat = heartbeat
-        self._member = member
+        member = settings.find_member(number)
         self._seed = settings.seeds[member]
+        which = number % settings.environments_each
+        # The first environment of a member does the same however many there are.
+        self._key = (which,) if which else ()
+        self._name = f"member {member}"
+        if settings.environments_each > 1:
+            self._name += f", environment {which}"
         self._episode = 0
         self._observation: Array | None = None
 
@@ -39,7 +46,7 @@ class MemberEnvironment:
     def go_to(self, position: EpisodePosition) -> str | None:
         """Reach a position by repeating the actions that led to it.
 
-        If they lead elsewhere, the text says how, and the member goes on with its next episode.
+        If they lead elsewhere, the text says how, and the next episode comes instead.
         """
         self._episode, self._observation = position.episode, None
         if not len(position.actions):
@@ -51,7 +58,7 @@ class MemberEnvironment:
             return None
         self._episode, self._observation = position.episode + 1, None
         return (
-            f"member {self._member}, episode {position.episode}: the environment does not repeat "
+            f"{self._name}, episode {position.episode}: the environment does not repeat "
             f"itself: {gap}"
         )
 
@@ -67,7 +74,7 @@ class MemberEnvironment:
     def run(self, index: int, actor: Actor | None, rows: shared.Rows) -> None:
         """Fill the rows of a round. Without an actor, the actions are uniformly random."""
         environment, steps = self._environment, len(rows.rewards)
-        seed = np.random.SeedSequence(self._seed, spawn_key=(shared.ROUNDS, index))
+        seed = np.random.SeedSequence(self._seed, spawn_key=(shared.ROUNDS, index, *self._key))
         generator = np.random.default_rng(seed)
         if actor is None:
             planned = self._draw_actions(steps, generator)
@@ -106,14 +113,14 @@ class MemberEnvironment:
 
     def _begin_episode(self) -> Array:
         self._observation = self._environment.reset(
-            shared.make_reset_seed(self._seed, shared.RESETS, self._episode)
+            shared.make_reset_seed(self._seed, shared.RESETS, self._episode, *self._key)
         )
         return self._observation
 
     @contextmanager
     def _explain_errors(self) -> Iterator[None]:
         def describe() -> str:
-            return f"member {self._member}, episode {self._episode}"
+            return f"{self._name}, episode {self._episode}"
 
         with (
             self._environment.explain_errors(describe),
@@ -137,6 +144,4 @@ class MemberEnvironment:
             field, at = "observations", at + 1
         place = f"at step {at}" + (f", dimension {dimension}" if field != "rewards" else "")
         value = describe_number(arrays[which][row, dimension], arrays[which].dtype)
-        raise DataError(
-            f"member {self._member}, episode {episode + len(ends)}: {field}: {value} {place}"
-        )
+        raise DataError(f"{self._name}, episode {episode + len(ends)}: {field}: {value} {place}")

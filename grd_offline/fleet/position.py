@@ -1,4 +1,4 @@
-"""Positions of members in their episodes, and how they are stored."""
+"""Positions of environments in their episodes, and how they are stored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ARRAYS = ("seeds", "episodes", "steps", "actions", "observations", "lost")
 
 
 class EpisodePosition(NamedTuple):
-    """The position of a member in its episode. Repeating the actions leads to it again."""
+    """The position of an environment in its episode. Repeating the actions leads to it again."""
 
     episode: int
     actions: Array
@@ -26,7 +26,7 @@ class EpisodePosition(NamedTuple):
     an episode."""
 
     def advance(self, rows: Rows) -> EpisodePosition:
-        """Return the position of the member after a round."""
+        """Return the position of the environment after a round."""
         ends = np.flatnonzero(rows.terminations | rows.truncations)
         last = rows.next_observations[-1].copy()
         if len(ends):
@@ -57,7 +57,7 @@ def start_of_episode(settings: FleetSettings, episode: int) -> EpisodePosition:
 def pack_positions(
     settings: FleetSettings, positions: Sequence[EpisodePosition], lost: NDArray[np.bool_]
 ) -> dict[str, NDArray[Any]]:
-    """The positions of all members as plain arrays. `lost` marks members that lost an episode."""
+    """The positions of all environments as plain arrays; `lost`: those that lost an episode."""
     return {
         "seeds": np.array(settings.seeds, np.uint64),
         "episodes": np.array([position.episode for position in positions], np.int64),
@@ -72,13 +72,14 @@ def unpack_positions(
     settings: FleetSettings, state: Mapping[str, ArrayLike]
 ) -> tuple[list[EpisodePosition], NDArray[np.bool_]]:
     """Read what `pack_positions` made, and refuse what belongs to another fleet."""
-    members = len(settings.seeds)
-    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(_ARRAYS, (members,))
+    count = settings.environments
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(_ARRAYS, (count,))
+    shapes["seeds"] = (len(settings.seeds),)
     for name in shapes:
         if name not in state:
             raise DataError("is missing", field=name)
     shapes["actions"] = (int(np.sum(state["steps"])), settings.spec.action_size)
-    shapes["observations"] = (members, settings.spec.observation_size)
+    shapes["observations"] = (count, settings.spec.observation_size)
     arrays = {name: np.asarray(state[name]) for name in shapes}
     for name, shape in shapes.items():
         if arrays[name].shape != shape:

@@ -1,4 +1,4 @@
-"""What a worker of a fleet does: it steps some of the members."""
+"""What a worker of a fleet does: it steps some of the members' environments."""
 
 from collections import deque
 from collections.abc import Generator, Sequence
@@ -28,17 +28,17 @@ class RoundOrder:
 
 @dataclass(frozen=True, eq=False)
 class PositionOrder:
-    """Go to these positions, one for each member of the worker."""
+    """Go to these positions, one for each environment of the worker."""
 
     positions: tuple[EpisodePosition, ...]
 
 
 class PositionReply(NamedTuple):
-    """The members are where they were told to go, except for those that could not get there."""
+    """All are where they were told to go, except for those that could not get there."""
 
     gaps: tuple[str | None, ...]
-    """One text for each member of the worker that says why it could not. Such a member is at the
-    start of its next episode."""
+    """One text for each environment of the worker that says why it could not. It is at the start
+    of its next episode."""
 
 
 FleetOrder = RoundOrder | EvaluationOrder | PositionOrder
@@ -47,21 +47,21 @@ FleetReply = RoundOrder | EvaluatedEpisode | PositionReply
 
 
 class WorkerEnvironments:
-    """The environments of the members that one worker steps."""
+    """The environments that one worker steps."""
 
     def __init__(
-        self, settings: FleetSettings, worker: int, members: Sequence[int], memory: Any
+        self, settings: FleetSettings, worker: int, numbers: Sequence[int], memory: Any
     ) -> None:
         self._settings, self._worker = settings, worker
-        self._members = tuple(members)
+        self._numbers = tuple(numbers)
         self._shared = SharedArrays(settings, memory)
         nothing = np.zeros(count_weights(settings.spec), np.float32)
         self._actor, self._evaluated_actor = (Actor(settings.spec, nothing) for _ in range(2))
         self._environments = [
-            MemberEnvironment(settings, member, self._shared.heartbeats[member])
-            for member in members
+            MemberEnvironment(settings, number, self._shared.heartbeats[number])
+            for number in numbers
         ]
-        if worker and not members:
+        if worker and not numbers:
             lower_priority()  # nobody waits for a worker that only evaluates
         self._evaluation_environment: VectorEnvironment | None = None
         self._evaluation: Generator[None, None, EvaluatedEpisode] | None = None
@@ -80,12 +80,12 @@ class WorkerEnvironments:
         if isinstance(order, PositionOrder):
             pairs = zip(self._environments, order.positions, strict=True)
             return PositionReply(tuple(env.go_to(position) for env, position in pairs))
-        for member, environment in zip(self._members, self._environments, strict=True):
+        for number, environment in zip(self._numbers, self._environments, strict=True):
             actor = None
             if not order.is_random:
                 actor = self._actor
-                actor.load(self._shared.weights[order.slot, member])
-            environment.run(order.number, actor, self._shared.rows_of(order.slot, member))
+                actor.load(self._shared.weights[order.slot, self._settings.find_member(number)])
+            environment.run(order.number, actor, self._shared.rows_of(order.slot, number))
         return order
 
     def advance(self) -> EvaluatedEpisode | None:

@@ -40,7 +40,7 @@ Both = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 @dataclass
 class Unfinished:
-    """The episode that a member is in."""
+    """The episode that an environment is in."""
 
     observations: list[NDArray[np.float32]] = field(default_factory=list)
     actions: list[NDArray[np.float32]] = field(default_factory=list)
@@ -80,7 +80,8 @@ class OnlineRun(Run):
             hidden=settings.hidden,
             noise=settings.exploration,
             workers=workers,
-            steps=settings.round_steps,
+            steps=settings.round_steps // settings.environments,
+            environments_each=settings.environments,
             env_args=settings.env_args,
             max_episode_steps=settings.max_episode_steps,
             warn=warn,
@@ -93,7 +94,7 @@ class OnlineRun(Run):
         self.spec = self.fleet.spec
         self.rounds = 0
         """Number of finished rounds. Each is `round_steps` steps of every member."""
-        self.unfinished = [Unfinished() for _ in self.members]
+        self.unfinished = [Unfinished() for _ in range(len(self.members) * settings.environments)]
         self.last_episodes: list[tuple[FinishedEpisode, TrueRewards] | None]
         self.last_episodes = [None] * len(self.members)
         self.restarts = 0
@@ -297,11 +298,11 @@ class OnlineRun(Run):
         """Take in a round of all members."""
         finished: list[tuple[int, FinishedEpisode, TrueRewards]] = []
         with self._timing("taking_in"):
-            for member in range(len(self.members)):
-                if collected.restarted[member]:
-                    self.unfinished[member] = Unfinished()
+            for number in range(len(self.unfinished)):
+                if collected.restarted[number]:
+                    self.unfinished[number] = Unfinished()
                     self.restarts += 1
-                finished += self._take_in(member, collected)
+                finished += self._take_in(number, collected)
             self.learner.add_all(finished)
         self._let_sources(self.learner.refresh)
 
@@ -313,30 +314,30 @@ class OnlineRun(Run):
             self._counted += self._count_sources() - before
 
     def _take_in(
-        self, member: int, collected: Round
+        self, number: int, collected: Round
     ) -> list[tuple[int, FinishedEpisode, TrueRewards]]:
-        """Append a member's part of a round, and give the episodes that end in it."""
-        finished = []
-        ends = np.flatnonzero(collected.terminations[member] | collected.truncations[member])
+        """Append an environment's part of a round, and give the episodes that end in it."""
+        member, finished = number // self.settings.environments, []
+        ends = np.flatnonzero(collected.terminations[number] | collected.truncations[number])
         start = 0
-        for stop in [*(ends + 1).tolist(), self.settings.round_steps]:
+        for stop in [*(ends + 1).tolist(), self.fleet.steps]:
             rows = slice(start, stop)
-            open_ = self.unfinished[member]
+            open_ = self.unfinished[number]
             if stop > start:
-                open_.observations.append(collected.observations[member, rows])
-                open_.actions.append(collected.actions[member, rows])
-                open_.rewards.append(collected.rewards[member, rows])
+                open_.observations.append(collected.observations[number, rows])
+                open_.actions.append(collected.actions[number, rows])
+                open_.rewards.append(collected.rewards[number, rows])
             if stop - 1 in ends and stop > start:
-                last = collected.next_observations[member, stop - 1 : stop]
+                last = collected.next_observations[number, stop - 1 : stop]
                 episode, truth = separate_truth(
                     np.concatenate([*open_.observations, last]),
                     np.concatenate(open_.actions),
                     np.concatenate(open_.rewards),
-                    bool(collected.terminations[member, stop - 1]),
+                    bool(collected.terminations[number, stop - 1]),
                 )
                 finished.append((member, episode, truth))
                 self.last_episodes[member] = episode, truth
-                self.unfinished[member] = Unfinished()
+                self.unfinished[number] = Unfinished()
             start = stop
         return finished
 

@@ -79,6 +79,8 @@ DISCRETE: dict[str, Any] = {
 }
 """Defaults where actions are discrete: such tasks are mostly small. `docs/support.md` says how they
 were chosen."""
+MANY_STATES = 64
+"""From so many states on, a member has two environments."""
 MOST_LAYERS, MOST_WIDTH = 16, 2**14
 _ANY: dict[str, Any] = {"at_least": 0, "at_most": 2**63}
 _ROUND: dict[str, Any] = {"at_least": 1, "at_most": 10**6}
@@ -124,6 +126,14 @@ class OnlineSettings(Settings):
     )
     round_steps: int = setting(100, "Steps between two blocks of updates (paper).", **_ROUND)
     round_updates: int = setting(100, "Number of updates in a block (paper).", **_ROUND)
+    environments: int = setting(
+        1,
+        "Number of environments that a member steps side by side, each its part of the steps of a "
+        f"round. The default is 2 where there are {MANY_STATES} states or more: such physics takes "
+        "longer than the updates.",
+        at_least=1,
+        at_most=1000,
+    )
     batch: int = setting(
         256, "Batch size N: number of steps per update (paper).", at_least=1, at_most=2**17
     )
@@ -226,6 +236,12 @@ class OnlineSettings(Settings):
         super().__post_init__()
         if len(self.hidden) > MOST_LAYERS:
             raise DataError(f"expected at most {MOST_LAYERS} layers", field="hidden")
+        if self.round_steps % self.environments:
+            raise DataError(
+                f"expected a divisor of {self.round_steps}, the steps of a round (--round-steps), "
+                f"got {self.environments}",
+                field="environments",
+            )
         for name, values in self.sets.items():
             self._check_values(name, values)
 

@@ -13,7 +13,7 @@ from grd_offline.fleet.environment import VectorEnvironment
 from grd_offline.fleet.watch import Warn
 from grd_offline.online.run import OnlineRun
 from grd_offline.online.run_folder import OnlineFolder, read_settings
-from grd_offline.online.settings import DISCRETE, OnlineSettings
+from grd_offline.online.settings import DISCRETE, MANY_STATES, OnlineSettings
 from grd_offline.runs.observer import Observer
 from grd_offline.runs.process import choose_device, choose_workers, prepare_process
 from grd_offline.runs.result import TrainingResult, Watch, make_result, watch_nothing
@@ -43,8 +43,8 @@ def train_online(
     `backbone`, `steps`, `seeds` and `warmup`. Some defaults are others where actions are discrete:
     see `grd_offline.online.settings.DISCRETE`. With several `workers`, the calling script needs the
     `if` of the example, because each worker imports the script. By default there is one worker for
-    each core, less one where there are many, or one for each member if there are more of these, up
-    to two for each core. `device` is `auto`, `cpu` or `cuda`.
+    each core, less one where there are many, or one for each environment if there are more of
+    these, up to two for each core. `device` is `auto`, `cpu` or `cuda`.
 
     `observers` hear of the run, `warn` of environments that hang. `watch` is a context manager
     that is open during the training; it decides whether to stop. `command` is written into the
@@ -58,7 +58,7 @@ def train_online(
     files = OnlineFolder(Path(out))
     files.check_free()
     chosen = complete_settings(environment, **settings)
-    workers = choose_workers(workers, len(chosen.make_members()))
+    workers = choose_workers(workers, len(chosen.make_members()) * chosen.environments)
     prepare_process(device, batch=chosen.batch, hidden=chosen.hidden)
     with OnlineRun(
         chosen, workers=workers, device=device, observers=[files, *observers], warn=warn
@@ -73,7 +73,7 @@ def train_online(
 
 
 def complete_settings(environment: str, **given: Any) -> OnlineSettings:
-    """The settings of a run, with the defaults for the kind of actions that the environment has.
+    """The settings of a run, with the defaults for the actions and the size of the environment.
 
     A backbone for the other kind of actions is refused.
     """
@@ -81,7 +81,10 @@ def complete_settings(environment: str, **given: Any) -> OnlineSettings:
     made = VectorEnvironment(environment, given.get("env_args") or {}, limit)
     made.close()
     is_discrete = made.choices > 0
-    settings = OnlineSettings(environment, **{**(DISCRETE if is_discrete else {}), **given})
+    defaults = dict(DISCRETE) if is_discrete else {}
+    if made.observation_size >= MANY_STATES and given.get("round_steps", 2) % 2 == 0:
+        defaults["environments"] = 2
+    settings = OnlineSettings(environment, **{**defaults, **given})
     try:
         find_algorithm(settings.backbone).find_class(is_discrete=is_discrete)
     except DataError as error:

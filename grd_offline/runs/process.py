@@ -49,6 +49,6 @@ def choose_device(name: str) -> str:
     return name
 
 
-def choose_workers(asked: int | None, members: int = 0) -> int:
-    """The number of workers that was asked for, or as many as suit the cores and the members."""
-    return divide_cores(count_cores(), members) if asked is None else asked
+def choose_workers(asked: int | None, environments: int = 0) -> int:
+    """The number of workers that was asked for, or as many as suit the cores."""
+    return divide_cores(count_cores(), environments) if asked is None else asked
