@@ -79,7 +79,7 @@ DISCRETE: dict[str, Any] = {
 }
 """Defaults where actions are discrete: such tasks are mostly small. `docs/support.md` says how they
 were chosen."""
-MANY_STATES = 64
+MANY_STATES = 128
 """From so many states on, a member has two environments."""
 MOST_LAYERS, MOST_WIDTH = 16, 2**14
 _ANY: dict[str, Any] = {"at_least": 0, "at_most": 2**63}

@@ -8,7 +8,6 @@ from online_runs import Keeper, train, train_until, weights_of
 
 from grd_offline.members.nn import Masks
 from grd_offline.online import closed_form
-from grd_offline.online.background import Background
 from grd_offline.online.effect_rewards import EffectRewards
 from grd_offline.online.effect_search import FIRST, find_structure
 from grd_offline.online.effect_sums import add_rows, make_problem, solve_again, sum_episodes
@@ -286,31 +285,6 @@ def test_equal_returns_and_constant_inputs_do_no_harm():
     found = learner.sources[0].predict(0, episode)
     assert np.isfinite(found).all()
     assert np.abs(found).max() < 1e-6
-
-
-def double(number):
-    return 2 * number
-
-
-def test_work_beside_the_updates_gives_the_same():
-    for beside in (False, True):
-        background = Background(beside=beside, most=2)
-        jobs = [background.start(abs, -number) for number in range(3)]
-        assert [job.finish() for job in jobs] == [0, 1, 2]
-        background.close()
-
-
-def test_work_is_done_here_where_processes_cannot_be_started(monkeypatch):
-    from concurrent.futures.process import BrokenProcessPool
-
-    class Broken:
-        def submit(self, *arguments):
-            raise BrokenProcessPool
-
-    background = Background(beside=True, most=2)
-    monkeypatch.setattr(background, "_find_pool", Broken)
-    assert background.start(double, 4).finish() == 8
-    assert background.seconds > 0
 
 
 def check_table(learner):

@@ -56,10 +56,10 @@ def test_a_member_in_a_group_equals_it_alone():
 
 
 def test_a_task_with_many_states_has_two():
-    assert complete_settings("Ant").environments == 2
-    assert complete_settings("HalfCheetah").environments == 1
-    assert complete_settings("Ant", environments=1).environments == 1
-    assert complete_settings("Ant", round_steps=75).environments == 1
+    assert complete_settings("Humanoid").environments == 2
+    assert complete_settings("Ant").environments == 1
+    assert complete_settings("Humanoid", environments=1).environments == 1
+    assert complete_settings("Humanoid", round_steps=75).environments == 1
 
 
 def test_environments_share_the_steps_of_a_round():

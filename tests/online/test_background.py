@@ -1,0 +1,60 @@
+"""Work beside the updates, in processes of its own."""
+
+import os
+import time
+
+import pytest
+from starved import double_unless_starved
+
+from grd_offline.online import background as module
+from grd_offline.online.background import Background
+
+
+def double(number):
+    return 2 * number
+
+
+def test_work_beside_the_updates_gives_the_same():
+    for beside in (False, True):
+        background = Background(beside=beside, most=2)
+        jobs = [background.start(abs, -number) for number in range(3)]
+        assert [job.finish() for job in jobs] == [0, 1, 2]
+        background.close()
+
+
+def test_work_is_done_here_where_processes_cannot_be_started(monkeypatch):
+    from concurrent.futures.process import BrokenProcessPool
+
+    class Broken:
+        def submit(self, *arguments):
+            raise BrokenProcessPool
+
+    background = Background(beside=True, most=2)
+    monkeypatch.setattr(background, "_find_pool", Broken)
+    assert background.start(double, 4).finish() == 8
+    assert background.seconds > 0
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="Linux alone has it")
+def test_work_that_gets_no_core_is_begun_anew(monkeypatch):
+    """Idle processes of a computer whose cores are all busy never finish."""
+    monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.5)
+    background = Background(beside=True, most=2)
+    jobs = [background.start(double_unless_starved, number) for number in range(5)]
+    starved = list(background._pool._processes.values())
+    assert [job.finish() for job in jobs] == [0, 2, 4, 6, 8]
+    assert background.start(double_unless_starved, 5).finish() == 10
+    background.close()
+    for process in starved:
+        process.join(10)
+        assert not process.is_alive()
+
+
+def test_closing_does_not_wait_for_work():
+    background = Background(beside=True, most=1)
+    background.start(time.sleep, 600)
+    processes = list(background._pool._processes.values())
+    background.close()
+    for process in processes:
+        process.join(10)
+        assert not process.is_alive()
