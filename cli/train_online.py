@@ -8,7 +8,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from grd_offline.online.settings import DISCRETE, OnlineSettings, parse_sets
+from grd_offline.online.settings import DISCRETE, MANY_STATES, OnlineSettings, parse_sets
 from grd_offline.settings import describe_settings
 
 from .help import Command
@@ -65,11 +65,14 @@ def _two_defaults(name: str) -> Callable[..., Any]:
 @_two_defaults("warmup")
 @_two_defaults("batch")
 @_two_defaults("round_updates")
+@setting_option(
+    OnlineSettings, "environments", show_default=f"1, or 2 with {MANY_STATES} states or more"
+)
 @setting_options(OnlineSettings, "env_args", "max_episode_steps")
 @device_option
 @workers_option(
     "Number of processes that step environments.",
-    "one per core, or one per member if there are more members, up to two per core",
+    "one per core, or one per environment if there are more, up to two per core",
 )
 @click.option(
     "--alternate",
@@ -100,7 +103,8 @@ def train_online(resume: str | None, out: str | None, **options: Any) -> None:
     else:
         settings = pick_settings(OnlineSettings, options)
         folder = out or _default_folder(settings)
-        settings = {n: v for n, v in settings.items() if n not in DISCRETE or _is_given(n)}
+        depending = {*DISCRETE, "environments"}
+        settings = {n: v for n, v in settings.items() if n not in depending or _is_given(n)}
         result = train_online(
             out=folder, command=["grd-offline", *sys.argv[1:]], **settings, **given
         )

@@ -80,7 +80,8 @@ DISCRETE: dict[str, Any] = {
 """Defaults where actions are discrete: such tasks are mostly small. `docs/support.md` says how they
 were chosen."""
 MANY_STATES = 128
-"""From so many states on, a member has two environments."""
+"""From so many states on, a member has two environments by default: their physics takes longer than
+the updates."""
 MOST_LAYERS, MOST_WIDTH = 16, 2**14
 _ANY: dict[str, Any] = {"at_least": 0, "at_most": 2**63}
 _ROUND: dict[str, Any] = {"at_least": 1, "at_most": 10**6}
@@ -128,9 +129,8 @@ class OnlineSettings(Settings):
     round_updates: int = setting(100, "Number of updates in a block (paper).", **_ROUND)
     environments: int = setting(
         1,
-        "Number of environments that a member steps side by side, each its part of the steps of a "
-        f"round. The default is 2 where there are {MANY_STATES} states or more: such physics takes "
-        "longer than the updates.",
+        "Number of environments that each member steps side by side. Each of them takes its part "
+        "of the steps between two blocks of updates.",
         at_least=1,
         at_most=1000,
     )
@@ -238,7 +238,7 @@ class OnlineSettings(Settings):
             raise DataError(f"expected at most {MOST_LAYERS} layers", field="hidden")
         if self.round_steps % self.environments:
             raise DataError(
-                f"expected a divisor of {self.round_steps}, the steps of a round (--round-steps), "
+                f"expected a divisor of {self.round_steps}, the steps of a round (round_steps), "
                 f"got {self.environments}",
                 field="environments",
             )

@@ -129,6 +129,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
         (("--env", "Factored", "--set", "x=1"), "expected one of lambda_state_reward"),
         (("--env", "Factored", "--steps", "0"), "steps: expected a whole number"),
         (("--env", "Factored", "--seed", "5000000000000000000"), "seeds: expected whole numbers"),
+        (("--env", "Factored", "--environments", "3"), "environments: expected a divisor of 100"),
         (("--resume", "nowhere"), "no such folder"),
         (
             ("--resume", "nowhere", "--steps", "5"),
@@ -144,7 +145,8 @@ def test_mistakes_end_in_one_line(tmp_path, arguments, words):
 
 
 def test_a_run_without_updates_is_told_beforehand(tmp_path):
-    result = run_command(tmp_path, *SMALL, "--steps", "100", "--out", "run")
+    result = run_command(tmp_path, *SMALL, "--steps", "100", "--environments", "2", "--out", "run")
+    assert read_settings(tmp_path / "run")[0].environments == 2
     words = "nothing will be learned in 100 steps: the warm-up alone takes 150 (--warmup)"
     assert words in result.stderr
 
