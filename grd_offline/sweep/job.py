@@ -26,7 +26,7 @@ from grd_offline.files.locks import Lock
 from grd_offline.files.plain import folder_errors, read_bytes, read_json
 from grd_offline.files.runs import LOG_FILE, write_json
 from grd_offline.files.storage import append_file, create_file, lock_folder, make_folder
-from grd_offline.fleet.limits import divide_cores
+from grd_offline.fleet.limits import count_cores, divide_cores
 from grd_offline.sweep.plan import SEEDED, Job
 
 FORMAT, VERSION = "grd-offline job", 1
@@ -176,7 +176,9 @@ class JobProcess:
             if self.job.file is None and result.exists():
                 shutil.rmtree(result)
             command = [*self.job.command, "--out", str(result)]
-        if self.job.command[0] in SEEDED and "--workers" not in command:
+        # A job that has the whole machine chooses its workers itself: it knows its environments.
+        is_shared = resources.cores != count_cores()
+        if self.job.command[0] in SEEDED and is_shared and "--workers" not in command:
             members = self.job.members if self.job.command[0] == "train-online" else 0
             command += ["--workers", str(divide_cores(resources.cores, members))]
         self.mark = Mark(STARTED, self.job.command, self.mark.tries + 1)

@@ -63,10 +63,17 @@ def read_value(folder, name):
 
 
 @pytest.mark.parametrize(("command", "workers"), [("train-online", 2), ("train-offline", 1)])
-def test_a_run_that_collects_has_workers_for_its_members(tmp_path, command, workers):
+def test_a_run_that_collects_has_workers_for_its_members(tmp_path, monkeypatch, command, workers):
+    monkeypatch.setattr("grd_offline.sweep.job.count_cores", lambda: 16)
     run(tmp_path, [Job("a", (command, "--steps", "3", "--env", "fine"), members=5)], places=1)
     output = (tmp_path / "jobs" / "a" / "output.txt").read_text()
     assert f"--workers {workers}\n" in output.splitlines(keepends=True)[0]
+
+
+def test_a_run_that_has_the_whole_machine_chooses_its_workers(tmp_path, monkeypatch):
+    monkeypatch.setattr("grd_offline.sweep.job.count_cores", lambda: 1)
+    run(tmp_path, [Job("a", ("train-online", "--steps", "3", "--env", "fine"))], places=1)
+    assert "--workers" not in (tmp_path / "jobs" / "a" / "output.txt").read_text()
 
 
 def test_finished_jobs_are_skipped(tmp_path):
