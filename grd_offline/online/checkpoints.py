@@ -28,9 +28,9 @@ MOST_PARTS = 10**6
 """Largest number of tensors, numbers and lists in a checkpoint. Real ones have thousands."""
 
 
-def save_checkpoint(run: OnlineRun, folder: Path, extra: dict[str, Any]) -> None:
-    """Write the run's state to `folder`; `extra` is handed back by `load_checkpoint`."""
-    contents = {
+def take_checkpoint(run: OnlineRun, extra: dict[str, Any]) -> dict[str, Any]:
+    """A copy of the run's state in memory; `extra` is handed back by `load_checkpoint`."""
+    return {
         "format": FORMAT,
         "version": VERSION,
         "members": [member.name for member in run.members],
@@ -40,6 +40,10 @@ def save_checkpoint(run: OnlineRun, folder: Path, extra: dict[str, Any]) -> None
         "run": _to_plain(run.state()),
         "extra": _to_plain(extra),
     }
+
+
+def write_checkpoint(contents: dict[str, Any], folder: Path) -> None:
+    """Write what `take_checkpoint` gave. The run may go on meanwhile."""
     with replace_file(folder / NAME) as output:
         torch.save(contents, output)
 
@@ -112,12 +116,12 @@ _ARRAY = "array"
 
 
 def _to_plain(value: Any) -> Any:
-    """Turn arrays into marked tensors and tuples into lists, which a safe loader takes."""
+    """Copy arrays as marked tensors and tuples as lists, which a safe loader takes."""
     if isinstance(value, np.ndarray):
         numbers = value.view(np.int64) if value.dtype == np.uint64 else value
         return {_ARRAY: torch.from_numpy(np.array(numbers)), "dtype": str(value.dtype)}
     if isinstance(value, Tensor):
-        return value.detach().cpu().clone()
+        return value.detach().to("cpu", copy=True)
     if isinstance(value, dict):
         return {str(name): _to_plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple):

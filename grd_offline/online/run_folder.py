@@ -28,7 +28,12 @@ from grd_offline.files.storage import lock_folder, make_folder, storage_errors
 from grd_offline.members.download import Download
 from grd_offline.members.nn import EDGES
 from grd_offline.names import find_member_folder, rename_member, rename_row
-from grd_offline.online.checkpoints import has_checkpoint, load_checkpoint, save_checkpoint
+from grd_offline.online.checkpoints import (
+    has_checkpoint,
+    load_checkpoint,
+    take_checkpoint,
+    write_checkpoint,
+)
 from grd_offline.online.run import OnlineRun
 from grd_offline.online.settings import OnlineSettings
 from grd_offline.rewards.contract import RewardFunction
@@ -152,15 +157,21 @@ class OnlineFolder(RunFolder):
         if self._log is not None and self._log[0].is_ready:
             self._write_log()
         if time.monotonic() - self._last_checkpoint > CHECKPOINT_SECONDS:
-            self.save(run)
+            self._begin_checkpoint(run)
 
     def save(self, run: Any) -> None:
+        """Write a checkpoint, and wait for it."""
+        self._begin_checkpoint(run)
+        self._writer.wait()
+
+    def _begin_checkpoint(self, run: Any) -> None:
+        """Copy the run's state; the training goes on while the copy is written."""
         # An evaluation under way is finished first, and its files must be in the folder.
         run.finish_evaluation()
         self._write_log()
         self._writer.wait()
         extra = {"best": self.best, "seconds": self.seconds, "rows": self._rows}
-        save_checkpoint(run, self.path, extra)
+        self._writer.submit(write_checkpoint, take_checkpoint(run, extra), self.path)
         self._last_checkpoint = time.monotonic()
 
     def on_evaluation_start(self, run: OnlineRun) -> None:

@@ -1,5 +1,6 @@
 """A run that was stopped goes on as if it had not been; what does not fit is refused."""
 
+import threading
 import time
 
 import numpy as np
@@ -10,6 +11,7 @@ from online_runs import Keeper, make_settings, train, train_until, weights_of
 
 from grd_offline.errors import DataError
 from grd_offline.files.runs import read_rows
+from grd_offline.online import run_folder
 from grd_offline.online.run import OnlineRun
 from grd_offline.online.run_folder import OnlineFolder, read_settings
 
@@ -120,6 +122,43 @@ def test_a_round_that_was_kept_outlives_an_evaluation_that_hangs():
         assert run.state()["collected"] is not None
         run.train()
         np.testing.assert_array_equal(weights_of(run), weights_of(whole))
+
+
+def test_a_run_goes_on_while_its_checkpoint_is_written(tmp_path, monkeypatch):
+    """And the checkpoint holds the moment at which it was asked for, not a later one."""
+    settings = make_settings(
+        steps=600, round_steps=10, round_updates=3, warmup=200, eval_every=200, eval_episodes=1,
+        batch=16, hidden=(16, 16),
+    )  # fmt: skip
+    whole, _ = train(settings)
+    may_write, wrote, write = threading.Event(), [], run_folder.write_checkpoint
+
+    def write_late(contents, folder):
+        assert may_write.wait(60)
+        write(contents, folder)
+        wrote.append(first.step)
+
+    monkeypatch.setattr(run_folder, "write_checkpoint", write_late)
+    path = tmp_path / "run"
+    folder = OnlineFolder(path)
+    with OnlineRun(settings, workers=0, observers=[folder]) as first:
+        folder.create(first, command=[], workers=0, device="cpu")
+        first.train(lambda: first.step >= 300)
+        folder._last_checkpoint -= 2 * run_folder.CHECKPOINT_SECONDS
+        first.train(lambda: first.step >= 500)
+        assert wrote == []
+        assert not (path / "checkpoint.pt").exists()
+        may_write.set()
+        folder.close()
+        assert wrote == [500]
+    folder = OnlineFolder(path)
+    with OnlineRun(settings, workers=0, observers=[folder]) as second:
+        assert folder.resume(second) == []
+        assert 300 <= second.step < 320
+        second.train()
+        np.testing.assert_array_equal(weights_of(second), weights_of(whole))
+        folder.close()
+    assert [row["step"] for row in read_rows(path / "evaluations.csv")] == ["200", "400", "600"]
 
 
 @pytest.mark.parametrize("kind", ["text", "torn", "other", "members"])
