@@ -55,15 +55,16 @@ HUMANOID_NET = SMALL_NET / 3.3
 """On a CPU an update of joint-net takes 3.3 times as long with Humanoid's sizes. A guess here."""
 ANT_NET = SMALL_NET / 2
 """A guess between the two."""
+HUMANOID = 10 * 1_000_000 / 838.2
 TASKS = (
     Task("Ant", 105, 8, 16_960, ANT_NET, TEN),
     Task("HalfCheetah", 17, 6, 40_111, SMALL_NET, TWENTY),
     Task("Walker2d", 17, 6, 34_262, SMALL_NET, TWENTY),
-    Task("Humanoid", 348, 17, 10 * 1_000_000 / 838.2, HUMANOID_NET, TEN),
+    Task("Humanoid", 348, 17, HUMANOID, HUMANOID_NET, TEN),
     Task("Reacher", 10, 2, 5 * 1_000_000 / 320.7, SMALL_NET, FIVE),
     Task("Swimmer", 8, 2, 10 * 1_000_000 / 363.0, SMALL_NET, TEN),
     Task("Hopper", 11, 3, 39_107, SMALL_NET, TWENTY),
-    Task("HumanoidStandup", 348, 17, 10 * 1_000_000 / 838.2, HUMANOID_NET, GUESS),
+    Task("HumanoidStandup", 348, 17, HUMANOID, HUMANOID_NET, GUESS),
 )
 CORE_MS = {"small": (28.5, 27.8 * 4.61 / 0.72), "large": (47.0, 46.2 * 6.35 / 0.80)}
 """Milliseconds of one core for an update, without and with a network for the reward, at the sizes
