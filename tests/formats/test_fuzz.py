@@ -1,6 +1,6 @@
-"""Thousands of mutated files, folders and models: no crash, no hang, no memory, nothing outside.
+"""Hundreds of mutated files, folders and models: no crash, no hang, no memory, nothing outside.
 
-`make fuzz` tries ten times as many.
+`make fuzz` tries twenty times as many.
 """
 
 import os

@@ -130,10 +130,10 @@ def test_hover_reads_a_step_and_moves_the_cursor(grd):
     for share in (0.4, 0.5):
         grd.move_mouse(box[0] + share * box[2], box[1] + 120)
     grd.wait("document.querySelector('.viewer .hoverlayer').children.length")
-    grd.wait("Number(document.querySelector('#step').value) > 10")
-    step = grd.run("Number(document.querySelector('#step').value)")
-    assert f"Step {step} of" in grd.run("document.querySelector('#reading').textContent")
-    grd.wait(f"document.querySelector('.viewer').layout.shapes[0].x0 === {step}")
+    step = "Number(document.querySelector('#step').value)"
+    reading = "document.querySelector('#reading').textContent"
+    cursor = "document.querySelector('.viewer').layout.shapes[0].x0"
+    grd.wait(f"{step} > 10 && {reading}.startsWith(`Step ${{{step}}} of`) && {cursor} === {step}")
 
 
 def test_the_step_slider_and_zoom_work_by_keys(grd):
