@@ -20,10 +20,10 @@ demo: $(STAMP)
 	$(BIN)/grd-offline decompose demo/sample.h5 --truth true_rewards
 	@echo "The report to look at: $(CURDIR)/demo/sample-grd/report.html"
 
-# One thread each, and three processes for two cores, because some tests mostly wait. Hundreds of processes
+# One thread each, and four processes for two cores, because some tests mostly wait. Hundreds of processes
 # import the package, so that its compiled files are kept, also by a shell that tells Python not to.
 test: $(STAMP)
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist worksteal
 
 # Twenty times as many damaged files, folders and models as the tests have.
 .PHONY: fuzz
