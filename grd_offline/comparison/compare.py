@@ -63,12 +63,17 @@ class Total:
 
     method: str
     tasks: tuple[str, ...]
+    scaled: tuple[str, ...]
+    """The tasks whose scores could be normalised. Means and shares are over these."""
     middle: Estimate | None
     """Interquartile mean of normalised scores over seeds and tasks. None without a reference."""
     share: Estimate | None
-    """The score as a fraction of the score of the reference on these tasks."""
+    """The score as a fraction of the score of the reference."""
     improvement: Estimate | None
-    """Probability that the chosen method does better. None for that method itself."""
+    """Probability that the chosen method does better, over all tasks that both have.
+
+    None for that method itself.
+    """
     profile: Array | None
     """Share of runs above each of `THRESHOLDS`."""
     band: tuple[Array, Array] | None
@@ -103,7 +108,13 @@ class Comparison:
     def to_json(self) -> dict[str, Any]:
         """Plain values for a file."""
         totals = [
-            {**vars(total), "profile": None, "band": None, "tasks": list(total.tasks)}
+            {
+                **vars(total),
+                "profile": None,
+                "band": None,
+                "tasks": list(total.tasks),
+                "scaled": list(total.scaled),
+            }
             for total in self.totals
         ]
         for plain in totals:
@@ -193,7 +204,7 @@ def _normalise(
         if gain <= 0:
             left_out.append(
                 f"{task.name}: {reference} is not better than {low:g}, the return of random "
-                "actions: the task is left out of what is over tasks."
+                "actions: the task is left out of means and shares over tasks."
             )
             continue
         found |= {key: (v - low) / gain for key, v in values.items() if key[0] == task.name}
@@ -202,7 +213,7 @@ def _normalise(
             f"What random actions return is not known, and counted as 0, for: {', '.join(unknown)}."
         )
     if without:
-        left_out.append(f"Without {reference}, and left out of what is over tasks: "
+        left_out.append(f"Without {reference}, and left out of means and shares over tasks: "
                         f"{', '.join(without)}.")  # fmt: skip
     return found, left_out
 
@@ -225,7 +236,7 @@ def _make_total(
     method: str, chosen: str, reference: str | None, plain: Values, normalised: Values
 ) -> Total:
     tasks = tuple(task for task, name in plain if name == method)
-    scaled = [task for task in tasks if (task, method) in normalised]
+    scaled = tuple(task for task in tasks if (task, method) in normalised)
     ours = [normalised[task, method] for task in scaled]
     middle = share = profile = band = improvement = None
     rng = np.random.default_rng(SEED)
@@ -242,7 +253,7 @@ def _make_total(
         improvement = estimate_improvement(
             [plain[task, chosen] for task in common], [plain[task, method] for task in common], rng
         )
-    return Total(method, tasks, middle, share, improvement, profile, band)
+    return Total(method, tasks, scaled, middle, share, improvement, profile, band)
 
 
 def _find_notes(scores: Sequence[Score], totals: Sequence[Total]) -> list[str]:

@@ -116,9 +116,12 @@ def list_totals(comparison: Comparison) -> list[tuple[str, ...]]:
 
 
 def _show_total(total: Total) -> tuple[str, ...]:
+    tasks = str(len(total.tasks))
+    if total.middle is not None and total.scaled != total.tasks:
+        tasks = f"{len(total.scaled)} of {tasks}"
     return (
         total.method,
-        str(len(total.tasks)),
+        tasks,
         "-" if total.middle is None else show_interval(total.middle),
         "-" if total.share is None else show_share_interval(total.share),
         "-" if total.improvement is None else show_share_interval(total.improvement),

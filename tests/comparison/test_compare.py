@@ -15,6 +15,7 @@ from grd_offline.errors import DataError
 from grd_offline.files.runs import EVALUATION_COLUMNS, FORMAT, VERSION, read_run
 from grd_offline.online.settings import OnlineSettings
 from grd_offline.report import make_run_page
+from grd_offline.report.compared import list_totals
 
 STEPS = (1000, 2000, 3000, 4000)
 
@@ -73,6 +74,23 @@ def test_scores_are_normalised_by_random_actions_and_the_oracle(results):
     assert grd.improvement is None
     assert any("Not every method" in note for note in found.notes)
     assert any(note.endswith("counted as 0, for: Other-v0.") for note in found.notes)
+
+
+def test_a_task_where_the_oracle_is_no_better_than_chance_is_not_counted(results):
+    lost = {"grd": [30, 40, 50], "oracle": [10, 20, 30]}  # random actions have 112.6
+    write_run(results / "c", lost, environment="Humanoid-v5")
+    found = compare_scores(collect_scores(find_runs(results)))
+    grd = found.totals[0]
+    assert grd.tasks == ("Hopper-v5", "Other-v0", "Humanoid-v5")
+    assert grd.scaled == ("Hopper-v5", "Other-v0")
+    assert [row[:2] for row in list_totals(found)] == [
+        ("grd", "2 of 3"),
+        ("oracle", "2 of 3"),
+        ("ircr", "1"),
+    ]
+    (note,) = (note for note in found.notes if note.startswith("Humanoid-v5"))
+    assert note.endswith("the task is left out of means and shares over tasks.")
+    assert found.to_json()["methods"][0]["scaled"] == ["Hopper-v5", "Other-v0"]
 
 
 def test_without_an_oracle_there_is_no_common_scale(tmp_path):
