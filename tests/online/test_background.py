@@ -51,6 +51,9 @@ def test_closing_does_not_wait_for_work():
     background.start(time.sleep, 600)
     processes = list(background._pool._processes.values())
     background.close()
-    for process in processes:  # an idle process may need long to end beside busy ones
-        process.join(300)
-        assert not process.is_alive()
+    # An idle process may need long to end beside busy ones. If a thread of the pool learns of the
+    # end at the same moment, `join` returns before `is_alive` knows.
+    deadline = time.monotonic() + 300
+    while time.monotonic() < deadline and any(process.is_alive() for process in processes):
+        time.sleep(0.05)
+    assert not any(process.is_alive() for process in processes)
