@@ -3,10 +3,10 @@
 python benchmarks/results_page.py           # writes docs/results.md
 python benchmarks/results_page.py --check   # says whether it is up to date
 
-Runs of SAC below benchmarks/results/online with at least 1,000,000 steps fill the main table, and
-the longest run there that varies lambda 1 fills Table 1. Other experiments are in folders of their
-own. What no file has is named as missing. A run needs `settings.json`, and `evaluations.csv` or
-`evaluations.csv.gz`.
+Runs of SAC below benchmarks/results/online with at least 1,000,000 steps fill the main table. A
+cell that has only a shorter run, of at least half of that, shows its step. The longest runs there
+that vary lambda 1 fill Table 1. Other experiments are in folders of their own. What no file has is
+named as missing. A run needs `settings.json`, and `evaluations.csv` or `evaluations.csv.gz`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 
 from grd_offline.comparison.compare import Comparison, compare_scores
 from grd_offline.comparison.paper import find_printed, read_printed
-from grd_offline.comparison.scores import Score, collect_scores, find_runs
+from grd_offline.comparison.scores import Score, collect_scores, find_runs, name_task
 from grd_offline.files.runs import RunRecord
 from grd_offline.report.compared import show_interval, show_printed, show_share_interval
 from grd_offline.report.curves import show_spread
@@ -75,9 +75,12 @@ OTHERS = {
 def make_page() -> str:
     """The whole page."""
     runs = find_runs(RESULTS / "online")
-    long = _choose([run for run in runs if _find_last(run) >= STEPS and _is_plain(run)])
-    scores = [s for s in collect_scores(long, at=STEPS) if s.task.name in TASKS]
-    parts = [HEAD, _tell_main(scores), _tell_totals(scores), _tell_published(long)]
+    plain = [run for run in runs if _is_plain(run) and name_task(run).name in TASKS]
+    long = _choose([run for run in plain if _find_last(run) >= STEPS])
+    scores = collect_scores(long, at=STEPS)
+    short = _choose([run for run in plain if STEPS / 2 <= _find_last(run) < STEPS])
+    parts = [HEAD, _tell_main(scores, collect_scores(short))]
+    parts += [_tell_totals(scores), _tell_published(long)]
     parts += [_tell_table(runs), _tell_noise()]
     parts += [_tell_other(name, *about) for name, about in OTHERS.items()]
     return "\n".join(part for part in parts if part)
@@ -118,16 +121,15 @@ def make_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
-def _tell_main(scores: Sequence[Score]) -> str:
-    found = {(score.task.name, score.method): score for score in scores}
+def _tell_main(scores: Sequence[Score], shorter: Sequence[Score]) -> str:
+    found = {(score.task.name, score.method): score for score in (*shorter, *scores)}
     others = sorted({score.method for score in scores} - set(METHODS))
     rows, done, wanted = [], 0, 0
     for method in (*METHODS, *others):
         cells = []
         for task in TASKS:
             score = found.get((task, method))
-            is_whole = score is not None and len(score.values) >= SEEDS
-            wanted, done = wanted + 1, done + is_whole
+            wanted, done = wanted + 1, done + (score is not None and _is_whole(score))
             cells.append(MISSING if score is None else _show(score))
         rows.append([method, *cells])
     return (
@@ -135,17 +137,24 @@ def _tell_main(scores: Sequence[Score]) -> str:
         + wrap(
             "The cells show the true return: the interquartile mean over seeds with its 95 % "
             "interval. The score of a seed is the mean of its last three evaluations of ten "
-            "episodes. If there are fewer than five seeds, the cell says how many. "
-            f"{done} of {wanted} cells have five seeds. The README shows another statistic, the "
-            "mean and standard deviation of the last evaluation alone, so its figures differ."
+            "episodes. If there are fewer than five seeds or fewer steps, the cell says how many. "
+            f"{done} of {wanted} cells have five seeds and all steps. The README shows another "
+            "statistic, the mean and standard deviation of the last evaluation alone, so its "
+            "figures differ."
         )
         + make_table(["method", *(task.removesuffix("-v5") for task in TASKS)], rows)
     )
 
 
+def _is_whole(score: Score) -> bool:
+    return len(score.values) >= SEEDS and score.step >= STEPS
+
+
 def _show(score: Score) -> str:
     text = show_interval(estimate_mean([score.values], np.random.default_rng(0)))
-    return text if len(score.values) >= SEEDS else f"{text}, {len(score.values)} seeds"
+    if len(score.values) < SEEDS:
+        text += f", {len(score.values)} seeds"
+    return text if score.step >= STEPS else f"{text}, {score.step:,} steps"
 
 
 def _tell_totals(scores: Sequence[Score]) -> str:
@@ -173,10 +182,10 @@ def _tell_totals(scores: Sequence[Score]) -> str:
     return (
         "## Over tasks\n\n"
         + wrap(
-            "Scores are normalised on each task: 0 is the return of random actions, and 1 is the "
-            "mean of the oracle. Intervals are from a bootstrap that draws seeds again within each "
-            "task. Methods have different tasks so far, so compare a method with the column beside "
-            "it, and not with other rows."
+            "Only results after 1,000,000 steps count here. Scores are normalised on each task: 0 "
+            "is the return of random actions, and 1 is the mean of the oracle. Intervals are from "
+            "a bootstrap that draws seeds again within each task. Methods have different tasks so "
+            "far, so compare a method with the column beside it, and not with other rows."
         )
         + make_table(head, rows)
     )
@@ -223,7 +232,8 @@ def _tell_table(runs: Sequence[RunRecord]) -> str:
     numbers = read_printed(ROOT / "experiments" / "table1.toml")
     steps = sorted({number.step for number in numbers if number.step is not None})
     varied = [run for run in runs if any("lambda_state_reward=" in r["group"] for r in run.rows)]
-    chosen = sorted(varied, key=_find_last)[-1:]
+    longest = max((_find_last(run) for run in varied), default=0)
+    chosen = [run for run in varied if _find_last(run) == longest]
     rows = []
     for method in dict.fromkeys(number.method for number in numbers):
         ours, papers = [], []

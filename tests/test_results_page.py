@@ -33,12 +33,34 @@ def test_what_no_file_has_is_named_as_missing(page, monkeypatch, tmp_path):
     for name in ("settings.json", "evaluations.csv"):
         (target / name).write_bytes((source / name).read_bytes())
     made = page.make_page()
-    assert "2 of 88 cells have five seeds" in " ".join(made.split())
+    assert "2 of 88 cells have five seeds and all steps" in " ".join(made.split())
     assert "| Ant-v5 | missing | 5,850 |" in made
     assert "| 0 | ours | missing | missing | missing | missing | missing | missing |" in made
     noise = "group,seed,step,noise,mean_return\ngrd,0,9,0,10\ngrd,1,9,0,20\ngrd,0,9,1,5\n"
     (tmp_path / "noise.csv").write_text(noise)
     assert "| grd | 15 (10 to 20) | 5 (5 to 5) |" in page.make_page()
+
+
+def test_a_run_that_stopped_early_is_shown_with_its_step_and_not_counted(
+    page, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(page, "RESULTS", tmp_path)
+    source = ROOT / "benchmarks" / "results" / "online" / "HalfCheetah-v5-1000000"
+    rows = (source / "evaluations.csv").read_text().splitlines(keepends=True)
+    for name, last in (("half", 600_000), ("little", 400_000)):
+        run = tmp_path / "online" / name
+        run.mkdir(parents=True)
+        settings = (source / "settings.json").read_text()
+        if name == "little":
+            settings = settings.replace("HalfCheetah-v5", "Ant-v5")
+        (run / "settings.json").write_text(settings)
+        kept = [row for row in rows[1:] if int(row.split(",", 1)[0]) <= last]
+        (run / "evaluations.csv").write_text("".join([rows[0], *kept]))
+    made = page.make_page()
+    assert "0 of 88 cells have five seeds and all steps" in " ".join(made.split())
+    assert made.count(", 600,000 steps |") == 2
+    assert "400,000" not in made
+    assert "## Over tasks" not in made
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
