@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+COMMA := ,
 
 .PHONY: demo test check setup clean
 
@@ -97,10 +98,13 @@ experiments-short: $(STAMP)
 		$(BIN)/grd-offline sweep experiments/$$name.toml $(SHORT) --out demo/experiments-$(RUNNER)/$$name || exit 1; done
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/noise_test.py demo/experiments-$(RUNNER)/noise --episodes 1 --max-episode-steps 50
 
-# The experiment on MetaWorld, which needs an older MuJoCo and so an environment of its own.
+# The experiment on MetaWorld, which needs an older MuJoCo and so an environment of its own; `RUNNER=ray`
+# runs it on Ray.
 .PHONY: metaworld
+META := .venv-metaworld/bin
 metaworld:
-	test -x .venv-metaworld/bin/python || $(PYTHON) -m venv .venv-metaworld
-	.venv-metaworld/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 -e ".[metaworld]"
-	.venv-metaworld/bin/grd-offline sweep experiments/metaworld.toml $(SHORT) --out demo/experiments/metaworld
-	.venv-metaworld/bin/grd-offline compare demo/experiments/metaworld --metric success
+	test -x $(META)/python || $(PYTHON) -m venv .venv-metaworld
+	$(META)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 \
+		-e ".[metaworld$(if $(filter ray,$(RUNNER)),$(COMMA)ray)]"
+	$(META)/grd-offline sweep experiments/metaworld.toml $(SHORT) --out demo/experiments-$(RUNNER)/metaworld
+	$(META)/grd-offline compare demo/experiments-$(RUNNER)/metaworld --metric success
