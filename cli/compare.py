@@ -35,7 +35,7 @@ class StepsType(Parameter):
         if isinstance(value, tuple):
             return value
         texts = str(value).replace("_", "").split(",")
-        if not all(text.isdecimal() and int(text) > 0 for text in texts):
+        if not all(text.isdecimal() and len(text) <= 15 and int(text) > 0 for text in texts):
             self.fail(f"expected steps such as 100000,200000, got {value!r}", param, ctx)
         return tuple(sorted({int(text) for text in texts}))
 
@@ -116,10 +116,12 @@ def compare(
     another. Writes the same as a page, as tables, and as figures with performance profiles.
     """
     from grd_offline.comparison.compare import compare_scores
-    from grd_offline.comparison.scores import collect_scores, find_runs
+    from grd_offline.comparison.scores import collect_scores, find_runs, list_left_out
 
-    runs = [run for path in results for run in find_runs(path)]
+    folders = {path.resolve(): path for path in reversed(results)}  # each of them once
+    runs = [run for path in reversed(folders.values()) for run in find_runs(path)]
     printed = _find_printed(results, paper)
+    whole = collect_scores(runs, metric=metric, last=last)
     steps: Sequence[int | None] = at or (None,)
     comparisons = []
     for step in steps:
@@ -127,9 +129,17 @@ def compare(
         if not scores:
             where = "" if step is None else f" after {step:,} steps"
             raise click.UsageError(f"no {METRICS[metric][1]} in any evaluation{where}")
+        # What a paper says of the end of a training is not of a step on the way.
+        shown = [number for number in printed if step is None or number.step is not None]
+        notes = [] if step is None else list_left_out(whole, scores, step)
         comparisons.append(
             compare_scores(
-                scores, metric=metric, chosen=chosen, reference=reference, printed=printed
+                scores,
+                metric=metric,
+                chosen=chosen,
+                reference=reference,
+                printed=shown,
+                notes=notes,
             )
         )
     if len(comparisons) > 1:
@@ -198,6 +208,7 @@ def _print_table(head: Sequence[str], rows: Sequence[Sequence[str]], words: int)
     """
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     kept = [
@@ -207,10 +218,11 @@ def _print_table(head: Sequence[str], rows: Sequence[Sequence[str]], words: int)
     ]
     for place in kept:
         justify: Any = "left" if place < words else "right"
-        table.add_column(head[place], justify=justify, overflow="fold", no_wrap=place >= words)
+        title = Text(head[place])  # names of methods are no markup
+        table.add_column(title, justify=justify, overflow="fold", no_wrap=place >= words)
     for row in rows:
         style = "bold" if len(row) == 1 and len(head) > 1 else None
-        table.add_row(*(row[place] for place in kept if place < len(row)), style=style)
+        table.add_row(*(Text(row[place]) for place in kept if place < len(row)), style=style)
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = FILE_WIDTH

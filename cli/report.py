@@ -72,13 +72,14 @@ def _make_page(folders: Sequence[Path], filmed: str | None = None) -> str:
     from grd_offline.files.judgement import is_judgement, read_judgement
     from grd_offline.files.outcomes import has_outcomes, read_outcomes
     from grd_offline.files.runs import read_run
+    from grd_offline.files.sweeps import is_sweep
     from grd_offline.report import (
         make_decomposition_page,
         make_judgement_page,
         make_outcomes_page,
         make_run_page,
     )
-    from grd_offline.sweep.folder import is_sweep, read_sweep
+    from grd_offline.sweep.folder import read_sweep
 
     if len(folders) == 1 and has_outcomes(folders[0]) and filmed is None:
         return make_outcomes_page(*read_outcomes(folders[0]))

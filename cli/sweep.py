@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shlex
 import sys
@@ -97,8 +98,10 @@ def sweep(
     from grd_offline.sweep.plan import read_plan
 
     plan = read_plan(file, scale=scale)
+    owners: dict[Any, str] = {}
     for job in plan.jobs:
-        _check_job(plan, job)
+        settings = _check_job(plan, job)
+        _refuse_twice(plan, job, settings, owners)
     folder = out if out is not None else Path("sweeps") / _name_folder(file, scale)
     folder = Path(os.path.abspath(folder))
     if dry_run:
@@ -115,8 +118,24 @@ def _name_folder(file: Path, scale: float) -> str:
     return file.stem if scale == 1 else f"{file.stem}-x{scale:g}"
 
 
-def _check_job(plan: Plan, job: Job) -> None:
-    """Refuse options and values that the command would refuse."""
+def _refuse_twice(plan: Plan, job: Job, settings: Any, owners: dict[Any, str]) -> None:
+    """Refuse a member that another job has too: it would be trained twice, and compared once."""
+    from grd_offline.errors import DataError
+    from grd_offline.online.settings import OnlineSettings
+
+    if not isinstance(settings, OnlineSettings) or not _can_train():
+        return
+    split = {"methods", "fits", "sets", "seed", "seeds"}
+    rest = repr([(name, value) for name, value in vars(settings).items() if name not in split])
+    for member in settings.make_members():
+        owner = owners.setdefault((rest, member.name), job.name)
+        if owner != job.name:
+            reason = f"{job.name}: {member.name} is also in {owner}: leave it out of one of them"
+            raise DataError(reason, file=plan.path)
+
+
+def _check_job(plan: Plan, job: Job) -> Any:
+    """The settings of a job. Options and values that its command would refuse are refused."""
     from grd_offline.errors import DataError
     from grd_offline.methods.settings import DecomposeSettings
     from grd_offline.offline.settings import OfflineSettings
@@ -134,11 +153,29 @@ def _check_job(plan: Plan, job: Job) -> None:
         parsed = command.make_context(name, arguments)
         if parsed.params.get("environment", "") is None and name == "train-online":
             raise DataError("Missing option '--env'.")
-        kind(**pick_settings(kind, parsed.params))
+        settings = kind(**pick_settings(kind, parsed.params))
+        # A name of another package may be known where the job runs.
+        if name == "train-online" and "/" not in settings.environment and _can_train():
+            _check_environment(settings.environment)
     except click.UsageError as error:
         raise DataError(f"{job.name}: {error.format_message()}", file=plan.path) from None
     except DataError as error:
         raise DataError(f"{job.name}: {error}", file=plan.path) from None
+    return settings
+
+
+@functools.cache
+def _can_train() -> bool:
+    """Whether the packages are here, which the machine that hands out jobs need not have."""
+    from grd_offline.packages import find_missing
+
+    return not find_missing("train-online")
+
+
+def _check_environment(name: str) -> None:
+    from grd_offline.environments import resolve_environment_id
+
+    resolve_environment_id(name)
 
 
 def _run(
@@ -151,7 +188,7 @@ def _run(
     resources: dict[str, Any],
 ) -> None:
     from grd_offline.packages import find_missing, tell_missing
-    from grd_offline.sweep.folder import hold_sweep, read_sweep, write_sweep
+    from grd_offline.sweep.folder import hold_new_sweep, list_others, read_sweep, write_sweep
     from grd_offline.sweep.job import FINISHED, describe_marks
     from grd_offline.sweep.local import find_machine
     from grd_offline.sweep.run import run_jobs
@@ -161,10 +198,16 @@ def _run(
     for command in {job.command[0] for job in plan.jobs} if kind == "local" else ():
         if missing := find_missing(command):
             raise click.ClickException(tell_missing(f"the job {command}", missing))
-    describe_marks(folder, plan.jobs)  # a sweep of other commands is refused before it is changed
-    write_sweep(folder, plan, ["grd-offline", *sys.argv[1:]], scale)
-    held = hold_sweep(folder)
+    held = hold_new_sweep(folder)
     try:
+        describe_marks(folder, plan.jobs)  # other commands are refused before anything is changed
+        write_sweep(folder, plan, ["grd-offline", *sys.argv[1:]], scale)
+        if others := list_others(folder, plan.jobs):
+            echo(
+                f"{folder / 'jobs'} has {count(len(others), 'job')} that the file does not name, "
+                f"such as {others[0]}: what they have is not used",
+                err=True,
+            )
         with (
             make_runner(folder, find_machine(), kind, address, **resources) as runner,
             catch_signals(notice=_STOPPING) as stop,  # after Ray, which has its own handler

@@ -27,6 +27,8 @@ REFERENCES = ("oracle", "true")
 """Methods that learn from the true reward, online and from data."""
 SEED = 0
 """Intervals are drawn from this seed, so that the same results give the same intervals."""
+SMALLEST_GAIN = 1e-9
+"""A reference that is better than random actions by less, for each unit of their return, is not."""
 THRESHOLDS = np.linspace(0.0, 1.2, 61)
 """Normalised scores at which performance profiles are known."""
 
@@ -142,17 +144,19 @@ def compare_scores(
     chosen: str | None = None,
     reference: str | None = None,
     printed: Sequence[Printed] = (),
+    notes: Sequence[str] = (),
 ) -> Comparison:
     """Compare methods. Normalised scores are 0 for random actions and 1 for the reference's mean.
 
     Without `chosen`, the others are set against the first method that is no reference. Without
-    `reference`, it is the oracle, if there is one. A success rate is not normalised.
+    `reference`, it is the oracle, if there is one. A success rate is not normalised. `notes` are
+    put before those that are found here. Numbers of a paper are returns.
     """
     if not scores:
         raise DataError("no evaluation to compare")
     methods = list(dict.fromkeys(score.method for score in scores))
     reference = _choose(
-        methods, reference, [name for name in methods if name.split()[0] in REFERENCES]
+        methods, reference, [name for name in methods if name.partition(" ")[0] in REFERENCES]
     )
     others = [name for name in methods if name != reference]
     chosen = _choose(methods, chosen, others or methods)
@@ -162,14 +166,14 @@ def compare_scores(
         _make_row(
             score,
             normalised.get((score.task.name, score.method)) if metric == "return" else None,
-            printed,
+            printed if metric == "return" else (),
         )
         for score in sorted(scores, key=lambda score: methods.index(score.method))
     )
     plain = {(score.task.name, score.method): np.array(score.values) for score in scores}
     totals = tuple(_make_total(name, chosen, reference, plain, normalised) for name in methods)
-    notes = (*_find_notes(scores, totals), *left_out)
-    return Comparison(metric, chosen, reference, rows, totals, notes)
+    told = (*notes, *_find_notes(scores, totals), *left_out)
+    return Comparison(metric, chosen, reference, rows, totals, told)
 
 
 def _choose(methods: Sequence[str], asked: str | None, preferred: Sequence[str]) -> str | None:
@@ -201,7 +205,7 @@ def _normalise(
             unknown.append(task.name)
         low = RANDOM_RETURNS.get(task.environment, 0.0)
         gain = float(values[task.name, reference].mean()) - low
-        if gain <= 0:
+        if gain <= SMALLEST_GAIN * max(1.0, abs(low)):
             left_out.append(
                 f"{task.name}: {reference} is not better than {low:g}, the return of random "
                 "actions: the task is left out of means and shares over tasks."
@@ -259,12 +263,12 @@ def _make_total(
 def _find_notes(scores: Sequence[Score], totals: Sequence[Total]) -> list[str]:
     notes = []
     for task in dict.fromkeys(score.task.name for score in scores):
-        steps = {score.step for score in scores if score.task.name == task}
+        steps = {step for score in scores if score.task.name == task for step in score.steps}
         if len(steps) > 1:
             low, high = min(steps), max(steps)
             notes.append(
-                f"{task}: some methods end at {low:,} and others at {high:,}: compare them at the "
-                "same step."
+                f"{task}: some runs end at step {low:,} and others at {high:,}. Use --at {low} to "
+                "compare them at the same step."
             )
     if len({frozenset(total.tasks) for total in totals}) > 1:
         notes.append("Not every method has every task: what is over tasks is over different ones.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from grd_offline.files.plain import read_bytes
 
 FILE_BYTES = 2**20
 """Size of a sweep file at most."""
+LARGEST = 1e300
 _KEYS = {"task", "method", "step", "mean", "std", "note"}
 
 
@@ -52,7 +52,7 @@ def _parse(entry: Mapping[str, Any], file: Path, place: int) -> Printed:
     for name in ("mean", "std", "step"):
         value = entry.get(name, 0)
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not math.isfinite(value):
+        if not is_number or not -LARGEST <= value <= LARGEST:
             raise DataError(f"{name}: expected a number, got {value!r:.40}", file=file, field=field)
     step = entry.get("step")
     return Printed(
@@ -75,15 +75,20 @@ def find_printed(
     return None
 
 
-def read_printed(file: Path) -> tuple[Printed, ...]:
-    """Read the paper's numbers from a sweep file; none if it has none."""
+def read_toml(file: Path) -> dict[str, Any]:
+    """Read a sweep file as it is."""
     try:
-        contents = tomllib.loads(read_bytes(file, FILE_BYTES).decode())
+        return tomllib.loads(read_bytes(file, FILE_BYTES).decode())
     except FileNotFoundError:
         raise DataError("no such file", file=file) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"is not TOML: {error}", file=file) from error
-    paper = contents.get("paper", {})
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deep" if isinstance(error, RecursionError) else error
+        raise DataError(f"is not TOML: {reason}", file=file) from error
+
+
+def read_printed(file: Path) -> tuple[Printed, ...]:
+    """Read the paper's numbers from a sweep file; none if it has none."""
+    paper = read_toml(file).get("paper", {})
     if not isinstance(paper, dict):
         raise DataError("expected a table", file=file, field="paper")
     return parse_printed(paper.get("numbers", []), file)

@@ -15,6 +15,8 @@ from grd_offline.comparison.metrics import LAST, METRICS
 from grd_offline.errors import DataError, printable
 from grd_offline.files.judgement import RUN_FOLDER, is_judgement
 from grd_offline.files.runs import EVALUATIONS_FILE, LARGEST, SETTINGS_FILE, RunRecord, read_run
+from grd_offline.files.sweeps import is_sweep, list_results
+from grd_offline.words import count
 
 MOST_DEPTH = 4
 """Folders below a folder of results that are searched for runs."""
@@ -41,17 +43,23 @@ class Score:
 
     task: Task
     method: str
-    step: int
-    """Step of the last evaluation that counts."""
+    steps: tuple[int, ...]
+    """Step of the last evaluation that counts, for each seed."""
     seeds: tuple[str, ...]
     values: tuple[float, ...]
     """One score for each seed."""
+
+    @property
+    def step(self) -> int:
+        """The last step that any seed has."""
+        return max(self.steps)
 
 
 def find_runs(path: Path) -> list[RunRecord]:
     """Read the run, the judgement, or all runs below a folder such as that of a sweep.
 
-    Runs below a folder that have no evaluation yet are left out.
+    Runs below a folder that have no evaluation yet are left out, and so are jobs that the file of
+    a sweep does not have any more.
     """
     if is_judgement(path):
         return [read_run(path / RUN_FOLDER)]
@@ -70,8 +78,15 @@ def find_runs(path: Path) -> list[RunRecord]:
 
 
 def _list_runs(folder: Path, depth: int) -> Iterator[Path]:
+    if is_sweep(folder):
+        for result in list_results(folder):
+            for run in (result, result / RUN_FOLDER):
+                if (run / SETTINGS_FILE).is_file() and not run.is_symlink():
+                    yield run
+        return
     for inner in sorted(folder.iterdir()):
-        if not inner.is_dir() or inner.is_symlink():
+        # A folder that is being written, or was left by a killed command, has a hidden name.
+        if not inner.is_dir() or inner.is_symlink() or inner.name.startswith("."):
             continue
         if (inner / SETTINGS_FILE).is_file():
             yield inner
@@ -88,12 +103,13 @@ def collect_scores(
     no score.
     """
     column = METRICS[metric][0]
-    labels = _label_groups(runs)
+    named = name_tasks(runs)
+    labels = _label_groups(runs, named)
     curves: dict[tuple[str, str], dict[str, dict[int, float]]] = {}
     owners: dict[tuple[str, str, str], Path] = {}
     tasks: dict[str, Task] = {}
     for place, run in enumerate(runs):
-        task = name_task(run)
+        task = named[place]
         tasks[task.name] = task
         for row in run.rows:
             if row.get(column, "") == "":
@@ -115,22 +131,50 @@ def collect_scores(
 def _make_score(
     task: Task, method: str, lines: Mapping[str, Mapping[int, float]], at: int | None, last: int
 ) -> Score | None:
-    seeds, values, reached = [], [], 0
+    seeds, values, reached = [], [], []
     for seed, line in lines.items():
         steps = sorted(step for step in line if at is None or step <= at)
         if not steps or (at is not None and max(line) < at):
             continue
         seeds.append(seed)
         values.append(float(np.mean([line[step] for step in steps[-last:]])))
-        reached = max(reached, steps[-1])
-    return Score(task, method, reached, tuple(seeds), tuple(values)) if seeds else None
+        reached.append(steps[-1])
+    return Score(task, method, tuple(reached), tuple(seeds), tuple(values)) if seeds else None
 
 
-def name_task(run: RunRecord) -> Task:
+def list_left_out(everything: Sequence[Score], scores: Sequence[Score], at: int) -> list[str]:
+    """What `scores` lack, because it has not got as far as the step `at`, in whole sentences."""
+    found = {(score.task, score.method): score.seeds for score in scores}
+    notes = []
+    for score in everything:
+        seeds = found.get((score.task, score.method), ())
+        if len(seeds) < len(score.seeds):
+            notes.append(
+                f"{score.task.name}: {len(seeds)} of {count(len(score.seeds), 'seed')} of "
+                f"{score.method} got as far as step {at:,}. The others do not count."
+            )
+    return notes
+
+
+def name_tasks(runs: Sequence[RunRecord]) -> list[Task]:
+    """The task of each run. Where short names mean several environments, names are whole ids."""
+    short = [name_task(run) for run in runs]
+    owners: dict[str, set[str]] = {}
+    for task in short:
+        owners.setdefault(task.name, set()).add(task.environment)
+    return [
+        task if len(owners[task.name]) == 1 else name_task(run, is_whole=True)
+        for task, run in zip(short, runs, strict=True)
+    ]
+
+
+def name_task(run: RunRecord, *, is_whole: bool = False) -> Task:
     """The environment with its arguments, and the data that policies learn from."""
     settings = run.about.get("settings", {})
     arguments = settings.get("env_args") or {}
-    parts = [run.environment.rsplit("/", 1)[-1] or run.name]
+    if not isinstance(arguments, Mapping):
+        raise DataError("expected a table", file=run.path / SETTINGS_FILE, field="env_args")
+    parts = [run.environment if is_whole else run.environment.rsplit("/", 1)[-1] or run.name]
     if "env_name" in arguments:  # of MetaWorld: a name among many in one environment
         parts = [str(arguments["env_name"])]
     parts += [
@@ -142,27 +186,29 @@ def name_task(run: RunRecord) -> Task:
     return Task(printable(" ".join(parts)), run.environment)
 
 
-def _label_groups(runs: Sequence[RunRecord]) -> dict[tuple[int, str], str]:
+def _label_groups(runs: Sequence[RunRecord], tasks: Sequence[Task]) -> dict[tuple[int, str], str]:
     """A label for each group of each run.
 
     Runs of the same group on the same task whose settings differ are different methods: the label
-    names the settings.
+    names the settings, on every task.
     """
     owners: dict[tuple[str, str], list[int]] = {}
     for place, run in enumerate(runs):
         for group in dict.fromkeys(row["group"] for row in run.rows):
-            owners.setdefault((name_task(run).name, group), []).append(place)
+            owners.setdefault((tasks[place].name, group), []).append(place)
     variants = [_describe_variant(run) for run in runs]
+    differing: dict[str, dict[str, None]] = {}
+    """The settings that differ on any task, by group."""
+    for (_, group), places in owners.items():
+        for name in variants[places[0]]:
+            values = {variants[place].get(name) for place in places}
+            if None not in values and len(values) > 1:
+                differing.setdefault(group, {})[name] = None
     labels = {}
     for (_, group), places in owners.items():
-        names = [
-            name
-            for name in variants[places[0]]
-            if all(name in variants[place] for place in places)
-            and len({variants[place][name] for place in places}) > 1
-        ]
         for place in places:
-            parts = [group, *(f"{name}={variants[place][name]}" for name in names)]
+            named = [name for name in differing.get(group, ()) if name in variants[place]]
+            parts = [group, *(f"{name}={variants[place][name]}" for name in named)]
             labels[place, group] = printable(" ".join(parts))
     return labels
 
@@ -170,7 +216,10 @@ def _label_groups(runs: Sequence[RunRecord]) -> dict[tuple[int, str], str]:
 def _describe_variant(run: RunRecord) -> dict[str, str]:
     settings: Mapping[str, Any] = run.about.get("settings", {})
     plain = {name: value for name, value in settings.items() if name not in _NOT_VARIANTS}
-    for name, values in (settings.get("sets") or {}).items():
+    sets = settings.get("sets") or {}
+    if not isinstance(sets, Mapping):
+        raise DataError("expected a table", file=run.path / SETTINGS_FILE, field="sets")
+    for name, values in sets.items():
         if isinstance(values, Sequence) and len(values) == 1:  # several are part of the group
             plain[name] = values[0]
     return {name: json.dumps(value).strip('"') for name, value in plain.items()}

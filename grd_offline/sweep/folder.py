@@ -20,15 +20,22 @@ from grd_offline.comparison.scores import collect_scores, find_runs
 from grd_offline.errors import DataError, printable
 from grd_offline.files.decomposition import is_decomposition, read_decomposition
 from grd_offline.files.judgement import is_judgement, read_judgement
-from grd_offline.files.locks import Lock
+from grd_offline.files.locks import LOCK_FILE, Lock
 from grd_offline.files.plain import folder_errors, read_bytes, read_json
 from grd_offline.files.runs import RunRecord, write_json
 from grd_offline.files.storage import check_writable, lock_folder, replace_file, storage_errors
-from grd_offline.sweep.job import FINISHED, JOBS_FOLDER, RESULT_FOLDER, Mark, read_mark
+from grd_offline.files.sweeps import (
+    JOBS_FOLDER,
+    RESULT_FOLDER,
+    SWEEP_FILE,
+    check_job_name,
+    is_sweep,
+)
+from grd_offline.sweep.job import FINISHED, Mark, read_mark
 from grd_offline.sweep.plan import Job, Plan
 
 FORMAT, VERSION = "grd-offline sweep", 1
-SWEEP_FILE, COPY_FILE = "sweep.json", "sweep.toml"
+COPY_FILE = "sweep.toml"
 COMPARISON_FOLDER = "comparison"
 
 
@@ -45,19 +52,22 @@ class SweepRecord:
     """The mark of each job, by name. None if it was never started."""
 
 
-def is_sweep(folder: Path) -> bool:
-    return (folder / SWEEP_FILE).is_file()
-
-
-def write_sweep(folder: Path, plan: Plan, command: Sequence[str], scale: float) -> None:
-    """Make the folder of a sweep, or bring it up to date."""
-    if folder.exists() and not is_sweep(folder) and any(folder.iterdir()):
-        raise DataError("exists and is not a sweep: choose another name with --out", file=folder)
+def hold_new_sweep(folder: Path) -> Lock:
+    """Make the folder of a sweep where there is none, and keep other sweeps out of it."""
+    if folder.exists() and not is_sweep(folder):
+        if not folder.is_dir():
+            raise DataError("is not a folder: choose another name with --out", file=folder)
+        if any(entry.name != LOCK_FILE for entry in folder.iterdir()):
+            reason = "exists and is not a sweep: choose another name with --out"
+            raise DataError(reason, file=folder)
     check_writable(folder)
     with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    with replace_file(folder / COPY_FILE) as output:
-        output.write(read_bytes(plan.path, FILE_BYTES))
+    return hold_sweep(folder)
+
+
+def write_sweep(folder: Path, plan: Plan, command: Sequence[str], scale: float) -> None:
+    """Write what a sweep consists of, or bring it up to date."""
     contents = {
         "format": FORMAT,
         "version": VERSION,
@@ -69,6 +79,8 @@ def write_sweep(folder: Path, plan: Plan, command: Sequence[str], scale: float) 
         "paper": [number.to_json() for number in plan.printed],
     }
     write_json(folder / SWEEP_FILE, json.loads(json.dumps(contents)))
+    with replace_file(folder / COPY_FILE) as output:
+        output.write(read_bytes(plan.path, FILE_BYTES))
 
 
 def hold_sweep(folder: Path) -> Lock:
@@ -87,7 +99,7 @@ def read_sweep(folder: Path) -> SweepRecord:
         if contents["format"] != FORMAT or contents["version"] != VERSION:
             raise ValueError(f"expected {FORMAT}, version {VERSION}")
         jobs = tuple(
-            Job(_check_name(str(one["name"])), tuple(map(str, one["command"])), one["total"])
+            Job(check_job_name(str(one["name"])), tuple(map(str, one["command"])), one["total"])
             for one in contents["jobs"]
         )
         marks = {job.name: read_mark(folder / JOBS_FOLDER / job.name) for job in jobs}
@@ -96,32 +108,33 @@ def read_sweep(folder: Path) -> SweepRecord:
         return SweepRecord(folder, title, about, jobs, printed, marks)
 
 
-def _check_name(name: str) -> str:
-    if Path(name).name != name or name in ("", ".."):
-        raise ValueError(f"expected the name of a job, got {name[:40]!r}")
-    return name
-
-
-def find_sweep_runs(record: SweepRecord) -> list[RunRecord]:
-    """The training runs of all jobs that are finished."""
-    runs = []
-    for job in record.jobs:
-        mark = record.marks[job.name]
-        if mark is not None and mark.state == FINISHED and job.command[0] != "decompose":
-            runs += find_runs(record.path / JOBS_FOLDER / job.name / RESULT_FOLDER)
-    return runs
+def list_others(folder: Path, jobs: Sequence[Job]) -> list[str]:
+    """Folders of jobs that the sweep does not have, or does not have any more."""
+    place, known = folder / JOBS_FOLDER, {job.name for job in jobs}
+    found = sorted(entry.name for entry in place.iterdir()) if place.is_dir() else []
+    return [name for name in found if name not in known]
 
 
 def compare_sweep(record: SweepRecord) -> tuple[Comparison, list[RunRecord]] | str:
-    """Compare the methods of a sweep, or say why that cannot be done."""
+    """Compare the methods of all jobs that are finished, or say why that cannot be done.
+
+    A job whose result cannot be read is left out, and a note says so.
+    """
+    runs, notes = [], []
+    for job in record.jobs:
+        mark = record.marks[job.name]
+        if mark is not None and mark.state == FINISHED and job.command[0] != "decompose":
+            try:
+                runs += find_runs(record.path / JOBS_FOLDER / job.name / RESULT_FOLDER)
+            except DataError as error:
+                notes.append(f"The job {job.name} is left out: {error}.")
     try:
-        runs = find_sweep_runs(record)
         scores = collect_scores(runs)
     except DataError as error:
         return str(error)
     if not scores:
         return "no job has evaluations"
-    return compare_scores(scores, printed=record.printed), runs
+    return compare_scores(scores, printed=record.printed, notes=notes), runs
 
 
 def describe_result(record: SweepRecord, job: Job) -> str:

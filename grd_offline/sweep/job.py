@@ -21,16 +21,17 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from grd_offline.errors import DataError, printable
+from grd_offline.errors import DataError, StorageError, printable
 from grd_offline.files.locks import Lock
 from grd_offline.files.plain import folder_errors, read_bytes, read_json
-from grd_offline.files.runs import LOG_FILE, write_json
+from grd_offline.files.runs import LOG_FILE, SETTINGS_FILE, write_json
 from grd_offline.files.storage import append_file, create_file, lock_folder, make_folder
+from grd_offline.files.sweeps import JOBS_FOLDER, RESULT_FOLDER
 from grd_offline.fleet.limits import count_cores, divide_cores
 from grd_offline.sweep.plan import SEEDED, Job
 
 FORMAT, VERSION = "grd-offline job", 1
-MARK_FILE, OUTPUT_FILE, RESULT_FOLDER, JOBS_FOLDER = "job.json", "output.txt", "result", "jobs"
+MARK_FILE, OUTPUT_FILE = "job.json", "output.txt"
 CHECKPOINT_FILE = "checkpoint.pt"
 STARTED, FINISHED, FAILED, STOPPED = "started", "finished", "failed", "stopped"
 PROGRAM = (sys.executable, "-P", "-m", "grd_offline.cli")
@@ -47,11 +48,13 @@ class Mark:
     command: tuple[str, ...]
     tries: int
     seconds: float = 0.0
-    """Seconds of the last try."""
+    """Seconds of the last try, with those of the tries that it went on with."""
     code: int | None = None
     """Exit code of the last try."""
     reason: str = ""
     """What the command said last, if it failed."""
+    resumed: bool = False
+    """Whether the last try went on from a checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,7 @@ def read_mark(folder: Path) -> Mark | None:
     with folder_errors(path, "cannot be read as the mark of a job"):
         if contents["format"] != FORMAT or contents["version"] != VERSION:
             raise ValueError("not of this version")
+        contents = {"resumed": False, **contents}  # marks of version 0.2 may lack it
         kept = {name: contents[name] for name in Mark.__dataclass_fields__}
         return Mark(**{**kept, "command": tuple(map(str, kept["command"]))})
 
@@ -121,15 +125,25 @@ def check_command(sweep: Path, job: Job) -> Mark | None:
 
 def measure_progress(sweep: Path, job: Job) -> float:
     """How much of a job is done, from 0 to 1, as far as its log tells."""
-    if not job.total:
-        return 0.0
     result = find_result(sweep, job)
+    total = job.total or _read_total(result)
+    if not total:
+        return 0.0
     for place in (result / LOG_FILE, result / "run" / LOG_FILE):
         with suppress(OSError, ValueError), place.open("rb") as file:
             file.seek(max(0, place.stat().st_size - 4096))
             lines = file.read().decode(errors="replace").splitlines()
-            return min(1.0, max(int(line.split(",", 1)[0]) for line in lines[-1:]) / job.total)
+            return min(1.0, max(int(line.split(",", 1)[0]) for line in lines[-1:]) / total)
     return 0.0
+
+
+def _read_total(result: Path) -> int:
+    """Steps or updates of a run as its settings say; 0 if there are none yet."""
+    for place in (result / SETTINGS_FILE, result / "run" / SETTINGS_FILE):
+        with suppress(OSError, DataError, LookupError, TypeError, ValueError):
+            settings = read_json(place)["settings"]
+            return max(0, int(settings.get("steps") or settings["updates"]))
+    return 0
 
 
 class JobProcess:
@@ -154,26 +168,28 @@ class JobProcess:
             self.mark = before or Mark(STARTED, job.command, 0)
             if self.mark.state != FINISHED:
                 self._start(before, resources, directory)
+        except OSError as error:  # a planted link, for example: other jobs go on
+            self._lock.release()
+            if isinstance(error, StorageError):
+                raise
+            raise StorageError(f"{self.folder}: {error}") from error
         except BaseException:
             self._lock.release()
             raise
 
     def _start(self, before: Mark | None, resources: Resources, directory: Path) -> None:
         result = self._result
-        # A resumed try that failed is begun anew: the checkpoint may be the reason.
-        is_trusted = before is None or before.state != FAILED
-        if (
-            self.job.command[0] == "train-online"
-            and (result / CHECKPOINT_FILE).is_file()
-            and is_trusted
-        ):
+        has_checkpoint = not result.is_symlink() and (result / CHECKPOINT_FILE).is_file()
+        is_online = self.job.command[0] == "train-online"
+        is_resumed = is_online and has_checkpoint and not _has_failed_to_resume(before)
+        if is_resumed:
             command = ["train-online", "--resume", str(result)]
             given = self.job.command
             if "--env" in given and ":" in given[given.index("--env") + 1]:
                 command += ["--env", given[given.index("--env") + 1]]
         else:
             # A file is replaced once the new one is complete.
-            if self.job.file is None and result.exists():
+            if self.job.file is None and (result.exists() or result.is_symlink()):
                 shutil.rmtree(result)
             command = [*self.job.command, "--out", str(result)]
         # A job that has the whole machine chooses its workers itself: it knows its environments.
@@ -181,7 +197,9 @@ class JobProcess:
         if self.job.command[0] in SEEDED and is_shared and "--workers" not in command:
             members = self.job.members if self.job.command[0] == "train-online" else 0
             command += ["--workers", str(divide_cores(resources.cores, members))]
-        self.mark = Mark(STARTED, self.job.command, self.mark.tries + 1)
+        spent = self.mark.seconds if is_resumed else 0.0
+        tries = self.mark.tries + 1
+        self.mark = Mark(STARTED, self.job.command, tries, spent, resumed=is_resumed)
         write_mark(self.folder, self.mark)
         self._process = _start_process(
             command, self.folder / OUTPUT_FILE, self._lock, resources, directory
@@ -215,7 +233,7 @@ class JobProcess:
             return self.mark
         try:
             code = self._process.wait()
-            seconds = round(time.monotonic() - self._begin, 3)
+            seconds = round(self.mark.seconds + time.monotonic() - self._begin, 3)
             mark = replace(self.mark, seconds=seconds, code=code)
             if code == 0 and self._result.exists():
                 mark = replace(mark, state=FINISHED)
@@ -238,6 +256,16 @@ class JobProcess:
         lines = [line for line in text.splitlines() if line.strip()]
         last = lines[-1].removeprefix("grd-offline: error: ") if lines else "it said nothing"
         return printable(f"exit code {code}: {last}")[:300]
+
+
+def _has_failed_to_resume(mark: Mark | None) -> bool:
+    """Whether a try went on from a checkpoint and ended with an error.
+
+    The checkpoint may be the reason. A process that was killed says nothing about it.
+    """
+    if mark is None or mark.state != FAILED or not mark.resumed:
+        return False
+    return mark.code is not None and mark.code > 0
 
 
 def _start_process(

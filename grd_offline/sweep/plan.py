@@ -13,17 +13,16 @@ they are members of one run, as far as `members` allows.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grd_offline.comparison.paper import FILE_BYTES, Printed, parse_printed
+from grd_offline.comparison.paper import Printed, parse_printed, read_toml
 from grd_offline.errors import DataError
-from grd_offline.files.plain import read_bytes
 from grd_offline.sweep.scale import scale_options, scale_seeds
 
 SEEDED = ("judge", "train-offline", "train-online")
@@ -34,10 +33,17 @@ FILE = "file"
 MOST_MEMBERS = 50
 """Members of one run at most, unless the file says otherwise."""
 MOST_JOBS = 10_000
+MOST_SEEDS = 10_000
+MOST_LETTERS = 150
+"""Length of the name of a job."""
 _TOP = {"title", "about", "members", "jobs", "paper"}
 _BLOCK = {"name", "command", "options", "grid", "members"}
-_DECIDED = {"out": "each job has a folder of its own", "resume": "broken jobs go on by themselves"}
-"""Options that a sweep gives itself."""
+_DECIDED = {
+    "out": "each job has a folder of its own",
+    "resume": "broken jobs go on by themselves",
+    "help": "it is no setting",
+}
+"""Options that a sweep gives itself, or never."""
 
 
 @dataclass(frozen=True)
@@ -70,12 +76,7 @@ class Plan:
 
 def read_plan(path: Path, *, scale: float = 1.0) -> Plan:
     """Read a sweep file. `scale` makes every job shorter, for a try."""
-    try:
-        contents = tomllib.loads(read_bytes(path, FILE_BYTES).decode())
-    except FileNotFoundError:
-        raise DataError("no such file", file=path) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"is not TOML: {error}", file=path) from error
+    contents = read_toml(path)
     _refuse_unknown(contents, _TOP, path, None)
     blocks = contents.get("jobs")
     if not isinstance(blocks, list) or not blocks or not all(isinstance(b, dict) for b in blocks):
@@ -118,7 +119,10 @@ def _refuse_twice(jobs: Sequence[Job], path: Path) -> None:
     for job in jobs:
         # Some file systems do not tell large and small letters apart.
         if job.name.lower() in seen:
-            reason = f"two jobs are called {job.name}: give their blocks a name, as in name = 'a'"
+            reason = (
+                f"two jobs are called {job.name}: give their blocks a name, as in name = 'a', or "
+                "their files different names"
+            )
             raise DataError(reason, file=path)
         seen.add(job.name.lower())
 
@@ -175,6 +179,8 @@ def _take_seeds(command: str, options: dict[str, Any], grid: dict[str, Any]) -> 
         whole = [first, 1 if count is None else count]
         if not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in whole):
             raise DataError(f"seed, seeds: expected whole numbers, got {first!r} and {count!r}")
+        if not 1 <= whole[1] <= MOST_SEEDS:
+            raise DataError(f"seeds: expected 1 to {MOST_SEEDS:,}, got {whole[1]}")
         return None if count is None and first == 0 else list(range(first, first + whole[1]))
     if not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in listed):
         raise DataError(f"grid: seed: expected whole numbers, got {listed!r:.60}")
@@ -220,7 +226,9 @@ def count_choices(command: str, options: Mapping[str, Any]) -> int:
 
 
 def _list_names(value: Any) -> list[str]:
-    return value.split(",") if isinstance(value, str) else [str(name) for name in value]
+    if isinstance(value, str):
+        return value.split(",")
+    return [str(name) for name in value] if isinstance(value, list | tuple) else [str(value)]
 
 
 def _group_seeds(seeds: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
@@ -236,7 +244,10 @@ def _group_seeds(seeds: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
 def _make_command(command: str, options: Mapping[str, Any]) -> tuple[str, ...]:
     parts = [command]
     if FILE in options:
-        parts.append(str(options[FILE]))
+        if not isinstance(options[FILE], str):
+            raise DataError(f"file: expected one name, got {options[FILE]!r:.40}: a list of files "
+                            "belongs into the grid")  # fmt: skip
+        parts.append(options[FILE])
     elif command != "train-online":
         raise DataError(f"{command} needs data: expected a file among the options or in the grid")
     for key, value in options.items():
@@ -272,4 +283,8 @@ def _name_value(key: str, value: Any) -> str:
 
 
 def _make_name(parts: Sequence[str]) -> str:
-    return re.sub(r"[^A-Za-z0-9._=-]+", "-", "-".join(parts)).strip("-")[:150]
+    name = re.sub(r"[^A-Za-z0-9._=-]+", "-", "-".join(parts)).strip("-")
+    if len(name) <= MOST_LETTERS:
+        return name
+    end = f"-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return name[: MOST_LETTERS - len(end)] + end

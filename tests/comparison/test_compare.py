@@ -10,7 +10,7 @@ import pytest
 from grd_offline.cli import main
 from grd_offline.comparison.compare import compare_scores
 from grd_offline.comparison.paper import parse_printed
-from grd_offline.comparison.scores import collect_scores, find_runs
+from grd_offline.comparison.scores import collect_scores, find_runs, list_left_out
 from grd_offline.errors import DataError
 from grd_offline.files.runs import EVALUATION_COLUMNS, FORMAT, VERSION, read_run
 from grd_offline.online.settings import OnlineSettings
@@ -110,6 +110,91 @@ def test_runs_whose_settings_differ_are_different_methods(tmp_path):
     more = read_run(write_run(tmp_path / "more", {"grd": [1]}, seed=7))
     with pytest.raises(DataError, match=r"grd with seed 0 is also in .*: leave one out"):
         collect_scores([first, more])
+
+
+def test_a_setting_that_differs_on_one_task_is_named_on_all(tmp_path):
+    for name, environment, batch in (
+        *(("a", "Hopper-v5", 256), ("b", "Hopper-v5", 128)),
+        ("c", "Walker2d-v5", 256),
+    ):
+        write_run(
+            tmp_path / name, {"grd": [1], "oracle": [99]}, environment=environment, batch=batch
+        )
+    found = compare_scores(collect_scores(find_runs(tmp_path)), reference="oracle batch=256")
+    assert found.methods == [
+        "grd batch=256",
+        "oracle batch=256",
+        "grd batch=128",
+        "oracle batch=128",
+    ]
+    assert found.totals[0].tasks == ("Hopper-v5", "Walker2d-v5")
+
+
+def test_seeds_that_ended_at_different_steps_are_told(tmp_path):
+    write_run(tmp_path / "long", {"grd": [1]})
+    write_run(tmp_path / "short", {"oracle": [1]}, steps=STEPS[:2])
+    path = tmp_path / "short" / "evaluations.csv"
+    path.write_text(path.read_text().replace("oracle-seed0,oracle,0", "grd-seed1,grd,1"))
+    runs = find_runs(tmp_path)
+    (score,) = collect_scores(runs)
+    assert (score.steps, score.step) == ((4000, 2000), 4000)
+    (note, _) = compare_scores([score]).notes
+    assert note == (
+        "Hopper-v5: some runs end at step 2,000 and others at 4,000. Use --at 2000 to compare them "
+        "at the same step."
+    )
+    left_out = list_left_out([score], collect_scores(runs, at=3000), 3000)
+    assert left_out == [
+        "Hopper-v5: 1 of 2 seeds of grd got as far as step 3,000. The others do not count."
+    ]
+    assert "0 of 2 seeds of grd" in list_left_out([score], [], 9000)[0]
+
+
+def test_environments_of_the_same_name_are_different_tasks(tmp_path):
+    for name in ("a/Foo-v0", "b/Foo-v0", "b/Bar-v0"):
+        write_run(tmp_path / name.replace("/", "-"), {"grd": [1]}, environment=name)
+    names = {score.task.name for score in collect_scores(find_runs(tmp_path))}
+    assert names == {"a/Foo-v0", "b/Foo-v0", "Bar-v0"}
+
+
+def test_folders_that_are_being_written_do_not_count(results):
+    write_run(results / ".a.0123456789abcdef.partial", {"grd": [1]})
+    assert len(find_runs(results)) == 2
+
+
+def test_what_a_paper_prints_is_set_beside_returns_at_its_step_alone(results, capsys):
+    paper = results / "paper.toml"
+    paper.write_text("[[paper.numbers]]\ntask = 'Hopper-v5'\nmethod = 'grd'\nmean = 87\n")
+    for path in results.glob("*/evaluations.csv"):
+        head, *rows = path.read_text().splitlines()
+        place = head.split(",").index("correlation")
+        cells = [row.split(",") for row in rows]
+        lines = [",".join([*row[:place], "0.5", *row[place + 1 :]]) for row in cells]
+        path.write_text("\n".join([head, *lines]))
+    shown = {}
+    for more in ([], ["--at", "4000"], ["--metric", "correlation"]):
+        with pytest.raises(SystemExit) as end:
+            main(["compare", str(results), "--paper", str(paper), *more])
+        assert end.value.code == 0
+        shown[" ".join(more)] = "87" in capsys.readouterr().out
+    assert shown == {"": True, "--at 4000": False, "--metric correlation": False}
+
+
+def test_names_are_printed_as_they_are(tmp_path, capsys):
+    write_run(tmp_path / "run", {"grd": [1, 2, 3]}, environment="Hopper[v2]-v0")
+    with pytest.raises(SystemExit):
+        main(["compare", str(tmp_path)])
+    assert "Hopper[v2]-v0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["env_args", "sets"])
+def test_settings_of_the_wrong_kind_are_refused(tmp_path, name):
+    path = write_run(tmp_path / "run", {"grd": [1]}) / "settings.json"
+    contents = json.loads(path.read_text())
+    contents["settings"][name] = [1]
+    path.write_text(json.dumps(contents))
+    with pytest.raises(DataError, match=f"{name}: expected a table"):
+        collect_scores(find_runs(tmp_path))
 
 
 def test_one_environment_with_several_tasks(tmp_path):

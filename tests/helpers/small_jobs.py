@@ -21,7 +21,7 @@ def main(arguments):
         about.write_text(json.dumps(options))
     with log.open("a") as file:
         file.write(f"{'resumed' if is_resumed else 'begun'} {os.environ['OMP_NUM_THREADS']}\n")
-    kind = options.get("--env", "fine")
+    kind = options.get("--env", "fine").rsplit("/", 1)[-1]
     broken = folder.parent / "broken-once"
     if kind == "once" and not broken.exists():
         broken.touch()
@@ -30,6 +30,17 @@ def main(arguments):
     if kind == "never":
         print("grd-offline: error: it is broken")
         sys.exit(2)
+    if kind == "killed" and not is_resumed:
+        (folder / "checkpoint.pt").write_text("half")
+        os.kill(os.getpid(), signal.SIGKILL)
+    if kind == "damaged" and not (folder.parent / "begun-twice").exists():
+        if not is_resumed and broken.exists():
+            (folder.parent / "begun-twice").touch()
+        else:
+            broken.touch()
+            (folder / "checkpoint.pt").write_text("of no use")
+            print("grd-offline: error: the checkpoint is of no use")
+            sys.exit(2)
     if kind == "slow":
         wait_for_a_signal(folder)
     (folder / "value.txt").write_text(str(int(options.get("--steps", "1")) ** 2))

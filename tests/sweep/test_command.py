@@ -7,6 +7,7 @@ import pytest
 from places import HELPERS, ROOT
 
 from grd_offline.cli import main
+from grd_offline.files.storage import lock_folder
 from grd_offline.sweep import job as jobs_module
 
 SAMPLE = ROOT / "datasets" / "sample.h5"
@@ -62,13 +63,13 @@ def test_a_sweep_of_real_commands(tmp_path, capsys, monkeypatch):
 def test_what_failed_is_told_and_the_rest_is_kept(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(jobs_module, "PROGRAM", PROGRAM)
     file = write(
-        tmp_path, "[[jobs]]\ncommand = 'train-online'\ngrid = { env = ['never', 'odd'] }\n"
+        tmp_path, "[[jobs]]\ncommand = 'train-online'\ngrid = { env = ['a/never', 'a/odd'] }\n"
     )
     code, printed = call(capsys, "sweep", file, "--out", tmp_path / "out", "--tries", 1)
     assert code == 2
-    assert "failed: train-online-never: exit code 2: it is broken" in printed.err
+    assert "failed: train-online-a-never: exit code 2: it is broken" in printed.err
     last = printed.err.splitlines()[-1]
-    assert "1 of 2 jobs failed, the first is train-online-never: look at" in last
+    assert "1 of 2 jobs failed, the first is train-online-a-never: look at" in last
     assert "not the settings of a run of grd-offline" in printed.out  # what the other one wrote
 
 
@@ -83,6 +84,13 @@ def test_what_failed_is_told_and_the_rest_is_kept(tmp_path, capsys, monkeypatch)
         ),
         ("options = { steps = 3 }", "Missing option '--env'"),
         ("options = { env = 'Hopper', set = { nonsense = 1 } }", "expected one of lambda_state"),
+        ("options = { env = 'Hoper' }", "got 'Hoper'; did you mean Hopper-v5"),
+        ("options = { env = 'Hopper', method = 5 }", "got '5'"),
+        (
+            "options = { env = 'Hopper', method = 'grd,oracle' }\n[[jobs]]\nname = 'other'\n"
+            "command = 'train-online'\noptions = { env = 'Hopper', method = 'none,oracle' }",
+            "oracle-seed0 is also in train-online: leave it out of one of them",
+        ),
     ],
 )
 def test_wrong_options_are_found_before_anything_runs(tmp_path, capsys, text, reason):
@@ -90,7 +98,7 @@ def test_wrong_options_are_found_before_anything_runs(tmp_path, capsys, text, re
     code, printed = call(capsys, "sweep", file, "--out", tmp_path / "out")
     assert (code, printed.err.count("\n")) == (2, 1)
     assert reason in printed.err
-    assert "small.toml: train-online" in printed.err
+    assert "small.toml: " in printed.err
     assert not (tmp_path / "out").exists()
 
 
@@ -105,3 +113,58 @@ def test_other_mistakes_end_in_one_line(tmp_path, capsys):
     for arguments, reason in mistakes.items():
         code, printed = call(capsys, "sweep", file, *arguments)
         assert (code, printed.err.count("\n"), reason in printed.err) == (2, 1, True), printed.err
+
+
+TRAINED = """
+[[jobs]]
+command = "train-online"
+grid = {{ seed = {seeds} }}
+[jobs.options]
+env = "Factored"
+method = "oracle"
+steps = 60
+warmup = 50
+eval_every = 60
+eval_episodes = 1
+workers = 0
+"""
+
+
+def test_seeds_that_are_added_are_compared_once(tmp_path, capsys):
+    out = tmp_path / "out"
+    for seeds in ("[0]", "[0, 1]"):
+        file = write(tmp_path, TRAINED.format(seeds=seeds))
+        code, printed = call(capsys, "sweep", file, "--out", out, "--cpus", 1)
+        assert code == 0, printed.err
+    told = "has 1 job that the file does not name, such as train-online-seed0: what they have"
+    assert told in printed.err
+    for results in ([out], [tmp_path], [out, out]):
+        code, printed = call(capsys, "compare", *results)
+        assert code == 0, printed.err
+    compared = json.loads((out / "comparison" / "comparison.json").read_text())
+    assert [row["seeds"] for row in compared["tasks"]] == [["0", "1"]]
+    assert len(compared["runs"]) == 1
+
+
+def test_a_sweep_that_is_refused_changes_nothing(tmp_path, capsys):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / ".lock").touch()
+    file = write(tmp_path, TRAINED.format(seeds="[0]"))
+    lock = lock_folder(out)
+    code, printed = call(capsys, "sweep", file, "--out", out)
+    lock.release()
+    assert (code, "another command is at work in it" in printed.err) == (2, True)
+    assert [entry.name for entry in out.iterdir()] in ([], [".lock"])
+
+
+def test_a_result_that_cannot_be_read_is_left_out_of_the_comparison(tmp_path, capsys):
+    out = tmp_path / "out"
+    file = write(tmp_path, "members = 1\n" + TRAINED.format(seeds="[0, 1]"))
+    assert call(capsys, "sweep", file, "--out", out, "--cpus", 1)[0] == 0
+    (out / "jobs" / "train-online-seed0" / "result" / "evaluations.csv").unlink()
+    code, printed = call(capsys, "sweep", file, "--out", out)
+    assert code == 0
+    assert "note: The job train-online-seed0 is left out: " in printed.err
+    compared = json.loads((out / "comparison" / "comparison.json").read_text())
+    assert [row["seeds"] for row in compared["tasks"]] == [["1"]]

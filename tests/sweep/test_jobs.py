@@ -114,6 +114,38 @@ def test_a_job_that_was_cut_off_is_begun_anew(tmp_path):
     assert not (folder / "result" / "half").exists()
 
 
+def test_a_job_that_was_killed_goes_on_from_its_checkpoint(tmp_path):
+    marks, heard = run(tmp_path, [make_job("a", "killed")])
+    assert (marks["a"].state, marks["a"].resumed, heard) == (FINISHED, True, ["a 0", "a 1"])
+    tries = (tmp_path / "jobs" / "a" / "result" / "tries.txt").read_text()
+    assert tries == "begun 1\nresumed 1\n"
+
+
+def test_a_checkpoint_that_breaks_a_job_is_given_up(tmp_path):
+    marks, _ = run(tmp_path, [make_job("a", "damaged")], tries=3)
+    assert (marks["a"].state, marks["a"].tries, marks["a"].resumed) == (FINISHED, 3, False)
+    said = (tmp_path / "jobs" / "a" / "output.txt").read_text()
+    assert [("--resume" in line) for line in said.splitlines() if line[0] == "$"] == [
+        *(False, True, False)
+    ]
+
+
+@pytest.mark.parametrize("name", ["result", "output.txt"])
+def test_a_planted_link_fails_one_job_and_no_other(tmp_path, name):
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "kept").touch()
+    (tmp_path / "jobs" / "linked").mkdir(parents=True)
+    place = target if name == "result" else tmp_path / "nowhere"
+    (tmp_path / "jobs" / "linked" / name).symlink_to(place)
+    marks, _ = run(tmp_path, [make_job("linked"), make_job("fine")], tries=1)
+    assert marks["fine"].state == FINISHED
+    assert marks["linked"].state == "failed"
+    assert str(tmp_path / "jobs" / "linked") in marks["linked"].reason
+    assert (target / "kept").exists()
+    assert not (tmp_path / "nowhere").exists()
+
+
 def test_another_command_is_refused(tmp_path):
     run(tmp_path, [make_job("a", steps=3)])
     with pytest.raises(DataError, match="was begun with another command: choose another folder"):
@@ -215,6 +247,16 @@ def test_progress_is_read_from_the_log(tmp_path):
     assert measure_progress(tmp_path, job) == 0
     (folder / "log.csv").write_text("step,seconds\n250,1\n500,2\n")
     assert measure_progress(tmp_path, job) == 0.5
+
+
+def test_where_the_file_has_no_steps_the_settings_of_the_run_tell(tmp_path):
+    folder = tmp_path / "jobs" / "a" / "result"
+    folder.mkdir(parents=True)
+    (folder / "log.csv").write_text("step,seconds\n250,1\n")
+    job = Job("a", ("train-online",))
+    assert measure_progress(tmp_path, job) == 0
+    (folder / "settings.json").write_text('{"settings": {"steps": 1000}}')
+    assert measure_progress(tmp_path, job) == 0.25
 
 
 def test_resources_are_divided():

@@ -137,6 +137,14 @@ WRONG = {
     ),
     "[[jobs]]\ncommand = 'train-online'\n[paper]\nnumbers = [{ mean = 1 }]": "expected a task",
     "[[jobs]]\ncommand = 'train-online'\noptions = { steps = 'a' }": "steps: expected a whole",
+    "[[jobs]]\ncommand = 'train-online'\noptions = { seeds = 0 }": "seeds: expected 1 to 10,000",
+    "[[jobs]]\ncommand = 'judge'\noptions = { seeds = 1_000_000_000 }": "10,000, got 1000000000",
+    "[[jobs]]\ncommand = 'judge'\noptions = { file = ['a', 'b'] }": "belongs into the grid",
+    "[[jobs]]\ncommand = 'judge'\noptions = { help = true }": "help cannot be given",
+    f"members = {'1' * 5000}": "is not TOML",
+    f"title = {'[' * 5000}": "is not TOML: nested too deep",
+    "[[jobs]]\ncommand = 'train-online'\n[[paper.numbers]]\ntask = 'a'\nmethod = 'b'\n"
+    f"mean = {'1' * 400}": "mean: expected a number",
 }
 
 
@@ -147,6 +155,13 @@ def test_a_wrong_file_is_refused_in_one_line(tmp_path, text):
     assert WRONG[text] in str(error.value)
     assert "sweep.toml" in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_long_names_keep_jobs_apart(tmp_path):
+    text = f"[[jobs]]\ncommand = 'judge'\ngrid = {{ file = ['{'a' * 200}1', '{'a' * 200}2'] }}\n"
+    names = [job.name for job in plan(tmp_path, text).jobs]
+    assert len({*names}) == 2
+    assert [len(name) for name in names] == [150, 150]
 
 
 def test_a_missing_file_and_a_wrong_scale(tmp_path):
