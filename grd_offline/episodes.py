@@ -61,6 +61,8 @@ class Episode:
     """The label of the episode in its table."""
     steps: NDArray[Any] | None = None
     """(T,) the labels of the steps in the table: numbers, or microseconds since 1970."""
+    rows: NDArray[np.int64] | None = None
+    """(T,) the rows of the table that the steps stand in. None: rows follow each other."""
 
     def __post_init__(self) -> None:
         steps = len(self.actions)
@@ -323,6 +325,11 @@ class EpisodeSet(Sequence[Episode]):
         environment: str | None = None,
     ) -> EpisodeSet:
         """Make a set of episodes that are in memory already."""
+        if not isinstance(episodes, Sequence) or isinstance(episodes, str):
+            raise DataError(
+                f"expected episodes, got {type(episodes).__name__}: make them of a table with "
+                "grd_offline.from_dataframe, or of a file with grd_offline.read"
+            )
         if not episodes:
             raise DataError("no episodes")
         sizes = (episodes[0].observations.shape[1], episodes[0].actions.shape[1])

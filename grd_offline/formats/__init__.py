@@ -43,7 +43,7 @@ from grd_offline.formats.minari_library import PREFIX, find_minari_file, list_mi
 from grd_offline.formats.parts import join_parts
 from grd_offline.formats.probe import probe_file
 from grd_offline.formats.record import Array, Header, LazyLeaves, Leaf, Record, Recording
-from grd_offline.formats.tables.build import EPISODE, STEP, TABLE
+from grd_offline.formats.tables.build import EPISODE, ROW, STEP, TABLE
 from grd_offline.formats.tables.opening import Expected, Given, Outcomes, is_table, open_table
 from grd_offline.formats.tables.results import find_names
 from grd_offline.words import count
@@ -238,6 +238,7 @@ def as_episode(
             delivered=_delivered(record, delay),
             label=record.attributes.get(EPISODE),
             steps=record.extras.get(STEP),
+            rows=record.extras.get(ROW) if TABLE in header.settings else None,
         )
 
 

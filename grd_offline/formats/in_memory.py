@@ -6,7 +6,7 @@ import numpy as np
 
 from grd_offline.episodes import EpisodeSet
 from grd_offline.formats.record import Array, Header, Leaf, Record, Recording
-from grd_offline.formats.tables.build import EPISODE, STEP, TABLE
+from grd_offline.formats.tables.build import EPISODE, ROW, STEP, TABLE
 
 LAYOUT = "memory"
 DELIVERED = "delivered"
@@ -33,6 +33,8 @@ def as_recording(episodes: EpisodeSet) -> Recording:
         extras: dict[str, Array] = {DELIVERED: episode.delivered}
         if episode.steps is not None:
             extras[STEP] = episode.steps
+        if episode.rows is not None:
+            extras[ROW] = episode.rows
         return Record(
             observations={"": episode.observations},
             actions={"": episode.actions.argmax(axis=1) if choice else episode.actions},

@@ -212,6 +212,7 @@ class Decomposer:
                 index if episode.label is None else episode.label,
                 np.arange(len(episode)) if episode.steps is None else episode.steps,
                 *self._predict_with_spread(episode),
+                episode.rows,
             )
             for index, episode in enumerate(episodes)
         ]

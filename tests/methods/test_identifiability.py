@@ -92,6 +92,37 @@ def test_an_input_that_is_the_same_in_every_episode_is_named() -> None:
     assert words not in look(parts, order=1)[CAREFUL]
 
 
+def test_a_skewed_input_is_not_called_the_same() -> None:
+    """Most of the mean square of such an input is that of its mean."""
+    rng = np.random.default_rng(3)
+    made = []
+    for _ in range(80):
+        states = np.stack([rng.lognormal(0, 1.5, 20), rng.normal(size=20)], 1)
+        amount = (np.log(states[:, 0]) + states[:, 1]).sum()
+        made.append(make_episode(states, np.zeros((20, 1)), amount))
+    said = look(EpisodeSet.from_episodes(made), order=1)
+    assert "nearly the same in every episode" not in said[CAREFUL]
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+def test_an_input_that_gives_the_outcome_away_is_named(noise) -> None:
+    """A total in every row explains all returns, and nothing about the steps."""
+    rng = np.random.default_rng(2)
+    leaking, plain = [], []
+    for _ in range(80):
+        states = rng.normal(size=(12, 2))
+        amount = (states[:, 0] + states[:, 1] ** 2).sum()
+        total = amount + noise * rng.normal(size=12)
+        inputs = np.stack([states[:, 0], total], 1)
+        leaking.append(make_episode(inputs, np.zeros((12, 1)), amount))
+        plain.append(make_episode(states, np.zeros((12, 1)), amount))
+    words = "The reward comes from s1, and all steps of an episode get nearly the same"
+    said = look(EpisodeSet.from_episodes(leaking), order=1)
+    assert words in said[CAREFUL]
+    assert "--columns ignored=s1" in said[CAREFUL]
+    assert "all steps of an episode" not in look(EpisodeSet.from_episodes(plain), order=1)[CAREFUL]
+
+
 def test_few_returns_for_many_numbers_are_said(data, fit) -> None:
     said = sort(examine(replace(fit, effective_parameters=80), data)[0])
     assert "120 returns have to determine about 80 numbers" in said[CAREFUL]

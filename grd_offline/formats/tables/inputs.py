@@ -165,8 +165,9 @@ class Input:
             )
         if len(codes) == MOST_LABELS:
             raise DataError(
-                f"{place}more than {MOST_LABELS} different texts are no categories: leave the "
-                "column out, or turn it into numbers (--embed NAME takes lists of numbers)",
+                f"{place}more than {MOST_LABELS} different texts, such as {label!r:.40}, are no "
+                "categories: leave the column out, or turn it into numbers. Numbers have no "
+                "separators of thousands. --embed NAME takes lists of numbers",
                 field=f"column {self.name}",
             )
         codes[label] = len(codes)

@@ -168,8 +168,11 @@ def _find_inputs(
         for name in names:
             column = _find_column(name, kinds)
             if column is None:
+                wanted, _, label = name.partition("=")
+                such = f" with texts such as {label!r}" if label else ""
                 raise DataError(
-                    f"the model needs a column {name!r}; columns: {', '.join(list(kinds)[:12])}"
+                    f"the model needs a column {wanted!r}{such}; columns: "
+                    f"{', '.join(list(kinds)[:12])}"
                 )
             columns[column] = None
             if column != name and kinds[column] != VECTOR:

@@ -28,7 +28,10 @@ from grd_offline.formats.tables.source import (
     is_missing,
 )
 
-SUCCESS = "an outcome is a number: write 1 for success and 0 for failure (yes and no also do)"
+SUCCESS = (
+    "an outcome is a number: write 1 for success and 0 for failure (yes and no also do), and large "
+    "numbers without separators of thousands"
+)
 """What to do about outcomes such as renewed and cancelled."""
 _SHOWN = 5
 

@@ -95,7 +95,9 @@ def _are_times(values: Array) -> bool:
 
 def is_missing(value: Any) -> bool:
     """Whether a cell is empty: None, nan, or what data frames put there instead."""
-    return value is None or value is not value or str(value) in ("<NA>", "NaT")
+    if isinstance(value, float):
+        return value != value
+    return value is None or str(value) in ("<NA>", "NaT")
 
 
 def find_stray(values: Array) -> int | None:

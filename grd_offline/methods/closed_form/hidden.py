@@ -78,14 +78,15 @@ def _choose_size(data: ColumnSource, most: int = _SIZE) -> int:
 def find_even(data: ColumnSource, counts: Array | None = None) -> tuple[str, ...]:
     """Names of inputs that differ between steps and take nearly the same values in every episode.
 
-    Were steps drawn one by one, sums of an input's features would have mean square 1. Where every
-    episode has the same hours, say, they hardly differ, and no return shows what an hour is worth.
-    `counts` are the steps behind each row, where rows are not scaled by them.
+    Were steps drawn one by one, sums of an input's features over n of them would have n times the
+    variance of one. Where every episode has the same hours, say, they hardly differ, and no return
+    shows what an hour is worth. `counts` are the steps behind each row, where rows are not scaled.
     """
     mains = [(i,) for i in range(data.inputs) if i != data.terminated]
     size, plain = _choose_size(data, _EVEN_SIZE), counts is not None
     bank = data.build_bank(mains, size, plain=plain)
-    usual = max(len(data.target), 1) if counts is None else float(counts.sum())
+    weights = data.equations.scale**2 * data.totals if counts is None else counts
+    steps = float(weights.sum())
     power = float(data.totals @ data.totals)
     found = []
     for effect, columns in bank.columns.items():
@@ -94,7 +95,9 @@ def find_even(data: ColumnSource, counts: Array | None = None) -> tuple[str, ...
         spread = float((columns**2).sum())
         if plain and power:
             spread -= float(((data.totals @ columns) ** 2).sum()) / power
-        if moves and spread < _EVEN * usual:
+        features = data.basis.evaluate(data.probe, effect, size)[:, 0]
+        share = float(features.var(0).sum() / max((features**2).sum(1).mean(), 1e-12))
+        if moves and spread < _EVEN * share * steps:
             found.append(data.names[effect[0]])
     return tuple(found)
 

@@ -24,6 +24,7 @@ from grd_offline.methods.closed_form.noise_findings import (
     find_noisy_steps,
     measure_step_noise,
 )
+from grd_offline.methods.closed_form.same_findings import find_same
 from grd_offline.methods.closed_form.share_words import (
     MUCH_HIDDEN,
     TOO_MUCH_HIDDEN,
@@ -59,7 +60,8 @@ _PROBED_STEPS = 20_000
 _NOTHING = Finding(
     UNRELIABLE,
     "Nothing was found to drive the return: no input explains it better than chance. So every "
-    "step is given the same reward.",
+    "step is given the same reward. If a reward belongs to the change from one step to the next, "
+    "try --next-state. If it depends on the time, add the number of the step to the observations.",
     "no input explains the returns",
 )
 
@@ -68,7 +70,8 @@ def examine(
     fit: ClosedFormFit, episodes: EpisodeSet, discount: float = 1.0
 ) -> tuple[list[Finding], dict[str, Any]]:
     """Findings in words, and the numbers behind them."""
-    spread, curves = measure_spread(fit, episodes), fit.model.explain().effects
+    rewards, curves = _predict_some(fit, episodes), fit.model.explain().effects
+    spread = float(np.concatenate([r for _, r in rewards]).std())
     outliers = _list_outliers(fit, episodes, discount)
     findings = [
         *_find_few(episodes),
@@ -79,6 +82,7 @@ def examine(
     if fit.model.effects:
         findings += [*_find_weak(curves), *_find_alike(fit, curves), *_find_more(fit, episodes)]
         findings += [*find_moment(fit, spread), *_find_hidden(fit, spread), *_find_even(fit)]
+        findings += find_same(fit, episodes, rewards)
         findings += find_noise_sources(fit, episodes, spread)
         findings += [*find_noisy_steps(fit, spread), *find_history(fit, spread)]
     else:
@@ -118,20 +122,21 @@ def _tell_base(fit: ClosedFormFit) -> list[Finding]:
     return [Finding(FINE, text)]
 
 
-def measure_spread(fit: ClosedFormFit, episodes: EpisodeSet) -> float:
-    """Standard deviation of the step rewards that were found, over some of the episodes."""
+def _predict_some(fit: ClosedFormFit, episodes: EpisodeSet) -> list[tuple[Episode, Array]]:
+    """Some of the episodes, with the step rewards that were found."""
     wanted = max(1, round(_PROBED_STEPS / max(episodes.total_steps / len(episodes), 1)))
     chosen = np.unique(np.linspace(0, len(episodes) - 1, wanted).round().astype(np.int64))
-    rewards = [
-        fit.model.predict(
+    found = []
+    for index in chosen:
+        episode = episodes[int(index)]
+        rewards = fit.model.predict(
             episode.observations[: len(episode)],
             episode.actions,
             episode.next_observations,
             episode.terminations,
         )
-        for episode in (episodes[int(index)] for index in chosen)
-    ]
-    return float(np.concatenate(rewards).std())
+        found.append((episode, rewards))
+    return found
 
 
 def _find_few(episodes: EpisodeSet) -> list[Finding]:
