@@ -118,8 +118,8 @@ def compare(
     from grd_offline.comparison.compare import compare_scores
     from grd_offline.comparison.scores import collect_scores, find_runs, list_left_out
 
-    folders = {path.resolve(): path for path in reversed(results)}  # each of them once
-    runs = [run for path in reversed(folders.values()) for run in find_runs(path)]
+    folders = {path.resolve(): path for path in results}  # each of them once
+    runs = [run for path in folders.values() for run in find_runs(path)]
     printed = _find_printed(results, paper)
     whole = collect_scores(runs, metric=metric, last=last)
     steps: Sequence[int | None] = at or (None,)

@@ -156,7 +156,9 @@ def _check_job(plan: Plan, job: Job) -> Any:
         settings = kind(**pick_settings(kind, parsed.params))
         # A name of another package may be known where the job runs.
         if name == "train-online" and "/" not in settings.environment and _can_train():
-            _check_environment(settings.environment)
+            from grd_offline.environments import resolve_environment_id
+
+            resolve_environment_id(settings.environment)
     except click.UsageError as error:
         raise DataError(f"{job.name}: {error.format_message()}", file=plan.path) from None
     except DataError as error:
@@ -170,12 +172,6 @@ def _can_train() -> bool:
     from grd_offline.packages import find_missing
 
     return not find_missing("train-online")
-
-
-def _check_environment(name: str) -> None:
-    from grd_offline.environments import resolve_environment_id
-
-    resolve_environment_id(name)
 
 
 def _run(

@@ -10,10 +10,10 @@ from typing import Any
 
 from grd_offline.errors import DataError
 from grd_offline.files.plain import read_bytes
+from grd_offline.files.runs import LARGEST
 
 FILE_BYTES = 2**20
 """Size of a sweep file at most."""
-LARGEST = 1e300
 _KEYS = {"task", "method", "step", "mean", "std", "note"}
 
 

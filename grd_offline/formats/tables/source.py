@@ -95,8 +95,8 @@ def _are_times(values: Array) -> bool:
 
 def is_missing(value: Any) -> bool:
     """Whether a cell is empty: None, nan, or what data frames put there instead."""
-    if isinstance(value, float):
-        return value != value
+    if isinstance(value, float | np.floating):
+        return bool(value != value)
     return value is None or str(value) in ("<NA>", "NaT")
 
 
