@@ -18,7 +18,7 @@ from grd_offline.errors import DataError
 from grd_offline.words import count, format_bytes, format_seconds
 
 from .help import Command
-from .options import pick_settings, print_warning, setting_option, setting_options
+from .options import OutPath, pick_settings, print_warning, setting_option, setting_options
 from .progress import show_progress
 from .runners import check_address, run_parts, runner_options
 from .signals import Stop, catch_signals
@@ -150,7 +150,7 @@ def _understand(ctx: click.Context, option: click.Parameter, value: Any) -> Any:
 @setting_options(CollectSettings, "discount", "keep_true_rewards", "max_episode_steps")
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=OutPath(),
     required=True,
     help="File to write, or with --parts the folder.",
 )

@@ -117,9 +117,12 @@ def compare(
     """
     from grd_offline.comparison.compare import compare_scores
     from grd_offline.comparison.scores import collect_scores, find_runs, list_left_out
+    from grd_offline.files.storage import check_writable
 
     folders = {path.resolve(): path for path in results}  # each of them once
     runs = [run for path in folders.values() for run in find_runs(path)]
+    folder = out if out is not None else results[0] / "comparison"
+    check_writable(folder)
     printed = _find_printed(results, paper)
     whole = collect_scores(runs, metric=metric, last=last)
     steps: Sequence[int | None] = at or (None,)
@@ -145,7 +148,6 @@ def compare(
     if len(comparisons) > 1:
         _print_steps(comparisons, [step for step in steps if step is not None])
     print_comparison(comparisons[-1])
-    folder = out if out is not None else results[0] / "comparison"
     write_comparison(folder, comparisons[-1], runs, title=_name(results), form=form)
 
 

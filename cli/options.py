@@ -40,6 +40,18 @@ class Size(Parameter):
         return int(float(match[1]) * _UNITS[match[2]])
 
 
+class OutPath(click.Path):
+    """A file or a folder to write. An empty name is refused: it would be the working folder."""
+
+    def __init__(self, *, dir_okay: bool = True) -> None:
+        super().__init__(path_type=Path, dir_okay=dir_okay)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("the name is empty", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 class NamesType(Parameter):
     """Names of a fixed set, separated by commas."""
 
@@ -107,12 +119,12 @@ max_size_option = click.option(
 
 def out_option(text: str) -> Callable[..., Any]:
     """Make the option --out for commands that write a file or a folder."""
-    return click.option("--out", type=click.Path(path_type=Path), help=text)
+    return click.option("--out", type=OutPath(), help=text)
 
 
 def file_option(text: str) -> Callable[..., Any]:
     """Make the options -o and --out for commands that write one file."""
-    kind = click.Path(path_type=Path, dir_okay=False)
+    kind = OutPath(dir_okay=False)
     return click.option("-o", "--out", metavar="FILE", type=kind, help=text)
 
 

@@ -49,8 +49,12 @@ def report(
     environment that you name with --env, never one that a file names.
     """
     from grd_offline.files import REPORT_FILE
+    from grd_offline.files.storage import check_file
 
-    path = out if out is not None else folders[0] / REPORT_FILE
+    path = folders[0] / REPORT_FILE
+    if out is not None:
+        path = out
+        check_file(path)
     write_page(path, _make_page(folders, check_video(video, environment)))
     echo(f"wrote {path}")
 

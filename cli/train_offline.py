@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -15,6 +16,7 @@ from .options import (
     NamesType,
     device_option,
     max_size_option,
+    out_option,
     print_warning,
     setting_option,
     setting_options,
@@ -62,8 +64,8 @@ def training_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @setting_option(OfflineSettings, "rewards", type=NamesType(SOURCES))
 @setting_options(OfflineSettings, "environment")
 @training_options
-@click.option("--out", type=click.Path(), help="Folder of the run.  [default: runs/FILE-ALGO]")
-def train_offline(file: str, out: str | None, **options: Any) -> None:
+@out_option("Folder of the run.  [default: runs/FILE-ALGO]")
+def train_offline(file: str, out: Path | None, **options: Any) -> None:
     """Train policies from a dataset, without an environment.
 
     FILE is relabelled data that `grd-offline decompose` wrote, or any dataset that `grd-offline

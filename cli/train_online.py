@@ -3,6 +3,7 @@
 import shlex
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -15,6 +16,7 @@ from .help import Command
 from .live import Terminal
 from .options import (
     device_option,
+    out_option,
     pick_settings,
     print_warning,
     setting_option,
@@ -81,9 +83,9 @@ def _two_defaults(name: str) -> Callable[..., Any]:
     default=True,
     help="Collect and update strictly in turn, instead of collecting during the updates.",
 )
-@click.option("--out", type=click.Path(), help="Folder of the run.  [default: runs/ENV-METHOD]")
+@out_option("Folder of the run.  [default: runs/ENV-METHOD]")
 @click.option("--resume", type=click.Path(), metavar="DIR", help="Continue the run in DIR.")
-def train_online(resume: str | None, out: str | None, **options: Any) -> None:
+def train_online(resume: str | None, out: Path | None, **options: Any) -> None:
     """Train policies that see only episode returns.
 
     Collection and learning alternate. A reward model is fitted to the returns of finished episodes,

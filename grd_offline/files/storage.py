@@ -189,16 +189,14 @@ def check_file(path: str | os.PathLike[str]) -> None:
         destination = _find_destination(Path(path))
         if destination.exists() and not destination.is_file():
             raise OSError(errno.EEXIST, "exists and is not a regular file")
-        if not destination.parent.is_dir():
-            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+        _check_parent(destination)
 
 
 def check_folder(path: str | os.PathLike[str], *, is_replaceable: Callable[[Path], bool]) -> None:
     """Refuse a place that `replace_folder` would refuse, before any work is spent."""
     with storage_errors(path):
         folder = _find_destination(Path(path))
-        if not folder.parent.is_dir():
-            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+        _check_parent(folder)
         if not os.access(folder.parent, os.W_OK):
             raise OSError(errno.EACCES, "no permission to write there")
         if not folder.exists():
@@ -212,13 +210,24 @@ def check_folder(path: str | os.PathLike[str], *, is_replaceable: Callable[[Path
 def check_writable(path: Path) -> None:
     """Refuse a place where a folder, and the folders above it, cannot be made or written to."""
     with storage_errors(path):
-        above = _resolve(path)
-        while not above.exists():
-            above = above.parent
-        if not above.is_dir():
-            raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-        if not os.access(above, os.W_OK):
+        if not os.access(_find_existing(_resolve(path)), os.W_OK):
             raise OSError(errno.EACCES, "no permission to write there")
+
+
+def _check_parent(destination: Path) -> None:
+    """Refuse a destination whose folder is missing."""
+    parent = destination.parent
+    if _find_existing(parent) != parent:
+        raise OSError(errno.ENOENT, f"there is no folder {parent}")
+
+
+def _find_existing(folder: Path) -> Path:
+    """This folder, or the nearest one above it that exists. A file in its place is refused."""
+    while not folder.exists():
+        folder = folder.parent
+    if not folder.is_dir():
+        raise OSError(errno.ENOTDIR, f"{folder} is not a folder")
+    return folder
 
 
 @contextmanager

@@ -259,6 +259,7 @@ def test_the_command_prints_tables_and_writes_figures(results, capsys):
         (["RESULTS", "--at", "many"], "expected steps such as 100000,200000, got 'many'"),
         (["RESULTS", "--metric", "success"], "no success rate in any evaluation"),
         (["RESULTS", "--paper", "none.toml"], "none.toml: no such file"),
+        (["RESULTS", "--out", "README.md/tables"], "README.md is not a folder"),
     ],
 )
 def test_mistakes_end_in_one_line(results, arguments, reason, capsys):
