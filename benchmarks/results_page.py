@@ -201,11 +201,11 @@ def _show_same(scores: Sequence[Score], method: str, tasks: Sequence[str]) -> st
 def _tell_published(runs: Sequence[RunRecord]) -> str:
     """The oracle beside SAC with the true reward of another project."""
     rows = []
-    best = _find_best(runs)
+    best, anchors = _find_best(runs), RESULTS / "anchors"
     for task, published in PUBLISHED.items():
         rows.append([task, _show_best(best.get(task, {})), show_number(published)])
-        # Tasks nearer to those of the published numbers.
-        for run in find_runs(RESULTS / "anchors"):
+        # Tasks that are nearer to those of the published numbers.
+        for run in find_runs(anchors) if anchors.is_dir() else ():
             if run.environment == task:
                 name = f"{task} without contact forces, {_find_last(run):,} steps"
                 rows.append([name, _show_best(_find_best([run])[task]), show_number(published)])
@@ -215,9 +215,9 @@ def _tell_published(runs: Sequence[RunRecord]) -> str:
             "This table shows SAC with the true reward after 1,000,000 steps. Both columns have "
             "the best evaluation of the whole training, which is higher than a fair score. Our "
             "column is the mean and standard deviation over seeds. The column of the other project "
-            "is its mean over ten seeds. In older versions of Ant "
-            "contact forces are always 0, so Ant was also trained without them, in its states and as "
-            "a cost, with an evaluation every 50,000 steps."
+            "is its mean over ten seeds. In older versions of Ant contact forces are always 0, so Ant "
+            "was also trained without them, in its states and as a cost, with an evaluation every "
+            "50,000 steps."
         )
         + make_table(["task", "oracle, best evaluation", "published, best evaluation"], rows)
     )
