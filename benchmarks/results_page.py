@@ -214,10 +214,10 @@ def _tell_published(runs: Sequence[RunRecord]) -> str:
         + wrap(
             "This table shows SAC with the true reward after 1,000,000 steps. Both columns have "
             "the best evaluation of the whole training, which is higher than a fair score. Our "
-            "column is the mean and standard deviation over seeds. The column of the other project "
-            "is its mean over ten seeds. In older versions of Ant contact forces are always 0, so Ant "
-            "was also trained without them, in its states and as a cost, with an evaluation every "
-            "50,000 steps."
+            "column is the mean and standard deviation over seeds. The column of the other "
+            "project is its mean over ten seeds. In older versions of Ant contact forces are "
+            "always 0, so Ant was also trained without them, in its states and as a cost, with an "
+            "evaluation every 50,000 steps."
         )
         + make_table(["task", "oracle, best evaluation", "published, best evaluation"], rows)
     )
