@@ -150,5 +150,11 @@ def _from_plain(value: Any, parts_left: list[int]) -> Any:
     return value
 
 
+def count_bytes(run: OnlineRun) -> int:
+    """How many bytes the last checkpoint of a run has at least: those of its steps."""
+    rows = min(run.total, run.settings.replay)
+    return 4 * len(run.members) * rows * (run.fleet.observation_size + run.spec.action_size)
+
+
 def has_checkpoint(folder: str | os.PathLike[str]) -> bool:
     return (Path(folder) / NAME).is_file()

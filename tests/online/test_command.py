@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import forked
 import numpy as np
@@ -149,6 +150,16 @@ def test_a_run_without_updates_is_told_beforehand(tmp_path):
     assert read_settings(tmp_path / "run")[0].environments == 2
     words = "nothing will be learned in 100 steps: the warm-up alone takes 150 (--warmup)"
     assert words in result.stderr
+
+
+def test_a_disk_that_is_too_small_is_told_beforehand(tmp_path, monkeypatch):
+    """One member, 300 steps of 10 states and 3 actions with 4 bytes each, and twice that."""
+    for free, is_told in ((31_199, True), (31_200, False)):
+        usage = SimpleNamespace(free=free)
+        monkeypatch.setattr(training.shutil, "disk_usage", lambda folder, usage=usage: usage)
+        result = run_command(tmp_path, *SMALL, "--out", f"run{free}")
+        words = f"run{free}: 31.2 kB are free, but checkpoints will grow to 15.6 kB"
+        assert (words in result.stderr) == is_told, result.stderr
 
 
 @pytest.mark.parametrize(("given", "expected"), [((), 3), (("--workers", "0"), 0)])
