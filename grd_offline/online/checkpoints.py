@@ -5,6 +5,7 @@ file runs. It is written all or nothing, so a run killed at any moment finds the
 """
 
 import os
+import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ from torch import Tensor
 from grd_offline.errors import DataError
 from grd_offline.files.plain import folder_errors
 from grd_offline.files.storage import replace_file
+from grd_offline.fleet.watch import Warn
 from grd_offline.names import rename_member
 from grd_offline.online.run import OnlineRun
+from grd_offline.words import format_bytes
 
 NAME = "checkpoint.pt"
 FORMAT = "grd-offline checkpoint"
@@ -150,10 +153,16 @@ def _from_plain(value: Any, parts_left: list[int]) -> Any:
     return value
 
 
-def count_bytes(run: OnlineRun) -> int:
-    """How many bytes the last checkpoint of a run has at least: those of its steps."""
-    rows = min(run.total, run.settings.replay)
-    return 4 * len(run.members) * rows * (run.fleet.observation_size + run.spec.action_size)
+def check_space(run: OnlineRun, folder: Path, warn: Warn) -> None:
+    """Tell in time if the disk will be full. The last checkpoint stays until the next is whole."""
+    rows = len(run.members) * min(run.total, run.settings.replay)
+    size = 4 * rows * (run.fleet.observation_size + run.spec.action_size)
+    free = shutil.disk_usage(folder).free
+    if 2 * size > free:
+        warn(
+            f"{folder}: {format_bytes(free)} are free, but checkpoints will grow to "
+            f"{format_bytes(size)}, and each needs room beside the one before it"
+        )
 
 
 def has_checkpoint(folder: str | os.PathLike[str]) -> bool:

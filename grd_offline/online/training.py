@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,13 @@ from grd_offline.environments import resolve_environment_id
 from grd_offline.errors import DataError
 from grd_offline.fleet.environment import VectorEnvironment
 from grd_offline.fleet.watch import Warn
-from grd_offline.online.checkpoints import count_bytes
+from grd_offline.online.checkpoints import check_space
 from grd_offline.online.run import OnlineRun
 from grd_offline.online.run_folder import OnlineFolder, read_settings
 from grd_offline.online.settings import DISCRETE, MANY_STATES, OnlineSettings
 from grd_offline.runs.observer import Observer
 from grd_offline.runs.process import choose_device, choose_workers, prepare_process
 from grd_offline.runs.result import TrainingResult, Watch, make_result, watch_nothing
-from grd_offline.words import format_bytes
 
 
 def train_online(
@@ -72,7 +70,7 @@ def train_online(
                 f"nothing will be learned in {run.total:,} steps: the warm-up alone takes "
                 f"{chosen.warmup:,} (--warmup)"
             )
-        _check_space(run, files.path, warn)
+        check_space(run, files.path, warn)
         return _train(run, files, watch, warn)
 
 
@@ -139,16 +137,6 @@ def _confirm_environment(folder: Path, stored: str, given: str | None) -> None:
             f"its environment {stored} imports a Python module: if you trust it, add "
             f"--env {shlex.quote(stored)}",
             file=folder,
-        )
-
-
-def _check_space(run: OnlineRun, folder: Path, warn: Warn) -> None:
-    """Tell in time if the disk will be full. The last checkpoint stays until the next is whole."""
-    size, free = count_bytes(run), shutil.disk_usage(folder).free
-    if 2 * size > free:
-        warn(
-            f"{folder}: {format_bytes(free)} are free, but checkpoints will grow to "
-            f"{format_bytes(size)}, and each needs room beside the one before it"
         )
 
 
