@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -33,9 +34,28 @@ BUSY_SECONDS = 60.0
 """Seconds that a job waits for the process of an earlier try to end."""
 STOP_SECONDS = 120.0
 """Seconds that a job that is to stop has for a checkpoint."""
+ANSWER_SECONDS = 10.0
+"""Seconds that the machine at an address has to answer."""
 WAIT_SECONDS = 0.2
 STORE_BYTES = 100 * 2**20
 """Memory for what jobs pass on to each other, which is a few words."""
+
+
+def _check_address(address: str) -> None:
+    """Refuse an address where nothing listens. Ray would try for minutes."""
+    if address == "auto":
+        return
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
+        raise DataError(f"expected auto or HOST:PORT, got {address!r}", field="address")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_SECONDS).close()
+    except OSError as error:
+        raise DataError(
+            f"nothing answers at {address} ({error.strerror or error}): is Ray running there? "
+            "`ray start --head` prints the address",
+            field="address",
+        ) from error
 
 
 class RayRunner(Runner):
@@ -71,6 +91,8 @@ class RayRunner(Runner):
             options |= {"num_cpus": machine.cores, "num_gpus": len(machine.devices)}
             options |= {"include_dashboard": False, "object_store_memory": STORE_BYTES}
             address = "local"
+        else:
+            _check_address(address)
         try:
             self._ray.init(address=address, **options)
         except Exception as error:

@@ -1,5 +1,8 @@
 """Jobs on Ray: the same marks and the same results as on this machine."""
 
+import re
+import socket
+
 import pytest
 from places import ROOT
 
@@ -20,6 +23,27 @@ def test_without_ray_the_error_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     with pytest.raises(DataError, match=r"Ray is not installed: pip install 'grd-offline\[ray\]'"):
         RayRunner(tmp_path, Machine(1, ()), address=None, directory=tmp_path, cpus=1, gpus=None)
+
+
+def test_an_address_where_nothing_listens_is_refused_at_once(tmp_path, monkeypatch):
+    from grd_offline.sweep import ray_runner
+
+    monkeypatch.setattr(ray_runner, "_load_ray", lambda: None)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    unknown = f"nothing answers at 127.0.0.1:{port} (Connection refused): is Ray running there?"
+    wrong = "expected auto or HOST:PORT, got "
+    for address, words in (
+        (f"127.0.0.1:{port}", unknown),
+        ("", wrong),
+        ("head", wrong),
+        ("127.0.0.1:99999", wrong),
+    ):
+        with pytest.raises(DataError, match=re.escape(words)):
+            ray_runner.RayRunner(
+                tmp_path, Machine(1, ()), address=address, directory=tmp_path, cpus=1, gpus=None
+            )
 
 
 @pytest.mark.filterwarnings("ignore")  # of Ray itself
