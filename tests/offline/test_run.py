@@ -96,7 +96,7 @@ def test_a_run_that_is_stopped_keeps_its_policies(tmp_path):
     assert actor.spec.low == tuple(actions.min(0).tolist())
     with pytest.raises(DataError, match="exists already"):
         files.check_free()
-    with pytest.raises(StorageError, match="cannot be written: .* is not a folder"):
+    with pytest.raises(StorageError, match=r"cannot be written: .* is not a folder"):
         OfflineFolder(folder / "step-000000340" / "config.json" / "run").check_free()
 
 
