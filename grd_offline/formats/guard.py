@@ -14,6 +14,7 @@ import math
 import os
 import stat
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import h5py
@@ -258,7 +259,23 @@ def open_handle(path: str | os.PathLike[str]) -> tuple[h5py.File, int]:
         # A chunk that several episodes share is decompressed once, not once per episode.
         return h5py.File(path, "r", rdcc_nbytes=CHUNK_BYTES), status.st_size
     except _H5PY_ERRORS as error:
-        raise DataError("is not an HDF5 file, or is damaged", file=path) from error
+        raise DataError(_describe_other(Path(path)), file=path) from error
+
+
+def _describe_other(path: Path) -> str:
+    """What to do with a file that is not HDF5, by its ending."""
+    ending = path.suffix.lower()
+    if ending in (".xlsx", ".xlsm", ".xls", ".ods"):
+        return "is a spreadsheet: save its table as a CSV file, and name that file"
+    if ending in (".gz", ".bz2", ".xz", ".zst", ".zip", ".7z", ".tar"):
+        return "is packed: unpack it, and name the file in it"
+    if ending in (".txt", ".dat", ".data", ".tab"):
+        return "is not an HDF5 file; if it is a table, give it the ending .csv"
+    if ending in (".json", ".npz", ".npy", ".pkl", ".pickle", ".feather", ".mat"):
+        return (
+            "is not an HDF5 file; if it is a table, load it in Python and save it as CSV or Parquet"
+        )
+    return "is not an HDF5 file, or is damaged"
 
 
 def _checked_dtype(datatype: h5t.TypeID) -> np.dtype[Any]:

@@ -1,6 +1,7 @@
 """Tables that cannot be used end in one line that says where and what to do, and exit code 2."""
 
 import io
+import re
 
 import numpy as np
 import pytest
@@ -289,3 +290,20 @@ def test_without_pyarrow_a_line_says_what_to_install(tmp_path, monkeypatch):
     done = CliRunner().invoke(cli, ["inspect", str(tmp_path / "data.parquet")])
     assert isinstance(done.exception, DataError)
     assert 'pip install "grd-offline[tables]"' in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("visits.xlsx", "is a spreadsheet: save its table as a CSV file"),
+        ("VISITS.XLS", "is a spreadsheet"),
+        ("visits.csv.gz", "is packed: unpack it"),
+        ("visits.txt", "give it the ending .csv"),
+        ("visits.json", "load it in Python and save it as CSV or Parquet"),
+        ("visits.bin", "is not an HDF5 file, or is damaged"),
+    ],
+)
+def test_files_of_other_kinds_say_what_to_do(name, advice, tmp_path):
+    (tmp_path / name).write_bytes(b"PK" + bytes(2000))
+    with pytest.raises(DataError, match=re.escape(advice)):
+        read(tmp_path / name)
