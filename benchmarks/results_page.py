@@ -5,7 +5,7 @@ python benchmarks/results_page.py --check   # says whether it is up to date
 
 Runs of SAC below benchmarks/results/online with at least 1,000,000 steps fill the main table. A
 cell that has only a shorter run, of at least half of that, shows its step. The longest runs there
-that vary lambda 1 fill Table 1. Other experiments are in folders of their own. What no file has is
+with a row's lambda 1 fill Table 1. Other experiments are in folders of their own. What no file has is
 named as missing. A run needs `settings.json`, and `evaluations.csv` or `evaluations.csv.gz`.
 """
 
@@ -57,6 +57,8 @@ PUBLISHED = {
 """Dense-reward SAC after 1,000,000 steps as another project publishes it: the maximum over
 training, ten seeds."""
 MISSING = "missing"
+WEIGHT = "lambda_state_reward"
+"""Lambda 1 of the paper, which its Table 1 varies."""
 HEAD = """# Results
 
 `python benchmarks/results_page.py` makes this page from the files in
@@ -245,14 +247,14 @@ def _show_best(seeds: Mapping[str, float]) -> str:
 def _tell_table(runs: Sequence[RunRecord]) -> str:
     numbers = read_printed(ROOT / "experiments" / "table1.toml")
     steps = sorted({number.step for number in numbers if number.step is not None})
-    varied = [run for run in runs if any("lambda_state_reward=" in r["group"] for r in run.rows)]
-    longest = max((_find_last(run) for run in varied), default=0)
-    chosen = [run for run in varied if _find_last(run) == longest]
+    varied = [_name_weights(run) for run in runs if _varies_weights(run)]
     rows = []
     for method in dict.fromkeys(number.method for number in numbers):
         ours, papers = [], []
+        having = [run for run in varied if any(row["group"] == method for row in run.rows)]
+        longest = max(having, key=_find_last, default=None)
         for step in steps:
-            scores = collect_scores(chosen, at=step, last=1)
+            scores = [] if longest is None else collect_scores([longest], at=step, last=1)
             score = next((s for s in scores if s.method == method), None)
             text = MISSING
             if score is not None:
@@ -266,10 +268,23 @@ def _tell_table(runs: Sequence[RunRecord]) -> str:
         "## Table 1: Swimmer by weight of the sparsity penalty\n\n"
         + wrap(
             "The cells show the true return of `--fit paper` at one evaluation, as the mean and "
-            "standard deviation over five seeds."
+            "standard deviation over five seeds. Each row is from its longest run."
         )
         + make_table(["lambda 1", "", *(f"{step:,} steps" for step in steps)], rows)
     )
+
+
+def _varies_weights(run: RunRecord) -> bool:
+    return WEIGHT in (run.about.get("settings", {}).get("sets") or {})
+
+
+def _name_weights(run: RunRecord) -> RunRecord:
+    """The same run; its groups name lambda 1, also if it has a single value of it."""
+    values = run.about["settings"]["sets"][WEIGHT]
+    if len(values) > 1:
+        return run
+    rows = [{**row, "group": f"{row['group']}-{WEIGHT}={values[0]:g}"} for row in run.rows]
+    return replace(run, rows=rows)
 
 
 def _tell_noise() -> str:

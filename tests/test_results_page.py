@@ -1,5 +1,6 @@
 """The page of results comes from committed files, and the files of experiments/ are sound."""
 
+import json
 import tomllib
 
 import pytest
@@ -61,6 +62,27 @@ def test_a_run_that_stopped_early_is_shown_with_its_step_and_not_counted(
     assert made.count(", 600,000 steps |") == 2
     assert "400,000" not in made
     assert "## Over tasks" not in made
+
+
+def test_each_row_of_table_1_is_from_its_longest_run(page, monkeypatch, tmp_path):
+    monkeypatch.setattr(page, "RESULTS", tmp_path)
+    source = ROOT / "benchmarks" / "results" / "online" / "Swimmer-v5-paper"
+    settings = json.loads((source / "settings.json").read_text())
+    run = tmp_path / "online" / "all"
+    run.mkdir(parents=True)
+    (run / "settings.json").write_text(json.dumps(settings))
+    (run / "evaluations.csv").write_bytes((source / "evaluations.csv").read_bytes())
+    settings["settings"]["sets"] = {"lambda_state_reward": [5e-6]}
+    settings["members"] = [{"name": "a", "group": "grd-paper"}]
+    longer = tmp_path / "online" / "one"
+    longer.mkdir()
+    (longer / "settings.json").write_text(json.dumps(settings))
+    lines = ["step,seconds,member,group,seed,mean_return"]
+    lines += [f"{step},1,a,grd-paper,0,{step / 1000}" for step in (100_000, 300_000)]
+    (longer / "evaluations.csv").write_text("\n".join(lines) + "\n")
+    made = page.make_page()
+    assert "| 5e-06 | ours | 100 | 100 | 300 | missing | missing | missing |" in made
+    assert "| 5e-05 | ours | 244\xa0±\xa070 | 289\xa0±\xa061 | missing" in made
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
