@@ -4,9 +4,10 @@ python benchmarks/results_page.py           # writes docs/results.md
 python benchmarks/results_page.py --check   # says whether it is up to date
 
 Runs of SAC below benchmarks/results/online with at least 1,000,000 steps fill the main table. A
-cell that has only a shorter run, of at least half of that, shows its step. The longest runs there
-with a row's lambda 1 fill Table 1. Other experiments are in folders of their own. What no file has is
-named as missing. A run needs `settings.json`, and `evaluations.csv` or `evaluations.csv.gz`.
+cell that has only a shorter run, of at least half of that, shows its step. Each row of Table 1 is
+from the longest run there with its lambda 1. Other experiments are in folders of their own. What no
+file has is named as missing. A run needs `settings.json`, and `evaluations.csv` or
+`evaluations.csv.gz`.
 """
 
 from __future__ import annotations
