@@ -2,7 +2,7 @@
 
 The kind of a column is what all of its cells in the first block are; a later cell of another kind
 is refused with its row. Commas, semicolons, tabs and bars separate cells, whichever the first row
-has most of; with semicolons, numbers may have a decimal comma.
+has most of. Unless commas separate cells, numbers may have decimal commas.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -21,6 +21,7 @@ import numpy as np
 
 from grd_offline.errors import DataError
 from grd_offline.files.plain import READ_FLAGS
+from grd_offline.formats.tables.numbers import COMMA, POINT, are_numbers, parse_number
 from grd_offline.formats.tables.source import (
     BLOCK_ROWS,
     CODE,
@@ -62,21 +63,23 @@ def open_csv(path: Path) -> Iterator[TableSource]:
         if not head:
             raise DataError("has column names, but no rows", file=path)
         _check_lengths(head, len(names), FIRST_ROW)
+        columns = [[row[index] for row in head] for index in range(len(names))]
+        decimals = _find_decimals(columns, separator)
         kinds = {
-            name: _find_kind([row[index] for row in head], separator == ";")
-            for index, name in enumerate(names)
+            name: NUMBER if decimal else _find_kind(cells)
+            for name, cells, decimal in zip(names, columns, decimals, strict=True)
         }
 
         def blocks(wanted: Sequence[str]) -> Iterator[Block]:
             number = FIRST_ROW
-            chosen = {name: (names.index(name), kinds[name]) for name in wanted}
+            indices = {name: names.index(name) for name in wanted}
             for block in itertools.chain([head], _cut(rows)):
                 with _one_line(path):
                     _check_lengths(block, len(names), number)
-                    columns = list(zip(*block, strict=True))
+                    cells = list(zip(*block, strict=True))
                     yield {
-                        name: _read(columns[index], kind, name, number, separator == ";")
-                        for name, (index, kind) in chosen.items()
+                        name: _read(cells[index], kinds[name], name, number, decimals[index])
+                        for name, index in indices.items()
                     }
                 number += len(block)
 
@@ -126,7 +129,7 @@ def _check_names(names: Sequence[str]) -> None:
         if "\n" in name or name.startswith("="):
             raise DataError(f"{name!r:.40} is no name of a column: the first row must have names")
         seen.add(name)
-    if names and all(_is_number(name) for name in names):
+    if names and are_numbers(names, POINT):
         raise DataError("the first row holds numbers: it must have the names of the columns")
 
 
@@ -138,26 +141,51 @@ def _check_lengths(rows: Sequence[Sequence[str]], width: int, first: int) -> Non
         )
 
 
-def _find_kind(cells: Cells, comma: bool) -> str:
-    """The kind that all cells have which are not empty."""
+def _find_decimals(columns: Sequence[Cells], separator: str) -> list[str | None]:
+    """The decimal mark of each column of numbers; None for other columns.
+
+    1.234 may be less than two or more than a thousand: columns that leave no doubt decide. If there
+    are none, the mark is a decimal one.
+    """
+    marks = (POINT,) if separator == COMMA else (POINT, COMMA)
+    found = [_list_decimals(cells, marks) for cells in columns]
+    has_points, has_commas = [POINT] in found or separator != ";", [COMMA] in found
+    decimals: list[str | None] = []
+    for cells, possible in zip(columns, found, strict=True):
+        is_comma = has_commas or (not has_points and any(COMMA in cell for cell in cells))
+        preferred = COMMA if is_comma else POINT
+        decimals.append(preferred if preferred in possible else next(iter(possible), None))
+    return decimals
+
+
+def _list_decimals(cells: Cells, marks: Sequence[str]) -> list[str]:
+    """The decimal marks with which all cells that are not empty are numbers."""
     lines = "\n".join(cells) + "\n"
     if _PLAIN.fullmatch(lines) and not _PLAIN_CODE.search(lines):
-        return NUMBER
+        if POINT not in lines or len(marks) == 1:
+            return [*marks]
+        return [POINT, COMMA] if are_numbers(cells, COMMA) else [POINT]
     filled = [cell for cell in map(str.strip, cells) if cell.lower() not in MISSING]
-    if all(_is_number(cell, comma) and not CODE.fullmatch(cell) for cell in filled):
-        return NUMBER
+    if any(CODE.fullmatch(cell) for cell in filled):
+        return []
+    return [mark for mark in marks if are_numbers(filled, mark)]
+
+
+def _find_kind(cells: Cells) -> str:
+    """The kind that all cells have which are not empty, where they are no numbers."""
+    filled = [cell for cell in map(str.strip, cells) if cell.lower() not in MISSING]
     if all(cell.lower() in FLAGS for cell in filled):
         return FLAG
     return TIME if all(map(is_time, filled)) else TEXT
 
 
-def _read(cells: Cells, kind: str, name: str, first: int, comma: bool) -> Array:
+def _read(cells: Cells, kind: str, name: str, first: int, decimal: str | None) -> Array:
     """The cells of a column as numbers, flags or text. Times stay as they are written."""
-    if kind == NUMBER:
-        try:
+    if decimal == POINT:
+        with suppress(ValueError):
             return np.fromiter(map(float, cells), np.float64, len(cells))
-        except ValueError:
-            return _convert(cells, name, first, lambda cell: _parse(cell, comma), "a number")
+    if decimal is not None:
+        return _convert(cells, name, first, lambda cell: parse_number(cell, decimal), "a number")
     if kind == FLAG:
         values = _convert(
             cells, name, first, lambda cell: FLAGS[cell.lower()], "true, false, yes or no"
@@ -194,15 +222,3 @@ def _refuse(cell: str, name: str, row: int, expected: str) -> DataError:
 
 def _is_empty(cell: str) -> bool:
     return cell.strip().lower() in MISSING
-
-
-def _parse(cell: str, comma: bool) -> float:
-    return float(cell.replace(",", ".") if comma else cell)
-
-
-def _is_number(cell: str, comma: bool = False) -> bool:
-    try:
-        _parse(cell, comma)
-    except ValueError:
-        return False
-    return True

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from grd_offline.episodes import LARGEST, FloatArray
 from grd_offline.errors import DataError
+from grd_offline.formats.tables.numbers import find_unread
 from grd_offline.formats.tables.source import (
+    CODE,
     IMAGE,
     TEXT,
     TIME,
@@ -128,12 +130,24 @@ class Input:
                 f"ignored={self.name})",
                 field=f"column {self.name}",
             )
-        stray = find_stray(values)
-        if stray is not None:
+        self._refuse_text(
+            find_stray(values), values, first_row, "is not a number, as other rows are: correct it"
+        )
+        texts = [str(values[index]).strip() for index in filled]
+        unread = None if any(map(CODE.fullmatch, texts)) else find_unread(texts)
+        place = None if unread is None else filled[unread]
+        self._refuse_text(
+            place,
+            values,
+            first_row,
+            "is a number in a form that is not read: write numbers like 1234.5",
+        )
+
+    def _refuse_text(self, place: int | None, values: Array, first_row: int, why: str) -> None:
+        if place is not None:
             raise DataError(
-                f"row {first_row + stray:,}: {str(values[stray])[:40]!r} is not a number, as other "
-                f"rows are: correct it, or read all rows as categories (--columns "
-                f"categories={self.name}, or categories= in Python)",
+                f"row {first_row + place:,}: {str(values[place])[:40]!r} {why}, or read all rows "
+                f"as categories (--columns categories={self.name}, or categories= in Python)",
                 field=f"column {self.name}",
             )
 
@@ -166,8 +180,8 @@ class Input:
         if len(codes) == MOST_LABELS:
             raise DataError(
                 f"{place}more than {MOST_LABELS} different texts, such as {label!r:.40}, are no "
-                "categories: leave the column out, or turn it into numbers. Numbers have no "
-                "separators of thousands. --embed NAME takes lists of numbers",
+                "categories: leave the column out, or turn it into numbers like 1234.5, without "
+                "units. --embed NAME takes lists of numbers",
                 field=f"column {self.name}",
             )
         codes[label] = len(codes)

@@ -30,7 +30,7 @@ from grd_offline.formats.tables.source import (
 
 SUCCESS = (
     "an outcome is a number: write 1 for success and 0 for failure (yes and no also do), and large "
-    "numbers without separators of thousands"
+    "numbers like 1234.5"
 )
 """What to do about outcomes such as renewed and cancelled."""
 _SHOWN = 5

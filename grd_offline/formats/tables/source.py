@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.errors import DataError
+from grd_offline.formats.tables.numbers import COMMA, POINT, is_number
 from grd_offline.formats.tables.times import is_time, parse_time
 
 Array = NDArray[Any]
@@ -110,20 +111,11 @@ def find_stray(values: Array) -> int | None:
         if CODE.fullmatch(text):
             return None
         filled += 1
-        if not _is_number(text):
+        if not (is_number(text, POINT) or is_number(text, COMMA)):
             strays.append(index)
             if len(strays) * CELLS_PER_STRAY > len(values):
                 return None
     return strays[0] if strays and len(strays) * CELLS_PER_STRAY <= filled else None
-
-
-def _is_number(text: str) -> bool:
-    """Whether a text is a number, with a point or a comma before its decimals."""
-    try:
-        float(text.replace(",", "."))
-    except ValueError:
-        return False
-    return True
 
 
 def as_numbers(values: Array, name: str, first_row: int) -> NDArray[np.float64]:
