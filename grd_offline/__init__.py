@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from grd_offline.methods.closed_form.estimator import ClosedForm as ClosedForm
     from grd_offline.methods.contract import Decomposer as Decomposer
     from grd_offline.methods.masked_net import MaskedNet as MaskedNet
+    from grd_offline.methods.new_rows import compute_rewards as compute_rewards
     from grd_offline.methods.pair_net import PairNet as PairNet
     from grd_offline.methods.paper import Paper as Paper
     from grd_offline.methods.pipeline import decompose as decompose
@@ -71,6 +72,7 @@ __getattr__, __dir__, __all__ = import_when_used(
         "methods.paper": ("Paper",),
         "methods.pipeline": ("decompose", "decompose_file"),
         "methods.registry": ("Method",),
+        "methods.new_rows": ("compute_rewards",),
         "methods.relabelling": ("relabel",),
         "methods.rrd": ("Rrd",),
         "methods.settings": ("DecomposeSettings",),

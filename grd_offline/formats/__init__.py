@@ -105,7 +105,7 @@ def open_recording(
     if not isinstance(path, str | os.PathLike):
         raise DataError(
             f"expected a file, a folder or episodes, got {type(path).__name__}; make episodes with "
-            "from_dataframe or from_arrays, or give steps without outcomes to RewardModel.predict"
+            "from_dataframe or from_arrays, or give rows without outcomes to compute_rewards"
         )
     if not os.fspath(path).startswith(PREFIX) and is_table(Path(path)):
         table = open_table(

@@ -133,7 +133,7 @@ class Relabelled:
     def rewards_(self) -> Any:
         """All rewards with their episode, step and spread; see `Decomposition.rewards_`."""
         with open_recording(self.path) as recording:
-            return read_rewards(recording)
+            return read_rewards(recording.header, recording)
 
 
 @one_numpy_thread()

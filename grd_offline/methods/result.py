@@ -42,7 +42,7 @@ class Decomposition:
         arrays, which every such library takes.
         """
         with open_recording(self.relabelled) as recording:
-            return read_rewards(recording)
+            return read_rewards(recording.header, recording)
 
     def __repr__(self) -> str:
         shares = [f"{name} {format_share(share)}" for name, share in self.shares[:3]]

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.files.storage import create_file, replace_file
-from grd_offline.formats.record import Array, Record, Recording
+from grd_offline.formats.in_memory import LAYOUT as MEMORY
+from grd_offline.formats.record import Array, Header, Record, Recording
 from grd_offline.formats.relabelled import STD
 from grd_offline.formats.tables.build import EPISODE, ROW, STEP, TABLE
 from grd_offline.formats.tables.times import is_step_type, show_steps
@@ -39,6 +40,8 @@ class Names(NamedTuple):
     """The type of steps where they are no numbers: datetime64[us], or a style of texts."""
     library: str = ""
     """The library whose tables results are given as; plain arrays where there is none."""
+    columns: str = ""
+    """The role of each column, in the form of `--columns`."""
 
 
 class Rewarded(NamedTuple):
@@ -64,20 +67,15 @@ def find_names(settings: Mapping[str, Any]) -> Names:
         str(table.get(STEP, STEP)),
         kind,
         library if library in LIBRARIES else "",
+        str(table.get("columns", "")),
     )
 
 
 def find_columns(recording: Recording) -> str | None:
     """The role of each column of a table, in the form of `--columns`. None for other data."""
-    if recording.layout not in ENDINGS:
+    if recording.layout not in (*ENDINGS, MEMORY):
         return None
-    return str(recording.header.settings[TABLE]["columns"])
-
-
-def list_rewards(recording: Recording) -> Iterator[Rewarded]:
-    """The rewards of a relabelled dataset, episode by episode."""
-    for index, record in enumerate(recording):
-        yield _as_rewarded(record, index)
+    return find_names(recording.header.settings).columns or None
 
 
 def _as_rewarded(record: Record, index: int) -> Rewarded:
@@ -110,10 +108,11 @@ def tabulate(rewarded: Iterable[Rewarded], names: Names) -> dict[str, NDArray[An
     return columns
 
 
-def read_rewards(recording: Recording) -> Any:
-    """All rewards of a relabelled dataset, as a table of the library that the data came from."""
-    names = find_names(recording.header.settings)
-    return as_frame(tabulate(list_rewards(recording), names), names.library)
+def read_rewards(header: Header, records: Iterable[Record]) -> Any:
+    """All rewards of relabelled records, as a table of the library that the data came from."""
+    names = find_names(header.settings)
+    rewarded = (_as_rewarded(record, index) for index, record in enumerate(records))
+    return as_frame(tabulate(rewarded, names), names.library)
 
 
 def as_frame(columns: Mapping[str, NDArray[Any]], library: str) -> Any:
