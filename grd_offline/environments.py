@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -31,6 +32,12 @@ Observation = NDArray[np.float32]
 Names = tuple[str, ...]
 
 
+@functools.lru_cache(maxsize=8)
+def _build_world(settings: WorldSettings) -> FactoredWorld:
+    """A world is calibrated by simulation and never changes then, so environments share it."""
+    return FactoredWorld(settings)
+
+
 class FactoredEnv(gymnasium.Env[Observation, NDArray[np.float32]]):
     """A `FactoredWorld` as an environment; keyword arguments are the fields of `WorldSettings`.
 
@@ -44,7 +51,7 @@ class FactoredEnv(gymnasium.Env[Observation, NDArray[np.float32]]):
         if render_mode is not None:
             raise ValueError(f"render_mode: expected None, got {render_mode!r}")
         self.render_mode = render_mode
-        self.world = FactoredWorld(WorldSettings(**settings))
+        self.world = _build_world(WorldSettings(**settings))
         shape = (self.world.settings.states,)
         self.observation_space = Box(-np.inf, np.inf, shape, np.float32)
         self.action_space = Box(-1.0, 1.0, (self.world.settings.actions,), np.float32)

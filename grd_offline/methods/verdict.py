@@ -16,6 +16,7 @@ from grd_offline.episodes import EpisodeSet
 from grd_offline.methods.base_findings import find_base
 from grd_offline.methods.contract import CAREFUL, FINE, NOTE, UNRELIABLE, Decomposer, Finding
 from grd_offline.methods.copy_findings import find_copies
+from grd_offline.methods.total_findings import find_totals
 from grd_offline.outcomes import speak_of
 from grd_offline.words import DO_NOT_RELY, format_share
 
@@ -57,7 +58,8 @@ def gather_findings(
     """
     own, numbers = decomposer.examine(episodes)
     findings = [*check_truth(truth), *check_examined(own), *own]
-    findings += [*find_base(decomposer, episodes), *find_copies(episodes)]
+    findings += find_base(decomposer, episodes)
+    findings += [*find_totals(decomposer, episodes), *find_copies(episodes)]
     # Where no effect was found, the method says so already.
     if not own or decomposer.function_.explain().effects:
         findings += check_held_out(held_out)

@@ -1,4 +1,7 @@
-"""Relabelled data for other libraries: each row is one step, with what followed it."""
+"""Relabelled data for other libraries: each row is one step, with what followed it.
+
+Tests import these libraries themselves: it takes seconds, which every test process would spend.
+"""
 
 import counting
 import h5py
@@ -7,16 +10,9 @@ import pytest
 import torch
 import worlds
 from reward_models import make_ends, make_sized
-from stable_baselines3 import SAC
-from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.vec_env import DummyVecEnv
-from torchrl.data import LazyTensorStorage, ReplayBuffer, SliceSampler
-from torchrl.envs import GymEnv, TransformedEnv
-from torchrl.envs.utils import check_env_specs
 
-from grd_offline import DataError, LearnedReward, RewardModel, read, relabel, to_d4rl
+from grd_offline import DataError, LearnedReward, RewardModel, interop, read, relabel, to_d4rl
 from grd_offline.formats import Header, Leaf, Record, write_dataset
-from grd_offline.interop import LearnedRewardTransform, LearnedRewardVecEnv, to_tensordict
 from grd_offline.interop.steps import read_steps
 from grd_offline.offline.data import load_data
 
@@ -90,7 +86,7 @@ def test_next_observations_are_those_of_the_file(tmp_path):
         file["next_observations"][:] = file["observations"][:] + 1000
     data = to_d4rl(path)
     np.testing.assert_array_equal(data["next_observations"], data["observations"] + 1000)
-    next_observations = to_tensordict(path)["next", "observation"].numpy()
+    next_observations = interop.to_tensordict(path)["next", "observation"].numpy()
     np.testing.assert_array_equal(next_observations, data["next_observations"])
     with h5py.File(path, "r+") as file:
         file["next_observations"][0, 1] = np.nan
@@ -152,7 +148,7 @@ def test_the_folder_of_a_decomposition_gives_its_learned_rewards(decomposed):
 
 
 def test_a_tensordict_of_the_same_steps(decomposed):
-    data, expected = to_tensordict(decomposed), to_d4rl(decomposed)
+    data, expected = interop.to_tensordict(decomposed), to_d4rl(decomposed)
     for key, name in (
         ("observation", "observations"),
         ("action", "actions"),
@@ -171,7 +167,9 @@ def test_a_tensordict_of_the_same_steps(decomposed):
 
 
 def test_torchrl_samples_relabelled_data(decomposed):
-    data = to_tensordict(decomposed)
+    from torchrl.data import LazyTensorStorage, ReplayBuffer, SliceSampler
+
+    data = interop.to_tensordict(decomposed)
     buffer = ReplayBuffer(
         storage=LazyTensorStorage(len(data)),
         sampler=SliceSampler(slice_len=5, traj_key="episode"),
@@ -189,9 +187,11 @@ def test_torchrl_samples_relabelled_data(decomposed):
 
 
 def test_the_transform_relabels_what_a_buffer_gives(decomposed):
-    data = to_tensordict(decomposed, rewards="observed_rewards")
+    from torchrl.data import LazyTensorStorage, ReplayBuffer
+
+    data = interop.to_tensordict(decomposed, rewards="observed_rewards")
     buffer = ReplayBuffer(storage=LazyTensorStorage(len(data)), batch_size=30)
-    buffer.append_transform(LearnedRewardTransform(decomposed))
+    buffer.append_transform(interop.LearnedRewardTransform(decomposed))
     buffer.extend(data)
     batch = buffer.sample()
     ended = batch["next", "terminated"][:, 0]
@@ -206,15 +206,18 @@ def test_the_transform_relabels_what_a_buffer_gives(decomposed):
 
 
 def test_what_the_transform_misses_is_named(decomposed):
-    data = to_tensordict(decomposed)[:5]
+    data = interop.to_tensordict(decomposed)[:5]
     with pytest.raises(KeyError, match=r"pixels: not there, .*; there are: action, .*obs"):
-        LearnedRewardTransform(decomposed, observation_key="pixels")(data)
+        interop.LearnedRewardTransform(decomposed, observation_key="pixels")(data)
     with pytest.raises(KeyError, match="next: not there"):
-        LearnedRewardTransform(decomposed)(data.exclude("next"))
+        interop.LearnedRewardTransform(decomposed)(data.exclude("next"))
 
 
 def test_the_transform_pays_in_an_environment():
-    env = TransformedEnv(GymEnv("Pendulum-v1"), LearnedRewardTransform(make_sized(3, 1)))
+    from torchrl.envs import GymEnv, TransformedEnv
+    from torchrl.envs.utils import check_env_specs
+
+    env = TransformedEnv(GymEnv("Pendulum-v1"), interop.LearnedRewardTransform(make_sized(3, 1)))
     check_env_specs(env)
     env.set_seed(0)
     rollout = env.rollout(10)
@@ -235,22 +238,26 @@ def test_the_transform_pays_in_an_environment():
 
 @pytest.mark.parametrize("terminates", [True, False])
 def test_the_transform_reads_terminated_and_never_done(terminates):
+    from torchrl.envs import GymEnv, TransformedEnv
+
     plain = GymEnv(counting.ID, terminates=terminates)
-    env = TransformedEnv(plain, LearnedRewardTransform(make_ends(1, 1)))
+    env = TransformedEnv(plain, interop.LearnedRewardTransform(make_ends(1, 1)))
     rollout = env.rollout(3)
     assert rollout["next", "done"][-1]
     expected = rollout["observation"][:, 0] + 0.5
     expected[-1] += 1000 * terminates
     torch.testing.assert_close(rollout["next", "reward"][:, 0], expected, rtol=0, atol=1e-3)
-    again = LearnedRewardTransform(make_ends(1, 1))(rollout.clone())
+    again = interop.LearnedRewardTransform(make_ends(1, 1))(rollout.clone())
     torch.testing.assert_close(again["next", "reward"][:, 0], expected, rtol=0, atol=1e-3)
     with pytest.raises(KeyError, match="terminated: not there"):
-        LearnedRewardTransform(make_ends(1, 1))(rollout.exclude(("next", "terminated")))
+        interop.LearnedRewardTransform(make_ends(1, 1))(rollout.exclude(("next", "terminated")))
 
 
 def test_sb3_tells_a_termination_from_a_truncation():
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
     kinds = [lambda: counting.Counting(terminates=True), counting.Counting]
-    venv = LearnedRewardVecEnv(DummyVecEnv(kinds), make_ends(1, 1))
+    venv = interop.LearnedRewardVecEnv(DummyVecEnv(kinds), make_ends(1, 1))
     observations = venv.reset().copy()
     for step in range(1, 10):
         next_observations, rewards, dones, _ = venv.step(np.zeros((2, 1), np.float32))
@@ -260,8 +267,11 @@ def test_sb3_tells_a_termination_from_a_truncation():
 
 
 def test_sb3_pairs_are_those_of_the_step():
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
     model = counting.make_model()
-    venv = LearnedRewardVecEnv(DummyVecEnv([counting.Counting] * 2), model)
+    venv = interop.LearnedRewardVecEnv(DummyVecEnv([counting.Counting] * 2), model)
     first = venv.reset()
     assert first.shape == (2, 1)
     ends = 0
@@ -275,11 +285,15 @@ def test_sb3_pairs_are_those_of_the_step():
     assert ends == 6
     assert model.function.asked == 18
     with pytest.raises(ValueError, match="expects 1 state and 1 action"):
-        LearnedRewardVecEnv(make_vec_env("Pendulum-v1"), model)
+        interop.LearnedRewardVecEnv(make_vec_env("Pendulum-v1"), model)
 
 
 def test_sb3_trains_on_the_learned_reward():
     """A short SAC run on HalfCheetah: what it stores is the model's reward of its own steps."""
+
+    from stable_baselines3 import SAC
+    from stable_baselines3.common.env_util import make_vec_env
+
     model = make_sized(17, 6)
     venv = make_vec_env(
         "HalfCheetah-v5", wrapper_class=LearnedReward, wrapper_kwargs={"model": model}

@@ -50,3 +50,29 @@ def test_what_acts_late_or_fades_is_told(reward, words):
 @pytest.mark.parametrize(("noise", "is_told"), [(2.0, True), (0.3, False)])
 def test_noise_of_steps_that_exceeds_the_rewards_is_told(noise, is_told):
     assert (NOISY in look(draw(lambda dose, time: dose, noise=noise))) == is_told
+
+
+def draw_table(kept, episodes=200, steps=12):
+    """Rows of three states; `kept` is the correlation of each with its next value. The first acts a
+    step late, beside the second."""
+    rng = np.random.default_rng(1)
+    made = []
+    for _ in range(episodes):
+        states = rng.normal(size=(steps, 3))
+        for k in range(1, steps):
+            states[k] = kept * states[k - 1] + np.sqrt(1 - kept**2) * states[k]
+        paid = 1.2 * states[:-1, 0].sum() + 0.6 * states[:, 1].sum()
+        last = np.arange(steps) == steps - 1
+        none = np.zeros((steps, 0))
+        made.append(Episode(states, none, last * paid, last & False, last, last))
+    return EpisodeSet.from_episodes(made)
+
+
+def test_a_state_that_acts_late_is_told_where_rows_are_drawn_anew():
+    fit = fit_closed_form(draw_table(0.0), QUICK, np.random.default_rng(0))
+    assert np.sqrt(fit.history["earlier steps"]) == pytest.approx(1.2, rel=0.1)
+    (finding,) = [one for one in examine(fit, draw_table(0.0))[0] if LATE in one.short]
+    assert finding.level == UNRELIABLE
+    # Rows that follow from each other are left to the moments.
+    fit = fit_closed_form(draw_table(0.5), QUICK, np.random.default_rng(0))
+    assert fit.history["earlier steps"] == 0

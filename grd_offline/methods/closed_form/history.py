@@ -6,9 +6,11 @@ those of actions alone taken one step earlier, and all of them multiplied by the
 episode, from -1.7 to 1.7. What gains evidence and is no small part of the reward is reported. It is
 not added to the reward, which knows neither the past nor the time.
 
-Effects of states are not offered one step earlier: a state says much about the one after it, so the
-earlier one can stand in for a shape that was not quite found. See `moments` for these. For the same
-reason the time has to account for much of what is left unexplained.
+Only effects of actions alone are offered one step earlier. A state says much about the one after
+it, so the earlier one can stand in for a shape that was not quite found. See `moments` for these.
+For the same reason the time has to account for much of what is left unexplained. If inputs say
+nothing about those of the next step, as in a table whose rows are drawn anew, every effect is
+offered.
 """
 
 from __future__ import annotations
@@ -29,17 +31,24 @@ EARLIER, TIME = "earlier steps", "the time within an episode"
 _LEAST_GAIN = 10.0
 _LEAST_SHARE = {EARLIER: 0.0, TIME: 0.25}
 """Share of the noise that has to be explained."""
+_LITTLE = 0.1
+"""If inputs of neighbouring steps are correlated less than this, they are drawn anew."""
 _LONGEST = np.sqrt(12.0)  # a standard deviation of 1 over the steps of an episode
 
 
 def measure_history(data: ColumnSource, last: Selection, bank: EffectBank) -> dict[str, float]:
-    """Variance per step of what acts late, or depends on the time; 0 without clear evidence."""
+    """Variance per step of what acts late, or depends on the time; 0 without clear evidence.
+
+    What acts late and hardly changes from step to step does no harm, and counts as little.
+    """
     if not last.effects:
         return {}
-    late, timed, sizes = _sum_parts(data, last, bank)
+    late, timed, moved, sizes = _sum_parts(data, last, bank)
     price = _LEAST_GAIN + math.log(2 * len(last.effects))
-    acts = np.array([_has_no_state(data, effect) for effect in last.effects])
-    kinds = {EARLIER: (late[:, acts], sizes[acts]), TIME: (timed, sizes)}
+    offered = np.array([_has_no_state(data, effect) for effect in last.effects])
+    if not offered.all() and _correlate_neighbours(data, last) < _LITTLE:
+        offered[:] = True
+    kinds = {EARLIER: (late[:, offered], moved[offered]), TIME: (timed, sizes)}
     return {
         kind: _measure(data, last.fit, *parts, max(price, _find_least(kind, len(late))))
         for kind, parts in kinds.items()
@@ -50,25 +59,50 @@ def _has_no_state(data: ColumnSource, effect: Effect) -> bool:
     return all(data.column(i) >= data.episodes.state_size for i in effect)
 
 
+def _correlate_neighbours(data: ColumnSource, last: Selection) -> float:
+    """The largest correlation between an input of the reward and any of them one step later."""
+    used = sorted({int(data.basis.columns[i]) for effect in last.effects for i in effect})
+    total, squares = np.zeros(len(used)), np.zeros(len(used))
+    products, steps, pairs = np.zeros((len(used), len(used))), 0, 0
+    for segment in data.segments():
+        inputs = np.asarray(segment.inputs[:, used], np.float64)
+        total, squares = total + inputs.sum(0), squares + (inputs**2).sum(0)
+        products = products + inputs[:-1].T @ inputs[1:]
+        steps, pairs = steps + len(inputs), pairs + len(inputs) - 1
+    if not pairs:
+        return 1.0
+    mean = total / steps
+    spread = np.sqrt(np.maximum(squares / steps - mean**2, 1e-300))
+    both = products / pairs - np.outer(mean, mean)
+    return float(np.abs(both / np.outer(spread, spread)).max())
+
+
 def _find_least(kind: str, rows: int) -> float:
     """The log evidence that a share of the noise is worth: with n rows, -n log(1 - share) / 2."""
     return -0.5 * rows * math.log(1 - _LEAST_SHARE[kind])
 
 
-def _sum_parts(data: ColumnSource, last: Selection, bank: EffectBank) -> tuple[Array, Array, Array]:
-    """(row, effect) sums of each effect a step late, and by the time; its mean square per step."""
+def _sum_parts(
+    data: ColumnSource, last: Selection, bank: EffectBank
+) -> tuple[Array, Array, Array, Array]:
+    """(row, effect) sums of each effect a step late, and by the time; (effect,) half the mean
+    square of its change from step to step, and its mean square."""
     starts = np.cumsum([0, *last.fit.sizes[:-1]])
-    late, timed, squares, steps = [], [], np.zeros(len(starts)), 0
+    late, timed, steps, pairs = [], [], 0, 0
+    changes, squares = np.zeros(len(starts)), np.zeros(len(starts))
     for segment in data.segments():
         features = compute_features(data, bank, last.effects, segment.inputs)
         parts = np.add.reduceat(features * last.fit.weights, starts, axis=1)
         count = len(parts)
         time = _LONGEST * ((np.arange(count) + 0.5) / count - 0.5)
-        shifted = np.concatenate([parts[:1], parts[:-1]])
+        # What came before the first step is not known. Effects have mean 0.
+        shifted = np.concatenate([np.zeros_like(parts[:1]), parts[:-1]])
         late.append(segment.weights @ shifted)
         timed.append((segment.weights * time) @ parts)
         squares, steps = squares + (parts**2).sum(0), steps + count
-    return np.array(late), np.array(timed), squares / max(steps, 1)
+        changes, pairs = changes + (np.diff(parts, axis=0) ** 2).sum(0), pairs + count - 1
+    moved = 0.5 * changes / max(pairs, 1)
+    return np.array(late), np.array(timed), moved, squares / max(steps, 1)
 
 
 def _measure(data: ColumnSource, fit: Posterior, sums: Array, sizes: Array, price: float) -> float:

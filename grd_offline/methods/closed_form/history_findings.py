@@ -10,9 +10,16 @@ from grd_offline.methods.closed_form.share_words import MUCH_HIDDEN, TOO_MUCH_HI
 from grd_offline.methods.contract import CAREFUL, UNRELIABLE, Finding
 
 _REMEDIES = {
-    EARLIER: "Add what the reward remembers to the observations, for example the previous action.",
+    EARLIER: "Add what the reward remembers to the observations, for example what was seen or done "
+    "one step earlier.",
     TIME: "Add the step within the episode to the observations.",
 }
+_MOST = {EARLIER: 1 - 0.8, TIME: TOO_MUCH_HIDDEN**2}
+"""Share of the variance of the rewards at which their correlation with the true ones is .8.
+
+What acts late is missing where it acts, and is there where it does not: with a share h, the
+correlation is 1 - h.
+"""
 
 
 def find_history(fit: ClosedFormFit, spread: float) -> list[Finding]:
@@ -27,6 +34,6 @@ def find_history(fit: ClosedFormFit, spread: float) -> list[Finding]:
             f"effect that was found does. This comes to {show_share(min(share, 1.0))} of the "
             f"spread of the rewards. A reward of one step cannot express it. {_REMEDIES[kind]}"
         )
-        level = UNRELIABLE if share > TOO_MUCH_HIDDEN else CAREFUL
+        level = UNRELIABLE if share**2 > _MOST[kind] else CAREFUL
         findings.append(Finding(level, text, f"the reward seems to depend on {kind}"))
     return findings
