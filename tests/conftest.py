@@ -99,6 +99,11 @@ def replace_imported(replaced: dict[Any, Any]) -> None:
                 setattr(sys.modules[name], key, replaced[value])
 
 
+def pytest_collection_modifyitems(items: list[Any]) -> None:
+    """Tests marked as long begin first, so that no core waits for them at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
 # A shell that starts the tests in the background has them ignore Ctrl-C, and all that they start.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

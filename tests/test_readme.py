@@ -73,6 +73,7 @@ def commands(tmp_path_factory):
 
 
 @pytest.mark.timeout(900)  # half a minute on a core of its own, longer on a busy computer
+@pytest.mark.long
 def test_the_readme_runs_from_top_to_bottom_in_an_empty_folder(tmp_path, commands):
     snippets = []
     unused = set(SMALL)
@@ -131,6 +132,7 @@ def test_the_sample_is_decomposed_rightly_and_says_so(sample):
 
 
 @pytest.mark.parametrize("page", DOCS, ids=lambda page: page.name)
+@pytest.mark.long
 def test_snippets_of_a_page_run_in_order(page, tmp_path, commands, request):
     # d3rlpy has an environment of its own; the tests there run its snippet.
     left_out = "d3rlpy" if importlib.util.find_spec("d3rlpy") is None else "\0"

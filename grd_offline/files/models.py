@@ -67,6 +67,14 @@ def write_model(
 def find_model(folder: str | os.PathLike[str], name: str) -> Path:
     """The model's folder: this one, or the one of that name in a decomposition."""
     path = Path(folder)
+    if path.is_file():
+        raise DataError("is a file, expected the folder of a decomposition or model", file=path)
+    several = sorted(one.parent.parent.name for one in path.glob(f"*/{name}/{CONFIG}"))
+    if several and not (path / CONFIG).is_file():
+        raise DataError(
+            f"holds several decompositions: name one of them, such as {path.name}/{several[0]}",
+            file=path,
+        )
     inner = path / name
     return inner if not (path / CONFIG).is_file() and (inner / CONFIG).is_file() else path
 

@@ -57,15 +57,15 @@ def from_dataframe(
     >>> from_dataframe(table, episode="trip", returns="fuel")
     EpisodeSet(2 episodes, 4 steps, 1 states, 0 actions)
     """
-    outcomes = (
-        None if returns is None or isinstance(returns, str) else _as_mapping(returns, episode)
-    )
+    returns = _as_column(returns, frame)
+    is_name = returns is None or isinstance(returns, str)
+    outcomes = None if is_name else _as_mapping(returns, episode)
     given = _list_roles(
         episode=episode,
         observations=observations,
         actions=actions,
         rewards=rewards,
-        returns=returns if isinstance(returns, str) else None,
+        returns=returns if is_name else None,
         step=step,
         terminated=terminated,
         truncated=truncated,
@@ -77,6 +77,7 @@ def from_dataframe(
     source, needed = open_frame(frame), preferences is None
     opened = open_source(source, given, outcomes, embedders=embedders, needs_outcome=needed)
     episodes = as_episodes(opened, "the table")
+    _refuse_rows(returns, frame, episodes)
     table = {**(episodes.table or {}), "library": find_library(frame) or ""}
     episodes = replace(episodes, environment=environment, table=table)
     given_pairs = None if needed else read_preferences(preferences, episodes)
@@ -99,6 +100,26 @@ def _list_roles(**roles: Names) -> dict[str, tuple[str, ...]]:
         for role, names in roles.items()
         if names is not None
     }
+
+
+def _as_column(returns: Any, frame: Any) -> Any:
+    """The name of the column of the table that `returns` is: `frame["fuel"]` means "fuel"."""
+    name = getattr(returns, "name", None)
+    if find_library(returns) is None or hasattr(returns, "columns"):
+        return returns
+    is_one = name in getattr(frame, "columns", ()) and returns.equals(frame[name])
+    return name if is_one else returns
+
+
+def _refuse_rows(returns: Any, frame: Any, episodes: EpisodeSet) -> None:
+    """Refuse outcomes with the row labels of a table whose episodes have several rows."""
+    labels, rows = getattr(returns, "index", None), getattr(frame, "index", None)
+    is_alike = find_library(returns) == "pandas" and rows is not None and rows.equals(labels)
+    if is_alike and len(episodes) < episodes.total_steps:
+        raise DataError(
+            "returns: has a number per row of the table, expected one per episode: make it a "
+            "column, and give the name of this column"
+        )
 
 
 def _as_mapping(returns: Any, episode: str | None) -> Mapping[Any, float]:

@@ -7,14 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 from grd_offline.episodes import EpisodeSet
+from grd_offline.errors import DataError
 from grd_offline.formats import as_recording
 from grd_offline.formats.record import Recording
 from grd_offline.formats.tables.build import TABLE
-from grd_offline.formats.tables.columns import parse_columns
+from grd_offline.formats.tables.columns import parse_given
 from grd_offline.formats.tables.frames import find_library, open_frame
 from grd_offline.formats.tables.opening import Given, open_source
-from grd_offline.formats.tables.results import read_rewards
-from grd_offline.methods.relabelling import check_sizes, expect_columns, relabel_records
+from grd_offline.formats.tables.results import read_rewards, restore
+from grd_offline.methods.matching import check_inputs, expect_columns
+from grd_offline.methods.relabelling import relabel_records
 from grd_offline.rewards.model import RewardModel
 from grd_offline.threads import one_numpy_thread
 
@@ -42,18 +44,26 @@ def compute_rewards(
         rewards = grd_offline.compute_rewards(new_rows, "trips-grd")
         new_rows["reward"] = rewards["reward"].to_numpy()
     """
+    if not isinstance(model, RewardModel | str | os.PathLike):
+        raise DataError(
+            f"model: expected a RewardModel or the folder of one, got {type(model).__name__}"
+        )
     chosen = model if isinstance(model, RewardModel) else RewardModel.load(model)
     recording = _open(table, chosen, columns)
-    check_sizes(chosen, recording, SOURCE)
+    check_inputs(chosen, recording, SOURCE)
     discount = float((chosen.about or {}).get("discount", 1.0))
     records = list(relabel_records(recording, SOURCE, chosen, discount=discount))
-    return read_rewards(recording.header, records)
+    rewards = read_rewards(recording.header, records)
+    if isinstance(table, EpisodeSet):
+        return rewards
+    # As they were written: times have zones there, and names may be no texts.
+    return restore(rewards, table, recording.header)
 
 
 def _open(table: Any, model: RewardModel, columns: Given | None) -> Recording:
     if isinstance(table, EpisodeSet):
         return as_recording(table)
-    given = parse_columns(columns) if isinstance(columns, str) else dict(columns or {})
+    given = parse_given(columns)
     opened = open_source(open_frame(table), given, expected=expect_columns(model))
     about = {**opened.header.settings[TABLE], "library": find_library(table) or ""}
     settings = {**opened.header.settings, TABLE: about}

@@ -30,7 +30,6 @@ from grd_offline.formats import (
     Record,
     Recording,
     as_episode,
-    as_episodes,
     find_delay,
     is_same_place,
     locate,
@@ -41,7 +40,7 @@ from grd_offline.formats.in_memory import DELIVERED
 from grd_offline.formats.relabelled import OBSERVED, STD
 from grd_offline.formats.tables.build import TRUTH
 from grd_offline.formats.tables.columns import parse_columns
-from grd_offline.formats.tables.opening import Expected, Given, Outcomes, name_truth
+from grd_offline.formats.tables.opening import Given, Outcomes, name_truth
 from grd_offline.formats.tables.results import (
     ENDINGS,
     add_records,
@@ -51,6 +50,7 @@ from grd_offline.formats.tables.results import (
     read_rewards,
 )
 from grd_offline.methods.contract import Decomposer, Progress
+from grd_offline.methods.matching import check_inputs, expect_columns
 from grd_offline.outcomes import NUMBER, PREFERENCE, SUCCESS
 from grd_offline.rewards.contract import Array
 from grd_offline.rewards.model import RewardModel
@@ -170,7 +170,7 @@ def relabel(
         expected=expect_columns(chosen, needs_outcome=exact_returns),
     )
     with opened:
-        episodes = check_sizes(chosen, opened, source)
+        episodes = check_inputs(chosen, opened, source)
         layout = choose_layout(opened)
         ending = "-relabelled" if layout == "minari" else "-relabelled.h5"
         target = _find_target(source, out, ending)
@@ -183,7 +183,7 @@ def relabel(
             progress=lambda share: progress("computing step rewards", share),
         )
         header = relabelled_header(opened.header, {"model": dict(about)})
-        table = _name_table(opened.layout, target)
+        table = _name_table(opened.layout, source, target)
         with keep_table(table, header, records) as passing:
             warnings = write_dataset(target, header, passing, layout=layout, lengths=opened.lengths)
         columns = find_columns(opened)
@@ -218,9 +218,21 @@ def _find_target(source: Data, out: str | os.PathLike[str] | None, ending: str) 
     return target
 
 
-def _name_table(layout: str, relabelled: Path) -> Path | None:
-    """The table of rewards beside the relabelled data, where they came as one."""
-    return relabelled.with_suffix(ENDINGS[layout]) if layout in ENDINGS else None
+def _name_table(layout: str, source: Data, relabelled: Path) -> Path | None:
+    """The table of rewards beside the relabelled data, where they came as one.
+
+    It replaces a table only if that was written together with a dataset of the same name.
+    """
+    if layout not in ENDINGS:
+        return None
+    table = relabelled.with_suffix(ENDINGS[layout])
+    is_source = not isinstance(source, EpisodeSet) and is_same_place(source, table)
+    if is_source or (os.path.lexists(table) and not relabelled.exists()):
+        raise DataError(
+            f"the table of rewards would replace {table.name}: choose another name with --out",
+            file=table,
+        )
+    return table
 
 
 @contextmanager
@@ -332,12 +344,6 @@ def find_truth(record: Record, field: str, source: Data) -> Array:
     return found.astype(np.float64)
 
 
-def expect_columns(model: RewardModel, *, needs_outcome: bool = False) -> Expected:
-    """What a model knows about the columns of tables."""
-    columns = (model.about or {}).get("columns")
-    return Expected(model.observation_names, model.action_names, columns, needs_outcome)
-
-
 def check_width(episodes: EpisodeSet) -> None:
     """Refuse data with more columns than any fit can separate, before hours are spent on them."""
     columns = episodes.state_size + episodes.action_size
@@ -346,20 +352,6 @@ def check_width(episodes: EpisodeSet) -> None:
             f"{columns:,} columns in {episodes.total_steps:,} steps: a fit of so many columns "
             "needs more steps than columns"
         )
-
-
-def check_sizes(model: RewardModel, recording: Recording, source: Data) -> EpisodeSet:
-    """The episodes; refuses data whose dimensions are not those of the model."""
-    episodes = as_episodes(recording, source)
-    sizes = episodes.state_size, episodes.action_size
-    expected = len(model.observation_names), len(model.action_names)
-    if sizes != expected:
-        raise DataError(
-            f"{sizes[0]} state and {sizes[1]} action dimensions, the model expects "
-            f"{expected[0]} and {expected[1]}",
-            file=None if isinstance(source, EpisodeSet) else source,
-        )
-    return episodes
 
 
 @one_numpy_thread()
@@ -398,7 +390,7 @@ def compare_with_truth(
     tally = Tally()
     with opened as recording:
         delay = find_delay(recording)
-        check_sizes(model, recording, source)
+        check_inputs(model, recording, source)
         for index in range(len(recording)):
             record = recording.load(index)
             with locate(source, index):

@@ -23,7 +23,7 @@ from grd_offline.files.outcomes import (
 )
 from grd_offline.files.storage import create_file, replace_folder
 from grd_offline.formats import Data, open_recording, read
-from grd_offline.formats.tables.columns import parse_columns
+from grd_offline.formats.tables.columns import parse_given
 from grd_offline.formats.tables.opening import Given, is_table
 from grd_offline.methods.closed_form.uncertainty import correlate_columns
 from grd_offline.methods.contract import Progress
@@ -88,7 +88,7 @@ def _prepare(
     if isinstance(outcomes, Mapping):
         raise DataError("expected names, because the data are in a file", field="outcomes")
     if is_table(Path(source)):
-        given = parse_columns(columns) if isinstance(columns, str) else dict(columns or {})
+        given = parse_given(columns)
         others = tuple(other for other in outcomes if other != name)
         return source, {
             **given,

@@ -10,7 +10,8 @@ from grd_offline.errors import DataError
 from grd_offline.files.models import CONFIG, REWARD_FOLDER, WEIGHTS, find_model
 from grd_offline.files.parts import Manifest, find_parts, read_manifest
 from grd_offline.formats import open_recording
-from grd_offline.methods.relabelling import check_exact, check_sizes
+from grd_offline.methods.matching import check_inputs
+from grd_offline.methods.relabelling import check_exact
 from grd_offline.rewards.model import RewardModel
 from grd_offline.sweep.parts import PartsPlan, make_part_job
 
@@ -37,7 +38,7 @@ def plan_relabelling(
     with open_recording(
         paths[0], max_episode_steps=max_episode_steps, max_bytes=max_bytes
     ) as first:
-        check_sizes(loaded, first, paths[0])
+        check_inputs(loaded, first, paths[0])
     options = ["--model", str(place), *(["--exact-returns"] if exact_returns else [])]
     for name, value in (("max-episode-steps", max_episode_steps), ("max-size", max_bytes)):
         options += [] if value is None else [f"--{name}", str(value)]

@@ -86,6 +86,7 @@ print("equal")
 """
 
 
+@pytest.mark.long
 def test_traced_updates_equal_plain_ones():
     """What is recorded on an accelerator, traced here without making kernels of it.
 

@@ -31,6 +31,7 @@ GOOD = -12.0
 """Mean return. Random actions have about -40; the true reward leads to about -2."""
 
 
+@pytest.mark.long
 def test_every_method_and_fit_learns_to_act_from_returns():
     settings = make_settings(
         methods=tuple(m for m in METHODS if m != "grd-no-compact"), steps=750, eval_every=750,

@@ -23,6 +23,7 @@ PROGRAMS = ("effects-midpoint", "network-next", "quadratic")
 """Kinds that are also exported as torch programs. Every ONNX file is made from such a program."""
 
 
+@pytest.mark.long
 def test_exported_files_give_the_models_numbers(tmp_path):
     """Files are written in a process without the tests' checks of shapes."""
     code = (

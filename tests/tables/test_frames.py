@@ -1,6 +1,7 @@
 """What comes back for a table in memory stands in its order, and what is no table is refused."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from grd_offline import ClosedForm, DataError, DecomposeSettings, decompose, from_dataframe
@@ -36,3 +37,19 @@ def test_an_empty_cell_among_texts_is_no_category():
     table["weather"] = np.array(["sun", float("nan"), "rain", "sun"], object)
     with pytest.raises(DataError, match="1 empty cell: row 1 of weather"):
         from_dataframe(table, episode="trip", returns="fuel")
+
+
+def test_returns_may_be_a_column_of_the_frame():
+    """Its row numbers are no names of episodes."""
+    table = pd.DataFrame({"trip": [1, 1, 2, 2], "x": [1.0, 2, 3, 4], "fuel": [7.0, 7, 11, 11]})
+    episodes = from_dataframe(table, returns=table["fuel"])
+    assert [episode.rewards.sum() for episode in episodes] == [7, 11]
+    assert episodes.observation_names == ("x",)
+    with pytest.raises(DataError, match="returns: has a number per row of the table"):
+        from_dataframe(table, returns=table["fuel"] * 2, observations="x")
+    by_trip = table.groupby("trip").fuel.first()
+    episodes = from_dataframe(table, returns=by_trip, observations="x")
+    assert [episode.rewards.sum() for episode in episodes] == [7, 11]
+    single = table.iloc[::2].reset_index(drop=True).assign(trip=[0, 1])
+    episodes = from_dataframe(single, returns=single["fuel"] + 1, observations="x")
+    assert [episode.rewards.sum() for episode in episodes] == [8, 12]

@@ -1,11 +1,14 @@
 """Rewards of a saved model for new rows of a data frame."""
 
+import shutil
+import uuid
+
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
 from forked import run
-from trips import make_trips
+from trips import as_csv, make_trips
 
 import grd_offline
 from grd_offline.errors import DataError
@@ -86,3 +89,90 @@ def test_rows_that_do_not_fit_the_model_are_refused(folder, rows):
         grd_offline.compute_rewards("trips.csv", folder)
     with pytest.raises(DataError, match="give rows without outcomes to compute_rewards"):
         grd_offline.relabel(rows, folder)
+
+
+def test_inputs_are_found_by_their_names(folder, rows):
+    expected = grd_offline.compute_rewards(rows[[*NEW]], folder)
+    listed = grd_offline.compute_rewards(
+        rows[[*NEW]], folder, columns="observations=weather+load+speed"
+    )
+    np.testing.assert_array_equal(listed.reward, expected.reward)
+    for names in (["weather", "load", "speed"], ["load", "speed", "weather"]):
+        episodes = grd_offline.from_dataframe(
+            rows, step="minute", actions="throttle", returns="fuel", observations=names
+        )
+        with pytest.raises(DataError, match="inputs are not those of the model, or in another"):
+            grd_offline.compute_rewards(episodes, folder)
+    aged = grd_offline.from_dataframe(
+        rows.rename(columns={"speed": "age"}), step="minute", actions="throttle", returns="fuel",
+        observations=["age", "load", "weather"],
+    )  # fmt: skip
+    with pytest.raises(DataError, match="input 1 is age, and the model has speed there"):
+        grd_offline.compute_rewards(aged, folder)
+
+
+def test_a_column_that_the_rewards_depend_on_must_be_there(tmp_path):
+    """Half of the episodes end with `done`, which costs 5."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"trip": np.repeat(np.arange(200), 5), "x": rng.normal(size=1000)})
+    table["done"] = (np.tile(np.arange(5), 200) == 4) & (table.trip % 2 == 0)
+    table["score"] = (table.x - 5.0 * table.done).groupby(table.trip).transform("sum")
+    grd_offline.decompose(grd_offline.from_dataframe(table, returns="score"), tmp_path / "grd")
+    rewards = grd_offline.compute_rewards(table, tmp_path / "grd")
+    assert rewards.reward[table.done].mean() < -4
+    rest = table.drop(columns=["done", "score"])
+    with pytest.raises(DataError, match=r"depend on the column 'done' \(terminated\), which is no"):
+        grd_offline.compute_rewards(rest, tmp_path / "grd")
+    none = grd_offline.compute_rewards(rest, tmp_path / "grd", columns="terminated=")
+    assert none.reward[table.done].mean() > -1
+    ends = rest.assign(over=table.done)
+    found = grd_offline.compute_rewards(ends, tmp_path / "grd", columns={"terminated": "over"})
+    np.testing.assert_array_equal(found.reward, rewards.reward)
+
+
+def test_episodes_and_steps_come_back_as_they_were(folder, rows):
+    ids = [uuid.uuid5(uuid.NAMESPACE_DNS, trip) for trip in rows.trip]
+    start = pd.Timestamp("2026-03-01", tz="Europe/Berlin")
+    moments = start + pd.to_timedelta(rows.minute, unit="min")
+    own = rows[[*NEW]].assign(trip=ids, minute=moments).set_index(rows.index[::-1])
+    rewards = grd_offline.compute_rewards(own, folder)
+    assert rewards.trip.tolist() == ids
+    assert rewards.minute.dtype == own.minute.dtype
+    assert len(own.merge(rewards)) == len(own)
+    expected = grd_offline.compute_rewards(rows[[*NEW]], folder)
+    np.testing.assert_array_equal(rewards.reward, expected.reward)
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "message"),
+    [
+        (pd.Series([1.0]), {}, "expected a data frame.*got Series"),
+        (None, {"model": None}, "model: expected a RewardModel or the folder of one, got NoneType"),
+        (None, {"columns": 3}, "columns: expected a text such as.*got int"),
+        (None, {"model": __file__}, "is a file, expected the folder of a decomposition or model"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(folder, rows, table, options, message):
+    given = {"model": folder, **options}
+    with pytest.raises(DataError, match=message):
+        grd_offline.compute_rewards(rows[[*NEW]] if table is None else table, **given)
+
+
+def test_a_folder_of_several_outcomes_says_which_models_it_has(folder, rows, tmp_path):
+    for name in ("fuel", "time"):
+        shutil.copytree(folder, tmp_path / "both" / name)
+    with pytest.raises(DataError, match=r"holds several decompositions: name one.*both/fuel"):
+        grd_offline.compute_rewards(rows[[*NEW]], tmp_path / "both")
+
+
+def test_no_table_is_replaced_that_is_not_one_of_rewards(folder, tmp_path):
+    """The rewards of trips.csv in trips.h5 would be written into trips.csv."""
+    for name in ("trips.csv", "other.csv"):
+        (tmp_path / name).write_text(as_csv(make_trips(8)))
+    before = (tmp_path / "trips.csv").read_bytes()
+    for out in ("trips.h5", "other.h5"):
+        with pytest.raises(DataError, match=r"would replace .*csv: choose another name"):
+            grd_offline.relabel(tmp_path / "trips.csv", folder, tmp_path / out)
+    for _ in range(2):  # what was written together is replaced together
+        grd_offline.relabel(tmp_path / "trips.csv", folder, tmp_path / "third.h5")
+    assert {(tmp_path / name).read_bytes() for name in ("trips.csv", "other.csv")} == {before}

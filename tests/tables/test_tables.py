@@ -120,7 +120,7 @@ def test_exact_returns_need_the_outcomes_that_the_model_remembers(folder, tmp_pa
     columns = trips.make_trips(8, seed=7)
     (tmp_path / "more.csv").write_text(trips.as_csv(columns))
     grd = folder / "trips-grd"
-    done = relabel(tmp_path / "more.csv", grd, tmp_path / "more.h5", exact_returns=True)
+    done = relabel(tmp_path / "more.csv", grd, tmp_path / "exact.h5", exact_returns=True)
     sums = {}
     for row in read_rows(done.table):
         sums[row["trip"]] = sums.get(row["trip"], 0.0) + float(row["reward"])
@@ -128,7 +128,7 @@ def test_exact_returns_need_the_outcomes_that_the_model_remembers(folder, tmp_pa
     del columns["fuel"]
     (tmp_path / "more.csv").write_text(trips.as_csv(columns))
     with pytest.raises(DataError, match="no column holds rewards or outcomes"):
-        relabel(tmp_path / "more.csv", grd, tmp_path / "more.h5", exact_returns=True)
+        relabel(tmp_path / "more.csv", grd, tmp_path / "exact.h5", exact_returns=True)
 
 
 def test_the_truth_may_be_any_column(folder, tmp_path):

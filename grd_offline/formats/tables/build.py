@@ -206,6 +206,7 @@ def _gather_into(
     known: dict[Any, int] = {}
     styles: set[str] = set()
     gaps, row = Gaps(), source.first_row
+    source.names.append(columns.episode)
     for block in source.blocks(columns.list_used()):
         found = _number_episodes(block[columns.episode], known, gaps, columns.episode, row)
         codes.add(found)

@@ -48,6 +48,8 @@ _INDEX = re.compile(r"|index|unnamed: ?\d+|__index_level_\d+__")
 _NAME = re.compile(r'\s*"(?:[^"]|"")*"\s*(?=[,+]|$)|[^,+]+')
 """A name of a column in `--columns`; quotes are needed if it holds a comma or a plus."""
 _PART = re.compile(rf"[^=,]*=(?:(?:{_NAME.pattern})?(?:\+|(?=,|$)))*")
+_WORDS = {"decimal": ("point", "comma")}
+"""Roles of the whole table, which name no column, and what they can be."""
 _MANY = ("observations", "actions", "categories", "embed", "ignored")
 _MARKS = ("categories", "embed")
 """Roles that say more about columns which are observations or actions."""
@@ -76,6 +78,8 @@ class Columns:
     """Columns with an embedding in each row: a list of numbers, which may stand there as text."""
     ignored: tuple[str, ...] = ()
     """Columns that are left out."""
+    decimal: str | None = None
+    """The decimal mark of a CSV file, point or comma, where numbers such as 1.234 leave a doubt."""
 
     def __str__(self) -> str:
         """The text that `--columns` takes for the same."""
@@ -120,9 +124,29 @@ def parse_columns(text: str) -> dict[str, tuple[str, ...]]:
                 'ROLE="NAME"'
             )
         roles[role] = tuple(split_names(names))
+        if roles[role] and not set(roles[role]) <= set(_WORDS.get(role, roles[role])):
+            known_words = " or ".join(_WORDS[role])
+            raise DataError(f"--columns: {role}: expected {known_words}, got {names!r}")
         if role not in _MANY and len(roles[role]) > 1:
             raise DataError(f"--columns: {role}: expected one column, got {names!r}")
     return roles
+
+
+def parse_given(
+    columns: str | Mapping[str, str | Sequence[str]] | None,
+) -> dict[str, tuple[str, ...]]:
+    """Columns by their role, from the text of `--columns` or a mapping."""
+    if columns is None or isinstance(columns, str):
+        return parse_columns(columns or "")
+    if not isinstance(columns, Mapping):
+        raise DataError(
+            'columns: expected a text such as "episode=trip,step=minute", or a mapping from roles '
+            f"to names, got {type(columns).__name__}"
+        )
+    return {
+        _ALIASES.get(role, role): (names,) if isinstance(names, str) else tuple(names)
+        for role, names in columns.items()
+    }
 
 
 def split_names(text: str) -> list[str]:
@@ -144,8 +168,9 @@ def choose_columns(
     needs_outcome: bool = True,
 ) -> Columns:
     """Choose the role of each column. `has_returns` means that the outcomes come from elsewhere."""
+    words = {role: names for role, names in given.items() if role in _WORDS}
     found: dict[str, Any] = {
-        role: expand_names(role, names, kinds) for role, names in given.items()
+        role: expand_names(role, names, kinds) for role, names in given.items() if role not in words
     }
     taken = {name for role, names in found.items() if role not in _MARKS for name in names}
     for role in _NAMES:
@@ -178,7 +203,7 @@ def choose_columns(
     if not found["observations"]:
         raise DataError(f"no column is left for observations; {_list(kinds)}")
     chosen: dict[str, Any] = {role: tuple(found.get(role, ())) for role in _MANY}
-    for role, names in found.items():
+    for role, names in [*found.items(), *words.items()]:
         if role not in _MANY and names:
             chosen[role] = names[0]
     return Columns(**chosen)

@@ -21,7 +21,15 @@ import numpy as np
 
 from grd_offline.errors import DataError
 from grd_offline.files.plain import READ_FLAGS
-from grd_offline.formats.tables.numbers import COMMA, POINT, are_numbers, parse_number
+from grd_offline.formats.tables.numbers import (
+    COMMA,
+    MARKS,
+    POINT,
+    are_numbers,
+    find_doubtful,
+    parse_name,
+    parse_number,
+)
 from grd_offline.formats.tables.source import (
     BLOCK_ROWS,
     CODE,
@@ -47,8 +55,14 @@ Cells = Sequence[str]
 
 
 @contextmanager
-def open_csv(path: Path) -> Iterator[TableSource]:
-    """A CSV file that is open for reading."""
+def open_csv(
+    path: Path, *, decimal: str | None = None, usual: str | None = None
+) -> Iterator[TableSource]:
+    """A CSV file that is open for reading.
+
+    `decimal` is its decimal mark, point or comma. `usual` is the one to take if the file itself
+    leaves a doubt.
+    """
     with _one_line(path), open_text(path) as file:
         first = file.readline()
         if not first.strip("\r\n\ufeff "):
@@ -64,26 +78,38 @@ def open_csv(path: Path) -> Iterator[TableSource]:
             raise DataError("has column names, but no rows", file=path)
         _check_lengths(head, len(names), FIRST_ROW)
         columns = [[row[index] for row in head] for index in range(len(names))]
-        decimals = _find_decimals(columns, separator)
+        marks = (POINT,) if separator == COMMA and decimal != "comma" else (POINT, COMMA)
+        found = [_list_decimals(cells, marks) for cells in columns]
+        decimals = _choose_decimals(columns, found, separator, decimal, usual)
+        doubtful = {} if decimal else _find_doubtful(names, columns, found, decimals)
         kinds = {
-            name: NUMBER if decimal else _find_kind(cells)
-            for name, cells, decimal in zip(names, columns, decimals, strict=True)
+            name: NUMBER if mark else _find_kind(cells)
+            for name, cells, mark in zip(names, columns, decimals, strict=True)
         }
 
         def blocks(wanted: Sequence[str]) -> Iterator[Block]:
             number = FIRST_ROW
             indices = {name: names.index(name) for name in wanted}
+            for name in wanted:
+                if name in doubtful and name not in source.names:
+                    raise doubtful[name]
             for block in itertools.chain([head], _cut(rows)):
                 with _one_line(path):
                     _check_lengths(block, len(names), number)
                     cells = list(zip(*block, strict=True))
                     yield {
-                        name: _read(cells[index], kinds[name], name, number, decimals[index])
+                        name: _read_names(cells[index])
+                        if name in source.names and kinds[name] == NUMBER
+                        else _read(cells[index], kinds[name], name, number, decimals[index])
                         for name, index in indices.items()
                     }
                 number += len(block)
 
-        yield TableSource("csv", kinds, blocks, FIRST_ROW)
+        used = COMMA if COMMA in decimals else POINT
+        word = next(word for word, mark in MARKS.items() if mark == used)
+        shown = word if separator != COMMA and any(map(_has_marks, columns)) else None
+        source = TableSource("csv", kinds, blocks, FIRST_ROW, decimal=shown)
+        yield source
 
 
 def _cut(rows: Iterator[list[str]]) -> Iterator[list[list[str]]]:
@@ -141,21 +167,61 @@ def _check_lengths(rows: Sequence[Sequence[str]], width: int, first: int) -> Non
         )
 
 
-def _find_decimals(columns: Sequence[Cells], separator: str) -> list[str | None]:
+def _choose_decimals(
+    columns: Sequence[Cells],
+    found: Sequence[list[str]],
+    separator: str,
+    given: str | None,
+    usual: str | None,
+) -> list[str | None]:
     """The decimal mark of each column of numbers; None for other columns.
 
     1.234 may be less than two or more than a thousand: columns that leave no doubt decide. If there
-    are none, the mark is a decimal one.
+    are none, it is the usual mark, or the mark is a decimal one.
     """
-    marks = (POINT,) if separator == COMMA else (POINT, COMMA)
-    found = [_list_decimals(cells, marks) for cells in columns]
-    has_points, has_commas = [POINT] in found or separator != ";", [COMMA] in found
+    has_points, has_commas = [POINT] in found, [COMMA] in found
     decimals: list[str | None] = []
     for cells, possible in zip(columns, found, strict=True):
-        is_comma = has_commas or (not has_points and any(COMMA in cell for cell in cells))
-        preferred = COMMA if is_comma else POINT
+        if given or (usual and not has_points and not has_commas):
+            preferred = MARKS[given or usual or ""]
+        elif has_commas or has_points or separator != ";":
+            preferred = COMMA if has_commas else POINT
+        else:
+            preferred = COMMA if any(COMMA in cell for cell in cells) else POINT
         decimals.append(preferred if preferred in possible else next(iter(possible), None))
     return decimals
+
+
+def _find_doubtful(
+    names: Sequence[str],
+    columns: Sequence[Cells],
+    found: Sequence[list[str]],
+    decimals: Sequence[str | None],
+) -> dict[str, DataError]:
+    """Columns whose numbers may be a thousand times as large, and what to say of them."""
+    doubtful = {}
+    is_mixed = [POINT] in found and [COMMA] in found
+    for name, cells, possible, decimal in zip(names, columns, found, decimals, strict=True):
+        if decimal is None:
+            continue
+        filled = [cell.strip() for cell in cells]
+        place = find_doubtful([cell for cell in filled if not _is_empty(cell)], decimal)
+        if place is not None:
+            place = next(index for index, cell in enumerate(filled) if decimal in cell)
+        elif is_mixed and len(possible) > 1 and _has_marks(cells):
+            place = next(index for index, cell in enumerate(filled) if _has_marks([cell]))
+        if place is not None:
+            doubtful[name] = DataError(
+                f"row {FIRST_ROW + place:,}: {filled[place]!r} may have decimals, or be more than "
+                "a thousand: say what the decimal mark is (--columns decimal=point or "
+                "decimal=comma), or write numbers like 1234.5",
+                field=f"column {name}",
+            )
+    return doubtful
+
+
+def _has_marks(cells: Cells) -> bool:
+    return any(POINT in cell or COMMA in cell for cell in cells)
 
 
 def _list_decimals(cells: Cells, marks: Sequence[str]) -> list[str]:
@@ -181,7 +247,7 @@ def _find_kind(cells: Cells) -> str:
 
 def _read(cells: Cells, kind: str, name: str, first: int, decimal: str | None) -> Array:
     """The cells of a column as numbers, flags or text. Times stay as they are written."""
-    if decimal == POINT:
+    if decimal == POINT and "_" not in "".join(cells):
         with suppress(ValueError):
             return np.fromiter(map(float, cells), np.float64, len(cells))
     if decimal is not None:
@@ -197,6 +263,13 @@ def _read(cells: Cells, kind: str, name: str, first: int, decimal: str | None) -
             raise _refuse(cell, name, first + index, "text")
         texts[index] = None if _is_empty(cell) else cell
     return texts
+
+
+def _read_names(cells: Cells) -> Array:
+    """Numbers that are names, as they are written."""
+    names: Array = np.empty(len(cells), object)
+    names[:] = [None if _is_empty(cell) else parse_name(cell.strip()) for cell in cells]
+    return names
 
 
 def _convert(

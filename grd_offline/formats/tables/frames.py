@@ -40,9 +40,7 @@ def open_frame(frame: Any) -> TableSource:
     """A data frame of pandas or polars, an Arrow table, or a mapping from names to arrays."""
     if not isinstance(frame, Mapping) and not hasattr(frame, "columns"):
         frame = _as_arrow(frame)
-    names = getattr(frame, "column_names", None)
-    if names is None:
-        names = list(frame) if isinstance(frame, Mapping) else list(frame.columns)
+    names = list_names(frame)
     labels: dict[str, list[str]] = {}
     columns: dict[str, Array] = {}
     for name in names:
@@ -68,6 +66,14 @@ def open_frame(frame: Any) -> TableSource:
     return TableSource("table", kinds, blocks, labels=labels)
 
 
+def list_names(frame: Any) -> list[Any]:
+    """The names of the columns of a table."""
+    if isinstance(frame, Mapping):
+        return list(frame)
+    names = getattr(frame, "column_names", None)
+    return list(frame.columns if names is None else names)
+
+
 def find_library(frame: Any) -> str | None:
     """The library that results for this frame are tables of, None for plain arrays."""
     top = type(frame).__module__.partition(".")[0]
@@ -78,7 +84,7 @@ def _as_arrow(frame: Any) -> Any:
     """Turn an object that supports only Arrow into a table of pyarrow."""
     if hasattr(frame, "column_names"):
         return frame
-    if hasattr(frame, "__arrow_c_stream__"):
+    if hasattr(frame, "__arrow_c_stream__") and not hasattr(frame, "dtype"):  # a Series has one
         require_pyarrow(Path("the table"))
         import pyarrow
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 POINT, COMMA = ".", ","
+MARKS = {"point": POINT, "comma": COMMA}
 _OTHERS = "' \u2019\u00a0\u202f"
 """What separates thousands beside the mark that is not the decimal one: apostrophes and blanks."""
 
@@ -25,6 +26,8 @@ _GROUPED = {POINT: _compile(POINT, COMMA), COMMA: _compile(COMMA, POINT)}
 def parse_number(text: str, decimal: str = POINT) -> float:
     """The number in a text; ValueError if there is none."""
     grouped = _GROUPED[decimal].fullmatch(text)
+    if "_" in text:  # which Python would pass over
+        raise ValueError(f"an underscore in {text!r}")
     if grouped:
         text = text.replace(grouped[1], "")
     elif decimal == COMMA and POINT in text:
@@ -44,6 +47,31 @@ def is_number(text: str, decimal: str = POINT) -> bool:
 def are_numbers(cells: Iterable[str], decimal: str) -> bool:
     """Whether all cells are numbers with this decimal mark."""
     return all(is_number(cell, decimal) for cell in cells)
+
+
+def find_doubtful(cells: Sequence[str], decimal: str) -> int | None:
+    """The place of a number with three decimals that may as well be thousands.
+
+    Beside 998 and 999, but no 997.5, 1.001 seems to be the next whole number.
+    """
+    mark = re.escape(decimal)
+    whole = re.compile(rf"0|[+-]?[1-9][0-9]{{0,2}}(?:{mark}[0-9]{{3}})*")
+    marked = [index for index, cell in enumerate(cells) if decimal in cell]
+    is_possible = marked and all(map(whole.fullmatch, cells))
+    has_hundreds = is_possible and any(re.fullmatch(r"[+-]?[1-9][0-9]{2}", cell) for cell in cells)
+    return marked[0] if has_hundreds else None
+
+
+def parse_name(text: str) -> int | float | str:
+    """A number that is a name: 1.10 is not 1.1, and 1.000 is not 1."""
+    for kind in (int, float):
+        try:
+            number = kind(text)
+        except ValueError:
+            continue
+        if str(number) == text:
+            return number
+    return text
 
 
 def find_unread(cells: Sequence[str]) -> int | None:

@@ -13,7 +13,12 @@ from typing import Any, NamedTuple
 from grd_offline.errors import DataError
 from grd_offline.formats.record import Recording
 from grd_offline.formats.tables.build import TABLE, TRUTH, build
-from grd_offline.formats.tables.columns import choose_columns, expand_names, parse_columns
+from grd_offline.formats.tables.columns import (
+    choose_columns,
+    expand_names,
+    parse_columns,
+    parse_given,
+)
 from grd_offline.formats.tables.csv_file import open_csv
 from grd_offline.formats.tables.frames import open_parquet
 from grd_offline.formats.tables.lerobot import is_lerobot, open_lerobot
@@ -41,6 +46,8 @@ class Expected(NamedTuple):
     """The columns of the table that it was fitted to."""
     needs_outcome: bool = False
     """Whether the outcomes of episodes are needed, too."""
+    needed_roles: Sequence[str] = ()
+    """Roles whose columns the rewards depend on, where the table that it was fitted to had them."""
 
 
 def is_table(path: Path) -> bool:
@@ -67,8 +74,10 @@ def open_table(
     is False, nor for a model that expects none.
     """
     try:
-        given = parse_columns(columns) if isinstance(columns, str) else dict(columns or {})
-        with _open(path, max_bytes) as source:
+        given = parse_given(columns)
+        known = parse_columns((expected.columns if expected is not None else None) or "")
+        decimals = [next(iter(roles.get("decimal", ())), None) for roles in (given, known)]
+        with _open(path, max_bytes, *decimals) as source:
             if returns is None or isinstance(returns, Mapping):
                 return open_source(source, given, returns, expected, needs_outcome=needs_outcome)
             episode = next(iter(given.get("episode", ())), None)
@@ -105,11 +114,19 @@ def open_source(
     if expected is not None:
         needs_outcome = needs_outcome and expected.needs_outcome
         is_open = needs_outcome and returns is None and not {"rewards", "returns"} & given.keys()
+        inputs = _find_inputs(source.kinds, expected, labels)
+        # A model takes its inputs in one order, however they are listed.
+        listed = {
+            role: names for role, names in given.items() if set(names) != set(inputs.get(role, ()))
+        }
+        _check_roles(source.kinds, known, given, expected.needed_roles)
         given = {
             **_find_roles(source.kinds, known, (*_ROLES, *(_OUTCOMES if is_open else ()))),
-            **_find_inputs(source.kinds, expected, labels),
-            **given,
+            **inputs,
+            **listed,
         }
+    if source.decimal is not None:
+        given = {"decimal": (source.decimal,), **given}
     chosen = choose_columns(
         source.kinds, given, has_returns=returns is not None, needs_outcome=needs_outcome
     )
@@ -125,7 +142,9 @@ def _note_outcome(recording: Recording, outcome: str) -> Recording:
 
 
 @contextmanager
-def _open(path: Path, max_bytes: int | None) -> Iterator[TableSource]:
+def _open(
+    path: Path, max_bytes: int | None, decimal: str | None, usual: str | None
+) -> Iterator[TableSource]:
     if is_lerobot(path):
         with open_lerobot(path, max_bytes) as source:
             yield source
@@ -133,7 +152,9 @@ def _open(path: Path, max_bytes: int | None) -> Iterator[TableSource]:
         with open_parquet([path], max_bytes=max_bytes) as source:
             yield source
     else:
-        with _OPENERS[path.suffix.lower()](path) as source:
+        opener = _OPENERS[path.suffix.lower()]
+        opened = opener(path, decimal=decimal, usual=usual) if opener is open_csv else opener(path)
+        with opened as source:
             yield source
 
 
@@ -145,8 +166,25 @@ def name_truth(path: Any, columns: Given | None, truth: str) -> tuple[Given | No
     is_field = truth in ("rewards", TRUTH)
     if is_field or not isinstance(path, str | os.PathLike) or not is_table(Path(path)):
         return columns, truth
-    given = parse_columns(columns) if isinstance(columns, str) else dict(columns or {})
+    given = parse_given(columns)
     return {"truth": (truth,), **given}, TRUTH
+
+
+def _check_roles(
+    kinds: Mapping[str, str],
+    known: Mapping[str, tuple[str, ...]],
+    given: Mapping[str, Sequence[str]],
+    roles: Sequence[str],
+) -> None:
+    """Refuse a table without a column that the rewards depend on."""
+    for role in roles:
+        name = next(iter(known.get(role, ())), None)
+        if name is not None and name not in kinds and role not in given:
+            raise DataError(
+                f"the rewards depend on the column {name!r} ({role}), which is not there: say how "
+                f"it is called (--columns {role}=NAME, or columns= in Python), or that there is "
+                f"none ({role}=)"
+            )
 
 
 def _find_roles(

@@ -116,6 +116,7 @@ def _find_outcome(source: TableSource, episode: str, wanted: str | None) -> str:
 def _read(source: TableSource, episode: str, outcome: str) -> OutcomeTable:
     outcomes = OutcomeTable(outcome)
     row = source.first_row
+    source.names.append(episode)
     for block in source.blocks([episode, outcome]):
         values = as_outcomes(block[outcome], outcome, row)
         for index, (name, value) in enumerate(zip(block[episode], values, strict=True)):

@@ -62,6 +62,7 @@ def _read(source: TableSource, episodes: EpisodeSet) -> Preferences:
     wanted = [name for name in names if name in _list_columns()]
     columns: dict[str, list[Any]] = {name: [] for name in wanted}
     row = source.first_row
+    source.names.extend(names[side] for side in ("first", "second"))
     for block in source.blocks([names[name] for name in wanted]):
         for name in wanted:
             columns[name] += _read_column(name, block[names[name]], row, places)

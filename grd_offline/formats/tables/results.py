@@ -19,6 +19,7 @@ from grd_offline.formats.in_memory import LAYOUT as MEMORY
 from grd_offline.formats.record import Array, Header, Record, Recording
 from grd_offline.formats.relabelled import STD
 from grd_offline.formats.tables.build import EPISODE, ROW, STEP, TABLE
+from grd_offline.formats.tables.frames import find_library, list_names
 from grd_offline.formats.tables.times import is_step_type, show_steps
 
 REWARD, SPREAD = "reward", "spread"
@@ -130,6 +131,21 @@ def as_frame(columns: Mapping[str, NDArray[Any]], library: str) -> Any:
 
         return pyarrow.table({name: _as_arrow(column) for name, column in columns.items()})
     return dict(columns)
+
+
+def restore(rewards: Any, table: Any, header: Header) -> Any:
+    """Rewards in the order of a table, with episodes and steps as the table itself has them."""
+    names = find_names(header.settings)
+    found = [name for name in (names.episode, names.step) if name in list_names(table)]
+    if find_library(rewards) == "pyarrow":
+        for name in found:
+            rewards = rewards.set_column(rewards.column_names.index(name), name, table[name])
+    elif find_library(rewards) == "polars":
+        rewards = rewards.with_columns(*(table[name] for name in found))
+    else:
+        for name in found:
+            rewards[name] = getattr(table[name], "array", table[name])
+    return rewards
 
 
 Add = Callable[[Rewarded], None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,10 @@ class TableSource:
     """The labels of columns that hold categories, where the table knows them."""
     entries: Mapping[str, Sequence[str]] | None = None
     """The names of the entries of vectors, where the table knows them."""
+    decimal: str | None = None
+    """The decimal mark of the numbers, where a table could have had another one."""
+    names: list[str] = field(default_factory=list)
+    """Columns whose numbers are names: `blocks` gives them as they are written, if it can."""
 
 
 def find_kind(values: Array) -> str:
