@@ -187,8 +187,9 @@ def _tell_totals(scores: Sequence[Score]) -> str:
         + wrap(
             "Only results after 1,000,000 steps count here. Scores are normalised on each task: 0 "
             "is the return of random actions, and 1 is the mean of the oracle. Intervals are from "
-            "a bootstrap that draws seeds again within each task. Methods have different tasks so "
-            "far, so compare a method with the column beside it, and not with other rows."
+            "a bootstrap that draws seeds again within each task, also those of the oracle. "
+            "Methods have different tasks so far, so compare a method with the column beside it, "
+            "and not with other rows."
         )
         + make_table(head, rows)
     )

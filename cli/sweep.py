@@ -125,8 +125,15 @@ def _refuse_twice(plan: Plan, job: Job, settings: Any, owners: dict[Any, str]) -
 
     if not isinstance(settings, OnlineSettings) or not _can_train():
         return
-    split = {"methods", "fits", "sets", "seed", "seeds"}
-    rest = repr([(name, value) for name, value in vars(settings).items() if name not in split])
+    from grd_offline.environments import resolve_environment_id
+
+    # Settings with several values make members of their own.
+    single = {name: values for name, values in settings.sets.items() if len(values) == 1}
+    named = settings.environment
+    task = named if "/" in named or ":" in named else resolve_environment_id(named)
+    split = {"methods", "fits", "sets", "seed", "seeds", "environment"}
+    plain = [(name, value) for name, value in vars(settings).items() if name not in split]
+    rest = repr((task, single, plain))
     for member in settings.make_members():
         owner = owners.setdefault((rest, member.name), job.name)
         if owner != job.name:

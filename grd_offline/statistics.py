@@ -16,6 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 Array = NDArray[np.float64]
 Tasks = Sequence[ArrayLike]
 """Scores of a method: one array (seed,) for each task."""
+SMALLEST = 1e-3
+"""Mean of a reference, as a share of its largest score, that is taken for any smaller one."""
 RESAMPLES = 2000
 """Number of draws of a bootstrap."""
 LEVEL = 0.95
@@ -49,9 +51,16 @@ def pool(tasks: Tasks) -> Array:
     return np.concatenate([np.asarray(scores, np.float64) for scores in tasks], axis=-1)
 
 
-def estimate_mean(tasks: Tasks, rng: np.random.Generator) -> Estimate:
-    """Estimate the interquartile mean over all seeds and tasks."""
-    return _estimate(lambda drawn: interquartile_mean(pool(drawn)), tasks, rng)
+def estimate_mean(
+    tasks: Tasks, rng: np.random.Generator, reference: Tasks | None = None
+) -> Estimate:
+    """Estimate the interquartile mean over all seeds and tasks.
+
+    With a reference, scores are in units of its mean on each task, which is drawn anew as well.
+    """
+    value = interquartile_mean(pool(_divide(tasks, reference)))
+    low, high = _find_ends(interquartile_mean(pool(_draw(tasks, reference, rng))))
+    return Estimate(float(value), float(low), float(high))
 
 
 def estimate_share(tasks: Tasks, reference: Tasks, rng: np.random.Generator) -> Estimate:
@@ -92,10 +101,35 @@ def performance_profile(tasks: Tasks, thresholds: ArrayLike) -> Array:
 
 
 def profile_band(
-    tasks: Tasks, thresholds: ArrayLike, rng: np.random.Generator
+    tasks: Tasks,
+    thresholds: ArrayLike,
+    rng: np.random.Generator,
+    reference: Tasks | None = None,
 ) -> tuple[Array, Array]:
-    """The lower and the upper end of the band around a performance profile."""
-    return _find_ends(performance_profile(resample(tasks, rng), thresholds))
+    """The lower and the upper end of the band around a performance profile; see
+    `estimate_mean`."""
+    return _find_ends(performance_profile(_draw(tasks, reference, rng), thresholds))
+
+
+def _draw(tasks: Tasks, reference: Tasks | None, rng: np.random.Generator) -> list[Array]:
+    drawn = resample(tasks, rng)
+    if reference is None:
+        return drawn
+    return _divide(drawn, drawn if reference is tasks else resample(reference, rng))
+
+
+def _divide(tasks: Tasks, reference: Tasks | None) -> list[Array]:
+    """Scores in units of the mean of the reference on each task. No draw of it falls to 0."""
+    plain = [np.asarray(scores, np.float64) for scores in tasks]
+    if reference is None:
+        return plain
+    others = [np.asarray(scores, np.float64) for scores in reference]
+    units = [other.mean(axis=-1, keepdims=True) for other in others]
+    least = [SMALLEST * np.abs(other).max() for other in others]
+    return [
+        scores / np.maximum(unit, most)
+        for scores, unit, most in zip(plain, units, least, strict=True)
+    ]
 
 
 def resample(tasks: Tasks, rng: np.random.Generator, count: int = RESAMPLES) -> list[Array]:
@@ -105,14 +139,6 @@ def resample(tasks: Tasks, rng: np.random.Generator, count: int = RESAMPLES) -> 
         values = np.asarray(scores, np.float64)
         drawn.append(values[rng.integers(len(values), size=(count, len(values)))])
     return drawn
-
-
-def _estimate(
-    statistic: Callable[[Sequence[Array]], Array], tasks: Tasks, rng: np.random.Generator
-) -> Estimate:
-    value = statistic([np.asarray(scores, np.float64) for scores in tasks])
-    low, high = _find_ends(statistic(resample(tasks, rng)))
-    return Estimate(float(value), float(low), float(high))
 
 
 def _estimate_pair(

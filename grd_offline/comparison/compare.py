@@ -161,7 +161,12 @@ def compare_scores(
     others = [name for name in methods if name != reference]
     chosen = _choose(methods, chosen, others or methods)
     assert chosen is not None
-    normalised, left_out = _normalise(scores, metric, reference)
+    gains, left_out = _measure_gains(scores, metric, reference)
+    is_scaled = metric == "return" and reference is not None
+    scale = {task: gains[task, str(reference)] for task, _ in gains} if is_scaled else None
+    normalised = {
+        key: gain if scale is None else gain / scale[key[0]].mean() for key, gain in gains.items()
+    }
     rows = tuple(
         _make_row(
             score,
@@ -171,7 +176,9 @@ def compare_scores(
         for score in sorted(scores, key=lambda score: methods.index(score.method))
     )
     plain = {(score.task.name, score.method): np.array(score.values) for score in scores}
-    totals = tuple(_make_total(name, chosen, reference, plain, normalised) for name in methods)
+    totals = tuple(_make_total(name, chosen, scale, plain, gains, normalised) for name in methods)
+    if is_scaled:
+        left_out = [*_tell_reference(methods, str(reference)), *left_out]
     told = (*notes, *_find_notes(scores, totals), *left_out)
     return Comparison(metric, chosen, reference, rows, totals, told)
 
@@ -186,10 +193,10 @@ Values = Mapping[tuple[str, str], Array]
 """Scores of all seeds by task and method."""
 
 
-def _normalise(
+def _measure_gains(
     scores: Sequence[Score], metric: str, reference: str | None
 ) -> tuple[dict[tuple[str, str], Array], list[str]]:
-    """Scores on one scale for all tasks, and what was left out."""
+    """Scores above those of random actions, on tasks with a reference, and what was left out."""
     values = {(score.task.name, score.method): np.array(score.values) for score in scores}
     if metric != "return":
         return values, []
@@ -201,17 +208,22 @@ def _normalise(
         if (task.name, reference) not in values:
             without.append(task.name)
             continue
-        if task.environment not in RANDOM_RETURNS:
-            unknown.append(task.name)
+        is_known = task.environment in RANDOM_RETURNS
         low = RANDOM_RETURNS.get(task.environment, 0.0)
         gain = float(values[task.name, reference].mean()) - low
         if gain <= SMALLEST_GAIN * max(1.0, abs(low)):
+            what = (
+                f"{reference} is not better than {low:g}, the return of random actions"
+                if is_known
+                else f"{reference} returns less than 0, and what random actions return is not known"
+            )
             left_out.append(
-                f"{task.name}: {reference} is not better than {low:g}, the return of random "
-                "actions: the task is left out of means and shares over tasks."
+                f"{task.name}: {what}: the task is left out of means and shares over tasks."
             )
             continue
-        found |= {key: (v - low) / gain for key, v in values.items() if key[0] == task.name}
+        if not is_known:
+            unknown.append(task.name)
+        found |= {key: v - low for key, v in values.items() if key[0] == task.name}
     if unknown:
         left_out.append(
             f"What random actions return is not known, and counted as 0, for: {', '.join(unknown)}."
@@ -220,6 +232,17 @@ def _normalise(
         left_out.append(f"Without {reference}, and left out of means and shares over tasks: "
                         f"{', '.join(without)}.")  # fmt: skip
     return found, left_out
+
+
+def _tell_reference(methods: Sequence[str], reference: str) -> list[str]:
+    """Say which method is the reference, where it may be another one."""
+    others = [n for n in methods if n != reference and n.partition(" ")[0] in REFERENCES]
+    if not others:
+        return []
+    return [
+        f"{reference} is the reference, which has 1. It could as well be {' or '.join(others)}: "
+        "choose it with --reference."
+    ]
 
 
 def _make_row(score: Score, normalised: Array | None, printed: Sequence[Printed]) -> TaskRow:
@@ -237,20 +260,32 @@ def _make_row(score: Score, normalised: Array | None, printed: Sequence[Printed]
 
 
 def _make_total(
-    method: str, chosen: str, reference: str | None, plain: Values, normalised: Values
+    method: str,
+    chosen: str,
+    scale: Mapping[str, Array] | None,
+    plain: Values,
+    gains: Values,
+    normalised: Values,
 ) -> Total:
     tasks = tuple(task for task, name in plain if name == method)
     scaled = tuple(task for task in tasks if (task, method) in normalised)
-    ours = [normalised[task, method] for task in scaled]
+    ours = [gains[task, method] for task in scaled]
+    theirs = None if scale is None else [scale[task] for task in scaled]
+    if theirs is not None and all(one is other for one, other in zip(ours, theirs, strict=True)):
+        theirs = ours  # the reference itself
     middle = share = profile = band = improvement = None
     rng = np.random.default_rng(SEED)
     if ours:
-        middle = estimate_mean(ours, rng)
-        profile = performance_profile(ours, THRESHOLDS)
-        band = profile_band(ours, THRESHOLDS, rng)
-    if ours and all((task, reference) in normalised for task in scaled):
-        theirs = [normalised[task, str(reference)] for task in scaled]
-        share = estimate_share(ours, theirs, rng)
+        middle = estimate_mean(ours, rng, theirs)
+        profile = performance_profile([normalised[task, method] for task in scaled], THRESHOLDS)
+        band = profile_band(ours, THRESHOLDS, rng, theirs)
+    if ours and scale is not None:
+        units = [scale[task].mean() for task in scaled]
+        share = estimate_share(
+            [normalised[task, method] for task in scaled],
+            [scale[task] / unit for task, unit in zip(scaled, units, strict=True)],
+            rng,
+        )
         share = share if np.isfinite([share.value, share.low, share.high]).all() else None
     common = [task for task in tasks if (task, chosen) in plain]
     if method != chosen and common:

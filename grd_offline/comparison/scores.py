@@ -157,18 +157,50 @@ def list_left_out(everything: Sequence[Score], scores: Sequence[Score], at: int)
 
 
 def name_tasks(runs: Sequence[RunRecord]) -> list[Task]:
-    """The task of each run. Where short names mean several environments, names are whole ids."""
+    """The task of each run. Where short names mean several environments, names are whole ids.
+
+    Where files of the same name hold different data, their folders are named, too.
+    """
     short = [name_task(run) for run in runs]
     owners: dict[str, set[str]] = {}
-    for task in short:
+    digests: dict[str, set[str]] = {}
+    for task, run in zip(short, runs, strict=True):
         owners.setdefault(task.name, set()).add(task.environment)
-    return [
-        task if len(owners[task.name]) == 1 else name_task(run, is_whole=True)
+        digests.setdefault(task.name, set()).add(_read_data(run).get("digest", ""))
+    tasks = [
+        name_task(
+            run,
+            is_whole=len(owners[task.name]) > 1,
+            has_folder=len(digests[task.name] - {""}) > 1,
+        )
         for task, run in zip(short, runs, strict=True)
     ]
+    _refuse_alike(tasks, runs)
+    return tasks
 
 
-def name_task(run: RunRecord, *, is_whole: bool = False) -> Task:
+def _refuse_alike(tasks: Sequence[Task], runs: Sequence[RunRecord]) -> None:
+    """Refuse different data whose files and folders have the same names."""
+    owners: dict[str, tuple[str, Path]] = {}
+    for task, run in zip(tasks, runs, strict=True):
+        digest = _read_data(run).get("digest", "")
+        known, path = owners.setdefault(task.name, (digest, run.path))
+        if digest and known and digest != known:
+            raise DataError(
+                f"the data of this run and those of {path} differ, and both are called "
+                f"{task.name}: compare them one at a time",
+                file=run.path,
+            )
+
+
+def _read_data(run: RunRecord) -> dict[str, str]:
+    """What a run says of the data that its policies learned from."""
+    data = run.about.get("data")
+    data = data if isinstance(data, Mapping) else {}
+    return {name: str(data[name]) for name in ("file", "folder", "digest") if data.get(name)}
+
+
+def name_task(run: RunRecord, *, is_whole: bool = False, has_folder: bool = False) -> Task:
     """The environment with its arguments, and the data that policies learn from."""
     settings = run.about.get("settings", {})
     arguments = settings.get("env_args") or {}
@@ -180,9 +212,10 @@ def name_task(run: RunRecord, *, is_whole: bool = False) -> Task:
     parts += [
         f"{name}={value}" for name, value in arguments.items() if name not in ("env_name", "seed")
     ]
-    data = run.about.get("data")
-    if isinstance(data, Mapping) and data.get("file"):
-        parts.append(Path(str(data["file"])).name)
+    data = _read_data(run)
+    if "file" in data:
+        folder = Path(data.get("folder", "")).name if has_folder else ""
+        parts.append(str(Path(folder) / Path(data["file"]).name))
     return Task(printable(" ".join(parts)), run.environment)
 
 

@@ -18,6 +18,8 @@ _SURE = 6.0
 """Standard errors by which the amount has to differ from 0."""
 _MUCH, _MOST = 0.2, 0.5
 """Share of the squared errors that it accounts for: worth a finding, and too much."""
+_LEAST = 0.02
+"""Share of the spread of the returns that the amount has to reach."""
 _FEWEST, _MOST_READ = 20, 2000
 
 
@@ -32,9 +34,9 @@ def find_base(decomposer: Decomposer, episodes: EpisodeSet) -> list[Finding]:
         return []
     discount = float(getattr(decomposer, "discount", 1.0))
     predicted = [decomposer.predict_amounts(episode, discount)[0][0] for episode in chosen]
-    errors = np.array([episode.rewards[-1] for episode in chosen], np.float64) - predicted
-    base, deviations, share = _measure_base(errors, lengths)
-    if deviations < _SURE or share < _MUCH:
+    returns = np.array([episode.rewards[-1] for episode in chosen], np.float64)
+    base, deviations, share = _measure_base(returns - predicted, lengths)
+    if deviations < _SURE or share < _MUCH or abs(base) < _LEAST * float(returns.std()):
         return []
     text = (
         f"Returns contain a fixed amount of about {base:,.3g}, however many steps an "

@@ -1,10 +1,13 @@
 """`train_offline`: what `grd-offline train-offline` does, for Python."""
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from grd_offline.agents.algorithms import find_algorithm
 from grd_offline.environments import resolve_environment_id
@@ -162,7 +165,20 @@ def describe_data(source: str | os.PathLike[str], data: OfflineData) -> dict[str
         "episodes": len(data.episodes),
         "steps": data.episodes.total_steps,
         "environment": data.episodes.environment,
+        "folder": Path(source).resolve().parent.name,
+        "digest": compute_digest(data),
     }
+
+
+def compute_digest(data: OfflineData) -> str:
+    """A short text that differs where the steps or any of their rewards do."""
+    found = hashlib.sha256()
+    for episode in data.episodes:
+        for part in (episode.observations, episode.actions):
+            found.update(np.ascontiguousarray(part).tobytes())
+    for name in sorted(data.rewards):
+        found.update(name.encode() + np.ascontiguousarray(data.rewards[name]).tobytes())
+    return found.hexdigest()[:16]
 
 
 def describe_other_environment(settings: OfflineSettings, data: OfflineData) -> str | None:

@@ -91,12 +91,13 @@ def _tell_tasks(comparison: Comparison, figures: dict[str, Figure]) -> str:
 def explain(comparison: Comparison) -> str:
     """Say what the numbers over tasks mean."""
     parts = []
-    if comparison.metric == "return" and comparison.reference is not None:
+    is_scaled = any(total.scaled for total in comparison.totals)
+    if comparison.metric == "return" and comparison.reference is not None and is_scaled:
         parts.append(
             "Scores are normalised on each task: 0 is the return of random actions, and 1 is the "
             f"mean return of {comparison.reference}."
         )
-    elif comparison.metric == "return":
+    elif comparison.metric == "return" and comparison.reference is None:
         parts.append("There is no oracle, so scores of different tasks have no common scale.")
     parts.append(
         "The 95 % intervals come from a bootstrap, which draws seeds with replacement within each "
@@ -158,13 +159,17 @@ def show_printed(number: Printed | None) -> str:
 
 
 def show_interval(estimate: Estimate) -> str:
-    """A number and its interval."""
+    """A number and its interval; the number alone where all draws are the same, as of one seed."""
+    if estimate.low == estimate.high:
+        return page.show_number(estimate.value)
     ends = f"{page.show_number(estimate.low)} to {page.show_number(estimate.high)}"
     return f"{page.show_number(estimate.value)} ({ends})"
 
 
 def show_share_interval(estimate: Estimate) -> str:
-    """A share and its interval."""
+    """A share and its interval; see `show_interval`."""
+    if estimate.low == estimate.high:
+        return f"{100 * estimate.value:.0f}\N{NO-BREAK SPACE}%"
     ends = f"{100 * estimate.low:.0f} to {100 * estimate.high:.0f}"
     return f"{100 * estimate.value:.0f}\N{NO-BREAK SPACE}% ({ends})"
 

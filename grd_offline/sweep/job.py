@@ -24,7 +24,7 @@ from pathlib import Path
 from grd_offline.errors import DataError, StorageError, printable
 from grd_offline.files.locks import Lock
 from grd_offline.files.plain import folder_errors, read_bytes, read_json
-from grd_offline.files.runs import LOG_FILE, SETTINGS_FILE, write_json
+from grd_offline.files.runs import EVALUATIONS_FILE, LOG_FILE, SETTINGS_FILE, write_json
 from grd_offline.files.storage import append_file, create_file, lock_folder, make_folder
 from grd_offline.files.sweeps import JOBS_FOLDER, RESULT_FOLDER
 from grd_offline.fleet.limits import count_cores, divide_cores
@@ -33,6 +33,7 @@ from grd_offline.sweep.plan import SEEDED, Job
 FORMAT, VERSION = "grd-offline job", 1
 MARK_FILE, OUTPUT_FILE = "job.json", "output.txt"
 CHECKPOINT_FILE = "checkpoint.pt"
+GONE = "its result is gone"
 STARTED, FINISHED, FAILED, STOPPED = "started", "finished", "failed", "stopped"
 PROGRAM = (sys.executable, "-P", "-m", "grd_offline.cli")
 """What a job runs, before its command. Modules in the working folder are not in its way (-P)."""
@@ -110,7 +111,7 @@ def write_mark(folder: Path, mark: Mark) -> None:
 def check_command(sweep: Path, job: Job) -> Mark | None:
     """The mark of a job, which must be of the same command.
 
-    A job whose result has been removed is not finished any more.
+    A job whose result has been removed, or the evaluations in it, is not finished any more.
     """
     mark = read_mark(find_folder(sweep, job))
     if mark is not None and mark.command != job.command:
@@ -118,9 +119,16 @@ def check_command(sweep: Path, job: Job) -> Mark | None:
             "was begun with another command: choose another folder with --out, or remove this one",
             file=find_folder(sweep, job),
         )
-    if mark is not None and mark.state == FINISHED and not find_result(sweep, job).exists():
-        return replace(mark, state=FAILED, reason="its result is gone")
+    if mark is not None and mark.state == FINISHED and not _has_result(sweep, job):
+        return replace(mark, state=FAILED, reason=GONE)
     return mark
+
+
+def _has_result(sweep: Path, job: Job) -> bool:
+    """Whether the result of a job is there, with its evaluations if it always has some."""
+    result = find_result(sweep, job)
+    is_run = job.command[0] == "train-online"
+    return result.exists() and (not is_run or any(result.glob(f"{EVALUATIONS_FILE}*")))
 
 
 def measure_progress(sweep: Path, job: Job) -> float:
@@ -181,6 +189,8 @@ class JobProcess:
         result = self._result
         has_checkpoint = not result.is_symlink() and (result / CHECKPOINT_FILE).is_file()
         is_online = self.job.command[0] == "train-online"
+        is_gone = before is not None and before.reason == GONE
+        has_checkpoint = has_checkpoint and not is_gone
         is_resumed = is_online and has_checkpoint and not _has_failed_to_resume(before)
         if is_resumed:
             command = ["train-online", "--resume", str(result)]

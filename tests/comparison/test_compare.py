@@ -15,7 +15,7 @@ from grd_offline.errors import DataError
 from grd_offline.files.runs import EVALUATION_COLUMNS, FORMAT, VERSION, read_run
 from grd_offline.online.settings import OnlineSettings
 from grd_offline.report import make_run_page
-from grd_offline.report.compared import list_totals
+from grd_offline.report.compared import explain, list_totals
 
 STEPS = (1000, 2000, 3000, 4000)
 
@@ -295,3 +295,52 @@ def test_the_page_of_a_run_has_statistics(results):
     assert "Probability of improvement" in page
     single = write_run(results / "single", {"grd": [1], "oracle": [2]})
     assert "id='statistics'" not in make_run_page([read_run(single)])
+
+
+def test_the_mean_of_the_oracle_is_no_known_number(tmp_path):
+    """Methods that are all alike have intervals all the same, if the oracle's seeds differ."""
+    write_run(tmp_path / "a", {"grd": [110, 110, 110], "oracle": [60, 116.67, 170]})
+    grd, oracle = compare_scores(collect_scores(find_runs(tmp_path))).totals
+    assert grd.middle.low < 0.9 * grd.middle.value < 1.1 * grd.middle.value < grd.middle.high
+    assert oracle.middle.low > 0.8  # it is measured by itself
+    assert oracle.middle.high < 1.2
+
+
+def test_nothing_false_is_said_of_random_actions(tmp_path):
+    write_run(tmp_path / "a", {"grd": [-52], "oracle": [-7]}, environment="Other-v0")
+    found = compare_scores(collect_scores(find_runs(tmp_path)))
+    assert found.totals[0].middle is None
+    (note,) = (note for note in found.notes if note.startswith("Other-v0"))
+    assert "oracle returns less than 0, and what random actions return is not known" in note
+    assert "0 is the return of random actions" not in explain(found)
+
+
+def test_the_choice_among_several_oracles_is_told(tmp_path):
+    for backbone in ("sac", "td3"):
+        write_run(tmp_path / backbone, {"grd": [100], "oracle": [120]}, backbone=backbone)
+    found = compare_scores(collect_scores(find_runs(tmp_path)))
+    assert any(
+        note.startswith("oracle backbone=sac is the reference") and "oracle backbone=td3" in note
+        for note in found.notes
+    )
+
+
+def write_offline(folder, digest, place):
+    """A run from data.h5, whose contents have this digest."""
+    run = write_run(folder, {"grd": [1, 2]})
+    about = json.loads((run / "settings.json").read_text())
+    about["data"] = {"file": "data.h5", "digest": digest, "folder": place}
+    (run / "settings.json").write_text(json.dumps(about))
+    return read_run(run)
+
+
+def test_files_of_the_same_name_with_other_data_are_other_tasks(tmp_path):
+    runs = [write_offline(tmp_path / place, place, place) for place in ("one", "two")]
+    names = [score.task.name for score in collect_scores(runs)]
+    assert names == ["Hopper-v5 one/data.h5", "Hopper-v5 two/data.h5"]
+    runs.append(write_offline(tmp_path / "three", "three", "two"))
+    with pytest.raises(DataError, match=r"the data of this run and those of .*two differ"):
+        collect_scores(runs)
+    same = [write_offline(tmp_path / f"same-{k}", "one", f"place {k}") for k in range(2)]
+    with pytest.raises(DataError, match="grd with seed 0 is also in"):
+        collect_scores(same)

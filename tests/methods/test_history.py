@@ -1,5 +1,7 @@
 """Effects that act late or change during an episode are named, and only where there are any."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from grd_offline.methods.contract import CAREFUL, UNRELIABLE
 
 QUICK = ClosedFormSettings(basis=5, final_basis=8, rough_basis=1, order=1, switches=False)
 LATE, TIMED = "depend on earlier steps", "depend on the time within an episode"
+EARLY = "depend on later steps"
 NOISY = "single steps are mostly noise"
 
 
@@ -27,8 +30,8 @@ def draw(reward, noise=0.02):
     return EpisodeSet.from_episodes(made)
 
 
-def look(episodes):
-    found = fit_closed_form(episodes, QUICK, np.random.default_rng(0))
+def look(episodes, order=1):
+    found = fit_closed_form(episodes, replace(QUICK, order=order), np.random.default_rng(0))
     return [one.short for one in examine(found, episodes)[0] if one.level in (CAREFUL, UNRELIABLE)]
 
 
@@ -36,15 +39,16 @@ def look(episodes):
     ("reward", "words"),
     [
         (lambda dose, time: 2 * np.append(dose[:1], dose[:-1]), [LATE]),
+        (lambda dose, time: 2 * np.append(dose[1:], dose[-1:]), [EARLY]),
         (lambda dose, time: 2 * dose * (time < 15), [TIMED]),
         (lambda dose, time: 2 * dose, []),
         (lambda dose, time: np.tanh(2 * dose) + dose, []),
     ],
-    ids=["late", "at first only", "at once", "bent"],
+    ids=["late", "early", "at first only", "at once", "bent"],
 )
 def test_what_acts_late_or_fades_is_told(reward, words):
     said = look(draw(reward))
-    assert [word for word in (LATE, TIMED) if any(word in one for one in said)] == words
+    assert [word for word in (LATE, EARLY, TIMED) if any(word in one for one in said)] == words
 
 
 @pytest.mark.parametrize(("noise", "is_told"), [(2.0, True), (0.3, False)])
@@ -76,3 +80,19 @@ def test_a_state_that_acts_late_is_told_where_rows_are_drawn_anew():
     # Rows that follow from each other are left to the moments.
     fit = fit_closed_form(draw_table(0.5), QUICK, np.random.default_rng(0))
     assert fit.history["earlier steps"] == 0
+
+
+def test_a_product_of_a_state_and_an_action_that_acts_late_is_told():
+    """The state is slow and the action is not: nothing else can stand in for such a product."""
+    rng = np.random.default_rng(3)
+    made = []
+    for _ in range(200):
+        states = np.zeros((41, 2))
+        for k in range(40):
+            states[k + 1] = 0.9 * states[k] + 0.4 * rng.normal(size=2)
+        actions = rng.normal(size=(40, 1))
+        paid = 2 * (states[:39, 0] * actions[:39, 0]).sum() + 0.3 * states[1:, 1].sum()
+        last = np.arange(40) == 39
+        made.append(Episode(states, actions, last * paid, last & False, last, last))
+    said = look(EpisodeSet.from_episodes(made), order=2)
+    assert any(LATE in one for one in said)

@@ -316,6 +316,19 @@ def test_returns_that_no_reward_explains_are_named(data, fit) -> None:
     assert "far from" not in " ".join(sort(examine(fit, data)[0]).values())
 
 
+def test_few_that_hold_most_of_the_spread_call_for_care(data, fit) -> None:
+    """A rare fault that no input shows looks like an error of the returns."""
+    made = [
+        make_episode(e.observations, e.actions, e.rewards.sum() - size * (i in (3, 50)))
+        for i, e in enumerate(data)
+        for size in [100 * float(np.std([one.rewards.sum() for one in data]))]
+    ]
+    changed = replace(fit, weights=np.where(np.isin(np.arange(120), (3, 50)), 0.01, 1.2))
+    said = sort(examine(changed, EpisodeSet.from_episodes(made))[0])
+    assert "They account for 99 % of how returns differ" in said[CAREFUL]
+    assert "right only if these returns are errors" in said[CAREFUL]
+
+
 def test_many_of_them_call_for_care_and_five_are_named(data, fit) -> None:
     made = [
         make_episode(e.observations, e.actions, e.rewards.sum() + 900 * (i < 8))

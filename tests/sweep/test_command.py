@@ -91,6 +91,10 @@ def test_what_failed_is_told_and_the_rest_is_kept(tmp_path, capsys, monkeypatch)
             "command = 'train-online'\noptions = { env = 'Hopper', method = 'none,oracle' }",
             "oracle-seed0 is also in train-online: leave it out of one of them",
         ),
+        (
+            "grid = { env = ['Hopper', 'Hopper-v5'] }",
+            "grd-closed-form-seed0 is also in train-online-Hopper: leave it out",
+        ),
     ],
 )
 def test_wrong_options_are_found_before_anything_runs(tmp_path, capsys, text, reason):
@@ -162,9 +166,18 @@ def test_a_result_that_cannot_be_read_is_left_out_of_the_comparison(tmp_path, ca
     out = tmp_path / "out"
     file = write(tmp_path, "members = 1\n" + TRAINED.format(seeds="[0, 1]"))
     assert call(capsys, "sweep", file, "--out", out, "--cpus", 1)[0] == 0
-    (out / "jobs" / "train-online-seed0" / "result" / "evaluations.csv").unlink()
+    (out / "jobs" / "train-online-seed0" / "result" / "evaluations.csv").write_text("no table")
     code, printed = call(capsys, "sweep", file, "--out", out)
     assert code == 0
     assert "note: The job train-online-seed0 is left out: " in printed.err
     compared = json.loads((out / "comparison" / "comparison.json").read_text())
     assert [row["seeds"] for row in compared["tasks"]] == [["1"]]
+
+
+def test_jobs_that_differ_in_one_value_of_a_setting_are_different(tmp_path, capsys):
+    rates = "[{learning_rate = 1e-3}, {learning_rate = 3e-4}]"
+    jobs = f"[[jobs]]\ncommand = 'train-online'\ngrid = {{ env = ['Hopper'], set = {rates} }}\n"
+    file = write(tmp_path, jobs)
+    code, printed = call(capsys, "sweep", file, "--dry-run")
+    assert code == 0, printed.err
+    assert printed.out.count("(new): grd-offline train-online") == 2

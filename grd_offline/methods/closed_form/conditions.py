@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from grd_offline.episodes import EpisodeSet
+from grd_offline.episodes import EpisodeSet, have_same_length
 from grd_offline.evaluate import EVEN_BANDS, STEP_BANDS
 from grd_offline.methods.closed_form.last_fit import ClosedFormFit
 from grd_offline.methods.closed_form.moment_findings import PLACES, list_open_moments
@@ -15,7 +15,7 @@ from grd_offline.methods.closed_form.noise_findings import (
     measure_step_noise,
 )
 from grd_offline.methods.closed_form.share_words import MUCH_HIDDEN, list_names
-from grd_offline.outcomes import SUCCESS
+from grd_offline.outcomes import NUMBER, SUCCESS
 
 _NOTICED = 0.03
 """Standard deviation, as a share of that of the rewards, that makes a 90 % band reach 5 % of it to
@@ -35,6 +35,11 @@ def list_conditions(fit: ClosedFormFit, episodes: EpisodeSet, spread: float) -> 
             "what returns leave unexplained is noise of single steps, which episodes of one length "
             "cannot show"
         )
+    if fit.model.effects and fit.outcome == NUMBER and _hides_times(fit, episodes):
+        conditions.append(
+            "no step is worth more because of its number alone, which episodes of one length "
+            "cannot show"
+        )
     if _is_mostly_hidden(fit, spread):
         conditions.append(
             "the reward has parts that returns do not show (if it has none, the bands are too wide)"
@@ -45,6 +50,16 @@ def list_conditions(fit: ClosedFormFit, episodes: EpisodeSet, spread: float) -> 
         names = list_names(list(fit.even_inputs))
         conditions.append(f"{names} is worth what was found, which returns hardly show")
     return conditions
+
+
+def _hides_times(fit: ClosedFormFit, episodes: EpisodeSet) -> bool:
+    """Whether every return has the same steps, and one sum, so that their times cannot show.
+
+    An input that tells the time is among the even ones, which are told by themselves.
+    """
+    lengths = np.array([len(episode) for episode in episodes], np.float64)
+    is_single = all(int(episode.delivered.sum()) == 1 for episode in episodes)
+    return lengths.max() > 1 and is_single and have_same_length(lengths) and not fit.even_inputs
 
 
 def _is_mostly_hidden(fit: ClosedFormFit, spread: float) -> bool:

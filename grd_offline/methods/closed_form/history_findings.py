@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from grd_offline.methods.closed_form.history import EARLIER, TIME
+from grd_offline.methods.closed_form.history import EARLIER, LATER, TIME
 from grd_offline.methods.closed_form.last_fit import ClosedFormFit
 from grd_offline.methods.closed_form.share_words import MUCH_HIDDEN, TOO_MUCH_HIDDEN, show_share
 from grd_offline.methods.contract import CAREFUL, UNRELIABLE, Finding
@@ -12,9 +12,10 @@ from grd_offline.methods.contract import CAREFUL, UNRELIABLE, Finding
 _REMEDIES = {
     EARLIER: "Add what the reward remembers to the observations, for example what was seen or done "
     "one step earlier.",
+    LATER: "If a row holds what was done before it, move the actions up by one row.",
     TIME: "Add the step within the episode to the observations.",
 }
-_MOST = {EARLIER: 1 - 0.8, TIME: TOO_MUCH_HIDDEN**2}
+_MOST = {EARLIER: 1 - 0.8, LATER: 1 - 0.8, TIME: TOO_MUCH_HIDDEN**2}
 """Share of the variance of the rewards at which their correlation with the true ones is .8.
 
 What acts late is missing where it acts, and is there where it does not: with a share h, the

@@ -55,6 +55,8 @@ _FAR_OFF = 0.5
 """An outlier is reported if its error is also larger than this fraction of the spread of the other
 returns."""
 _MANY_OUTLIERS = 0.02
+_MUCH_OF_SPREAD = 0.5
+"""Share of the squared spread of returns from which even few outliers call for care."""
 _NAMED = 5
 _PROBED_STEPS = 20_000
 _NOTHING = Finding(
@@ -75,7 +77,7 @@ def examine(
     outliers = _list_outliers(fit, episodes, discount)
     findings = [
         *_find_few(episodes),
-        *_find_outliers(outliers, episodes),
+        *_find_outliers(outliers, episodes, discount),
         *(_find_ends(fit, episodes) if fit.outcome == NUMBER else []),
         *_tell_base(fit),
     ]
@@ -288,7 +290,7 @@ def _find_more(fit: ClosedFormFit, episodes: EpisodeSet) -> list[Finding]:
     return [Finding(CAREFUL, text, f"{rows:,} returns are few for {numbers}")]
 
 
-def _find_outliers(outliers: Sequence[int], episodes: EpisodeSet) -> list[Finding]:
+def _find_outliers(outliers: Sequence[int], episodes: EpisodeSet, discount: float) -> list[Finding]:
     if not outliers:
         return []
     shown = ", ".join(str(index) for index in outliers[:_NAMED])
@@ -299,7 +301,18 @@ def _find_outliers(outliers: Sequence[int], episodes: EpisodeSet) -> list[Findin
         f"{count} far from what any reward explains, and count{'s' if one else ''} less. "
         f"Look at {'episode' if one else 'episodes'} {shown}{more} (the first is 0)."
     )
-    if len(outliers) <= _MANY_OUTLIERS * total:
+    returns = np.array([episode.compute_return(discount) for episode in episodes])
+    squares = (returns - np.delete(returns, outliers).mean()) ** 2
+    share = float(squares[list(outliers)].sum() / max(squares.sum(), 1e-300))
+    if share > _MUCH_OF_SPREAD:
+        text += (
+            f" {'It accounts' if one else 'They account'} for {format_percentage(share)} of how "
+            "returns differ. The rewards are right only if "
+            f"{'this return is an error' if one else 'these returns are errors'}: what causes "
+            f"{'it' if one else 'them'} otherwise, such as a rare fault that no input shows, is "
+            "missing."
+        )
+    if len(outliers) <= _MANY_OUTLIERS * total and share <= _MUCH_OF_SPREAD:
         return [Finding(FINE, text)]
     return [Finding(CAREFUL, text, f"{count} far from what any reward explains")]
 
