@@ -1,4 +1,9 @@
-"""Inputs that stand for the outcome: totals that grow during an episode, such as a score so far."""
+"""Inputs that stand for the outcome: totals that grow during an episode, such as a score so far.
+
+A total may also lack the last step, as a score before each move does, or the first one, as an
+amount that is left after it. Then it has the unit of the returns, and what it leaves unexplained is
+no more than one of its own steps.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +17,9 @@ from grd_offline.words import format_percentage
 Array = NDArray[np.float64]
 _SAME = 0.999
 """Share of the variance of the returns from which on an input says the same as they do."""
+_MUCH, _UNIT, _ONE_STEP = 0.7, 0.2, 1.5
+"""For totals that lack a step: the share that they explain, how far their unit may be off, and the
+variance of what is left, in steps."""
 _FEWEST, _MOST_READ = 20, 2000
 
 
@@ -35,8 +43,11 @@ def find_totals(decomposer: Decomposer, episodes: EpisodeSet) -> list[Finding]:
     ends, growths = (np.array(part) for part in zip(*map(_read_ends, chosen), strict=True))
     changing = growths.any(axis=0)
     shares = np.maximum(_explain(ends, returns), _explain(growths, returns))
-    found = np.flatnonzero(used & changing & (shares > _SAME))
-    return [_tell(str(names[column]), float(shares[column])) for column in found[:1]]
+    steps = np.mean([_measure_steps(episode) for episode in chosen if len(episode) > 1], axis=0)
+    nearly = _lacks_a_step(ends, returns, steps) | _lacks_a_step(growths, returns, steps)
+    found = np.flatnonzero(used & changing & ((shares > _SAME) | nearly))
+    best = sorted(found, key=lambda column: -shares[column])[:1]
+    return [_tell(str(names[column]), float(shares[column])) for column in best]
 
 
 def _read_ends(episode: Episode) -> tuple[Array, Array]:
@@ -45,6 +56,22 @@ def _read_ends(episode: Episode) -> tuple[Array, Array]:
     end = np.concatenate([episode.next_observations[last], episode.actions[last]])
     start = np.concatenate([episode.observations[0], episode.actions[0]])
     return end.astype(np.float64), end.astype(np.float64) - start
+
+
+def _measure_steps(episode: Episode) -> Array:
+    """The mean square of how much each input changes from row to row."""
+    rows = np.concatenate([episode.observations[: len(episode)], episode.actions], axis=1)
+    return np.asarray((np.diff(rows.astype(np.float64), axis=0) ** 2).mean(axis=0))
+
+
+def _lacks_a_step(columns: Array, returns: Array, steps: Array) -> NDArray[np.bool_]:
+    """Whether each column says what the returns say, but for one of its steps."""
+    share = _explain(columns, returns)
+    centred, others = columns - columns.mean(0), returns - returns.mean()
+    slopes = np.abs(centred.T @ others) / np.maximum((centred**2).sum(0), 1e-300)
+    left = (1 - share) * returns.var()
+    is_unit = np.abs(slopes - 1) < _UNIT
+    return np.asarray(is_unit & (share > _MUCH) & (left < _ONE_STEP * steps))
 
 
 def _explain(columns: Array, returns: Array) -> Array:

@@ -376,7 +376,7 @@ def _find_hidden(fit: ClosedFormFit, spread: float) -> list[Finding]:
         text = (
             "Little can hide from the returns. Terms that cancel between steps, and effects of "
             f"other inputs, come to {show_share(share)} of the spread of the rewards, if they are "
-            "no larger than the effects that were found."
+            "smooth in one input each, and no larger than the effects that were found."
         )
         return [Finding(FINE, text)]
     said = " and ".join(
@@ -387,7 +387,8 @@ def _find_hidden(fit: ClosedFormFit, spread: float) -> list[Finding]:
     text = (
         f"Returns do not exclude {said}. This may come to {show_share(share)} of the spread of the "
         f"rewards, and the correlation with the true rewards may be as low as "
-        f"about {bound_correlation(share):.2f}. The bands include it."
+        f"about {bound_correlation(share):.2f}. The bands include it. All of this is so if such a "
+        "part is smooth in single inputs."
     )
     level = UNRELIABLE if share > TOO_MUCH_HIDDEN else CAREFUL
     return [Finding(level, text, "much of the reward may not show in returns")]
