@@ -24,7 +24,7 @@ import numpy as np
 
 from grd_offline.comparison.compare import Comparison, compare_scores
 from grd_offline.comparison.paper import find_printed, read_printed
-from grd_offline.comparison.scores import Score, collect_scores, find_runs, name_task
+from grd_offline.comparison.scores import Score, collect_scores, find_runs, name_group, name_task
 from grd_offline.files.runs import RunRecord
 from grd_offline.report.compared import show_interval, show_printed, show_share_interval
 from grd_offline.report.curves import show_spread
@@ -82,7 +82,7 @@ def make_page() -> str:
     long = _choose([run for run in plain if _find_last(run) >= STEPS])
     scores = collect_scores(long, at=STEPS)
     short = _choose([run for run in plain if STEPS / 2 <= _find_last(run) < STEPS])
-    parts = [HEAD, _tell_main(scores, collect_scores(short))]
+    parts = [HEAD, _tell_main(scores, collect_scores(short)), _tell_versions([*long, *short])]
     parts += [_tell_totals(scores), _tell_published(long)]
     parts += [_tell_table(runs), _tell_noise()]
     parts += [_tell_other(name, *about) for name, about in OTHERS.items()]
@@ -116,7 +116,7 @@ def _is_plain(run: RunRecord) -> bool:
 
 def wrap(text: str) -> str:
     """A paragraph in lines that are not too long."""
-    return fill(text, 100) + "\n\n"
+    return fill(text, 100, break_on_hyphens=False) + "\n\n"
 
 
 def make_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -147,6 +147,26 @@ def _tell_main(scores: Sequence[Score], shorter: Sequence[Score]) -> str:
         )
         + make_table(["method", *(task.removesuffix("-v5") for task in TASKS)], rows)
     )
+
+
+def _tell_versions(runs: Sequence[RunRecord]) -> str:
+    """The versions of this package that the runs were made with."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for run in runs:
+        version = run.about.get("versions", {}).get("grd-offline", "unknown")
+        task = run.environment.removesuffix("-v5")
+        for group in dict.fromkeys(row["group"] for row in run.rows):
+            found.setdefault(version, {}).setdefault(group, []).append(task)
+    if len(found) < 2:
+        return ""
+    newest = max(found)
+    told = [
+        f"Version {version} made {group} on {', '.join(sorted(tasks))}."
+        for version, groups in sorted(found.items())
+        for group, tasks in sorted(groups.items())
+        if version != newest
+    ]
+    return wrap(f"{' '.join(told)} Version {newest} made the other cells.").rstrip("\n") + "\n"
 
 
 def _is_whole(score: Score) -> bool:
@@ -249,44 +269,48 @@ def _show_best(seeds: Mapping[str, float]) -> str:
 def _tell_table(runs: Sequence[RunRecord]) -> str:
     numbers = read_printed(ROOT / "experiments" / "table1.toml")
     steps = sorted({number.step for number in numbers if number.step is not None})
-    varied = [_name_weights(run) for run in runs if _varies_weights(run)]
-    rows = []
+    varied = [run for run in runs if _varies_weights(run)]
+    rows: list[list[str]] = []
+    others: list[str] = []
     for method in dict.fromkeys(number.method for number in numbers):
         ours, papers = [], []
-        having = [run for run in varied if any(row["group"] == method for row in run.rows)]
+        having = [
+            run for run in varied if any(name_group(run, r["group"]) == method for r in run.rows)
+        ]
         longest = max(having, key=_find_last, default=None)
         for step in steps:
             scores = [] if longest is None else collect_scores([longest], at=step, last=1)
             score = next((s for s in scores if s.method == method), None)
-            text = MISSING
-            if score is not None:
-                spread = float(np.std(score.values))
-                text = show_spread(float(np.mean(score.values)), spread, len(score.values))
-            ours.append(text)
+            ours.append(MISSING if score is None else _show_mean(score))
             papers.append(show_printed(find_printed(numbers, "Swimmer-v5", method, step)))
         weight = method.rsplit("=", 1)[1]
+        for run in having:
+            scores = [] if run is longest else collect_scores([run], last=1)
+            others += [
+                f" A shorter run with {weight}, of another version, had {_show_mean(score)} after "
+                f"{score.step:,} steps."
+                for score in scores
+                if score.method == method
+            ]
         rows += [[weight, "ours", *ours], ["", "paper", *papers]]
     return (
         "## Table 1: Swimmer by weight of the sparsity penalty\n\n"
         + wrap(
             "The cells show the true return of `--fit paper` at one evaluation, as the mean and "
             "standard deviation over five seeds. Each row is from its longest run."
+            + "".join(others)
         )
         + make_table(["lambda 1", "", *(f"{step:,} steps" for step in steps)], rows)
     )
 
 
+def _show_mean(score: Score) -> str:
+    spread = float(np.std(score.values))
+    return show_spread(float(np.mean(score.values)), spread, len(score.values))
+
+
 def _varies_weights(run: RunRecord) -> bool:
     return WEIGHT in (run.about.get("settings", {}).get("sets") or {})
-
-
-def _name_weights(run: RunRecord) -> RunRecord:
-    """The same run; its groups name lambda 1, also if it has a single value of it."""
-    values = run.about["settings"]["sets"][WEIGHT]
-    if len(values) > 1:
-        return run
-    rows = [{**row, "group": f"{row['group']}-{WEIGHT}={values[0]:g}"} for row in run.rows]
-    return replace(run, rows=rows)
 
 
 def _tell_noise() -> str:

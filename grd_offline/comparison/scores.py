@@ -114,7 +114,7 @@ def collect_scores(
         for row in run.rows:
             if row.get(column, "") == "":
                 continue
-            key = (task.name, labels[place, row["group"]])
+            key = (task.name, labels[place, name_group(run, row["group"])])
             owner = owners.setdefault((*key, row["seed"]), run.path)
             if owner != run.path:
                 reason = f"{key[1]} with seed {row['seed']} is also in {owner}: leave one out"
@@ -227,7 +227,7 @@ def _label_groups(runs: Sequence[RunRecord], tasks: Sequence[Task]) -> dict[tupl
     """
     owners: dict[tuple[str, str], list[int]] = {}
     for place, run in enumerate(runs):
-        for group in dict.fromkeys(row["group"] for row in run.rows):
+        for group in dict.fromkeys(name_group(run, row["group"]) for row in run.rows):
             owners.setdefault((tasks[place].name, group), []).append(place)
     variants = [_describe_variant(run) for run in runs]
     differing: dict[str, dict[str, None]] = {}
@@ -246,15 +246,23 @@ def _label_groups(runs: Sequence[RunRecord], tasks: Sequence[Task]) -> dict[tupl
     return labels
 
 
-def _describe_variant(run: RunRecord) -> dict[str, str]:
-    settings: Mapping[str, Any] = run.about.get("settings", {})
-    plain = {name: value for name, value in settings.items() if name not in _NOT_VARIANTS}
-    sets = settings.get("sets") or {}
+def name_group(run: RunRecord, group: str) -> str:
+    """A group with the settings of `--set` that have one value; several are in its name already."""
+    sets = run.about.get("settings", {}).get("sets") or {}
     if not isinstance(sets, Mapping):
         raise DataError("expected a table", file=run.path / SETTINGS_FILE, field="sets")
     for name, values in sets.items():
-        if isinstance(values, Sequence) and len(values) == 1:  # several are part of the group
-            plain[name] = values[0]
+        is_for_all = not str(name).startswith("lambda_") or "paper" in group.split("-")
+        if not isinstance(values, Sequence) or not all(isinstance(v, int | float) for v in values):
+            raise DataError("expected numbers", file=run.path / SETTINGS_FILE, field=f"sets.{name}")
+        if is_for_all and len(values) == 1:
+            group += f"-{name}={values[0]:g}"
+    return group
+
+
+def _describe_variant(run: RunRecord) -> dict[str, str]:
+    settings: Mapping[str, Any] = run.about.get("settings", {})
+    plain = {name: value for name, value in settings.items() if name not in _NOT_VARIANTS}
     return {name: json.dumps(value).strip('"') for name, value in plain.items()}
 
 

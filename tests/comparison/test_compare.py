@@ -344,3 +344,19 @@ def test_files_of_the_same_name_with_other_data_are_other_tasks(tmp_path):
     same = [write_offline(tmp_path / f"same-{k}", "one", f"place {k}") for k in range(2)]
     with pytest.raises(DataError, match="grd with seed 0 is also in"):
         collect_scores(same)
+
+
+def test_one_value_of_a_setting_is_named_as_several_are(tmp_path):
+    weight, rate = {"lambda_state_reward": (5e-6,)}, {"learning_rate": (1e-3,)}
+    levels = {"grd-paper": [1], "grd-quadratic": [2]}
+    runs = [
+        read_run(write_run(tmp_path / name, levels, sets=sets, fits=("paper", "quadratic")))
+        for name, sets in {"a": {}, "b": weight, "c": rate}.items()
+    ]
+    names = [score.method for score in collect_scores(runs[:1] + runs[2:])]
+    assert names == ["grd-paper", "grd-quadratic", "grd-paper-learning_rate=0.001",
+                     "grd-quadratic-learning_rate=0.001"]  # fmt: skip
+    paper, _ = collect_scores(runs[1:2])
+    assert paper.method == "grd-paper-lambda_state_reward=5e-06"
+    with pytest.raises(DataError, match="grd-quadratic with seed 0 is also in"):
+        collect_scores(runs[:2])  # the weight is of the paper's fit alone
