@@ -44,7 +44,14 @@ from grd_offline.formats.parts import join_parts
 from grd_offline.formats.probe import probe_file
 from grd_offline.formats.record import Array, Header, LazyLeaves, Leaf, Record, Recording
 from grd_offline.formats.tables.build import EPISODE, ROW, STEP, TABLE
-from grd_offline.formats.tables.opening import Expected, Given, Outcomes, is_table, open_table
+from grd_offline.formats.tables.opening import (
+    Expected,
+    Given,
+    Outcomes,
+    has_table_ending,
+    is_table,
+    open_table,
+)
 from grd_offline.formats.tables.results import find_names
 from grd_offline.words import count
 
@@ -305,6 +312,8 @@ def write_dataset(
         header, records, lengths = recording.header, recording, recording.lengths
     if records is None:
         raise TypeError("write_dataset: expected the records of the header")
+    if has_table_ending(Path(path)):
+        raise DataError("would be no table, but a dataset: give it the ending .h5", file=path)
     write = find_writer(layout, has_lengths=lengths is not None)
     if lengths is None:
         lengths = np.zeros(0, np.int64)

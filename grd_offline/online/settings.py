@@ -120,7 +120,9 @@ class OnlineSettings(Settings):
     seeds: int = setting(1, "Number of seeds. They count up from --seed.", at_least=1, at_most=1000)
     seed: int = setting(0, "First of the seeds.", **_ANY)
     steps: int = setting(
-        1_000_000, "Number of environment steps of each member (paper: 3,000,000).", **COUNT
+        1_000_000,
+        "Number of environment steps of each member, in whole blocks (paper: 3,000,000).",
+        **COUNT,
     )
     warmup: int = setting(
         10_000, "Steps with random actions before learning begins (paper).", **_ANY

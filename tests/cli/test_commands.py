@@ -150,6 +150,7 @@ def test_convert_writes_our_layout_by_default(tmp_path):
         (["inspect", "sample.h5", "--max-episode-steps", "0"], "0 is not in the range"),
         (["convert", "sample.h5", "out.h5", "--to", "csv"], "'csv' is not one of"),
         (["convert", "sample.h5", "sample.h5", "--to", "own"], "IN and OUT are the same"),
+        (["convert", "sample.h5", "sample.csv"], "a dataset: give it the ending .h5"),
         (["convert", "sample.h5", "no/out.h5", "--to", "own"], "there is no folder "),
         (["convert", "sample.h5", "sample.h5/out.h5", "--to", "own"], "sample.h5 is not a folder"),
         (["decompose", "sample.h5", "--out", ""], "the name is empty"),

@@ -57,6 +57,9 @@ BAD = {
         "episode,step,x,return\na,first,1,1\na,second,2,1\n",
         "column step: row 2: 'first' is not a time that is read: write times as 2024-03-01 08:51",
     ),
+    "note for Excel": ("sep=;\nepisode;x;return\n1;2;3\n", "a note for Excel, sep=: remove"),
+    "packed file": ("PK\x03\x04...", "is a spreadsheet or a packed file"),
+    "Parquet file": ("PAR1...", "is a Parquet file: give it the ending .parquet"),
     "quote without end": (HEADER + 'a,0,"1,2,5\n', "is not a CSV file that can be read"),
 }
 

@@ -25,6 +25,7 @@ from grd_offline.formats.tables.numbers import COMMA, POINT, find_unread, is_num
         ("1 234 567", COMMA, 1234567),
         ("0,125", COMMA, 0.125),
         ("12", COMMA, 12),
+        ("\u2212" + "5.5", POINT, -5.5),
     ],
 )
 def test_a_number_is_read_in_its_form(text, decimal, number):
@@ -104,7 +105,7 @@ def test_the_form_of_the_first_rows_holds_for_later_blocks(tmp_path, monkeypatch
     cells = ["0,5", "1,5", "2,5", "3,5", "1.234", "5", "6", "7"]
     found = read_columns(tmp_path / "table.csv", ";", cells)
     np.testing.assert_array_equal(found[0], np.float32([0.5, 1.5, 2.5, 3.5, 1234, 5, 6, 7]))
-    with pytest.raises(DataError, match=r"row 6: '3\.75' is not a number, as other rows are"):
+    with pytest.raises(DataError, match=r"row 6: '3\.75' has other marks than the numbers above"):
         read_columns(tmp_path / "table.csv", ";", [*cells[:4], "3.75", *cells[5:]])
 
 

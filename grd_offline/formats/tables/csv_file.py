@@ -27,6 +27,7 @@ from grd_offline.formats.tables.numbers import (
     POINT,
     are_numbers,
     find_doubtful,
+    is_number,
     parse_name,
     parse_number,
 )
@@ -52,6 +53,12 @@ _PLAIN = re.compile(r"(?:-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?\n)+")
 _PLAIN_CODE = re.compile(r"^(?:0[0-9]+|[0-9]{16,})$", re.MULTILINE)
 """The pattern of `CODE` for a whole column at once, with one cell in each line."""
 Cells = Sequence[str]
+_OTHER_FILES = {
+    b"PK\x03\x04": "is a spreadsheet or a packed file, not a table of text: save it as CSV",
+    b"\x89HDF": "is an HDF5 file: give it the ending .h5",
+    b"PAR1": "is a Parquet file: give it the ending .parquet",
+}
+"""What to do with files that have the ending of a table, by their first bytes."""
 
 
 @contextmanager
@@ -67,6 +74,8 @@ def open_csv(
         first = file.readline()
         if not first.strip("\r\n\ufeff "):
             raise DataError("is empty: expected a row of column names", file=path)
+        if first.lower().startswith("sep="):
+            raise DataError("begins with a note for Excel, sep=: remove this row", file=path)
         separator = max(_SEPARATORS, key=first.count)
         file.seek(0)
         reader = csv.reader(file, delimiter=separator, strict=True)
@@ -144,6 +153,9 @@ def open_text(path: Path) -> Iterator[TextIO]:
     with os.fdopen(descriptor, encoding="utf-8-sig", newline="") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise DataError("is not a regular file", file=path)
+        start = os.pread(descriptor, 4, 0) if hasattr(os, "pread") else b""
+        if start in _OTHER_FILES:
+            raise DataError(_OTHER_FILES[start], file=path)
         yield file
 
 
@@ -288,6 +300,8 @@ def _convert(
 def _refuse(cell: str, name: str, row: int, expected: str) -> DataError:
     if cell.startswith("="):
         why = "is a formula: save the table with its values"
+    elif is_number(cell, POINT) or is_number(cell, COMMA):
+        why = "has other marks than the numbers above it: write all of them like 1234.5"
     else:
         why = f"is not {expected}, as other rows are"
     return DataError(f"row {row:,}: {cell[:40]!r} {why}", field=f"column {name}")

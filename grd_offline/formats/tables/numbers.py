@@ -25,6 +25,8 @@ _GROUPED = {POINT: _compile(POINT, COMMA), COMMA: _compile(COMMA, POINT)}
 
 def parse_number(text: str, decimal: str = POINT) -> float:
     """The number in a text; ValueError if there is none."""
+    if text.startswith("\u2212"):  # the minus sign of typesetters
+        text = f"-{text[1:]}"
     grouped = _GROUPED[decimal].fullmatch(text)
     if "_" in text:  # which Python would pass over
         raise ValueError(f"an underscore in {text!r}")

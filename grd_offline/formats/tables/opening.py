@@ -52,8 +52,13 @@ class Expected(NamedTuple):
 
 def is_table(path: Path) -> bool:
     """Whether a file or folder holds a table."""
+    return has_table_ending(path) or is_lerobot(path)
+
+
+def has_table_ending(path: Path) -> bool:
+    """Whether a file has the ending of a table."""
     ending = path.suffix.lower()
-    return ending in _OPENERS or ending in _PARQUET or is_lerobot(path)
+    return ending in _OPENERS or ending in _PARQUET
 
 
 def open_table(
