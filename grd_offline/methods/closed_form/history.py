@@ -6,6 +6,10 @@ once more: those with an action one step earlier and one step later, and all of 
 the time within the episode, from -1.7 to 1.7. What gains evidence and is no small part of the
 reward is reported. It is not added to the reward, which knows neither the past nor the time.
 
+Sums of an effect over the steps of an episode, and over the same steps but one, are nearly equal.
+An effect whose size was not quite found gains from either. So only the evidence counts that goes
+beyond what the effect gains at its own step.
+
 Effects of states alone are not offered earlier or later. A state says much about the one after it,
 so its neighbour can stand in for a shape that was not quite found. See `moments` for these. For the
 same reason the time has to account for much of what is left unexplained. If inputs say nothing
@@ -26,6 +30,7 @@ from grd_offline.methods.closed_form.inputs import Effect
 from grd_offline.methods.closed_form.search import EffectBank, Selection
 
 Array = NDArray[np.float64]
+OWN = "its own step"
 EARLIER, LATER, TIME = "earlier steps", "later steps", "the time within an episode"
 _LEAST_GAIN = 10.0
 _LEAST_SHARE = {EARLIER: 0.0, LATER: 0.0, TIME: 0.25}
@@ -44,6 +49,7 @@ def measure_history(data: ColumnSource, last: Selection, bank: EffectBank) -> di
     if not last.effects:
         return {}
     parts, moved, sizes = _sum_parts(data, last, bank)
+    own = parts.pop(OWN)
     price = _LEAST_GAIN + math.log(len(parts) * len(last.effects))
     offered = np.array([_has_action(data, effect) for effect in last.effects])
     if not offered.all() and _correlate_neighbours(data, last) < _LITTLE:
@@ -53,7 +59,7 @@ def measure_history(data: ColumnSource, last: Selection, bank: EffectBank) -> di
         chosen = offered | (kind == TIME)
         size = sizes if kind == TIME else moved
         least = max(price, _find_least(kind, len(sums)))
-        found[kind] = _measure(data, last.fit, sums[:, chosen], size[chosen], least)
+        found[kind] = _measure(data, last.fit, sums[:, chosen], own[:, chosen], size[chosen], least)
     # Sums of the steps before and after differ in the ends alone: what one explains, the other may.
     weaker = min(EARLIER, LATER, key=lambda kind: found[kind][0])
     return {kind: 0.0 if kind == weaker else variance for kind, (_, variance) in found.items()}
@@ -93,7 +99,7 @@ def _sum_parts(
     """(row, effect) sums of each effect of another step, and by the time; (effect,) half the mean
     square of its change from step to step, and its mean square."""
     starts = np.cumsum([0, *last.fit.sizes[:-1]])
-    sums: dict[str, list[Array]] = {EARLIER: [], LATER: [], TIME: []}
+    sums: dict[str, list[Array]] = {OWN: [], EARLIER: [], LATER: [], TIME: []}
     steps, pairs = 0, 0
     changes, squares = np.zeros(len(starts)), np.zeros(len(starts))
     for segment in data.segments():
@@ -104,6 +110,7 @@ def _sum_parts(
         # What came before the first step, or comes after the last, is not known. Effects have
         # mean 0.
         none = np.zeros_like(parts[:1])
+        sums[OWN].append(segment.weights @ parts)
         sums[EARLIER].append(segment.weights @ np.concatenate([none, parts[:-1]]))
         sums[LATER].append(segment.weights @ np.concatenate([parts[1:], none]))
         sums[TIME].append((segment.weights * time) @ parts)
@@ -114,15 +121,15 @@ def _sum_parts(
 
 
 def _measure(
-    data: ColumnSource, fit: Posterior, sums: Array, sizes: Array, price: float
+    data: ColumnSource, fit: Posterior, sums: Array, own: Array, sizes: Array, price: float
 ) -> tuple[float, float]:
-    """The gain of the effect that gains most, and its variance per step if that exceeds a price."""
+    """The gain of the effect that gains most beyond its own step, and its variance per step if that
+    exceeds a price."""
     if not sums.size:
         return 0.0, 0.0
-    columns, _ = data.equations.remove_constant(sums * data.equations.scale[:, None])
-    norms = np.sqrt(np.maximum((np.asarray(columns, np.float64) ** 2).mean(0), 1e-300))
-    free = np.asarray(columns / norms, np.float64)
+    free, norms = _free_columns(data, sums)
     gains, variances = measure_gains(fit, free[:, :, None])
+    gains = gains - np.maximum(measure_gains(fit, _free_columns(data, own)[0][:, :, None])[0], 0.0)
     best = int(gains.argmax())
     if gains[best] < price:
         return float(gains[best]), 0.0
@@ -131,3 +138,10 @@ def _measure(
     spread = variances[best]
     weight = spread * float(column @ fit.residual) / (1 + spread * seen)
     return float(gains[best]), float((weight / norms[best]) ** 2 * sizes[best])
+
+
+def _free_columns(data: ColumnSource, sums: Array) -> tuple[Array, Array]:
+    """(row, effect) sums without what a constant reward explains, of size 1, and their sizes."""
+    columns, _ = data.equations.remove_constant(sums * data.equations.scale[:, None])
+    norms = np.sqrt(np.maximum((np.asarray(columns, np.float64) ** 2).mean(0), 1e-300))
+    return np.asarray(columns / norms, np.float64), norms
