@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,6 +44,12 @@ def make_environment(
     except DataError:
         raise
     except (Exception, SystemExit) as error:
+        module = name.partition(":")[0].partition(".")[0] if ":" in name else ""
+        if isinstance(error, ModuleNotFoundError) and module and find_spec(module) is None:
+            raise DataError(
+                f"{name} cannot be made: Python finds no module {module}: install it, or name its "
+                "folder in PYTHONPATH, for example PYTHONPATH=. grd-offline collect"
+            ) from error
         raise DataError(f"{name} cannot be made: {describe_error(error)}") from error
     if limit is None:
         limit = DEFAULT_STEP_LIMIT

@@ -293,6 +293,8 @@ def test_environment_that_cannot_be_made() -> None:
         run("HalfCheetah", env_args={"wheels": 4})
     with pytest.raises(DataError, match=r"did you mean HalfCheetah-v5"):
         run("HalfCheeta")
+    with pytest.raises(DataError, match=r"finds no module no_such_place: install it, or name its"):
+        run("no_such_place.inner:Task-v0")
 
 
 @pytest.mark.parametrize(
