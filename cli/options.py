@@ -180,7 +180,8 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
         help="For tables: the role of each column, for example episode=trip,return=fuel or "
         "observations=speed+load. Roles are episode, step, observations, actions, reward (one "
         "number per step), return (one number per episode), terminated, truncated, truth, "
-        "categories and ignored. You can leave out columns whose names say their role. In a name, "
+        "categories and ignored. decimal=comma or decimal=point is about the numbers of a CSV "
+        "file. You can leave out columns whose names say their role. In a name, "
         '* stands for any letters. A name with a comma or a plus is put in quotes: "load, kg".',
     )(joined)
 

@@ -69,7 +69,7 @@ def collect(
     """
     chosen = CollectSettings(environment, **settings)
     out = Path(out)
-    check_destination(out)
+    _check_out(out)
     header, records = run_episodes(chosen, should_stop, warn)
     returns: list[float] = []
     lengths: list[int] = []
@@ -98,6 +98,12 @@ def collect(
     finally:
         unnamed.unlink(missing_ok=True)
     return Collected(path, np.array(returns), np.array(lengths, np.int64), path == out)
+
+
+def _check_out(out: Path) -> None:
+    """Refuse a file that could not be written or read, before anything is collected."""
+    check_destination(out)
+    formats.check_ending(out)
 
 
 def _name_partial(out: Path) -> Path:

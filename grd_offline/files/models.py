@@ -69,14 +69,18 @@ def find_model(folder: str | os.PathLike[str], name: str) -> Path:
     path = Path(folder)
     if path.is_file():
         raise DataError("is a file, expected the folder of a decomposition or model", file=path)
+    inner = path / name
+    if (path / CONFIG).is_file():
+        return path
+    if (inner / CONFIG).is_file():
+        return inner
     several = sorted(one.parent.parent.name for one in path.glob(f"*/{name}/{CONFIG}"))
-    if several and not (path / CONFIG).is_file():
+    if several:
         raise DataError(
             f"holds several decompositions: name one of them, such as {path.name}/{several[0]}",
             file=path,
         )
-    inner = path / name
-    return inner if not (path / CONFIG).is_file() and (inner / CONFIG).is_file() else path
+    return path
 
 
 def read_settled(folder: Path, read: Callable[[Path], Model]) -> Model:

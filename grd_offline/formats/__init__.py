@@ -67,6 +67,7 @@ __all__ = [
     "as_episode",
     "as_episodes",
     "as_recording",
+    "check_ending",
     "find_delay",
     "infer_delay",
     "is_same_place",
@@ -312,13 +313,18 @@ def write_dataset(
         header, records, lengths = recording.header, recording, recording.lengths
     if records is None:
         raise TypeError("write_dataset: expected the records of the header")
-    if has_table_ending(Path(path)):
-        raise DataError("would be no table, but a dataset: give it the ending .h5", file=path)
+    check_ending(path)
     write = find_writer(layout, has_lengths=lengths is not None)
     if lengths is None:
         lengths = np.zeros(0, np.int64)
     with folder_errors(Path(path), f"cannot be written in the layout {layout}"):
         return write(NewFile(path, header, records, lengths))
+
+
+def check_ending(path: str | os.PathLike[str]) -> None:
+    """Refuse a dataset with the ending of a table: no command could read it."""
+    if has_table_ending(Path(path)):
+        raise DataError("would be no table, but a dataset: give it the ending .h5", file=path)
 
 
 def is_same_place(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> bool:

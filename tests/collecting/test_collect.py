@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import samples
 
-from grd_offline import DataError, write_dataset
+from grd_offline import DataError, collect, write_dataset
 from grd_offline.agents.exploration import draw_box_actions, draw_discrete_actions
 from grd_offline.collecting.runner import deliver
 from grd_offline.collecting.settings import CollectSettings
@@ -412,3 +412,10 @@ def test_discrete_actions(policy: str) -> None:
     assert set(np.concatenate(drawn)) == {0, 1, 2}
     repeats = [float((actions[1:] == actions[:-1]).mean()) for actions in drawn]
     assert (max(repeats) > 0.7) == (policy == "explore")
+
+
+def test_a_dataset_has_no_ending_of_a_table(tmp_path: Path) -> None:
+    """It is refused before anything is collected."""
+    with pytest.raises(DataError, match=r"a dataset: give it the ending \.h5"):
+        collect("Pendulum", tmp_path / "data.csv", episodes=10**6)
+    assert list(tmp_path.iterdir()) == []

@@ -26,8 +26,8 @@ from grd_offline.formats.tables.numbers import (
     MARKS,
     POINT,
     are_numbers,
-    find_doubtful,
     is_number,
+    may_be_thousands,
     parse_name,
     parse_number,
 )
@@ -192,10 +192,11 @@ def _choose_decimals(
     are none, it is the usual mark, or the mark is a decimal one.
     """
     has_points, has_commas = [POINT] in found, [COMMA] in found
+    asked = given or (None if has_points or has_commas else usual)
     decimals: list[str | None] = []
     for cells, possible in zip(columns, found, strict=True):
-        if given or (usual and not has_points and not has_commas):
-            preferred = MARKS[given or usual or ""]
+        if asked is not None:
+            preferred = MARKS[asked]
         elif has_commas or has_points or separator != ";":
             preferred = COMMA if has_commas else POINT
         else:
@@ -216,16 +217,13 @@ def _find_doubtful(
     for name, cells, possible, decimal in zip(names, columns, found, decimals, strict=True):
         if decimal is None:
             continue
-        filled = [cell.strip() for cell in cells]
-        place = find_doubtful([cell for cell in filled if not _is_empty(cell)], decimal)
-        if place is not None:
-            place = next(index for index, cell in enumerate(filled) if decimal in cell)
-        elif is_mixed and len(possible) > 1 and _has_marks(cells):
-            place = next(index for index, cell in enumerate(filled) if _has_marks([cell]))
-        if place is not None:
+        filled = [cell.strip() for cell in cells if not _is_empty(cell)]
+        is_open = is_mixed and len(possible) > 1 and _has_marks(cells)
+        if is_open or may_be_thousands(filled, decimal):
+            place = next(index for index, cell in enumerate(cells) if _has_marks([cell]))
             doubtful[name] = DataError(
-                f"row {FIRST_ROW + place:,}: {filled[place]!r} may have decimals, or be more than "
-                "a thousand: say what the decimal mark is (--columns decimal=point or "
+                f"row {FIRST_ROW + place:,}: {cells[place].strip()!r} may have decimals, or be "
+                "more than a thousand: say what the decimal mark is (--columns decimal=point or "
                 "decimal=comma), or write numbers like 1234.5",
                 field=f"column {name}",
             )

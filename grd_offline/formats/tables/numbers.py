@@ -51,17 +51,15 @@ def are_numbers(cells: Iterable[str], decimal: str) -> bool:
     return all(is_number(cell, decimal) for cell in cells)
 
 
-def find_doubtful(cells: Sequence[str], decimal: str) -> int | None:
-    """The place of a number with three decimals that may as well be thousands.
+def may_be_thousands(cells: Sequence[str], decimal: str) -> bool:
+    """Whether numbers with three decimals may as well be thousands.
 
     Beside 998 and 999, but no 997.5, 1.001 seems to be the next whole number.
     """
     mark = re.escape(decimal)
     whole = re.compile(rf"0|[+-]?[1-9][0-9]{{0,2}}(?:{mark}[0-9]{{3}})*")
-    marked = [index for index, cell in enumerate(cells) if decimal in cell]
-    is_possible = marked and all(map(whole.fullmatch, cells))
-    has_hundreds = is_possible and any(re.fullmatch(r"[+-]?[1-9][0-9]{2}", cell) for cell in cells)
-    return marked[0] if has_hundreds else None
+    is_possible = any(decimal in cell for cell in cells) and all(map(whole.fullmatch, cells))
+    return is_possible and any(re.fullmatch(r"[+-]?[1-9][0-9]{2}", cell) for cell in cells)
 
 
 def parse_name(text: str) -> int | float | str:
