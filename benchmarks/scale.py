@@ -57,8 +57,8 @@ ANT_NET = SMALL_NET / 2
 """A guess between the two."""
 HUMANOID = 10 * 1_000_000 / 838.2
 STANDUP = 10 * 891_000 / 1735.6
-"""Sixteen processors are too few for its environments: 61 % of the time is waiting for them. With an
-evaluation every 50,000 steps, and not every 10,000, it had 9,798 beside another training."""
+"""Sixteen processors are too few for its environments: 61 % of the time is waiting for them. With
+an evaluation every 50,000 steps, and not every 10,000, it had 9,798 beside another training."""
 TASKS = (
     Task("Ant", 105, 8, 16_960, ANT_NET, TEN),
     Task("HalfCheetah", 17, 6, 40_111, SMALL_NET, TWENTY),

@@ -96,3 +96,22 @@ def test_a_product_of_a_state_and_an_action_that_acts_late_is_told():
         made.append(Episode(states, actions, last * paid, last & False, last, last))
     said = look(EpisodeSet.from_episodes(made), order=2)
     assert any(LATE in one for one in said)
+
+
+def test_a_table_that_says_what_was_chosen_a_row_before_is_told():
+    """Its rows are independent, and the choice of the last one is not known."""
+    rng = np.random.default_rng(0)
+    made = []
+    for _ in range(150):
+        chosen, last = rng.normal(size=31), np.arange(30) == 29
+        rows = np.stack([chosen[:-1], rng.normal(size=30)], 1)
+        paid = 2 * chosen[1:].sum() + 0.5 * rows[:, 1].sum()
+        none = np.zeros((30, 0))
+        made.append(Episode(rows, none, last * paid, last & False, last, last))
+    episodes = EpisodeSet.from_episodes(made)
+    fit = fit_closed_form(episodes, QUICK, np.random.default_rng(0))
+    assert set(fit.moments) == {"start", "before"}
+    findings = examine(fit, episodes)[0]
+    assert any("No other moment was tried" in one.text for one in findings)
+    (finding,) = [one for one in findings if EARLY in one.short]
+    assert finding.level == UNRELIABLE

@@ -62,7 +62,7 @@ class ColumnSource:
         """`combine` makes the rows of the equations from those of all segments."""
         self.combine = combine
         self.episodes, self.state_at, self.discount = episodes, state_at, discount
-        self.still, self.jumps = find_motion(episodes)
+        self.still, self.jumps, _ = find_motion(episodes)
         steps = sample_steps(episodes, state_at, sample, rng, self.still)
         kinds = list(zip(sizes, (smooth_kernel, rough_kernel), strict=True))
         smooth, rough = build_bases(steps, kinds, reach, only)

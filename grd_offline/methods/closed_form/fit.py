@@ -87,7 +87,10 @@ def _fit_numbers(
 
 
 class _MomentSearch:
-    """A fit at the midpoint, compared with the ends of the transitions."""
+    """A fit at the midpoint, compared with the ends of the transitions.
+
+    Where no row tells the state at its end, see `Motion.start_only`, it is a fit at the start.
+    """
 
     def __init__(
         self,
@@ -97,27 +100,34 @@ class _MomentSearch:
         progress: Progress,
     ) -> None:
         self.episodes, self.settings, self.rng, self.progress = episodes, settings, rng, progress
-        self.jumps = find_motion(episodes).jumps
+        motion = find_motion(episodes)
+        self.jumps = motion.jumps
+        self.first = START if motion.start_only else MIDPOINT
         self.choosers: dict[str, EffectChooser] = {}
         self.chosen: dict[str, Chosen] = {}
         self.evidence: dict[str, float] = {}
 
     def run(self) -> ClosedFormFit:
-        first = self._choose(MIDPOINT)
-        moments = (MIDPOINT, START, END) if self._has_states(first) else (MIDPOINT,)
-        for moment in moments:
-            self._measure(moment, MIDPOINT)
-        best = prefer(self.evidence, jumps=self.jumps)
-        if best != MIDPOINT or (len(moments) > 1 and not first.selection.effects):
-            best = self._search_ends(best)
+        first = self._choose(self.first)
+        has_states = self._has_states(first)
+        self._measure(self.first, self.first)
+        best = self.first
+        if has_states and self.first == MIDPOINT:
+            best = self._compare_ends(first)
         if best == START:
             self._measure(BEFORE, START)
         last = self._settle(best)
-        if len(moments) == 1 or not last.found[0].effects:
+        if not has_states or not last.found[0].effects:
             return last.run({})
         if last.switches:
             last = self._compare_switches(best, last)
         return last.run(self.evidence)
+
+    def _compare_ends(self, first: Chosen) -> str:
+        for moment in (START, END):
+            self._measure(moment, MIDPOINT)
+        best = prefer(self.evidence, jumps=self.jumps)
+        return best if best == MIDPOINT and first.selection.effects else self._search_ends(best)
 
     def _search_ends(self, best: str) -> str:
         """Search at the ends of the transitions, where states jump and the midpoint is wrong.
@@ -186,8 +196,8 @@ class _MomentSearch:
         return self.choosers[moment]
 
     def _choose(self, moment: str) -> Chosen:
-        chooser, weights = self._chooser(moment), self._chooser(MIDPOINT).data.weights
-        if moment != MIDPOINT:
+        chooser, weights = self._chooser(moment), self._chooser(self.first).data.weights
+        if moment != self.first:
             is_event = (weights < FAR_WEIGHT).sum() >= FEWEST_EVENTS
             chooser.data.reweight(np.ones_like(weights) if is_event else weights)
         self.chosen[moment] = chooser.choose()
@@ -209,7 +219,7 @@ class _MomentSearch:
 
         Where nothing was found, another moment may still find something.
         """
-        data = self.choosers[MIDPOINT].data
+        data = self.choosers[self.first].data
         if not chosen.selection.effects:
             return data.varies and len(data.target) >= FEWEST
         return any(data.column(i) < self.episodes.state_size for i in chosen.selection.inputs)

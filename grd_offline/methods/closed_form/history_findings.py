@@ -12,7 +12,7 @@ from grd_offline.methods.contract import CAREFUL, UNRELIABLE, Finding
 _REMEDIES = {
     EARLIER: "Add what the reward remembers to the observations, for example what was seen or done "
     "one step earlier.",
-    LATER: "If a row holds what was done before it, move the actions up by one row.",
+    LATER: "If a row holds what was done or seen before it, move these columns up by one row.",
     TIME: "Add the step within the episode to the observations.",
 }
 _MOST = {EARLIER: 1 - 0.8, LATER: 1 - 0.8, TIME: TOO_MUCH_HIDDEN**2}

@@ -110,15 +110,16 @@ def fit_labels(
     """Find effects, variances and weights of the reward behind labels."""
     given = read_labels(episodes)
     asked = BOTH if settings.next_state else settings.state_at
-    moments = (MIDPOINT, START, END) if asked == AUTO else (asked,)
+    motion = find_motion(given.episodes)
+    tried = (START,) if motion.start_only else (MIDPOINT, START, END)
+    moments = tried if asked == AUTO else (asked,)
     searches: dict[str, _MomentOfLabels] = {}
     for moment in moments:
         first = next(iter(searches.values()), None)
         searches[moment] = _MomentOfLabels(given, moment, settings, rng, progress, first)
         searches[moment].search()
     evidence = {moment: one.found.fit.evidence for moment, one in searches.items()}
-    jumps = find_motion(given.episodes).jumps
-    preferred = prefer(evidence, firmly=False, jumps=jumps)
+    preferred = prefer(evidence, firmly=False, jumps=motion.jumps)
     best = searches[preferred if asked == AUTO else asked]
     best.refine()
     if asked == AUTO:

@@ -22,7 +22,8 @@ At the midpoint such an input is taken at the end of the step, where the event h
 
 Where the rows of an episode are independent of each other, as in many tables, there is no path
 between two of them, and nothing speaks for its middle. Then the start has the advantage that the
-midpoint has otherwise.
+midpoint has otherwise. If the state after the last row is not known either, only the start is
+tried: see `Motion.start_only`.
 
 The moment before the transition is no candidate, because no function of (s, a, s') knows it. It is
 only compared, so that a reward that comes a step late is not taken for a certain one.

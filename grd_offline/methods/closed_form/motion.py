@@ -20,6 +20,12 @@ class Motion(NamedTuple):
     """(state,) those that are exactly the same before and after most of the steps."""
     jumps: bool
     """Whether every state is new at every step: rows are independent of each other."""
+    start_only: bool
+    """Whether rows are independent, and the state after the last one is not known.
+
+    The last state is then repeated, which along a path is nearly right. Here it is wrong, and would
+    decide between the moments of a step, because sums differ in the first and last state alone.
+    """
 
 
 _MOTIONS: WeakKeyDictionary[EpisodeSet, Motion] = WeakKeyDictionary()
@@ -32,13 +38,16 @@ def find_motion(episodes: EpisodeSet) -> Motion:
     """
     if episodes not in _MOTIONS:
         count, steps, spread = np.zeros((3, episodes.state_size))
+        ends_known = True
         for episode in episodes:
             now, later = episode.observations[: len(episode)], episode.next_observations
+            ends_known = ends_known and episode.has_final_observation
             count += (now == later).sum(0)
             path = np.concatenate([now[:1], later]).astype(np.float64)
             steps += (np.diff(path, axis=0) ** 2).sum(0) * (len(path) / (len(path) - 1))
             spread += 2 * ((path - path.mean(0)) ** 2).sum(0)
         moving = spread > 0
         jumps = bool(moving.any() and (steps[moving] > _JUMP * spread[moving]).all())
-        _MOTIONS[episodes] = Motion(count > episodes.total_steps / 2, jumps)
+        still = count > episodes.total_steps / 2
+        _MOTIONS[episodes] = Motion(still, jumps, jumps and not ends_known)
     return _MOTIONS[episodes]
