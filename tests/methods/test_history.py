@@ -115,3 +115,38 @@ def test_a_table_that_says_what_was_chosen_a_row_before_is_told():
     assert any("No other moment was tried" in one.text for one in findings)
     (finding,) = [one for one in findings if EARLY in one.short]
     assert finding.level == UNRELIABLE
+
+
+@pytest.mark.parametrize("terminates", [False, True])
+def test_what_acts_less_and_less_is_told(terminates):
+    """A speed that is not observed: each action adds to it, and friction takes a tenth per step."""
+    rng = np.random.default_rng(0)
+    made = []
+    for _ in range(200):
+        count = int(rng.integers(10, 60))
+        states, actions = rng.normal(size=(count + 1, 2)), rng.uniform(-1, 1, (count, 1))
+        speed = np.zeros(count)
+        for k in range(1, count):
+            speed[k] = 0.9 * speed[k - 1] + actions[k - 1, 0]
+        last = np.arange(count) == count - 1
+        paid = (1 + 0.4 * speed).sum() + 0.3 * states[:-1, 0].sum()
+        ends = (last, last & False) if terminates else (last & False, last)
+        made.append(Episode(states, actions, last * paid, *ends, last))
+    assert any(LATE in one for one in look(EpisodeSet.from_episodes(made)))
+
+
+def test_the_end_of_an_episode_is_no_action():
+    """A reward for terminating, whose returns are discounted, does not act late."""
+    rng = np.random.default_rng(1)
+    made = []
+    for _ in range(150):
+        count = int(rng.integers(2, 60))
+        states = rng.normal(size=(count + 1, 1))
+        last = np.arange(count) == count - 1
+        ended = last & (rng.random() < 0.5)
+        paid = states[:-1, 0].sum() + 5 * ended[-1] * 0.97**count
+        made.append(
+            Episode(states, rng.normal(size=(count, 1)), last * paid, ended, last & ~ended, last)
+        )
+    said = look(EpisodeSet.from_episodes(made))
+    assert not any(word in one for one in said for word in (LATE, EARLY))

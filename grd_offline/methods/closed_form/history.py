@@ -1,10 +1,14 @@
 """Whether the effects that were found seem to act late, or not at all times of an episode.
 
-A reward of one step is fitted. Returns may still show that its effects belong to the step before or
+A reward of one step is fitted. Returns may still show that its effects belong to steps before or
 after, or that they grow or fade during an episode. So effects, as they were fitted, are offered
-once more: those with an action one step earlier and one step later, and all of them multiplied by
-the time within the episode, from -1.7 to 1.7. What gains evidence and is no small part of the
-reward is reported. It is not added to the reward, which knows neither the past nor the time.
+once more: those with an action earlier and later, and all of them multiplied by the time within the
+episode, from -1.7 to 1.7. What gains evidence and is no small part of the reward is reported. It is
+not added to the reward, which knows neither the past nor the time.
+
+What acts late acts at the next step, or less and less at every step after its own, as a speed does
+that friction brings to rest: see `DECAYS`. Over an episode the two differ from the effect itself
+near the end alone, where some of it has not arrived. What acts early is the same backwards.
 
 Sums of an effect over the steps of an episode, and over the same steps but one, are nearly equal.
 An effect whose size was not quite found gains from either. So only the evidence counts that goes
@@ -22,6 +26,7 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.signal import lfilter
 
 from grd_offline.methods.closed_form.columns import ColumnSource
 from grd_offline.methods.closed_form.evidence import Posterior, measure_gains
@@ -32,6 +37,8 @@ from grd_offline.methods.closed_form.search import EffectBank, Selection
 Array = NDArray[np.float64]
 OWN = "its own step"
 EARLIER, LATER, TIME = "earlier steps", "later steps", "the time within an episode"
+DECAYS = (0.0, 0.5, 0.8, 0.9, 0.95)
+"""What is left of an effect from one step to the next; 0: it all acts at the next step."""
 _LEAST_GAIN = 10.0
 _LEAST_SHARE = {EARLIER: 0.0, LATER: 0.0, TIME: 0.25}
 """Share of the noise that has to be explained."""
@@ -48,26 +55,27 @@ def measure_history(data: ColumnSource, last: Selection, bank: EffectBank) -> di
     """
     if not last.effects:
         return {}
-    parts, moved, sizes = _sum_parts(data, last, bank)
-    own = parts.pop(OWN)
-    price = _LEAST_GAIN + math.log(len(parts) * len(last.effects))
-    offered = np.array([_has_action(data, effect) for effect in last.effects])
+    parts, sizes = _sum_parts(data, last, bank)
+    (own,) = parts.pop(OWN)
+    price = _LEAST_GAIN + math.log(sum(len(sums) for sums in parts.values()) * len(last.effects))
+    states, both = data.episodes.state_size, data.episodes.state_size + data.episodes.action_size
+    offered = np.array([_has_between(data, effect, states, both) for effect in last.effects])
     if not offered.all() and _correlate_neighbours(data, last) < _LITTLE:
-        offered[:] = True
+        offered = np.array([_has_between(data, effect, 0, both) for effect in last.effects])
     found = {}
     for kind, sums in parts.items():
         chosen = offered | (kind == TIME)
-        size = sizes if kind == TIME else moved
-        least = max(price, _find_least(kind, len(sums)))
-        found[kind] = _measure(data, last.fit, sums[:, chosen], own[:, chosen], size[chosen], least)
-    # Sums of the steps before and after differ in the ends alone: what one explains, the other may.
-    weaker = min(EARLIER, LATER, key=lambda kind: found[kind][0])
-    return {kind: 0.0 if kind == weaker else variance for kind, (_, variance) in found.items()}
+        least = max(price, _find_least(kind, len(own)))
+        tried = [one[:, chosen] for one in sums]
+        found[kind] = _measure(data, last.fit, tried, own[:, chosen], sizes[kind][:, chosen], least)
+    # All of these differ from the effect itself near an end: what one explains, others may.
+    strongest = max(found, key=lambda kind: found[kind][0])
+    return {kind: variance if kind == strongest else 0.0 for kind, (_, variance) in found.items()}
 
 
-def _has_action(data: ColumnSource, effect: Effect) -> bool:
-    first = data.episodes.state_size
-    return any(data.column(i) >= first and i != data.terminated for i in effect)
+def _has_between(data: ColumnSource, effect: Effect, first: int, stop: int) -> bool:
+    """Whether any of these columns is among its inputs: those of states, actions, `terminated`."""
+    return any(first <= data.column(i) < stop for i in effect)
 
 
 def _correlate_neighbours(data: ColumnSource, last: Selection) -> float:
@@ -95,41 +103,72 @@ def _find_least(kind: str, rows: int) -> float:
 
 def _sum_parts(
     data: ColumnSource, last: Selection, bank: EffectBank
-) -> tuple[dict[str, Array], Array, Array]:
-    """(row, effect) sums of each effect of another step, and by the time; (effect,) half the mean
-    square of its change from step to step, and its mean square."""
+) -> tuple[dict[str, list[Array]], dict[str, Array]]:
+    """Per kind and decay: (row, effect) sums of each effect as it acts late, early or by the time;
+    and (decay, effect) the mean square error of the reward if all of the effect acts so."""
     starts = np.cumsum([0, *last.fit.sizes[:-1]])
-    sums: dict[str, list[Array]] = {OWN: [], EARLIER: [], LATER: [], TIME: []}
-    steps, pairs = 0, 0
-    changes, squares = np.zeros(len(starts)), np.zeros(len(starts))
+    sums: dict[str, list[list[Array]]] = {OWN: [], EARLIER: [], LATER: [], TIME: []}
+    errors: dict[str, Array] = {}
+    steps = 0
     for segment in data.segments():
         features = compute_features(data, bank, last.effects, segment.inputs)
         parts = np.add.reduceat(features * last.fit.weights, starts, axis=1)
-        count = len(parts)
+        count, weights = len(parts), segment.weights
         time = _LONGEST * ((np.arange(count) + 0.5) / count - 0.5)
-        # What came before the first step, or comes after the last, is not known. Effects have
-        # mean 0.
-        none = np.zeros_like(parts[:1])
-        sums[OWN].append(segment.weights @ parts)
-        sums[EARLIER].append(segment.weights @ np.concatenate([none, parts[:-1]]))
-        sums[LATER].append(segment.weights @ np.concatenate([parts[1:], none]))
-        sums[TIME].append((segment.weights * time) @ parts)
-        squares, steps = squares + (parts**2).sum(0), steps + count
-        changes, pairs = changes + (np.diff(parts, axis=0) ** 2).sum(0), pairs + count - 1
-    moved = 0.5 * changes / max(pairs, 1)
-    return {kind: np.array(rows) for kind, rows in sums.items()}, moved, squares / max(steps, 1)
+        after, before = _arrive(count), _arrive(count)[:, ::-1]
+        sums[OWN].append([weights @ parts])
+        sums[EARLIER].append(list((weights * after) @ parts))
+        sums[LATER].append(list((weights * before) @ parts))
+        sums[TIME].append([(weights * time) @ parts])
+        steps += count
+        for kind, changes in (
+            (EARLIER, _compare_late(parts)),
+            (LATER, _compare_late(parts[::-1])),
+            (TIME, [parts]),
+        ):
+            errors[kind] = errors.get(kind, 0.0) + np.array([(one**2).sum(0) for one in changes])
+    # An effect that acts late is missing where it acts, and is there where it does not.
+    halves = {EARLIER: 0.5, LATER: 0.5, TIME: 1.0}
+    sizes = {kind: halves[kind] * total / max(steps, 1) for kind, total in errors.items()}
+    joined = {
+        kind: [np.array(one) for one in zip(*rows, strict=True)] for kind, rows in sums.items()
+    }
+    return joined, sizes
+
+
+def _arrive(count: int) -> Array:
+    """(decay, step) the share of a late effect of each step that arrives before the episode ends.
+
+    Nothing of the last step does, and of the one before 1 - decay.
+    """
+    remaining = np.arange(count)[::-1]
+    return np.array([1.0 - np.float64(decay) ** remaining for decay in DECAYS])
+
+
+def _compare_late(parts: Array) -> list[Array]:
+    """Per decay: (step, effect) each effect at its own step, less what comes late at this step.
+
+    What acted before the first step is not known. Effects have mean 0.
+    """
+    return [parts - lfilter([0, 1 - decay], [1, -decay], parts, axis=0) for decay in DECAYS]
 
 
 def _measure(
-    data: ColumnSource, fit: Posterior, sums: Array, own: Array, sizes: Array, price: float
+    data: ColumnSource,
+    fit: Posterior,
+    tried: list[Array],
+    own: Array,
+    sizes: Array,
+    price: float,
 ) -> tuple[float, float]:
-    """The gain of the effect that gains most beyond its own step, and its variance per step if that
-    exceeds a price."""
-    if not sums.size:
+    """The gain of what gains most beyond the effect at its own step, and its variance per step if
+    that exceeds a price. `tried` and `sizes` have one entry per decay."""
+    if not own.size:
         return 0.0, 0.0
-    free, norms = _free_columns(data, sums)
+    gained = np.maximum(measure_gains(fit, _free_columns(data, own)[0][:, :, None])[0], 0.0)
+    free, norms = _free_columns(data, np.concatenate(tried, 1))
     gains, variances = measure_gains(fit, free[:, :, None])
-    gains = gains - np.maximum(measure_gains(fit, _free_columns(data, own)[0][:, :, None])[0], 0.0)
+    gains = gains - np.tile(gained, len(tried))
     best = int(gains.argmax())
     if gains[best] < price:
         return float(gains[best]), 0.0
@@ -137,7 +176,7 @@ def _measure(
     seen = float(column @ fit.apply_inverse(column[:, None])[:, 0])
     spread = variances[best]
     weight = spread * float(column @ fit.residual) / (1 + spread * seen)
-    return float(gains[best]), float((weight / norms[best]) ** 2 * sizes[best])
+    return float(gains[best]), float((weight / norms[best]) ** 2 * sizes.ravel()[best])
 
 
 def _free_columns(data: ColumnSource, sums: Array) -> tuple[Array, Array]:
