@@ -1,5 +1,6 @@
 """Collect episodes and write them to a file."""
 
+import itertools
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -14,8 +15,10 @@ from numpy.typing import NDArray
 from grd_offline import formats
 from grd_offline.collecting.settings import CollectSettings
 from grd_offline.collecting.workers import run_episodes
-from grd_offline.errors import StorageError
+from grd_offline.errors import DataError, StorageError
+from grd_offline.files.storage import check_file
 from grd_offline.formats.record import Record
+from grd_offline.words import count
 
 OnEpisode = Callable[[Record], None]
 
@@ -61,8 +64,9 @@ def collect(
     `workers`, `delay`, `discount`, `keep_true_rewards`, `max_episode_steps` and `env_args`. With
     several workers, the calling script needs the `if` of the example: each worker imports it.
 
-    When `should_stop` becomes true, finished episodes are written into a partial file instead, or
-    nothing is written if `keep_partial` is False.
+    When `should_stop` becomes true, or an environment fails, finished episodes are written into a
+    partial file instead, or nothing is written if `keep_partial` is False. No earlier partial file
+    is replaced.
     `warn` is called with a text when an environment hangs. `on_episode` is called with each
     episode after it was written. `DataError` says what is wrong with an argument or an
     environment, and `StorageError` why the file cannot be written.
@@ -71,43 +75,58 @@ def collect(
     out = Path(out)
     _check_out(out)
     header, records = run_episodes(chosen, should_stop, warn)
+    partial = _name_partial(out)
     returns: list[float] = []
     lengths: list[int] = []
+    failure: DataError | None = None
 
     def stream() -> Iterator[Record]:
-        for record in records:
-            yield record
-            returns.append(float(record.rewards.sum()))
-            lengths.append(len(record.rewards))
-            on_episode(record)
+        nonlocal failure
+        try:
+            for record in records:
+                yield record
+                returns.append(float(record.rewards.sum()))
+                lengths.append(len(record.rewards))
+                on_episode(record)
+        except DataError as error:
+            failure = error
         if not returns or (len(returns) < chosen.episodes and not keep_partial):
-            raise _NothingFinished
+            raise failure or _NothingFinished
 
     path: Path | None = None
     # Whether the file is complete, and so its name, is known only at the end.
-    unnamed = out.with_name(f".{out.name}.collecting")
     try:
         with closing(records):
-            formats.write_dataset(unnamed, header, stream())
-        path = out if len(returns) == chosen.episodes else _name_partial(out)
-        unnamed.replace(path)
+            formats.write_dataset(partial, header, stream())
+        path = partial
+        if len(returns) == chosen.episodes:
+            path = out
+            partial.replace(out.resolve())
     except _NothingFinished:
         pass
     except StorageError as error:
-        raise StorageError(str(error).replace(str(unnamed), str(out))) from error
-    finally:
-        unnamed.unlink(missing_ok=True)
+        raise StorageError(str(error).replace(str(partial), str(out))) from error
+    if failure is not None:
+        kept = f"{partial.name} holds the {count(len(returns), 'episode')} before it"
+        raise DataError(f"{failure.reason}; {kept}", episode=failure.episode, field=failure.field)
     return Collected(path, np.array(returns), np.array(lengths, np.int64), path == out)
 
 
 def _check_out(out: Path) -> None:
     """Refuse a file that could not be written or read, before anything is collected."""
     check_destination(out)
+    check_file(out)
     formats.check_ending(out)
 
 
 def _name_partial(out: Path) -> Path:
-    return out.with_name(f"{out.stem}.partial{out.suffix or '.h5'}")
+    """A name beside `out` that is not taken: NAME.partial.h5, NAME.partial-2.h5, ..."""
+    for number in itertools.count(1):
+        mark = ".partial" if number == 1 else f".partial-{number}"
+        path = out.with_name(f"{out.stem}{mark}{out.suffix or '.h5'}")
+        if not os.path.lexists(path):
+            return path
+    raise AssertionError
 
 
 def check_destination(out: Path) -> None:

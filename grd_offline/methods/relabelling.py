@@ -46,6 +46,7 @@ from grd_offline.formats.tables.results import (
     add_records,
     find_columns,
     find_names,
+    is_rewards_table,
     open_rewards,
     read_rewards,
 )
@@ -221,13 +222,14 @@ def _find_target(source: Data, out: str | os.PathLike[str] | None, ending: str) 
 def _name_table(layout: str, source: Data, relabelled: Path) -> Path | None:
     """The table of rewards beside the relabelled data, where they came as one.
 
-    It replaces a table only if that was written together with a dataset of the same name.
+    It replaces only another table of rewards, beside a dataset of the same name.
     """
     if layout not in ENDINGS:
         return None
     table = relabelled.with_suffix(ENDINGS[layout])
     is_source = not isinstance(source, EpisodeSet) and is_same_place(source, table)
-    if is_source or (os.path.lexists(table) and not relabelled.exists()):
+    is_ours = relabelled.exists() and is_rewards_table(table)
+    if is_source or (os.path.lexists(table) and not is_ours):
         raise DataError(
             f"the table of rewards would replace {table.name}: choose another name with --out",
             file=table,

@@ -1,5 +1,6 @@
 """`grd_offline.collect` from Python: what it writes, what it gives back, and what it refuses."""
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -42,6 +43,72 @@ def test_a_run_that_is_stopped_leaves_a_partial_file(tmp_path):
     assert not collected.is_complete
     assert len(grd_offline.read(collected.path)) == len(collected.returns) >= 2
     assert [path.name for path in tmp_path.iterdir()] == ["a.partial.h5"]
+
+
+def test_a_partial_file_is_not_replaced(tmp_path):
+    stop = {
+        "workers": 1,
+        "should_stop": lambda: len(seen) >= 1,
+        "on_episode": lambda r: seen.append(r),
+    }
+    kept = []
+    for _ in range(3):
+        seen = []
+        kept.append(grd_offline.collect("Factored", tmp_path / "a.h5", **stop).path.name)
+    assert kept == ["a.partial.h5", "a.partial-2.h5", "a.partial-3.h5"]
+    assert {path.name for path in tmp_path.iterdir()} == set(kept)
+
+
+class Fragile(gym.Env):
+    """It breaks in its third episode."""
+
+    observation_space = action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+
+    def __init__(self):
+        self.episodes = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.episodes += 1
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        if self.episodes == 3:
+            raise RuntimeError("the simulator lost its connection")
+        return np.zeros(1, np.float32), 1.0, True, False, {}
+
+
+def test_episodes_before_a_failure_are_kept(tmp_path):
+    gym.register("Fragile-v0", Fragile)
+    try:
+        with pytest.raises(
+            DataError, match=r"lost its connection; a\.partial\.h5 holds the 2 episodes"
+        ):
+            grd_offline.collect("Fragile-v0", tmp_path / "a.h5", workers=1, episodes=9)
+        assert len(grd_offline.read(tmp_path / "a.partial.h5")) == 2
+        assert [path.name for path in tmp_path.iterdir()] == ["a.partial.h5"]
+        with pytest.raises(DataError, match=r"lost its connection$"):
+            grd_offline.collect(
+                "Fragile-v0", tmp_path / "b.h5", workers=1, episodes=9, keep_partial=False
+            )
+        assert not (tmp_path / "b.partial.h5").exists()
+    finally:
+        del gym.registry["Fragile-v0"]
+
+
+def test_a_planted_link_is_not_followed(tmp_path):
+    notes, folder = tmp_path / "notes.txt", tmp_path / "out"
+    notes.write_text("precious")
+    folder.mkdir()
+    (folder / ".a.h5.collecting").symlink_to(notes)
+    (folder / "a.partial.h5").symlink_to(notes)
+    collected = grd_offline.collect("Factored", folder / "a.h5", workers=1, episodes=2)
+    assert collected.path == folder / "a.h5"
+    assert not collected.path.is_symlink()
+    (folder / "b.h5").symlink_to(notes)
+    with pytest.raises(StorageError, match="leads out of its folder"):
+        grd_offline.collect("Factored", folder / "b.h5", workers=1, episodes=2)
+    assert notes.read_text() == "precious"
 
 
 def test_a_run_that_is_stopped_at_once_writes_nothing(tmp_path):

@@ -12,6 +12,7 @@ from trips import as_csv, make_trips
 
 import grd_offline
 from grd_offline.errors import DataError
+from grd_offline.formats.tables.results import Names, Rewarded, is_rewards_table, open_rewards
 
 NEW = ("trip", "minute", "speed", "load", "weather", "throttle")
 
@@ -176,3 +177,36 @@ def test_no_table_is_replaced_that_is_not_one_of_rewards(folder, tmp_path):
     for _ in range(2):  # what was written together is replaced together
         grd_offline.relabel(tmp_path / "trips.csv", folder, tmp_path / "third.h5")
     assert {(tmp_path / name).read_bytes() for name in ("trips.csv", "other.csv")} == {before}
+
+
+def test_a_table_beside_a_dataset_of_its_own_is_not_replaced(folder, tmp_path):
+    """trips.h5 was made of trips.csv before: its table is the original."""
+    for name in ("trips.csv", "more.csv"):
+        (tmp_path / name).write_text(as_csv(make_trips(8)))
+    before = (tmp_path / "trips.csv").read_bytes()
+    grd_offline.relabel(tmp_path / "more.csv", folder, tmp_path / "made.h5")
+    shutil.move(tmp_path / "made.h5", tmp_path / "trips.h5")
+    with pytest.raises(DataError, match=r"would replace .*csv: choose another name"):
+        grd_offline.relabel(tmp_path / "more.csv", folder, tmp_path / "trips.h5")
+    assert (tmp_path / "trips.csv").read_bytes() == before
+
+
+def test_tables_of_rewards_are_known_by_their_columns(tmp_path):
+    tables = {
+        "a.csv": "trip,minute,reward,spread\n1,2,3,4\n",
+        "b.csv": "trip,minute,speed,spread\n1,2,3,4\n",
+        "c.csv": "trip,minute,reward,spread,more\n",
+        "d.csv": "",
+        "e.csv": "\xff\n",
+        "a.jsonl": '{"trip": 1, "minute": 2, "reward": 3, "spread": 4}\n',
+        "b.jsonl": "[1, 2]\n",
+        "c.jsonl": "no json\n",
+        "b.parquet": "no parquet",
+    }
+    for name, text in tables.items():
+        (tmp_path / name).write_text(text, encoding="latin-1")
+    with open_rewards(tmp_path / "a.parquet", Names("trip", "minute")) as add:
+        add(Rewarded(1, np.arange(2), np.zeros(2), np.ones(2)))
+    ours = {path.name for path in tmp_path.iterdir() if is_rewards_table(path)}
+    assert ours == {"a.csv", "a.jsonl", "a.parquet"}
+    assert not is_rewards_table(tmp_path)

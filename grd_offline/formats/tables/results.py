@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ ENDINGS = {"csv": ".csv", "parquet": ".parquet", "lerobot": ".parquet", "jsonl":
 """The ending of the table of rewards that goes with data of each layout."""
 
 
+_LONGEST_LINE = 1_000_000
 _PART_ROWS = 200_000
 """Rows that wait in memory until a part of a Parquet file is written."""
 
@@ -147,6 +148,35 @@ def restore(rewards: Any, table: Any, header: Header) -> Any:
             rewards[name] = getattr(table[name], "array", table[name])
     return rewards
 
+
+def is_rewards_table(path: Path) -> bool:
+    """Whether a table holds an episode, a step, a reward and a spread in each row, as ours do."""
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            names = _READERS[path.suffix](file)
+    except (OSError, ValueError, csv.Error, RecursionError):
+        return False
+    return len(names) == 4 and names[2:] == [REWARD, SPREAD]
+
+
+def _read_csv_names(file: BinaryIO) -> list[str]:
+    return next(csv.reader([file.readline(_LONGEST_LINE).decode()]), [])
+
+
+def _read_line_names(file: BinaryIO) -> list[str]:
+    first = json.loads(file.readline(_LONGEST_LINE))
+    return list(first) if isinstance(first, dict) else []
+
+
+def _read_parquet_names(file: BinaryIO) -> list[str]:
+    import pyarrow.parquet
+
+    return list(pyarrow.parquet.read_schema(file).names)
+
+
+_READERS = {".csv": _read_csv_names, ".jsonl": _read_line_names, ".parquet": _read_parquet_names}
 
 Add = Callable[[Rewarded], None]
 
