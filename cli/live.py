@@ -295,8 +295,10 @@ def format_point(point: Point | None, seeds: int) -> str:
     if point is None:
         return "-"
     digits = 0 if abs(point.mean) >= 1000 else 1 if abs(point.mean) >= 100 else 2
-    mean = f"{point.mean:,.{digits}f}"
-    return f"{mean} ± {point.spread:,.{digits}f}" if seeds > 1 else mean
+    is_small = 0 < max(abs(point.mean), point.spread) < 0.1
+    form = ".3g" if is_small else f",.{digits}f"
+    mean = f"{point.mean:{form}}"
+    return f"{mean} ± {point.spread:{form}}" if seeds > 1 else mean
 
 
 def format_correlation(value: float) -> str:

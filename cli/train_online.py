@@ -112,8 +112,14 @@ def train_online(resume: str | None, out: Path | None, **options: Any) -> None:
         )
     terminal.print_closing()
     leave_report(result.folder)
-    line = f"grd-offline train-online --resume {shlex.quote(str(result.folder))}"
+    line = name_resume(result.folder, options["environment"] or "")
     terminal.tell_end(result, f"; to continue: {line}")
+
+
+def name_resume(folder: Path, environment: str) -> str:
+    """The command that continues a run. An id that imports a module has to be given again."""
+    line = f"grd-offline train-online --resume {shlex.quote(str(folder))}"
+    return f"{line} --env {shlex.quote(environment)}" if ":" in environment else line
 
 
 def _refuse_settings(context: click.Context) -> None:

@@ -87,7 +87,9 @@ class OnlineFolder(RunFolder):
         self._let_go: Callable[[], Any] = lambda: None
 
     def _hint(self) -> str:
-        return "; to continue it: --resume" if has_checkpoint(self.path) else ""
+        if has_checkpoint(self.path):
+            return "; to continue it: --resume"
+        return "; no checkpoint is there to continue from: choose another --out, or remove it"
 
     def create(self, run: Run, **options: Any) -> None:
         super().create(run, **options)

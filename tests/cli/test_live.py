@@ -245,6 +245,9 @@ def test_numbers():
     assert format_point(None, 2) == "-"
     assert format_point(Point(0, 12345.6, 78.9), 2) == "12,346 ± 79"
     assert format_point(Point(0, -123.45, 6.0), 1) == "-123.5"
+    assert format_point(Point(0, 0.0, 0.0), 1) == "0.00"
+    assert format_point(Point(0, -2.5e-6, 1.2e-7), 2) == "-2.5e-06 ± 1.2e-07"
+    assert format_point(Point(0, 0.001, 2.0), 2) == "0.00 ± 2.00"
     assert live.format_correlation(-0.001) == "0.00"
 
 

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import forked
@@ -18,6 +19,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from grd_offline import RewardModel
 from grd_offline.cli.program import cli
+from grd_offline.cli.train_online import name_resume
 from grd_offline.errors import DataError
 from grd_offline.online import training
 from grd_offline.online.checkpoints import check_space
@@ -117,6 +119,12 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
     assert process.returncode == 130
     assert "to continue: grd-offline train-online --resume run" in output
     assert (tmp_path / "run/checkpoint.pt").is_file()
+
+
+def test_the_command_to_go_on_names_a_module_again():
+    line = name_resume(Path("runs/a b"), "mine:Env-v0")
+    assert line == "grd-offline train-online --resume 'runs/a b' --env mine:Env-v0"
+    assert name_resume(Path("run"), "Hopper").endswith("--resume run")
 
 
 @pytest.mark.parametrize(
