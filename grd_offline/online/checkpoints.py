@@ -74,7 +74,7 @@ def load_checkpoint(run: OnlineRun, folder: Path) -> tuple[dict[str, Any], list[
 def _read(path: Path) -> dict[str, Any]:
     """Read a checkpoint and check its format, version and sizes."""
     if not path.is_file():
-        text = "no checkpoint here, so the run cannot continue: begin anew in another folder (--out)"
+        text = "no checkpoint here, the run cannot continue: begin anew in another folder (--out)"
         raise DataError(text, file=path)
     _check_archive(path)
     try:
