@@ -31,6 +31,8 @@ ENOUGH_EPISODES = 100
 """With so many episodes, most decompositions can be believed; see docs/faq.md."""
 _FAILING = 0.5
 """If 90 % intervals hold less than this fraction, the fitted reward did not make these returns."""
+_RIGHT = 0.95
+"""If so much of how single rewards held out differ is explained, the rewards are right."""
 _BAD_CORRELATION, _GOOD_CORRELATION = 0.8, 0.9
 _NARROW = 0.8
 _ORDER = (UNRELIABLE, CAREFUL, FINE, NOTE)
@@ -62,7 +64,7 @@ def gather_findings(
     findings += [*find_totals(decomposer, episodes), *find_copies(episodes)]
     # Where no effect was found, the method says so already.
     if not own or decomposer.function_.explain().effects:
-        findings += check_held_out(held_out)
+        findings += check_held_out(held_out, of_steps=bool(episodes.lengths.max() == 1))
     outcome = decomposer.function_.outcome
     spoken = [
         one._replace(text=speak_of(one.text, outcome), short=speak_of(one.short, outcome))
@@ -105,8 +107,11 @@ def check_examined(findings: Sequence[Finding]) -> list[Finding]:
     return [Finding(CAREFUL, text, "this fit cannot say what returns leave open")]
 
 
-def check_held_out(held_out: Mapping[str, Any] | None) -> list[Finding]:
-    """Findings on returns that the fit had not seen; `held_out` is what a candidate describes."""
+def check_held_out(held_out: Mapping[str, Any] | None, *, of_steps: bool = False) -> list[Finding]:
+    """Findings on returns that the fit had not seen; `held_out` is what a candidate describes.
+
+    `of_steps` says that each return is the reward of a single step.
+    """
     if held_out is None:
         text = "No returns were held out, so it is not known how well the rewards predict."
         return [Finding(CAREFUL, text, "no returns were held out")]
@@ -118,7 +123,7 @@ def check_held_out(held_out: Mapping[str, Any] | None) -> list[Finding]:
         )
         few = [Finding(CAREFUL, text, f"only {count} returns were held out")] if count else []
         return few + (_check_explained(held_out) if count > 1 else [])
-    return [*_check_explained(held_out), *_check_intervals(held_out, count)]
+    return [*_check_explained(held_out), *_check_intervals(held_out, count, of_steps)]
 
 
 def _check_explained(held_out: Mapping[str, Any]) -> list[Finding]:
@@ -177,8 +182,12 @@ def _tell_outliers(held_out: Mapping[str, Any], r2: float) -> str:
     return f"This leaves out returns that are far from all others; with them it is {told}. "
 
 
-def _check_intervals(held_out: Mapping[str, Any], count: int) -> list[Finding]:
-    """Whether fewer returns lie inside 90 % intervals than chance explains."""
+def _check_intervals(held_out: Mapping[str, Any], count: int, of_steps: bool) -> list[Finding]:
+    """Whether fewer returns lie inside 90 % intervals than chance explains.
+
+    If returns are rewards of steps and nearly all of their differences is explained, the bands are
+    wrong, but not the rewards.
+    """
     inside = float(held_out["held_out_return_coverage_90"])
     if inside >= 0.9 - 2 * float(np.sqrt(0.9 * 0.1 / count)):
         return []
@@ -186,7 +195,8 @@ def _check_intervals(held_out: Mapping[str, Any], count: int) -> list[Finding]:
         f"The bands are too narrow: 90 % intervals hold {format_share(inside)} of {count} returns "
         "held out. Something that moves returns is not in the rewards."
     )
-    level = UNRELIABLE if inside < _FAILING else CAREFUL
+    is_right = of_steps and float(held_out["held_out_return_r2_without_outliers"]) >= _RIGHT
+    level = UNRELIABLE if inside < _FAILING and not is_right else CAREFUL
     return [Finding(level, text, f"90 % intervals hold {format_share(inside)} of returns held out")]
 
 

@@ -112,6 +112,16 @@ def test_intervals_that_fail_on_returns_held_out(inside, count, level) -> None:
 
 def test_too_few_returns_held_out_prove_nothing() -> None:
     assert check_held_out(None)[0].level == CAREFUL
+
+
+@pytest.mark.parametrize(("r2", "level"), [(0.99, CAREFUL), (0.9, UNRELIABLE)])
+def test_narrow_bands_of_rewards_that_are_right_call_for_care_alone(r2, level):
+    """Episodes of one step show how good single rewards are, so only the bands are wrong."""
+    held_out = describe(r2, 0.05, 40)
+    (narrow,) = [one for one in check_held_out(held_out, of_steps=True) if "narrow" in one.text]
+    assert narrow.level == level
+    (narrow,) = [one for one in check_held_out(held_out) if "narrow" in one.text]
+    assert narrow.level == UNRELIABLE
     (equal,) = check_held_out({**describe(0.0), "held_out_returns_differ": False})
     assert (equal.level, "all equal" in equal.text) == (CAREFUL, True)
     first, *_ = check_held_out(describe(1.0, count=4))
