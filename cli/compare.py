@@ -116,13 +116,13 @@ def compare(
     another. Writes the same as a page, as tables, and as figures with performance profiles.
     """
     from grd_offline.comparison.compare import compare_scores
+    from grd_offline.comparison.folder import check_place
     from grd_offline.comparison.scores import collect_scores, find_runs, list_left_out
-    from grd_offline.files.storage import check_writable
 
     folders = {path.resolve(): path for path in results}  # each of them once
     runs = [run for path in folders.values() for run in find_runs(path)]
     folder = out if out is not None else results[0] / "comparison"
-    check_writable(folder)
+    check_place(folder)
     printed = _find_printed(results, paper)
     whole = collect_scores(runs, metric=metric, last=last)
     steps: Sequence[int | None] = at or (None,)
@@ -158,11 +158,17 @@ def _name(results: Sequence[Path]) -> str:
 def _find_printed(results: Sequence[Path], paper: Path | None) -> tuple[Printed, ...]:
     """The numbers of the paper that was named, or of the sweeps among the results."""
     from grd_offline.comparison.paper import read_printed
+    from grd_offline.files.plain import refuse_outside
 
-    files = [paper] if paper is not None else [path / "sweep.toml" for path in results]
-    return tuple(
-        number for file in files if file == paper or file.is_file() for number in read_printed(file)
-    )
+    if paper is not None:
+        return read_printed(paper)
+    found: list[Printed] = []
+    for folder in results:
+        file = folder / "sweep.toml"
+        if file.is_file():
+            refuse_outside(file, folder)
+            found += read_printed(file)
+    return tuple(found)
 
 
 def print_comparison(comparison: Comparison) -> None:
@@ -236,8 +242,9 @@ def write_comparison(
     folder: Path, comparison: Comparison, runs: Sequence[RunRecord], *, title: str, form: str
 ) -> None:
     """Write the page, the tables and the figures of a comparison, and say so."""
+    from grd_offline.comparison.folder import COMPARISON_FILE, SCORES_FILE, write_scores
     from grd_offline.files import REPORT_FILE
-    from grd_offline.files.runs import start_table, write_json
+    from grd_offline.files.runs import write_json
     from grd_offline.files.storage import make_folder, replace_file
     from grd_offline.report import make_comparison_page
     from grd_offline.report.comparison_figures import draw_comparison_figures
@@ -246,15 +253,10 @@ def write_comparison(
     folder.parent.mkdir(parents=True, exist_ok=True)
     make_folder(folder.parent, folder.name)
     sources = [str(run.path) for run in runs]
-    write_json(folder / "comparison.json", {**comparison.to_json(), "runs": sources})
-    rows = [
-        {"task": row.task, "method": row.method, "step": row.step, "seed": seed, "score": score}
-        for row in comparison.rows
-        for seed, score in zip(row.seeds, row.scores, strict=True)
-    ]
-    start_table(folder / "scores.csv", ("task", "method", "step", "seed", "score"), rows)
+    write_json(folder / COMPARISON_FILE, {**comparison.to_json(), "runs": sources})
+    write_scores(folder, comparison)
     for name, figure in draw_comparison_figures(comparison).items():
         save_figure(figure, folder / f"{name}.{form}", form)
     with replace_file(folder / REPORT_FILE) as output:
         output.write(make_comparison_page(comparison, title).encode())
-    echo(f"wrote {folder}: {REPORT_FILE}, comparison.json, scores.csv, figures")
+    echo(f"wrote {folder}: {REPORT_FILE}, {COMPARISON_FILE}, {SCORES_FILE}, figures")

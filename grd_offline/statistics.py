@@ -81,11 +81,28 @@ def improvement_probability(ours: Tasks, theirs: Tasks) -> Array:
     """
     if len(ours) != len(theirs) or not ours:
         raise ValueError(f"expected the same tasks, got {len(ours)} and {len(theirs)}")
-    wins = []
-    for one, other in zip(ours, theirs, strict=True):
-        gaps = np.asarray(one, np.float64)[..., :, None] - np.asarray(other)[..., None, :]
-        wins.append(((gaps > 0) + 0.5 * (gaps == 0)).mean(axis=(-2, -1)))
+    wins = [_share_wins(one, other) for one, other in zip(ours, theirs, strict=True)]
     return np.asarray(np.mean(wins, axis=0))
+
+
+def _share_wins(ours: ArrayLike, theirs: ArrayLike) -> Array:
+    """The share of pairs of one task that ours wins, along the last axis.
+
+    Pairs are counted from the places in a common order, so that memory grows with the number of
+    seeds and not with the number of pairs.
+    """
+    one, other = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
+    one = np.where(np.isnan(one), -np.inf, one)  # no score wins against nothing
+    count, others = one.shape[-1], other.shape[-1]
+    outer = np.broadcast_shapes(one.shape[:-1], other.shape[:-1])
+    one = np.broadcast_to(one, (*outer, count))
+    other = np.broadcast_to(other, (*outer, others))
+    # Equal scores stay in the order that they are given in: a tie is lost first, and then won.
+    lost = np.argsort(np.concatenate([one, other], axis=-1), axis=-1, kind="stable") < count
+    won = np.argsort(np.concatenate([other, one], axis=-1), axis=-1, kind="stable") >= others
+    places = np.arange(count + others)
+    total = np.where(lost, places, 0).sum(axis=-1) + np.where(won, places, 0).sum(axis=-1)
+    return np.asarray((total - count * (count - 1)) / (2 * count * others))
 
 
 def estimate_improvement(ours: Tasks, theirs: Tasks, rng: np.random.Generator) -> Estimate:
@@ -96,8 +113,12 @@ def estimate_improvement(ours: Tasks, theirs: Tasks, rng: np.random.Generator) -
 def performance_profile(tasks: Tasks, thresholds: ArrayLike) -> Array:
     """The share of all runs with a score above each threshold."""
     scores = pool(tasks)
-    above = scores[..., None, :] > np.asarray(thresholds, np.float64)[:, None]
-    return np.asarray(above.mean(axis=-1))
+    limits = np.asarray(thresholds, np.float64)
+    above = np.empty((*scores.shape[:-1], len(limits)))
+    # One threshold at a time: all at once would take much more memory than the scores.
+    for place, limit in enumerate(limits):
+        above[..., place] = (scores > limit).mean(axis=-1)
+    return above
 
 
 def profile_band(

@@ -1,11 +1,13 @@
 """Statistics against values that are worked out by hand or by brute force."""
 
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
 
 from grd_offline.statistics import (
+    RESAMPLES,
     estimate_improvement,
     estimate_mean,
     estimate_share,
@@ -39,6 +41,41 @@ def test_improvement_counts_every_pair_of_seeds():
     assert improvement_probability(FIRST, FIRST) == pytest.approx(0.5)
     with pytest.raises(ValueError, match="the same tasks, got 2 and 1"):
         improvement_probability(FIRST, SECOND[:1])
+
+
+def count_pairs(ours, theirs):
+    """The share of wins, pair by pair, with half a win for a tie."""
+    gaps = ours[..., :, None] - theirs[..., None, :]
+    return ((gaps > 0) + 0.5 * (gaps == 0)).mean(axis=(-2, -1))
+
+
+@pytest.mark.parametrize(("count", "others"), [(1, 1), (1, 6), (5, 3), (8, 8), (40, 31)])
+def test_improvement_is_that_of_all_pairs_to_the_last_bit(count, others):
+    rng = np.random.default_rng(count)
+    ours = rng.integers(-3, 4, (50, count)) / 7  # with many ties
+    theirs = rng.integers(-3, 4, (50, others)) / 7
+    ours[0, 0], theirs[1, 0], ours[2, -1], theirs[3, -1] = 0.0, -0.0, np.nan, np.nan
+    pairs = ((ours, theirs), (ours[0], theirs[0]), (ours, theirs[1]), (ours[1], theirs))
+    for one, other in pairs:
+        found = improvement_probability([one, one], [other, other])
+        assert np.array_equal(found, count_pairs(one, other))
+
+
+@pytest.mark.parametrize(("statistic", "most"), [("improvement", 10), ("profile", 4)])
+def test_memory_grows_with_the_seeds_alone(statistic, most):
+    """Not with the pairs of seeds, which take 400 times the draws here, or the thresholds."""
+    rng = np.random.default_rng(0)
+    ours, theirs = rng.normal(size=(2, 400))
+    tracemalloc.start()
+    try:
+        if statistic == "improvement":
+            estimate_improvement([ours], [theirs], rng)
+        else:
+            profile_band([ours], np.linspace(0, 1, 61), rng)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < most * 8 * RESAMPLES * len(ours)
 
 
 def test_a_profile_is_the_share_of_runs_above_each_threshold():

@@ -5,7 +5,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from grd_offline import formats
 from grd_offline.collecting.settings import CollectSettings
 from grd_offline.collecting.workers import run_episodes
 from grd_offline.errors import DataError, StorageError
-from grd_offline.files.storage import check_file
+from grd_offline.files.storage import check_file, storage_errors
 from grd_offline.formats.record import Record
 from grd_offline.words import count
 
@@ -75,41 +75,57 @@ def collect(
     out = Path(out)
     _check_out(out)
     header, records = run_episodes(chosen, should_stop, warn)
-    partial = _name_partial(out)
-    returns: list[float] = []
-    lengths: list[int] = []
-    failure: DataError | None = None
+    done = _Done(least=1 if keep_partial else chosen.episodes)
+    # Whether the file is complete, and so its name, is known only at the end.
+    path = _name_partial(out)
+    try:
+        with closing(records):
+            formats.write_dataset(path, header, done.pass_on(records, on_episode))
+    except _NothingFinished:
+        return done.describe(None, is_complete=False)
+    except StorageError as error:
+        raise StorageError(str(error).replace(str(path), str(out))) from error
+    if done.failure is not None:
+        raise _tell_kept(done.failure, path, len(done.returns))
+    is_complete = len(done.returns) == chosen.episodes
+    if is_complete:
+        with storage_errors(out):
+            path.replace(out.resolve())
+    return done.describe(out if is_complete else path, is_complete=is_complete)
 
-    def stream() -> Iterator[Record]:
-        nonlocal failure
+
+@dataclass
+class _Done:
+    """The episodes that are finished."""
+
+    least: int
+    """With fewer of them, nothing is written."""
+    returns: list[float] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    failure: DataError | None = None
+    """Why there are no more, if an environment failed."""
+
+    def pass_on(self, records: Iterator[Record], on_episode: OnEpisode) -> Iterator[Record]:
+        """Pass the records on to be written, and count those that were."""
         try:
             for record in records:
                 yield record
-                returns.append(float(record.rewards.sum()))
-                lengths.append(len(record.rewards))
+                self.returns.append(float(record.rewards.sum()))
+                self.lengths.append(len(record.rewards))
                 on_episode(record)
         except DataError as error:
-            failure = error
-        if not returns or (len(returns) < chosen.episodes and not keep_partial):
-            raise failure or _NothingFinished
+            self.failure = error
+        if len(self.returns) < self.least:
+            raise self.failure or _NothingFinished
 
-    path: Path | None = None
-    # Whether the file is complete, and so its name, is known only at the end.
-    try:
-        with closing(records):
-            formats.write_dataset(partial, header, stream())
-        path = partial
-        if len(returns) == chosen.episodes:
-            path = out
-            partial.replace(out.resolve())
-    except _NothingFinished:
-        pass
-    except StorageError as error:
-        raise StorageError(str(error).replace(str(partial), str(out))) from error
-    if failure is not None:
-        kept = f"{partial.name} holds the {count(len(returns), 'episode')} before it"
-        raise DataError(f"{failure.reason}; {kept}", episode=failure.episode, field=failure.field)
-    return Collected(path, np.array(returns), np.array(lengths, np.int64), path == out)
+    def describe(self, path: Path | None, *, is_complete: bool) -> Collected:
+        lengths = np.array(self.lengths, np.int64)
+        return Collected(path, np.array(self.returns), lengths, is_complete)
+
+
+def _tell_kept(failure: DataError, path: Path, episodes: int) -> DataError:
+    kept = f"{failure.reason}; {path.name} holds the {count(episodes, 'episode')} before it"
+    return DataError(kept, episode=failure.episode, field=failure.field)
 
 
 def _check_out(out: Path) -> None:

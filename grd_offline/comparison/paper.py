@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grd_offline.errors import DataError
+from grd_offline.errors import DataError, printable
 from grd_offline.files.plain import read_bytes
 from grd_offline.files.runs import LARGEST
 
@@ -56,12 +56,12 @@ def _parse(entry: Mapping[str, Any], file: Path, place: int) -> Printed:
             raise DataError(f"{name}: expected a number, got {value!r:.40}", file=file, field=field)
     step = entry.get("step")
     return Printed(
-        str(entry["task"]),
-        str(entry["method"]),
+        printable(str(entry["task"])),
+        printable(str(entry["method"])),
         float(entry["mean"]),
         None if entry.get("std") is None else float(entry["std"]),
         None if step is None else int(step),
-        str(entry.get("note", "")),
+        printable(str(entry.get("note", ""))),
     )
 
 

@@ -14,8 +14,9 @@ import numpy as np
 from grd_offline.comparison.metrics import LAST, METRICS
 from grd_offline.errors import DataError, printable
 from grd_offline.files.judgement import RUN_FOLDER, is_judgement
+from grd_offline.files.plain import refuse_outside
 from grd_offline.files.runs import EVALUATIONS_FILE, LARGEST, SETTINGS_FILE, RunRecord, read_run
-from grd_offline.files.sweeps import is_sweep, list_results
+from grd_offline.files.sweeps import SWEEP_FILE, is_sweep, list_results
 from grd_offline.words import count
 
 MOST_DEPTH = 4
@@ -59,9 +60,10 @@ def find_runs(path: Path) -> list[RunRecord]:
     """Read the run, the judgement, or all runs below a folder such as that of a sweep.
 
     Runs below a folder that have no evaluation yet are left out, and so are jobs that the file of
-    a sweep does not have any more.
+    a sweep does not have any more. Nothing is read through a link that leads out of the folder.
     """
     if is_judgement(path):
+        refuse_outside(path / RUN_FOLDER, path)
         return [read_run(path / RUN_FOLDER)]
     if (path / SETTINGS_FILE).is_file() or not path.is_dir():
         return [read_run(path)]
@@ -79,9 +81,13 @@ def find_runs(path: Path) -> list[RunRecord]:
 
 def _list_runs(folder: Path, depth: int) -> Iterator[Path]:
     if is_sweep(folder):
+        refuse_outside(folder / SWEEP_FILE, folder)
         for result in list_results(folder):
             for run in (result, result / RUN_FOLDER):
-                if (run / SETTINGS_FILE).is_file() and not run.is_symlink():
+                if not (run / SETTINGS_FILE).is_file():
+                    continue
+                refuse_outside(run, folder)
+                if not run.is_symlink():
                     yield run
         return
     for inner in sorted(folder.iterdir()):
@@ -106,7 +112,7 @@ def collect_scores(
     named = name_tasks(runs)
     labels = _label_groups(runs, named)
     curves: dict[tuple[str, str], dict[str, dict[int, float]]] = {}
-    owners: dict[tuple[str, str, str], Path] = {}
+    owners: dict[tuple[str, str, str], tuple[Path, str]] = {}
     tasks: dict[str, Task] = {}
     for place, run in enumerate(runs):
         task = named[place]
@@ -115,10 +121,14 @@ def collect_scores(
             if row.get(column, "") == "":
                 continue
             key = (task.name, labels[place, name_group(run, row["group"])])
-            owner = owners.setdefault((*key, row["seed"]), run.path)
-            if owner != run.path:
-                reason = f"{key[1]} with seed {row['seed']} is also in {owner}: leave one out"
+            mine = run.path, row["member"]
+            owner = owners.setdefault((*key, row["seed"]), mine)
+            if owner != mine:
+                where = owner[0] if owner[0] != run.path else f"the member {owner[1]} of this run"
+                reason = f"{key[1]} with seed {row['seed']} is also in {where}: leave one out"
                 raise DataError(f"{task.name}: {reason}", file=run.path)
+            # A run that was resumed twice from one checkpoint may have a step twice. The last row
+            # is that of the training which went on.
             values = curves.setdefault(key, {}).setdefault(row["seed"], {})
             values[int(row["step"])] = _read_number(run, row[column], column)
     scores = [

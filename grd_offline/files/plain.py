@@ -33,8 +33,17 @@ MISFITS = (
 """Errors that code raises if it gets contents of the wrong kind."""
 
 
-def read_bytes(path: Path, limit: int) -> bytes:
-    """Read a regular file of at most `limit` bytes.
+def refuse_outside(path: Path, folder: Path) -> None:
+    """Refuse a path in a folder if a link below the folder makes it lead out of it.
+
+    The folder may be a link, or lie behind one: the user has named it.
+    """
+    if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
+        raise DataError(f"leads out of {folder} through a link, which is not followed", file=path)
+
+
+def read_bytes(path: Path, limit: int, *, inside: Path | None = None) -> bytes:
+    """Read a regular file of at most `limit` bytes. No link may lead out of the folder `inside`.
 
     Raise FileNotFoundError if there is none, so that the caller can say what that means.
     """
@@ -50,6 +59,8 @@ def read_bytes(path: Path, limit: int) -> bytes:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise DataError("is not a regular file", file=path)
+        if inside is not None:
+            refuse_outside(path, inside)
         if status.st_size > limit:
             raise DataError(
                 f"is larger than {limit // 2**20} MB, more than such a file needs", file=path
@@ -62,12 +73,15 @@ def read_bytes(path: Path, limit: int) -> bytes:
         os.close(descriptor)
 
 
-def read_json(path: Path, limit: int = JSON_BYTES, *, finite: bool = True) -> Any:
+def read_json(
+    path: Path, limit: int = JSON_BYTES, *, finite: bool = True, inside: Path | None = None
+) -> Any:
     """Read a JSON file; raise FileNotFoundError if there is none.
 
-    With `finite`, no number may be infinite, or whole and of more than 64 bits.
+    With `finite`, no number may be infinite, or whole and of more than 64 bits. No link may lead
+    out of the folder `inside`.
     """
-    data = read_bytes(path, limit)
+    data = read_bytes(path, limit, inside=inside)
     try:
         contents = json.loads(data)
         _check(contents, finite, 0)
@@ -98,15 +112,20 @@ def _check(value: Any, finite: bool, depth: int) -> None:
             _check(entry, finite, depth + 1)
 
 
-def read_table(path: Path, limit: int = TABLE_BYTES) -> list[dict[str, str]]:
+def read_table(
+    path: Path, limit: int = TABLE_BYTES, *, inside: Path | None = None
+) -> list[dict[str, str]]:
     """Read the rows of a CSV file with a header; a row that was cut off is left out.
 
-    If there is no such file, but one with `.gz` at the end of its name, that one is unpacked.
+    If there is no such file, but one with `.gz` at the end of its name, that one is unpacked. No
+    link may lead out of the folder `inside`.
     """
     packed = path.with_name(f"{path.name}.gz")
     is_packed = packed.is_file() and not path.exists()
     try:
-        data = _unpack(packed, limit) if is_packed else read_bytes(path, limit)
+        data = (
+            _unpack(packed, limit, inside) if is_packed else read_bytes(path, limit, inside=inside)
+        )
         text = data.decode("utf-8")
         rows = list(csv.DictReader(io.StringIO(text, newline=""), restkey=""))
     except FileNotFoundError:
@@ -116,11 +135,11 @@ def read_table(path: Path, limit: int = TABLE_BYTES) -> list[dict[str, str]]:
     return [row for row in rows if None not in row.values()]
 
 
-def _unpack(path: Path, limit: int) -> bytes:
+def _unpack(path: Path, limit: int, inside: Path | None) -> bytes:
     """Unpack a gzip file that holds at most `limit` bytes."""
     unpacker = zlib.decompressobj(wbits=31)
     try:
-        data = unpacker.decompress(read_bytes(path, limit), limit + 1)
+        data = unpacker.decompress(read_bytes(path, limit, inside=inside), limit + 1)
     except zlib.error as error:
         raise DataError(f"is not a gzip file that can be read: {error}", file=path) from error
     if len(data) > limit:

@@ -6,7 +6,8 @@ log.csv                 losses and training returns, every 1,000 steps
 members/NAME/masks/     the masks at each evaluation
 members/NAME/episodes/  rewards found and true along one episode, at each evaluation
 
-Reading needs numpy only: neither the networks nor the environments of the run.
+Reading needs numpy only: neither the networks nor the environments of the run. A link that leads
+out of the folder is refused.
 """
 
 import csv
@@ -36,6 +37,8 @@ MOST_EDGES = 2**20
 MOST_MEMBERS = 2000
 MOST_GROUPS = 500
 MOST_NAME_BYTES = 200
+MOST_DIGITS = 20
+"""Digits of a seed."""
 LARGEST = 1e100
 """Larger numbers in a table are refused: their squares leave the range of floats."""
 _KINDS = {list: "a list", dict: "an object", str: "text", int: "a whole number", NoneType: "null"}
@@ -120,8 +123,10 @@ def read_run(path: Path) -> RunRecord:
             f"got {len(owners)} of {len(members)} members in {len(groups)} groups",
             file=table,
         )
-    for name in (text for owner in owners for text in owner[1:]):
-        _check_name(name, table)
+    for _, group, seed in owners:
+        _check_name(group, table)
+        if not _is_whole(seed) or len(seed) > MOST_DIGITS:
+            raise DataError(f"seed: expected a whole number, got {seed[:40]!r}", file=table)
     return RunRecord(path, str(contents.get("environment") or ""), rows, members, contents)
 
 
@@ -148,7 +153,7 @@ def read_about(folder: Path, formats: Sequence[str] = (FORMAT,)) -> dict[str, An
     """Read the `settings.json` of a run, of the version that this package writes."""
     path = folder / SETTINGS_FILE
     try:
-        contents = read_json(path, ABOUT_BYTES)
+        contents = read_json(path, ABOUT_BYTES, inside=folder)
     except FileNotFoundError:
         reason = f"not a run: no {SETTINGS_FILE}" if folder.exists() else "no such folder"
         raise DataError(reason, file=folder) from None
@@ -199,11 +204,16 @@ def write_json(path: Path, contents: Mapping[str, Any]) -> None:
 
 def read_rows(path: Path, limit: int = TABLE_BYTES) -> list[dict[str, str]]:
     """Read a table of a run; a row that was cut off by a kill is left out."""
-    return [row for row in read_table(path, limit) if _is_step(row.get("step", ""))]
+    table = read_table(path, limit, inside=path.parent)
+    return [row for row in table if _is_step(row.get("step", ""))]
 
 
 def _is_step(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) <= 15
+    return _is_whole(text) and len(text) <= 15
+
+
+def _is_whole(text: str) -> bool:
+    return text.isascii() and text.isdecimal()
 
 
 def write_masks(
@@ -251,7 +261,8 @@ def list_steps(run: RunRecord, member: str, kind: str) -> list[Path]:
 
 def read_masks(run: RunRecord, member: str, moments: int = 3) -> list[dict[str, Any]]:
     """Read a member's masks at up to `moments` evaluations, with the first and the last."""
-    return [_read_mask(file) for file in spread_out(list_steps(run, member, "masks"), moments)]
+    files = spread_out(list_steps(run, member, "masks"), moments)
+    return [_read_mask(run, file) for file in files]
 
 
 def spread_out(items: Sequence[Item], most: int) -> list[Item]:
@@ -263,9 +274,9 @@ def spread_out(items: Sequence[Item], most: int) -> list[Item]:
     return [items[k * (len(items) - 1) // (most - 1)] for k in range(most)]
 
 
-def _read_mask(file: Path) -> dict[str, Any]:
+def _read_mask(run: RunRecord, file: Path) -> dict[str, Any]:
     with folder_errors(file, "cannot be read as masks"):
-        contents = read_json(file, MASK_BYTES)
+        contents = read_json(file, MASK_BYTES, inside=run.path)
         masks: dict[str, Any] = {"step": int(contents["step"])}
         for (name, _), dimensions in zip(MASKS, (1, 1, 2, 2), strict=True):
             mask = np.array(contents[name], np.float64)
@@ -284,7 +295,7 @@ def _read_mask(file: Path) -> dict[str, Any]:
 def read_episodes(run: RunRecord, member: str, moments: int) -> list[EpisodeRewards]:
     """Read up to `moments` episodes of a member, with the first and the last."""
     files = spread_out(list_steps(run, member, "episodes"), moments)
-    return [episode for file in files if (episode := _read_one(member, file))]
+    return [episode for file in files if (episode := _read_one(run, member, file))]
 
 
 def read_episode(run: RunRecord, member: str) -> EpisodeRewards | None:
@@ -292,9 +303,9 @@ def read_episode(run: RunRecord, member: str) -> EpisodeRewards | None:
     return next(iter(read_episodes(run, member, 1)), None)
 
 
-def _read_one(member: str, file: Path) -> EpisodeRewards | None:
+def _read_one(run: RunRecord, member: str, file: Path) -> EpisodeRewards | None:
     with folder_errors(file, "cannot be read as rewards"):
-        rows = read_table(file, EPISODE_BYTES)
+        rows = read_table(file, EPISODE_BYTES, inside=run.path)
         found = np.array([float(row["reward"]) for row in rows])
         true = np.array([float(row["true_reward"]) for row in rows])
         if not (np.abs(found) <= LARGEST).all() or not (np.abs(true) <= LARGEST).all():

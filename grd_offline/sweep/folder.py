@@ -10,9 +10,10 @@ comparison/     tables and figures over all runs
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from grd_offline.comparison.compare import Comparison, compare_scores
 from grd_offline.comparison.paper import FILE_BYTES, Printed, parse_printed
@@ -98,14 +99,37 @@ def read_sweep(folder: Path) -> SweepRecord:
     with folder_errors(path, "cannot be read as a sweep"):
         if contents["format"] != FORMAT or contents["version"] != VERSION:
             raise ValueError(f"expected {FORMAT}, version {VERSION}")
-        jobs = tuple(
-            Job(check_job_name(str(one["name"])), tuple(map(str, one["command"])), one["total"])
-            for one in contents["jobs"]
-        )
-        marks = {job.name: read_mark(folder / JOBS_FOLDER / job.name) for job in jobs}
+        jobs = tuple(_parse_job(one) for one in contents["jobs"])
+        marks = {job.name: _read_own_mark(folder, job) for job in jobs}
         printed = parse_printed(contents["paper"], path)
         title, about = printable(str(contents["title"])), printable(str(contents["about"]))
         return SweepRecord(folder, title, about, jobs, printed, marks)
+
+
+def _parse_job(one: Mapping[str, Any]) -> Job:
+    """A job as the file of a sweep has it."""
+    name, command, total = check_job_name(str(one["name"])), one["command"], one["total"]
+    if printable(name) != name:
+        raise ValueError(f"expected the name of a job, got {name[:40]!r}")
+    if not isinstance(command, list) or not command:
+        raise ValueError(f"{name}: expected a command, got {command!r:.40}")
+    if not (total is None or isinstance(total, int)):
+        raise ValueError(f"{name}: expected a number of steps, got {total!r:.40}")
+    return Job(name, tuple(map(str, command)), total)
+
+
+def _read_own_mark(folder: Path, job: Job) -> Mark | None:
+    """The mark of a job; None also where a link leads to the job of another sweep."""
+    place = folder / JOBS_FOLDER
+    is_link = place.is_symlink() or (place / job.name).is_symlink()
+    return None if is_link else read_mark(place / job.name)
+
+
+def find_link(folder: Path, job: Job) -> Path | None:
+    """A link on the way to the result of a job, which may lead out of the sweep. None if none."""
+    place = folder / JOBS_FOLDER
+    ways = (place, place / job.name, place / job.name / RESULT_FOLDER)
+    return next((way for way in ways if way.is_symlink()), None)
 
 
 def list_others(folder: Path, jobs: Sequence[Job]) -> list[str]:
@@ -123,7 +147,11 @@ def compare_sweep(record: SweepRecord) -> tuple[Comparison, list[RunRecord]] | s
     runs, notes = [], []
     for job in record.jobs:
         mark = record.marks[job.name]
-        if mark is not None and mark.state == FINISHED and job.command[0] != "decompose":
+        if job.command[0] == "decompose":
+            continue
+        if (link := find_link(record.path, job)) is not None:
+            notes.append(f"The job {job.name} is left out: {_tell_link(link)}.")
+        elif mark is not None and mark.state == FINISHED:
             try:
                 runs += find_runs(record.path / JOBS_FOLDER / job.name / RESULT_FOLDER)
             except DataError as error:
@@ -139,6 +167,8 @@ def compare_sweep(record: SweepRecord) -> tuple[Comparison, list[RunRecord]] | s
 
 def describe_result(record: SweepRecord, job: Job) -> str:
     """What came out of a job, in a few words."""
+    if (link := find_link(record.path, job)) is not None:
+        return _tell_link(link)
     mark = record.marks[job.name]
     if mark is None:
         return ""
@@ -150,12 +180,17 @@ def describe_result(record: SweepRecord, job: Job) -> str:
         return str(error)
 
 
+def _tell_link(link: Path) -> str:
+    return printable(f"{link} is a link, which is not followed")
+
+
 def _describe_folder(result: Path) -> str:
     if is_decomposition(result):
-        return str(read_decomposition(result).metrics["verdict"]["level"])
+        with folder_errors(result, "cannot be read as a decomposition"):
+            return printable(str(read_decomposition(result).metrics["verdict"]["level"]))
     if is_judgement(result):
         best = read_judgement(result).best
-        return f"{best.source} {best.mean:,.4g}"
+        return printable(f"{best.source} {best.mean:,.4g}")
     runs = find_runs(result)
     means = [f"{s.method} {sum(s.values) / len(s.values):,.4g}" for s in collect_scores(runs)]
     more = f" and {len(means) - 3} more" if len(means) > 3 else ""

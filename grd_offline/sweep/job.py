@@ -1,6 +1,7 @@
 """The folder of a job, and the process that runs it.
 
 jobs/NAME/result/     what the command wrote, unless that is a file in the folder of the sweep
+jobs/NAME/result-1/   an earlier result with a checkpoint, if the job was begun anew
 jobs/NAME/output.txt  what it printed, of all tries
 jobs/NAME/job.json    its mark: which command, whether it is finished, how long it took
 
@@ -20,25 +21,42 @@ import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from grd_offline.errors import DataError, StorageError, printable
 from grd_offline.files.locks import Lock
-from grd_offline.files.plain import folder_errors, read_bytes, read_json
+from grd_offline.files.plain import MISFITS, folder_errors, read_bytes, read_json
 from grd_offline.files.runs import EVALUATIONS_FILE, LOG_FILE, SETTINGS_FILE, write_json
-from grd_offline.files.storage import append_file, create_file, lock_folder, make_folder
+from grd_offline.files.storage import (
+    append_file,
+    create_file,
+    lock_folder,
+    make_folder,
+    storage_errors,
+)
 from grd_offline.files.sweeps import JOBS_FOLDER, RESULT_FOLDER
 from grd_offline.fleet.limits import count_cores, divide_cores
+from grd_offline.sweep.earlier import (
+    CHECKPOINT_FILE,
+    find_free_name,
+    has_checkpoint,
+    is_damaged,
+    read_end,
+)
 from grd_offline.sweep.plan import SEEDED, Job
 
 FORMAT, VERSION = "grd-offline job", 1
 MARK_FILE, OUTPUT_FILE = "job.json", "output.txt"
-CHECKPOINT_FILE = "checkpoint.pt"
 GONE = "its result is gone"
 STARTED, FINISHED, FAILED, STOPPED = "started", "finished", "failed", "stopped"
 PROGRAM = (sys.executable, "-P", "-m", "grd_offline.cli")
 """What a job runs, before its command. Modules in the working folder are not in its way (-P)."""
 OUTPUT_BYTES = 64 * 2**20
 """Number of bytes of the output of a command that are read to find its last line."""
+MOST_LETTERS = 300
+"""Length of the reason of a mark."""
+LOG_BYTES = 4096
+"""Number of bytes at the end of a log that are read to find its last row."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +117,34 @@ def read_mark(folder: Path) -> Mark | None:
         if contents["format"] != FORMAT or contents["version"] != VERSION:
             raise ValueError("not of this version")
         contents = {"resumed": False, **contents}  # marks of version 0.2 may lack it
-        kept = {name: contents[name] for name in Mark.__dataclass_fields__}
-        return Mark(**{**kept, "command": tuple(map(str, kept["command"]))})
+        return _parse_mark({name: contents[name] for name in Mark.__dataclass_fields__})
+
+
+def _parse_mark(kept: dict[str, Any]) -> Mark:
+    """A mark out of values of unknown origin. What would steer a terminal is left out."""
+    state, reason, resumed = kept["state"], kept["reason"], kept["resumed"]
+    seconds, tries, code = kept["seconds"], kept["tries"], kept["code"]
+    if not isinstance(state, str) or not isinstance(reason, str):
+        raise ValueError("expected texts as state and reason")
+    if not _is_number(tries, int) or tries < 0:
+        raise ValueError(f"expected a number of tries, got {tries!r:.40}")
+    if not _is_number(seconds, int | float) or seconds < 0:
+        raise ValueError(f"expected a number of seconds, got {seconds!r:.40}")
+    if not (code is None or _is_number(code, int)) or not isinstance(resumed, bool):
+        raise ValueError(f"expected an exit code, got {code!r:.40}, {resumed!r:.40}")
+    return Mark(
+        state=printable(state)[:40],
+        command=tuple(map(str, kept["command"])),
+        tries=tries,
+        seconds=seconds,
+        code=code,
+        reason=printable(reason)[:MOST_LETTERS],
+        resumed=resumed,
+    )
+
+
+def _is_number(value: Any, kind: Any) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 def write_mark(folder: Path, mark: Mark) -> None:
@@ -134,21 +178,23 @@ def _has_result(sweep: Path, job: Job) -> bool:
 def measure_progress(sweep: Path, job: Job) -> float:
     """How much of a job is done, from 0 to 1, as far as its log tells."""
     result = find_result(sweep, job)
+    if result.is_symlink():
+        return 0.0
     total = job.total or _read_total(result)
     if not total:
         return 0.0
     for place in (result / LOG_FILE, result / "run" / LOG_FILE):
-        with suppress(OSError, ValueError), place.open("rb") as file:
-            file.seek(max(0, place.stat().st_size - 4096))
-            lines = file.read().decode(errors="replace").splitlines()
-            return min(1.0, max(int(line.split(",", 1)[0]) for line in lines[-1:]) / total)
+        with suppress(OSError, ValueError, ArithmeticError):
+            lines = read_end(place, LOG_BYTES).decode(errors="replace").splitlines()
+            done = max(int(line.split(",", 1)[0]) for line in lines[-1:]) / total
+            return min(1.0, max(0.0, done))
     return 0.0
 
 
 def _read_total(result: Path) -> int:
     """Steps or updates of a run as its settings say; 0 if there are none yet."""
     for place in (result / SETTINGS_FILE, result / "run" / SETTINGS_FILE):
-        with suppress(OSError, DataError, LookupError, TypeError, ValueError):
+        with suppress(OSError, *MISFITS):
             settings = read_json(place)["settings"]
             return max(0, int(settings.get("steps") or settings["updates"]))
     return 0
@@ -186,22 +232,17 @@ class JobProcess:
             raise
 
     def _start(self, before: Mark | None, resources: Resources, directory: Path) -> None:
-        result = self._result
-        has_checkpoint = not result.is_symlink() and (result / CHECKPOINT_FILE).is_file()
-        is_online = self.job.command[0] == "train-online"
-        is_gone = before is not None and before.reason == GONE
-        has_checkpoint = has_checkpoint and not is_gone
-        is_resumed = is_online and has_checkpoint and not _has_failed_to_resume(before)
+        obstacle = self._find_obstacle(before)
+        is_resumed = obstacle is None
         if is_resumed:
-            command = ["train-online", "--resume", str(result)]
+            command = ["train-online", "--resume", str(self._result)]
             given = self.job.command
             if "--env" in given and ":" in given[given.index("--env") + 1]:
                 command += ["--env", given[given.index("--env") + 1]]
         else:
-            # A file is replaced once the new one is complete.
-            if self.job.file is None and (result.exists() or result.is_symlink()):
-                shutil.rmtree(result)
-            command = [*self.job.command, "--out", str(result)]
+            if self.job.file is None:  # a file is replaced once the new one is complete
+                self._clear_result(obstacle)
+            command = [*self.job.command, "--out", str(self._result)]
         # A job that has the whole machine chooses its workers itself: it knows its environments.
         is_shared = resources.cores != count_cores()
         if self.job.command[0] in SEEDED and is_shared and "--workers" not in command:
@@ -211,9 +252,45 @@ class JobProcess:
         tries = self.mark.tries + 1
         self.mark = Mark(STARTED, self.job.command, tries, spent, resumed=is_resumed)
         write_mark(self.folder, self.mark)
+        self._write_output(f"$ grd-offline {' '.join(command)}")
         self._process = _start_process(
             command, self.folder / OUTPUT_FILE, self._lock, resources, directory
         )
+
+    def _find_obstacle(self, before: Mark | None) -> str | None:
+        """Why the job cannot go on from a checkpoint. None if it can.
+
+        A checkpoint is given up only if it is damaged. Other errors of the try that went on from
+        it have other reasons, such as a full disk.
+        """
+        if before is not None and before.reason == GONE:
+            return GONE
+        if self.job.command[0] != "train-online" or not has_checkpoint(self._result):
+            return "no checkpoint to go on from"
+        if _has_failed_to_resume(before) and is_damaged(self._result):
+            return "the checkpoint is damaged"
+        return None
+
+    def _clear_result(self, obstacle: str | None) -> None:
+        """Make room for a new result. An earlier one with a checkpoint gets another name."""
+        result = self._result
+        if not os.path.lexists(result):
+            return
+        if result.is_symlink() or not os.path.lexists(result / CHECKPOINT_FILE):
+            shutil.rmtree(result)  # it refuses a link
+            return
+        kept = find_free_name(result)
+        self._write_output(f"{obstacle}: beginning anew, the earlier result is kept in {kept.name}")
+        with storage_errors(result):
+            result.rename(kept)
+
+    def _write_output(self, line: str) -> None:
+        """Add a line to the output of the command."""
+        output = self.folder / OUTPUT_FILE
+        if not output.exists():
+            with create_file(output):
+                pass
+        append_file(output, f"{line}\n".encode())
 
     def poll(self) -> bool:
         """Whether the process has ended."""
@@ -265,13 +342,13 @@ class JobProcess:
             text = ""
         lines = [line for line in text.splitlines() if line.strip()]
         last = lines[-1].removeprefix("grd-offline: error: ") if lines else "it said nothing"
-        return printable(f"exit code {code}: {last}")[:300]
+        return printable(f"exit code {code}: {last}")[:MOST_LETTERS]
 
 
 def _has_failed_to_resume(mark: Mark | None) -> bool:
     """Whether a try went on from a checkpoint and ended with an error.
 
-    The checkpoint may be the reason. A process that was killed says nothing about it.
+    A damaged checkpoint may be the reason. A process that was killed says nothing about it.
     """
     if mark is None or mark.state != FAILED or not mark.resumed:
         return False
@@ -285,10 +362,6 @@ def _start_process(
 
     On Windows a command cannot inherit the lock, and goes on if its parent is killed.
     """
-    if not output.exists():
-        with create_file(output):
-            pass
-    append_file(output, f"$ grd-offline {' '.join(command)}\n".encode())
     is_posix = os.name == "posix"
     guard = [sys.executable, "-P", "-m", "grd_offline.sweep.guard", str(os.getpid())]
     line = [*(guard if is_posix else ()), *PROGRAM, *command]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ SEEDED = ("judge", "train-offline", "train-online")
 COMMANDS = ("decompose", *SEEDED)
 FILE = "file"
 """The key of the argument that is no option: the data of all commands but `train-online`."""
+ENVIRONMENT_ARGUMENT = "env-arg"
+"""The option whose values are JSON or text."""
 MOST_MEMBERS = 50
 """Members of one run at most, unless the file says otherwise."""
 MOST_JOBS = 10_000
@@ -160,6 +163,8 @@ def _read_table(block: Mapping[str, Any], key: str) -> dict[str, Any]:
     if len(plain) < len(table):
         raise DataError(f"{key}: the same option twice")
     for name in plain:
+        if not re.fullmatch(r"[a-z][a-z-]*", name):
+            raise DataError(f"{key}: expected the name of an option, got {name!r:.40}")
         if name in _DECIDED:
             raise DataError(f"{key}: {name} cannot be given: {_DECIDED[name]}")
     return plain
@@ -244,26 +249,73 @@ def _group_seeds(seeds: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
 def _make_command(command: str, options: Mapping[str, Any]) -> tuple[str, ...]:
     parts = [command]
     if FILE in options:
-        if not isinstance(options[FILE], str):
-            raise DataError(f"file: expected one name, got {options[FILE]!r:.40}: a list of files "
-                            "belongs into the grid")  # fmt: skip
-        parts.append(options[FILE])
+        parts.append(_check_file(options[FILE]))
     elif command != "train-online":
         raise DataError(f"{command} needs data: expected a file among the options or in the grid")
     for key, value in options.items():
         if key != FILE:
             parts += _make_option(key, value)
+    if any("\0" in part for part in parts):
+        raise DataError("a text with a zero byte cannot be given to a command")
     return tuple(parts)
+
+
+def _check_file(file: Any) -> str:
+    """Refuse what is not the name of one file, such as an option."""
+    if not isinstance(file, str):
+        raise DataError(
+            f"file: expected one name, got {file!r:.40}: a list of files belongs into the grid"
+        )
+    if not file or file.startswith("-"):
+        raise DataError(f"file: expected a name that does not begin with '-', got {file!r:.40}")
+    return file
 
 
 def _make_option(key: str, value: Any) -> list[str]:
     """An option as it stands on a command line."""
     if isinstance(value, bool):
         return [f"--{key}" if value else f"--no-{key}"]
-    if isinstance(value, dict):
+    if key == ENVIRONMENT_ARGUMENT:
+        pairs = _make_arguments(value)
+    elif isinstance(value, dict):
         pairs = [f"{name}={_show(inner)}" for name, inner in value.items()]
-        return [part for pair in pairs for part in (f"--{key}", pair)]
-    return [f"--{key}", _show(value)]
+    else:
+        pairs = [_show(value)]
+        # Behind a flag it would be an option of its own. Numbers may be negative.
+        if isinstance(value, str | list) and re.match(r"-(?![\d.])", pairs[0]):
+            raise DataError(f"{key}: a text cannot begin with '-', got {pairs[0]!r:.40}")
+    return [part for pair in pairs for part in (f"--{key}", pair)]
+
+
+def _make_arguments(value: Any) -> list[str]:
+    """Arguments of an environment as `NAME=VALUE`, which a command reads as they were meant."""
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, dict):
+        raise DataError(
+            f"{ENVIRONMENT_ARGUMENT}: expected a table such as {{ size = 3 }}, got {value!r:.40}"
+        )
+    for name in value:
+        if not name.isidentifier():
+            raise DataError(f"{ENVIRONMENT_ARGUMENT}: expected a plain name, got {name!r:.40}")
+    return [f"{name}={_show_argument(name, inner)}" for name, inner in value.items()]
+
+
+def _show_argument(name: str, value: Any) -> str:
+    """A value as JSON. A text is left as it is, unless it would be read as something else."""
+    if isinstance(value, str):
+        try:
+            json.loads(value)
+        except json.JSONDecodeError:
+            return value
+        except (ValueError, RecursionError):  # a number of many digits, or deep brackets
+            pass
+        return json.dumps(value)
+    try:
+        return json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        expected = "expected finite numbers, texts, lists or tables"
+        raise DataError(f"{ENVIRONMENT_ARGUMENT}: {name}: {expected}, got {value!r:.40}") from None
 
 
 def _show(value: Any) -> str:

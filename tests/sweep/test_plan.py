@@ -1,5 +1,7 @@
 """Sweep files: the jobs that follow from them, and what is refused."""
 
+import tomllib
+
 import pytest
 
 from grd_offline.errors import DataError
@@ -85,6 +87,46 @@ def test_commands_with_data(tmp_path):
     )
 
 
+ARGUMENTS = """
+[[jobs]]
+command = "train-online"
+[jobs.options]
+env = "Hopper"
+[jobs.options.env_arg]
+range = [0.2, 1.0]
+nested = [[1, 2], [3]]
+table = { x = 1, y = ["a", true] }
+whole = 3
+fraction = 1.0
+flag = false
+text = "door-lock-v3"
+empty = ""
+digits = "5"
+word = "true"
+quoted = '"a"'
+number = "NaN"
+"""
+
+
+def test_arguments_of_an_environment_come_back_as_they_were(tmp_path):
+    from grd_offline.cli.train_online import train_online
+
+    (job,) = plan(tmp_path, ARGUMENTS).jobs
+    parsed = train_online.make_context("train-online", list(job.command[1:])).params["env_args"]
+    meant = tomllib.loads(ARGUMENTS)["jobs"][0]["options"]["env_arg"]
+    assert repr(parsed) == repr(meant)
+    shown = job.command[job.command.index("--env-arg") :]
+    assert {"range=[0.2, 1.0]", "text=door-lock-v3", 'digits="5"', "flag=false"} < {*shown}
+    texts = ARGUMENTS[: ARGUMENTS.index("[jobs.options.env_arg]")] + "env_arg = 'x=[1, 2]'\n"
+    assert plan(tmp_path, texts).jobs[0].command[-2:] == ("--env-arg", "x=[1, 2]")
+
+
+def test_a_negative_number_is_no_option(tmp_path):
+    text = "[[jobs]]\ncommand = 'train-online'\noptions = { a = -1, b = [-0.5, 2], c = '-.5' }\n"
+    command = plan(tmp_path, text).jobs[0].command
+    assert command == ("train-online", *("--a", "-1", "--b", "-0.5,2", "--c", "-.5"))
+
+
 def test_a_scale_makes_jobs_shorter(tmp_path):
     short = plan(tmp_path, BLOCK, scale=0.001).jobs[0]
     options = dict(zip(short.command[1::2], short.command[2::2], strict=True))
@@ -141,6 +183,24 @@ WRONG = {
     "[[jobs]]\ncommand = 'judge'\noptions = { seeds = 1_000_000_000 }": "10,000, got 1000000000",
     "[[jobs]]\ncommand = 'judge'\noptions = { file = ['a', 'b'] }": "belongs into the grid",
     "[[jobs]]\ncommand = 'judge'\noptions = { help = true }": "help cannot be given",
+    "[[jobs]]\ncommand = 'judge'\ngrid = { 'out=/x' = [true] }": "name of an option, got 'out=/x'",
+    "[[jobs]]\ncommand = 'judge'\noptions = { '-o' = true }": "expected the name of an option",
+    "[[jobs]]\ncommand = 'judge'\noptions = { file = '' }": "does not begin with '-', got ''",
+    "[[jobs]]\ncommand = 'judge'\ngrid = { file = ['a', '--help'] }": "with '-', got '--help'",
+    "[[jobs]]\ncommand = 'judge'\noptions = { file = 'a', observed = '--help' }": (
+        "observed: a text cannot begin with '-'"
+    ),
+    '[[jobs]]\ncommand = "judge"\noptions = { file = "a\\u0000" }': "zero byte",
+    "[[jobs]]\ncommand = 'train-online'\noptions = { env_arg = ['x=1'] }": (
+        "env-arg: expected a table such as { size = 3 }, got ['x=1']"
+    ),
+    "[[jobs]]\ncommand = 'train-online'\noptions = { env_arg = { 'a=b' = 1 } }": (
+        "env-arg: expected a plain name, got 'a=b'"
+    ),
+    "[[jobs]]\ncommand = 'train-online'\noptions = { env_arg = { a = [2020-01-01] } }": (
+        "env-arg: a: expected finite numbers, texts, lists or tables"
+    ),
+    "[[jobs]]\ncommand = 'train-online'\noptions = { env_arg = { a = inf } }": "finite numbers",
     f"members = {'1' * 5000}": "is not TOML",
     f"title = {'[' * 5000}": "is not TOML: nested too deep",
     "[[jobs]]\ncommand = 'train-online'\n[[paper.numbers]]\ntask = 'a'\nmethod = 'b'\n"
