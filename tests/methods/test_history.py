@@ -7,6 +7,7 @@ import pytest
 
 from grd_offline.episodes import Episode, EpisodeSet
 from grd_offline.methods.closed_form.fit import fit_closed_form
+from grd_offline.methods.closed_form.history import DECAYS, delay
 from grd_offline.methods.closed_form.identifiability import examine
 from grd_offline.methods.closed_form.settings import ClosedFormSettings
 from grd_offline.methods.contract import CAREFUL, UNRELIABLE
@@ -150,3 +151,11 @@ def test_the_end_of_an_episode_is_no_action():
         )
     said = look(EpisodeSet.from_episodes(made))
     assert not any(word in one for one in said for word in (LATE, EARLY))
+
+
+@pytest.mark.parametrize("decay", DECAYS)
+def test_what_comes_late_follows_its_recursion(decay):
+    parts = np.random.default_rng(0).normal(size=(300, 2))
+    late = delay(parts, decay)
+    assert (late[0] == 0).all()
+    np.testing.assert_allclose(late[1:], decay * late[:-1] + (1 - decay) * parts[:-1], atol=1e-8)

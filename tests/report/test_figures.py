@@ -231,7 +231,7 @@ def test_errors_are_one_line(tmp_path, arguments, message, capsys, monkeypatch):
     (masks / "step-000005000.json").write_text('{"step": 5000}')
     table = write_run(tmp_path / "words") / "evaluations.csv"
     with table.open("a", newline="") as file:
-        row = {"step": "9000", "group": "ircr", "mean_return": "many"}
+        row = {"step": "9000", "group": "ircr", "seed": "0", "mean_return": "many"}
         csv.DictWriter(file, EVALUATION_COLUMNS, restval="").writerow(row)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as stopped:

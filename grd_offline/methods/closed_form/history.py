@@ -26,7 +26,6 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.signal import lfilter
 
 from grd_offline.methods.closed_form.columns import ColumnSource
 from grd_offline.methods.closed_form.evidence import Posterior, measure_gains
@@ -44,6 +43,7 @@ _LEAST_SHARE = {EARLIER: 0.0, LATER: 0.0, TIME: 0.25}
 """Share of the noise that has to be explained."""
 _LITTLE = 0.1
 """If inputs of neighbouring steps are correlated less than this, they are drawn anew."""
+_NOTHING = 1e-9
 _LONGEST = np.sqrt(12.0)  # a standard deviation of 1 over the steps of an episode
 
 
@@ -150,7 +150,21 @@ def _compare_late(parts: Array) -> list[Array]:
 
     What acted before the first step is not known. Effects have mean 0.
     """
-    return [parts - lfilter([0, 1 - decay], [1, -decay], parts, axis=0) for decay in DECAYS]
+    return [parts - delay(parts, decay) for decay in DECAYS]
+
+
+def delay(parts: Array, decay: float) -> Array:
+    """(step, effect) what comes late: late[t] = decay late[t - 1] + (1 - decay) parts[t - 1].
+
+    Each round adds as many earlier steps as all rounds before.
+    """
+    late = np.zeros_like(parts)
+    late[1:] = (1 - decay) * parts[:-1]
+    reach = 1
+    while reach < len(parts) and decay**reach > _NOTHING:
+        late[reach:] += decay**reach * late[:-reach]
+        reach *= 2
+    return late
 
 
 def _measure(
