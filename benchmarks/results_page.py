@@ -287,8 +287,7 @@ def _tell_table(runs: Sequence[RunRecord]) -> str:
         for run in having:
             scores = [] if run is longest else collect_scores([run], last=1)
             others += [
-                f" A shorter run with {weight}, of another version, had {_show_mean(score)} after "
-                f"{score.step:,} steps."
+                f" A shorter run with {weight} had {_show_mean(score)} after {score.step:,} steps."
                 for score in scores
                 if score.method == method
             ]

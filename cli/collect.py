@@ -158,7 +158,8 @@ def _understand(ctx: click.Context, option: click.Parameter, value: Any) -> Any:
     "--partial/--no-partial",
     "keep_partial",
     default=True,
-    help="Whether Ctrl-C keeps the finished episodes in a file of their own.  [default: it does]",
+    help="Whether finished episodes are kept in a file of their own after Ctrl-C, or if the "
+    "environment fails.  [default: they are]",
 )
 @click.option(
     "--parts",
@@ -189,10 +190,11 @@ def collect(
 ) -> None:  # fmt: skip
     """Collect episodes whose reward arrives only at the end.
 
-    The command runs a policy in a Gymnasium environment and writes one HDF5 file. Ctrl-C writes
-    the finished episodes into a file of their own, whose name has .partial before its ending. A
-    second Ctrl-C keeps nothing. With --parts, the command writes a folder of files instead, on this
-    machine or on a cluster. All other commands read such a folder as one dataset.
+    The command runs a policy in a Gymnasium environment and writes one HDF5 file. After Ctrl-C, or
+    if the environment fails, the finished episodes are in a file of their own, whose name has
+    .partial before its ending. A second Ctrl-C keeps nothing. With --parts, the command writes a
+    folder of files instead, on this machine or on a cluster. All other commands read such a folder
+    as one dataset.
     """
     if REAL in ctx.meta:
         _build_real_data(ctx, out, packages)

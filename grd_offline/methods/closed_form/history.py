@@ -68,8 +68,9 @@ def measure_history(data: ColumnSource, last: Selection, bank: EffectBank) -> di
         least = max(price, _find_least(kind, len(own)))
         tried = [one[:, chosen] for one in sums]
         found[kind] = _measure(data, last.fit, tried, own[:, chosen], sizes[kind][:, chosen], least)
-    # All of these differ from the effect itself near an end: what one explains, others may.
-    strongest = max(found, key=lambda kind: found[kind][0])
+    # All of these differ from the effect itself near an end: what one explains, others may. So only
+    # the strongest of those that have enough evidence is told.
+    strongest = max(found, key=lambda kind: (found[kind][1] > 0, found[kind][0]))
     return {kind: variance if kind == strongest else 0.0 for kind, (_, variance) in found.items()}
 
 
@@ -115,10 +116,10 @@ def _sum_parts(
         parts = np.add.reduceat(features * last.fit.weights, starts, axis=1)
         count, weights = len(parts), segment.weights
         time = _LONGEST * ((np.arange(count) + 0.5) / count - 0.5)
-        after, before = _arrive(count), _arrive(count)[:, ::-1]
+        arriving = _arrive(count)
         sums[OWN].append([weights @ parts])
-        sums[EARLIER].append(list((weights * after) @ parts))
-        sums[LATER].append(list((weights * before) @ parts))
+        sums[EARLIER].append(list((weights * arriving) @ parts))
+        sums[LATER].append(list((weights * arriving[:, ::-1]) @ parts))
         sums[TIME].append([(weights * time) @ parts])
         steps += count
         for kind, changes in (

@@ -42,17 +42,15 @@ def find_moment(fit: ClosedFormFit, spread: float) -> list[Finding]:
         return [Finding(UNRELIABLE, text, "the reward seems to come a step late")]
     taken = f"The reward looks at the state {PLACES[fit.state_at]}."
     others = list_open_moments(fit)
-    if not others and END not in fit.moments:
+    if others:
+        return [_tell_undecided(fit, spread, taken, others)]
+    why = "This explains returns clearly better than the other moments."
+    if END not in fit.moments:
         why = (
             "No other moment was tried: steps are independent of each other, and the data do not "
             "have the state after the last one."
         )
-        return [Finding(FINE, f"{taken} {why}")]
-    if not others:
-        return [
-            Finding(FINE, f"{taken} This explains returns clearly better than the other moments.")
-        ]
-    return [_tell_undecided(fit, spread, taken, others)]
+    return [Finding(FINE, f"{taken} {why}")]
 
 
 def list_open_moments(fit: ClosedFormFit) -> list[str]:
