@@ -76,10 +76,13 @@ def write_decomposition(
             output.write(json.dumps(contents, indent=1, default=float).encode())
 
 
-def read_decomposition(folder: Path) -> DecompositionRecord:
-    """Read the three JSON files."""
-    metrics, masks = rename_result(_read(folder, METRICS_FILE)), read_masks(folder)
-    effects = _read(folder, EFFECTS_FILE)
+def read_decomposition(folder: Path, *, inside: Path | None = None) -> DecompositionRecord:
+    """Read the three JSON files. No link may lead out of the folder, or out of `inside`."""
+    inside = inside or folder
+    metrics, masks, effects = (
+        _read(folder, name, inside) for name in (METRICS_FILE, MASKS_FILE, EFFECTS_FILE)
+    )
+    metrics = rename_result(metrics)
     with folder_errors(folder, MISFIT):
         ranked = _rank_effects(effects["effects"])
         return DecompositionRecord(
@@ -93,12 +96,12 @@ def read_decomposition(folder: Path) -> DecompositionRecord:
 
 
 def read_masks(folder: Path) -> dict[str, Any]:
-    return _read(folder, MASKS_FILE)
+    return _read(folder, MASKS_FILE, folder)
 
 
-def _read(folder: Path, name: str) -> dict[str, Any]:
+def _read(folder: Path, name: str, inside: Path) -> dict[str, Any]:
     try:
-        contents = read_json(folder / name)
+        contents = read_json(folder / name, inside=inside)
     except FileNotFoundError:
         raise DataError(f"not a decomposition: no {name}", file=folder) from None
     if not isinstance(contents, dict):

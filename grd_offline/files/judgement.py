@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from grd_offline.errors import DataError, printable
-from grd_offline.files.plain import folder_errors, read_json
+from grd_offline.files.plain import folder_errors, read_json, refuse_outside
 from grd_offline.files.runs import RunRecord, read_run, start_table, write_json
 from grd_offline.names import rename_result
 
@@ -109,13 +109,14 @@ def read_judgement(folder: Path) -> JudgementRecord:
     """Read a judgement of the version that this package writes."""
     path = folder / JUDGE_FILE
     try:
-        about = rename_result(read_json(path))
+        about = rename_result(read_json(path, inside=folder))
     except FileNotFoundError:
         raise DataError(f"not a folder of judge: no {JUDGE_FILE}", file=folder) from None
     if not isinstance(about, dict) or about.get("format") != FORMAT:
         raise DataError("not a verdict of grd-offline judge", file=path)
     if about.get("version") != VERSION:
         raise DataError(f"expected version {VERSION}, got {about.get('version')!r:.40}", file=path)
+    refuse_outside(folder / RUN_FOLDER, folder)
     run = read_run(folder / RUN_FOLDER)
     with folder_errors(path, MISFIT):
         verdicts = [_read_verdict(one) for one in about["verdicts"]]

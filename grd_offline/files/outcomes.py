@@ -63,7 +63,7 @@ def has_outcomes(folder: Path) -> bool:
 def read_outcomes(folder: Path) -> tuple[dict[str, DecompositionRecord], NDArray[np.float64]]:
     """The decomposition of each outcome, and the correlation of their rewards."""
     file = folder / OUTCOMES_FILE
-    contents = read_json(file)
+    contents = read_json(file, inside=folder)
     names = contents.get("outcomes") if isinstance(contents, dict) else None
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise DataError("outcomes: expected a list of names", file=file)
@@ -76,4 +76,5 @@ def read_outcomes(folder: Path) -> tuple[dict[str, DecompositionRecord], NDArray
         correlation = np.zeros(0)
     if correlation.shape != (len(names), len(names)):
         raise DataError("correlation: expected a number for each pair of outcomes", file=file)
-    return {name: read_decomposition(folder / name) for name in names}, correlation
+    found = {name: read_decomposition(folder / name, inside=folder) for name in names}
+    return found, correlation

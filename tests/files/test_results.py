@@ -22,6 +22,7 @@ from grd_offline.files.judgement import (
     read_judgement,
     write_judgement,
 )
+from grd_offline.files.outcomes import read_outcomes, write_outcomes
 from grd_offline.files.runs import (
     read_episode,
     read_episodes,
@@ -122,6 +123,35 @@ def test_a_judgement_of_another_kind_is_refused(tmp_path, change, message):
     assert not is_judgement(tmp_path)
     with pytest.raises(DataError, match=message):
         read_judgement(folder)
+
+
+def write_pair(folder):
+    folder.mkdir()
+    write_outcomes(folder, ["speed", "load"], [[1.0, 0.0], [0.0, 1.0]])
+    write_sample(folder / "speed")
+    write_sample(folder / "load")
+
+
+@pytest.mark.parametrize(
+    ("write", "read", "name"),
+    [
+        (write_sample, read_decomposition, "metrics.json"),
+        (write_sample, read_decomposition, "masks.json"),
+        (write_sample, read_decomposition, "effects.json"),
+        (write_pair, read_outcomes, "outcomes.json"),
+        (write_pair, read_outcomes, "speed"),
+        (write_verdicts, read_judgement, "judge.json"),
+        (write_verdicts, read_judgement, "run"),
+    ],
+)
+def test_a_link_that_leads_out_of_a_result_is_refused(write, read, name, tmp_path):
+    folder = tmp_path / "result"
+    write(folder)
+    assert read(folder)
+    (folder / name).rename(tmp_path / "outside")
+    (folder / name).symlink_to(tmp_path / "outside")
+    with pytest.raises(DataError, match=r"leads out of .*result through a link"):
+        read(folder)
 
 
 def test_masks_and_rewards_of_a_member_come_back(tmp_path):
