@@ -37,9 +37,30 @@ def test_what_no_file_has_is_named_as_missing(page, monkeypatch, tmp_path):
     assert "2 of 88 cells have five seeds and all steps" in " ".join(made.split())
     assert "| Ant-v5 | missing | 5,850 |" in made
     assert "| 0 | ours | missing | missing | missing | missing | missing | missing |" in made
+    correlations = made.split("## Correlation")[1].split("## Masks")[0]
+    assert correlations.count("| HalfCheetah-v5 |") == 1  # the oracle learns no reward
+    assert "## Masks of Ant and Swimmer\n\nThere is no result yet." in made
     noise = "group,seed,step,noise,mean_return\ngrd,0,9,0,10\ngrd,1,9,0,20\ngrd,0,9,1,5\n"
     (tmp_path / "noise.csv").write_text(noise)
     assert "| grd | 15 (10 to 20) | 5 |" in page.make_page()
+
+
+def test_correlations_and_masks_are_those_of_the_step(page, monkeypatch, tmp_path):
+    monkeypatch.setattr(page, "RESULTS", tmp_path)
+    source = ROOT / "benchmarks" / "results" / "online" / "Swimmer-v5-1000000-closed-form"
+    run = tmp_path / "online" / "run"
+    run.mkdir(parents=True)
+    (run / "settings.json").write_bytes((source / "settings.json").read_bytes())
+    lines = ["step,seconds,member,group,seed,mean_return,correlation,compact_states"]
+    for step, correlation, states in ((10_000, 0.1, 3), (100_000, 0.5, 5), (1_000_000, 0.9, 8)):
+        for seed in (0, 1, 2):
+            mine = f"grd-closed-form-seed{seed},grd-closed-form,{seed}"
+            lines.append(f"{step},1,{mine},9,{correlation - seed / 100},{states - seed}")
+    (run / "evaluations.csv").write_text("\n".join(lines) + "\n")
+    made = page.make_page()
+    row = "| Swimmer-v5 | grd-closed-form | 0.49 (0.48) | 0.49 (0.48) | 0.49 (0.48) | 0.89 (0.88) |"
+    assert row in made
+    assert "| Swimmer-v5 | 2 (1 to 3) | 4 (3 to 5) | missing | 7 (6 to 8) |" in made
 
 
 def test_a_run_that_stopped_early_is_shown_with_its_step_and_not_counted(
