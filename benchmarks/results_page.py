@@ -13,14 +13,28 @@ file has is named as missing. A run needs `settings.json`, and `evaluations.csv`
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from textwrap import fill
+from typing import TypeVar
 
 import numpy as np
+from results_experiments import (
+    METHODS,
+    MISSING,
+    OTHERS,
+    STEPS,
+    TASKS,
+    find_last,
+    make_table,
+    tell_masks,
+    tell_noise,
+    tell_other,
+    tell_rewards,
+    tell_table,
+    wrap,
+)
 
 from grd_offline.comparison.compare import Comparison, compare_scores
 from grd_offline.comparison.paper import find_printed, read_printed
@@ -28,38 +42,24 @@ from grd_offline.comparison.scores import Score, collect_scores, find_runs, name
 from grd_offline.files.runs import RunRecord
 from grd_offline.report.compared import show_interval, show_printed, show_share_interval
 from grd_offline.report.curves import show_spread
-from grd_offline.report.page import show_number
 from grd_offline.statistics import estimate_mean
 
 ROOT = Path(__file__).parents[1]
 RESULTS, PAGE = ROOT / "benchmarks" / "results", ROOT / "docs" / "results.md"
-TASKS = tuple(
-    f"{name}-v5"
-    for name in (
-        *("Ant", "HalfCheetah", "Walker2d", "Humanoid"),
-        *("Reacher", "Swimmer", "Hopper", "HumanoidStandup"),
-    )
-)
-METHODS = (
-    *("grd-closed-form", "grd-quadratic", "grd-joint-net", "grd-paper"),
-    *("grd-no-compact-closed-form", "grd-no-compact-paper"),
-    *("rrd", "rrd-unbiased", "ircr", "none", "oracle"),
-)
-STEPS, SEEDS = 1_000_000, 5
+SEEDS = 5
+T = TypeVar("T", str, int)
 PUBLISHED = {
-    "Ant-v5": 5850,
-    "HalfCheetah-v5": 12139,
-    "Hopper-v5": 3542,
-    "Walker2d-v5": 5007,
-    "Humanoid-v5": 5489,
-    "Swimmer-v5": 44,
-    "Reacher-v5": -2.6,
+    "Ant-v5": "5,850",
+    "HalfCheetah-v5": "12,139",
+    "Hopper-v5": "3,542",
+    "Walker2d-v5": "5,007",
+    "Humanoid-v5": "5,489",
+    "HumanoidStandup-v5": "-",
+    "Swimmer-v5": "44",
+    "Reacher-v5": "-2.6",
 }
-"""Dense-reward SAC after 1,000,000 steps as another project publishes it: the maximum over
-training, ten seeds."""
-MISSING = "missing"
-WEIGHT = "lambda_state_reward"
-"""Lambda 1 of the paper, which its Table 1 varies."""
+"""SAC with the true reward after 1,000,000 steps as another project publishes it: the highest mean
+return of ten seeds."""
 HEAD = """# Results
 
 `python benchmarks/results_page.py` makes this page from the files in
@@ -67,28 +67,19 @@ HEAD = """# Results
 not edit it by hand. A cell says "missing" if no file has a result for it. [sweeps.md](sweeps.md)
 explains the statistics, and [experiments](../experiments/README.md) has the commands.
 """
-OTHERS = {
-    "backbones": ("Other backbones on HalfCheetah", "return"),
-    "metaworld": ("Success rates on MetaWorld", "success"),
-}
-"""Folders of further experiments: their titles, and what is compared."""
-REWARD_STEPS = (100_000, 200_000, 500_000, STEPS)
-MASK_STEPS = (10_000, 100_000, 500_000, STEPS)
-MASK_TASKS = ("grd/PaddedAnt-v0", "Ant-v5", "Swimmer-v5")
-"""Tasks whose masks the paper shows. Its Ant is the padded one."""
 
 
 def make_page() -> str:
     """The whole page."""
     runs = find_runs(RESULTS / "online")
     plain = [run for run in runs if _is_plain(run) and name_task(run).name in TASKS]
-    long = _choose([run for run in plain if _find_last(run) >= STEPS])
+    long = _choose([run for run in plain if find_last(run) >= STEPS])
     scores = collect_scores(long, at=STEPS)
-    short = _choose([run for run in plain if STEPS / 2 <= _find_last(run) < STEPS])
-    parts = [HEAD, _tell_main(scores, collect_scores(short)), _tell_versions([*long, *short])]
+    short = _choose([run for run in plain if STEPS / 2 <= find_last(run) < STEPS])
+    parts = [HEAD, _tell_main(scores, collect_scores(short)), _tell_origins([*long, *short])]
     parts += [_tell_totals(scores), _tell_published(long)]
-    parts += [_tell_table(runs), _tell_noise(), _tell_rewards(long), _tell_masks(runs)]
-    parts += [_tell_other(name, *about) for name, about in OTHERS.items()]
+    parts += [tell_table(runs), tell_noise(RESULTS), tell_rewards(long), tell_masks(runs)]
+    parts += [tell_other(RESULTS, name, *about) for name, about in OTHERS.items()]
     return "\n".join(part for part in parts if part)
 
 
@@ -107,24 +98,10 @@ def _choose(runs: Sequence[RunRecord]) -> list[RunRecord]:
     return kept
 
 
-def _find_last(run: RunRecord) -> int:
-    return max(int(row["step"]) for row in run.rows)
-
-
 def _is_plain(run: RunRecord) -> bool:
     """Whether a run is of SAC and varies nothing but methods, fits and seeds."""
     settings = run.about.get("settings", {})
     return settings.get("backbone") == "sac" and not settings.get("sets")
-
-
-def wrap(text: str) -> str:
-    """A paragraph in lines that are not too long."""
-    return fill(text, 100, break_on_hyphens=False) + "\n\n"
-
-
-def make_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
 def _tell_main(scores: Sequence[Score], shorter: Sequence[Score]) -> str:
@@ -144,32 +121,45 @@ def _tell_main(scores: Sequence[Score], shorter: Sequence[Score]) -> str:
             "The cells show the true return: the interquartile mean over seeds with its 95 % "
             "interval. The score of a seed is the mean of its last three evaluations of ten "
             "episodes. If there are fewer than five seeds or fewer steps, the cell says how many. "
-            f"{done} of {wanted} cells have five seeds and all steps. The README shows another "
-            "statistic, the mean and standard deviation of the last evaluation alone, so its "
-            "figures differ."
+            f"{done} of {wanted} cells have five seeds and all steps. "
+            "[measured.md](measured.md) shows another statistic, the mean and standard deviation "
+            "of the last evaluation alone, so its figures differ."
         )
         + make_table(["method", *(task.removesuffix("-v5") for task in TASKS)], rows)
     )
 
 
-def _tell_versions(runs: Sequence[RunRecord]) -> str:
-    """The versions of this package that the runs were made with."""
-    found: dict[str, dict[str, list[str]]] = {}
-    for run in runs:
-        version = run.about.get("versions", {}).get("grd-offline", "unknown")
-        task = run.environment.removesuffix("-v5")
-        for group in dict.fromkeys(row["group"] for row in run.rows):
-            found.setdefault(version, {}).setdefault(group, []).append(task)
-    if len(found) < 2:
-        return ""
-    newest = max(found)
-    told = [
-        f"Version {version} made {group} on {', '.join(sorted(tasks))}."
-        for version, groups in sorted(found.items())
-        for group, tasks in sorted(groups.items())
-        if version != newest
+def _tell_origins(runs: Sequence[RunRecord]) -> str:
+    """The versions of this package that made the runs, and how far apart their evaluations are."""
+    told = []
+    versions = _list_cells(runs, lambda run: run.about.get("versions", {}).get("grd-offline", "?"))
+    newest = max(versions, default=None)
+    told += [f"Version {one} made {versions[one]}." for one in sorted(versions) if one != newest]
+    told += [f"Version {newest} made the other cells."] if len(versions) > 1 else []
+    apart = _list_cells(runs, lambda run: run.about.get("settings", {}).get("eval_every", 0))
+    least = min(apart, default=0)
+    told += [
+        f"Evaluations of {apart[one]} are {one:,} steps apart, and not {least:,}, so that their "
+        "scores are means over more of the training."
+        for one in sorted(apart)
+        if one != least
     ]
-    return wrap(f"{' '.join(told)} Version {newest} made the other cells.").rstrip("\n") + "\n"
+    return wrap(" ".join(told)).rstrip("\n") + "\n" if told else ""
+
+
+def _list_cells(runs: Sequence[RunRecord], read: Callable[[RunRecord], T]) -> dict[T, str]:
+    """The cells of the main table in words, by what is read from their runs."""
+    found: dict[T, dict[str, list[str]]] = {}
+    for run in runs:
+        for group in dict.fromkeys(row["group"] for row in run.rows):
+            tasks = found.setdefault(read(run), {}).setdefault(group, [])
+            tasks.append(run.environment.removesuffix("-v5"))
+    return {
+        value: ", ".join(
+            f"{group} ({', '.join(sorted(groups[group]))})" for group in sorted(groups)
+        )
+        for value, groups in found.items()
+    }
 
 
 def _is_whole(score: Score) -> bool:
@@ -226,199 +216,45 @@ def _show_same(scores: Sequence[Score], method: str, tasks: Sequence[str]) -> st
 
 
 def _tell_published(runs: Sequence[RunRecord]) -> str:
-    """The oracle beside SAC with the true reward of another project."""
+    """The oracle beside SAC of another project, and grd beside what the paper's text says."""
+    numbers = read_printed(ROOT / "experiments" / "main.toml")
+    anchors = RESULTS / "anchors"
     rows = []
-    best, anchors = _find_best(runs), RESULTS / "anchors"
-    for task, published in PUBLISHED.items():
-        rows.append([task, _show_best(best.get(task, {})), show_number(published)])
+    for task in PUBLISHED:
+        paper = show_printed(find_printed(numbers, task, "grd-paper", None))
+        mine = [run for run in runs if run.environment == task]
+        ours = [_show_highest(mine, method) for method in ("oracle", "grd-closed-form")]
+        rows.append([task, ours[0], PUBLISHED[task], ours[1], paper])
         # Tasks that are nearer to those of the published numbers.
         for run in find_runs(anchors) if anchors.is_dir() else ():
             if run.environment == task:
-                name = f"{task} without contact forces, {_find_last(run):,} steps"
-                rows.append([name, _show_best(_find_best([run])[task]), show_number(published)])
-    return (
-        "## The oracle beside published numbers\n\n"
-        + wrap(
-            "This table shows SAC with the true reward after 1,000,000 steps. Both columns have "
-            "the best evaluation of the whole training, which is higher than a fair score. Our "
-            "column is the mean and standard deviation over seeds. The column of the other "
-            "project is its mean over ten seeds. In older versions of Ant contact forces are "
-            "always 0, so Ant was also trained without them, in its states and as a cost, with an "
-            "evaluation every 50,000 steps."
-        )
-        + make_table(["task", "oracle, best evaluation", "published, best evaluation"], rows)
+                name = f"{task} without contact forces, {find_last(run):,} steps"
+                rows.append([name, _show_highest([run], "oracle"), PUBLISHED[task], "-", "-"])
+    about = wrap(
+        "Here the numbers are the highest of the curve: the mean over seeds at the step where it "
+        "is highest, with the standard deviation over seeds at that step. That is more than a fair "
+        "score. The other project publishes the same of SAC with the true reward after 1,000,000 "
+        "steps, over ten seeds. The text of the paper has three numbers of GRD, from 3,000,000 "
+        "steps. In older versions of Ant contact forces are always 0, so Ant was also trained "
+        "without them, in its states and as a cost, with an evaluation every 50,000 steps."
     )
+    head = ["task", "oracle", "published SAC", "grd-closed-form", "paper's GRD, 3,000,000 steps"]
+    return f"## Beside published numbers\n\n{about}" + make_table(head, rows)
 
 
-def _find_best(runs: Sequence[RunRecord]) -> dict[str, dict[str, float]]:
-    """The best evaluation of each seed of the oracle, by task."""
-    best: dict[str, dict[str, float]] = {}
+def _show_highest(runs: Sequence[RunRecord], method: str) -> str:
+    """The mean and standard deviation over seeds at the step where the mean is highest."""
+    seeds: dict[int, list[float]] = {}
     for run in runs:
         for row in run.rows:
-            if row["group"] == "oracle" and int(row["step"]) <= STEPS:
-                seeds = best.setdefault(run.environment, {})
-                value = float(row["mean_return"])
-                seeds[row["seed"]] = max(value, seeds.get(row["seed"], -np.inf))
-    return best
-
-
-def _show_best(seeds: Mapping[str, float]) -> str:
-    values = list(seeds.values())
-    if not values:
+            if name_group(run, row["group"]) == method and int(row["step"]) <= STEPS:
+                seeds.setdefault(int(row["step"]), []).append(float(row["mean_return"]))
+    most = max(map(len, seeds.values()), default=0)
+    whole = [values for values in seeds.values() if len(values) == most]
+    if not whole:
         return MISSING
-    return show_spread(float(np.mean(values)), float(np.std(values)), len(values))
-
-
-def _tell_table(runs: Sequence[RunRecord]) -> str:
-    numbers = read_printed(ROOT / "experiments" / "table1.toml")
-    steps = sorted({number.step for number in numbers if number.step is not None})
-    varied = [run for run in runs if _varies_weights(run)]
-    rows: list[list[str]] = []
-    others: list[str] = []
-    for method in dict.fromkeys(number.method for number in numbers):
-        ours, papers = [], []
-        having = [
-            run for run in varied if any(name_group(run, r["group"]) == method for r in run.rows)
-        ]
-        longest = max(having, key=_find_last, default=None)
-        for step in steps:
-            scores = [] if longest is None else collect_scores([longest], at=step, last=1)
-            score = next((s for s in scores if s.method == method), None)
-            ours.append(MISSING if score is None else _show_mean(score))
-            papers.append(show_printed(find_printed(numbers, "Swimmer-v5", method, step)))
-        weight = method.rsplit("=", 1)[1]
-        for run in having:
-            scores = [] if run is longest else collect_scores([run], last=1)
-            others += [
-                f" A shorter run with {weight} had {_show_mean(score)} after {score.step:,} steps."
-                for score in scores
-                if score.method == method
-            ]
-        rows += [[weight, "ours", *ours], ["", "paper", *papers]]
-    return (
-        "## Table 1: Swimmer by weight of the sparsity penalty\n\n"
-        + wrap(
-            "The cells show the true return of `--fit paper` at one evaluation, as the mean and "
-            "standard deviation over five seeds. Each row is from its longest run."
-            + "".join(others)
-        )
-        + make_table(["lambda 1", "", *(f"{step:,} steps" for step in steps)], rows)
-    )
-
-
-def _show_mean(score: Score) -> str:
-    spread = float(np.std(score.values))
-    return show_spread(float(np.mean(score.values)), spread, len(score.values))
-
-
-def _varies_weights(run: RunRecord) -> bool:
-    return WEIGHT in (run.about.get("settings", {}).get("sets") or {})
-
-
-def _tell_noise() -> str:
-    head = "## Noise on the unused dimensions of Ant\n\n"
-    path = RESULTS / "noise.csv"
-    if not path.is_file():
-        return (
-            f"{head}There is no result yet. `experiments/noise.toml` and "
-            "`benchmarks/noise_test.py` make it.\n"
-        )
-    with path.open() as file:
-        rows = list(csv.DictReader(file))
-    levels = sorted({float(row["noise"]) for row in rows})
-    table = []
-    for group in dict.fromkeys(row["group"] for row in rows):
-        cells = []
-        for level in levels:
-            chosen = [r for r in rows if r["group"] == group and float(r["noise"]) == level]
-            scores = [float(row["mean_return"]) for row in chosen]
-            cells.append(show_interval(estimate_mean([scores], np.random.default_rng(0))))
-        table.append([group, *cells])
-    steps = max(int(row["step"]) for row in rows)
-    about = wrap(
-        f"Policies after {steps:,} steps, trained without noise on the 111 dimensions. The "
-        "columns are standard deviations of the noise on the 84 dimensions that are always 0 in "
-        "training. The cells are true returns without noise of the actions: the interquartile "
-        "mean over seeds of the mean of ten episodes, with its 95 % interval."
-    )
-    return f"{head}{about}" + make_table(["method", *(f"{level:g}" for level in levels)], table)
-
-
-def _tell_rewards(runs: Sequence[RunRecord]) -> str:
-    columns = [collect_scores(runs, metric="correlation", at=at, last=1) for at in REWARD_STEPS]
-    found = {
-        (score.task.name, score.method, at): score
-        for at, scores in zip(REWARD_STEPS, columns, strict=True)
-        for score in scores
-    }
-    rows = []
-    for task in TASKS:
-        for method in METHODS:
-            cells = [found.get((task, method, at)) for at in REWARD_STEPS]
-            if any(cells):
-                rows.append([task, method, *(_show_correlation(cell) for cell in cells)])
-    about = wrap(
-        "Figures 7 and 10 of the paper draw learned beside true rewards, without a number. These "
-        "are the runs of the main table. The cells show the correlation over the steps of the last "
-        "episode of training: the interquartile mean over seeds, and in brackets the lowest seed. "
-        "The other methods learn no reward, or are not in the table. `experiments/rewards.toml` "
-        "makes other fits on Ant. [measured.md](measured.md) tells why it falls on Humanoid, while "
-        "returns keep up."
-    )
-    head = ["task", "method", *(f"{step:,} steps" for step in REWARD_STEPS)]
-    return "## Correlation of learned with true rewards\n\n" + (
-        about + make_table(head, rows) if rows else "There is no result yet.\n"
-    )
-
-
-def _show_correlation(score: Score | None) -> str:
-    if score is None:
-        return MISSING
-    middle = estimate_mean([score.values], np.random.default_rng(0)).value
-    return f"{middle:.2f} ({min(score.values):.2f})"
-
-
-def _tell_masks(runs: Sequence[RunRecord]) -> str:
-    """How many states are in the compact state, for the tasks whose masks the paper shows."""
-    rows = []
-    for task in MASK_TASKS:
-        for run in runs:
-            group = "grd-closed-form"
-            mine = [row for row in run.rows if row["group"] == group and row["compact_states"]]
-            if run.environment != task or not mine or _find_last(run) < STEPS / 2:
-                continue
-            rows.append([task, *(_show_counts(mine, step) for step in MASK_STEPS)])
-    about = wrap(
-        "These are the states that the policy of grd-closed-form sees: the mean over seeds, and in "
-        "brackets the fewest and the most. The padded Ant has 111 states, 84 of them always 0. "
-        "Ant-v5 has 105, of which 78 are forces that it pays for, and Swimmer-v5 has 8. The paper "
-        "has drawings, and shares of links by their kind after 10,000 steps of Ant. Those are "
-        "missing here: `experiments/masks.toml` makes them."
-    )
-    head = ["task", *(f"{step:,} steps" for step in MASK_STEPS)]
-    return "## Masks of Ant and Swimmer\n\n" + (
-        about + make_table(head, rows) if rows else "There is no result yet.\n"
-    )
-
-
-def _show_counts(rows: Sequence[Mapping[str, str]], step: int) -> str:
-    counts = [int(row["compact_states"]) for row in rows if int(row["step"]) == step]
-    if not counts:
-        return MISSING
-    return f"{np.mean(counts):.3g} ({min(counts)} to {max(counts)})"
-
-
-def _tell_other(name: str, title: str, metric: str) -> str:
-    """An experiment in a folder of its own, as it is at the end of its runs."""
-    if not (RESULTS / name).is_dir():
-        return f"## {title}\n\nThere is no result yet. `experiments/{name}.toml` makes it.\n"
-    comparison = compare_scores(collect_scores(find_runs(RESULTS / name), metric=metric))
-    rows = [
-        [row.task, row.method, str(len(row.scores)), f"{row.step:,}", show_interval(row.middle)]
-        for row in comparison.rows
-    ]
-    head = ["task", "method", "seeds", "step", "interquartile mean"]
-    return f"## {title}\n\n{make_table(head, rows)}"
+    highest = max(whole, key=lambda values: float(np.mean(values)))
+    return show_spread(float(np.mean(highest)), float(np.std(highest)), most)
 
 
 def main() -> None:

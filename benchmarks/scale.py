@@ -50,12 +50,14 @@ class Task:
 
 TEN, TWENTY = "10 members", "20 members"
 SMALL_NET = 11_469
-"""Of `--fit paper`, 20 members of HalfCheetah, a whole run; 9,780 on Swimmer."""
+"""Of `--fit paper`, 20 members of HalfCheetah, a whole run."""
+SWIMMER_NET = 9_778
+"""Of `--fit paper`, 20 members of Swimmer, a whole run."""
 HUMANOID_NET = SMALL_NET / 3.3
 """On a CPU an update of joint-net takes 3.3 times as long with Humanoid's sizes. A guess here."""
 ANT_NET = SMALL_NET / 2
 """A guess between the two."""
-HUMANOID = 10 * 1_000_000 / 838.2
+HUMANOID = 10 * 1_000_000 / 842.2
 STANDUP = 10 * 891_000 / 1735.6
 """Sixteen processors are too few for its environments: 61 % of the time is waiting for them. With
 an evaluation every 50,000 steps, and not every 10,000, it had 9,798 beside another training."""
@@ -65,7 +67,7 @@ TASKS = (
     Task("Walker2d", 17, 6, 34_262, SMALL_NET, TWENTY),
     Task("Humanoid", 348, 17, HUMANOID, HUMANOID_NET, TEN),
     Task("Reacher", 10, 2, 10 * 1_000_000 / 367.0, SMALL_NET, TEN),
-    Task("Swimmer", 8, 2, 10 * 1_000_000 / 363.0, SMALL_NET, TEN),
+    Task("Swimmer", 8, 2, 10 * 1_000_000 / 363.0, SWIMMER_NET, TEN),
     Task("Hopper", 11, 3, 39_107, SMALL_NET, TWENTY),
     Task("HumanoidStandup", 348, 17, STANDUP, HUMANOID_NET, TEN),
 )

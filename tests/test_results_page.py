@@ -35,14 +35,21 @@ def test_what_no_file_has_is_named_as_missing(page, monkeypatch, tmp_path):
         (target / name).write_bytes((source / name).read_bytes())
     made = page.make_page()
     assert "2 of 88 cells have five seeds and all steps" in " ".join(made.split())
-    assert "| Ant-v5 | missing | 5,850 |" in made
+    assert "| Ant-v5 | missing | 5,850 | missing | 6,500 (highest of the curve) |" in made
+    # At one step for all seeds; the mean of each seed's own highest is 10,533.
+    assert "| HalfCheetah-v5 | 10,498\xa0±\xa0548 | 12,139 | missing | 15,000" in made
     assert "| 0 | ours | missing | missing | missing | missing | missing | missing |" in made
     correlations = made.split("## Correlation")[1].split("## Masks")[0]
     assert correlations.count("| HalfCheetah-v5 |") == 1  # the oracle learns no reward
     assert "## Masks of Ant and Swimmer\n\nThere is no result yet." in made
     noise = "group,seed,step,noise,mean_return\ngrd,0,9,0,10\ngrd,1,9,0,20\ngrd,0,9,1,5\n"
     (tmp_path / "noise.csv").write_text(noise)
-    assert "| grd | 15 (10 to 20) | 5 |" in page.make_page()
+    made = page.make_page()
+    assert "| grd | 15 (10 to 20) | 5 |" in made
+    assert "are the same" not in made
+    (tmp_path / "noise.csv").write_text(f"{noise}other,0,9,0,10\nother,1,9,0,21\nother,0,9,1,5\n")
+    made = " ".join(page.make_page().split())
+    assert "the policies of grd and other with seed 0 are the same" in made
 
 
 def test_correlations_and_masks_are_those_of_the_step(page, monkeypatch, tmp_path):
