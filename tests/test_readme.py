@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 
 import forked
 import pytest
@@ -33,8 +32,8 @@ SMALL = {
     "pip install -c constraints.txt .": "true",
     "--episodes 500 ": f"--episodes 15 --workers 1 {_SHORT} ",
     "decompose hc.h5": "decompose hc.h5 --fit linear",
-    "decompose sample.h5": "decompose sample.h5 --fit closed-form",
-    "decompose trips.csv": "decompose trips.csv --fit closed-form",
+    "decompose sample.h5": "decompose sample.h5 --fit linear",
+    "decompose trips.csv": "decompose trips.csv --fit linear",
     "--episodes 50 ": f"--episodes 5 --workers 1 {_SHORT} ",
     "--method grd,rrd,oracle --seeds 5": "--method grd,rrd,oracle --steps 100 --warmup 90 "
     f"--eval-every 50 --eval-episodes 1 --workers 0 {_SHORT}",
@@ -44,7 +43,7 @@ SMALL = {
 }
 """What stands in the README, and what the test runs instead: the same commands in seconds."""
 ONE_BY_ONE = "import sys\nfor text in sys.argv[1:]:\n    exec(text, {'__name__': '__main__'})"
-"""Each snippet has a namespace of its own; libraries that take seconds are imported once."""
+"""Each snippet has a namespace of its own."""
 
 
 def find_snippets(page):
@@ -56,11 +55,14 @@ def run_snippets(snippets, folder, commands):
     """Run snippets in order, in a folder; `grd-offline` trains small networks."""
     for language, group in itertools.groupby(snippets, lambda snippet: snippet[0]):
         texts = [text for _, text in group]
-        shell = ["bash", "-e", "-c", "\n".join(texts)]
-        if language == "python":
-            shell = [sys.executable, "-c", ONE_BY_ONE, *texts]
         environment = {**os.environ, "PATH": f"{commands}{os.pathsep}{os.environ['PATH']}"}
-        done = subprocess.run(shell, cwd=folder, capture_output=True, text=True, env=environment)
+        if language == "python":
+            done = forked.run_script(ONE_BY_ONE, *texts, cwd=folder, environment=environment)
+        else:
+            shell = ["bash", "-e", "-c", "\n".join(texts)]
+            done = subprocess.run(
+                shell, cwd=folder, capture_output=True, text=True, env=environment
+            )
         assert done.returncode == 0, "\n".join([*texts, done.stderr])
 
 

@@ -18,7 +18,7 @@ from places import HELPERS
 from grd_offline.agents.actors import Actor, ActorSpec, count_weights, save_actor
 
 PARTS, TIMES = 2, int(os.environ.get("GRD_OFFLINE_FUZZ", "1"))
-CASES = {"files": 400 * TIMES, "folders": 100 * TIMES, "models": 400 * TIMES}
+CASES = {"files": 400 * TIMES, "folders": 50 * TIMES, "models": 400 * TIMES}
 """A folder takes ten times as long as a file."""
 
 

@@ -62,10 +62,15 @@ def run(
     return _ask(order, cwd, environment, light)
 
 
-def run_script(script: str, *arguments: object, cwd: Path | None = None) -> Done:
-    """Run a script that ends in a command, in a fork like the command itself."""
+def run_script(
+    script: str,
+    *arguments: object,
+    cwd: Path | None = None,
+    environment: dict[str, str] | None = None,
+) -> Done:
+    """Run a script in a fork like a command."""
     given = [str(part) for part in arguments]
-    return _ask({"script": script, "arguments": given}, cwd, None, light=False)
+    return _ask({"script": script, "arguments": given}, cwd, environment, light=False)
 
 
 def write_command(folder: Path) -> None:

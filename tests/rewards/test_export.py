@@ -19,6 +19,8 @@ from grd_offline.cli.program import cli
 from grd_offline.rewards.export import draw_steps, export_model
 
 kinds = pytest.mark.parametrize("kind", reward_models.FUNCTIONS)
+TO_ONNX = [kind for kind in reward_models.FUNCTIONS if kind not in ("effects-next", "network")]
+"""Those two differ from others in their inputs alone."""
 PROGRAMS = ("effects-midpoint", "network-next", "quadratic")
 """Kinds that are also exported as torch programs. Every ONNX file is made from such a program."""
 
@@ -33,7 +35,7 @@ def test_exported_files_give_the_models_numbers(tmp_path):
         "    done = export_model(made.make_model(kind), f'{sys.argv[1]}/{file}', to)\n"
         "    assert done.difference <= 1e-5 * done.scale\n"
     )
-    files = [f"{kind}.onnx" for kind in reward_models.FUNCTIONS]
+    files = [f"{kind}.onnx" for kind in TO_ONNX]
     files += [f"{kind}.torch-export" for kind in PROGRAMS]
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code, tmp_path, *files],

@@ -3,6 +3,7 @@
 import json
 import sys
 
+import forked
 import pytest
 from places import HELPERS, ROOT
 
@@ -134,6 +135,15 @@ workers = 0
 """
 
 
+@pytest.fixture
+def quick_jobs(tmp_path_factory, monkeypatch):
+    """Jobs start at once, and train small networks."""
+    folder = tmp_path_factory.mktemp("commands") / "bin"
+    forked.write_command(folder)
+    monkeypatch.setattr(jobs_module, "PROGRAM", (str(folder / "grd-offline"),))
+
+
+@pytest.mark.usefixtures("quick_jobs")
 def test_seeds_that_are_added_are_compared_once(tmp_path, capsys):
     out = tmp_path / "out"
     for seeds in ("[0]", "[0, 1]"):
@@ -142,7 +152,7 @@ def test_seeds_that_are_added_are_compared_once(tmp_path, capsys):
         assert code == 0, printed.err
     told = "has 1 job that the file does not name, such as train-online-seed0: what they have"
     assert told in printed.err
-    for results in ([out], [tmp_path], [out, out]):
+    for results in ([tmp_path], [out, out]):
         code, printed = call(capsys, "compare", *results)
         assert code == 0, printed.err
     compared = json.loads((out / "comparison" / "comparison.json").read_text())
@@ -162,6 +172,7 @@ def test_a_sweep_that_is_refused_changes_nothing(tmp_path, capsys):
     assert [entry.name for entry in out.iterdir()] in ([], [".lock"])
 
 
+@pytest.mark.usefixtures("quick_jobs")
 def test_a_result_that_cannot_be_read_is_left_out_of_the_comparison(tmp_path, capsys):
     out = tmp_path / "out"
     file = write(tmp_path, "members = 1\n" + TRAINED.format(seeds="[0, 1]"))
