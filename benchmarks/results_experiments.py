@@ -172,8 +172,9 @@ def tell_rewards(runs: Sequence[RunRecord]) -> str:
         "are the runs of the main table. The cells show the correlation over the steps of the last "
         "episode of training: the interquartile mean over seeds, and in brackets the lowest seed. "
         "The other methods learn no reward, or are not in the table. `experiments/rewards.toml` "
-        "makes other fits on Ant. On Humanoid it falls while returns keep up, for a [probable "
-        "cause](../benchmarks/research/online.md#humanoid-over-1000000-steps) that is not tested."
+        "makes other fits on Ant. On Humanoid the correlation falls while returns keep up, for a "
+        "[probable cause](../benchmarks/research/online.md#humanoid-over-1000000-steps) that is "
+        "not tested."
     )
     head = ["task", "method", *(f"{step:,} steps" for step in REWARD_STEPS)]
     return "## Correlation of learned with true rewards\n\n" + (

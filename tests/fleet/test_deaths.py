@@ -84,7 +84,7 @@ def test_a_worker_that_dies_with_two_rounds() -> None:
 
 
 def test_deaths_that_are_far_apart_do_not_add_up() -> None:
-    """A worker that is quick has finished its rounds, so that its death tells in the next one."""
+    """A death is told one round later if the worker had finished all that was under way."""
     with make_fleet([0], workers=1) as fleet:
         weights = make_weights(fleet)
         fleet.start_round(0, weights)

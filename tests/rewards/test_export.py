@@ -20,7 +20,7 @@ from grd_offline.rewards.export import draw_steps, export_model
 
 kinds = pytest.mark.parametrize("kind", reward_models.FUNCTIONS)
 TO_ONNX = [kind for kind in reward_models.FUNCTIONS if kind not in ("effects-next", "network")]
-"""Those two differ from others in their inputs alone."""
+"""Those two differ from other kinds only in their inputs."""
 PROGRAMS = ("effects-midpoint", "network-next", "quadratic")
 """Kinds that are also exported as torch programs. Every ONNX file is made from such a program."""
 

@@ -3,7 +3,6 @@
 import json
 import sys
 
-import forked
 import pytest
 from places import HELPERS, ROOT
 
@@ -135,16 +134,8 @@ workers = 0
 """
 
 
-@pytest.fixture
-def quick_jobs(tmp_path_factory, monkeypatch):
-    """Jobs start at once, and train small networks."""
-    folder = tmp_path_factory.mktemp("commands") / "bin"
-    forked.write_command(folder)
-    monkeypatch.setattr(jobs_module, "PROGRAM", (str(folder / "grd-offline"),))
-
-
-@pytest.mark.usefixtures("quick_jobs")
-def test_seeds_that_are_added_are_compared_once(tmp_path, capsys):
+def test_seeds_that_are_added_are_compared_once(tmp_path, capsys, monkeypatch, quick_program):
+    monkeypatch.setattr(jobs_module, "PROGRAM", quick_program)
     out = tmp_path / "out"
     for seeds in ("[0]", "[0, 1]"):
         file = write(tmp_path, TRAINED.format(seeds=seeds))
@@ -172,8 +163,10 @@ def test_a_sweep_that_is_refused_changes_nothing(tmp_path, capsys):
     assert [entry.name for entry in out.iterdir()] in ([], [".lock"])
 
 
-@pytest.mark.usefixtures("quick_jobs")
-def test_a_result_that_cannot_be_read_is_left_out_of_the_comparison(tmp_path, capsys):
+def test_a_result_that_cannot_be_read_is_left_out_of_the_comparison(
+    tmp_path, capsys, monkeypatch, quick_program
+):
+    monkeypatch.setattr(jobs_module, "PROGRAM", quick_program)
     out = tmp_path / "out"
     file = write(tmp_path, "members = 1\n" + TRAINED.format(seeds="[0, 1]"))
     assert call(capsys, "sweep", file, "--out", out, "--cpus", 1)[0] == 0

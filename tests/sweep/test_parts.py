@@ -3,7 +3,6 @@
 import json
 import sys
 
-import forked
 import numpy as np
 import pytest
 import reward_models
@@ -34,12 +33,9 @@ def read_all(folder):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def quick(tmp_path_factory):
-    """Commands of jobs start at once."""
-    folder = tmp_path_factory.mktemp("bin") / "bin"
-    forked.write_command(folder)
+def quick_jobs(quick_program):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jobs_module, "PROGRAM", (str(folder / "grd-offline"),))
+        patch.setattr(jobs_module, "PROGRAM", quick_program)
         yield
 
 
