@@ -15,9 +15,9 @@ from statistics import median
 
 import gymnasium as gym
 
-from grd_offline.collecting.settings import CollectSettings
-from grd_offline.collecting.workers import run_episodes
-from grd_offline.environments import resolve_environment_id
+from grd_offline.learning.collecting.settings import CollectSettings
+from grd_offline.learning.collecting.workers import run_episodes
+from grd_offline.worlds.environments import resolve_environment_id
 
 ROUNDS = 3
 BARE_STEPS = 30_000

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from grd_offline.episodes import Episode, EpisodeSet
-from grd_offline.synthetic.world import Rollout
+from grd_offline.core.episodes import Episode, EpisodeSet
+from grd_offline.worlds.synthetic.world import Rollout
 
 WORLDS: dict[str, dict[str, Any]] = {
     "smooth": {},

@@ -32,7 +32,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.episodes import Episode, EpisodeSet
+from grd_offline.core.episodes import Episode, EpisodeSet
 
 Array = NDArray[np.float64]
 STATES, ACTIONS, STEPS = 8, 3, 60

@@ -12,7 +12,7 @@ import numpy as np
 from factored_worlds import make_episodes
 
 from grd_offline.methods import make_decomposer
-from grd_offline.synthetic import FactoredWorld, WorldSettings
+from grd_offline.worlds.synthetic import FactoredWorld, WorldSettings
 
 WIDTH, HEIGHT, LEFT, GAP = 860, 150, 70, 46
 

@@ -17,8 +17,8 @@ from statistics import median
 import gymnasium as gym
 import numpy as np
 
-from grd_offline.agents.actors import Actor, ActorSpec, count_weights
-from grd_offline.fleet.fleet import Fleet
+from grd_offline.learning.agents.actors import Actor, ActorSpec, count_weights
+from grd_offline.learning.fleet.fleet import Fleet
 
 MEMBERS, STEPS, REPEATS = 4, 100, 5
 WORKERS = (1, 2)

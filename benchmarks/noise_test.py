@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.agents.saved import load_policies
-from grd_offline.comparison.scores import find_runs
-from grd_offline.files.runs import RunRecord, start_table
-from grd_offline.fleet.environment import VectorEnvironment
-from grd_offline.statistics import estimate_mean
+from grd_offline.core.statistics import estimate_mean
+from grd_offline.io.files.runs import RunRecord, start_table
+from grd_offline.lab.comparison.scores import find_runs
+from grd_offline.learning.agents.saved import load_policies
+from grd_offline.learning.fleet.environment import VectorEnvironment
 
 TASK = "grd/PaddedAnt-v0"
 LEVELS = (0.0, 0.25, 0.5, 0.75, 1.0)

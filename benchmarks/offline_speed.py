@@ -15,11 +15,11 @@ import time
 import numpy as np
 import torch
 
-from grd_offline.agents.algorithms import list_offline
-from grd_offline.offline.data import Transitions
-from grd_offline.offline.learner import OfflineLearner
-from grd_offline.offline.settings import OfflineSettings
-from grd_offline.runs.process import prepare_process
+from grd_offline.learning.agents.algorithms import list_offline
+from grd_offline.learning.offline.data import Transitions
+from grd_offline.learning.offline.learner import OfflineLearner
+from grd_offline.learning.offline.settings import OfflineSettings
+from grd_offline.learning.runs.process import prepare_process
 
 STATES, ACTIONS, LENGTH = 17, 6, 1000
 

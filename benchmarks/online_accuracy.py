@@ -19,13 +19,13 @@ import numpy as np
 import torch
 from factored_worlds import WORLDS, make_episodes
 
-from grd_offline.episodes import Episode
-from grd_offline.formats import read, read_truth
-from grd_offline.online.learner import SOURCES
-from grd_offline.online.replay import FinishedEpisode, Replay
-from grd_offline.online.settings import OnlineSettings
-from grd_offline.synthetic import FactoredWorld, WorldSettings
-from grd_offline.threads import one_numpy_thread
+from grd_offline.core.episodes import Episode
+from grd_offline.core.threads import one_numpy_thread
+from grd_offline.io.formats import read, read_truth
+from grd_offline.learning.online.learner import SOURCES
+from grd_offline.learning.online.replay import FinishedEpisode, Replay
+from grd_offline.learning.online.settings import OnlineSettings
+from grd_offline.worlds.synthetic import FactoredWorld, WorldSettings
 
 HELD_OUT = 30
 

@@ -28,15 +28,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from grd_offline.agents.actors import load_actor
-from grd_offline.files.runs import read_rows
-from grd_offline.fleet.fleet import Fleet
-from grd_offline.fleet.limits import count_cores
-from grd_offline.online.learner import Learner
-from grd_offline.online.replay import separate_truth
-from grd_offline.online.run_folder import read_settings
-from grd_offline.online.settings import OnlineSettings
-from grd_offline.runs.process import choose_workers, prepare_process
+from grd_offline.core.cores import count_cores
+from grd_offline.io.files.runs import read_rows
+from grd_offline.learning.agents.actors import load_actor
+from grd_offline.learning.fleet.fleet import Fleet
+from grd_offline.learning.online.learner import Learner
+from grd_offline.learning.online.replay import separate_truth
+from grd_offline.learning.online.run_folder import read_settings
+from grd_offline.learning.online.settings import OnlineSettings
+from grd_offline.learning.runs.process import choose_workers, prepare_process
 
 SIZES = {"HalfCheetah": (17, 6), "Humanoid": (348, 17), "Swimmer": (8, 2)}
 STEPS = 1000

@@ -23,8 +23,8 @@ from pathlib import Path
 
 import numpy as np
 
-from grd_offline.evaluate import compare_masks
-from grd_offline.synthetic import FactoredWorld, WorldSettings
+from grd_offline.core.evaluate import compare_masks
+from grd_offline.worlds.synthetic import FactoredWorld, WorldSettings
 
 EPISODES, PAIRS = 500, 1000
 MASKS = ("state_to_reward", "action_to_reward")

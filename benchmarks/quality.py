@@ -33,12 +33,12 @@ from pathlib import Path
 import numpy as np
 from factored_worlds import HELD_OUT, WORLDS, make_episodes
 
-from grd_offline.episodes import EpisodeSet
-from grd_offline.evaluate import NORMAL_90, affine_error, compare_masks, pearson, r_squared
-from grd_offline.graph import compact_closure
+from grd_offline.core.episodes import EpisodeSet
+from grd_offline.core.evaluate import NORMAL_90, affine_error, compare_masks, pearson, r_squared
+from grd_offline.core.graph import compact_closure
 from grd_offline.methods import make_decomposer
 from grd_offline.methods.contract import Decomposer
-from grd_offline.synthetic import FactoredWorld, WorldSettings
+from grd_offline.worlds.synthetic import FactoredWorld, WorldSettings
 
 METHODS = (
     "grd:closed-form",
@@ -138,7 +138,7 @@ def judge_file(case: dict) -> dict:
 
 
 def judge_dynamics(training: EpisodeSet, world: FactoredWorld, to_reward) -> dict:
-    from grd_offline.dynamics.search import fit_dynamics
+    from grd_offline.additive.dynamics.search import fit_dynamics
 
     start = time.perf_counter()
     found = fit_dynamics(training, rng=np.random.default_rng(0))

@@ -2,7 +2,7 @@
 
 python benchmarks/random_returns.py
 
-The results are in `grd_offline/comparison/random_actions.py`.
+The results are in `grd_offline/lab/comparison/random_actions.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import argparse
 import gymnasium
 import numpy as np
 
-import grd_offline.environments  # noqa: F401
+import grd_offline.worlds.environments  # noqa: F401
 
 TASKS = (
     *("Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Humanoid-v5", "HumanoidStandup-v5", "Reacher-v5"),

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
-from grd_offline.formats import Header, Leaf, Record, write_dataset
+from grd_offline.io.formats import Header, Leaf, Record, write_dataset
 
 CODE = """
 import sys, time
-from grd_offline.formats import open_recording, as_episodes
+from grd_offline.io.formats import open_recording, as_episodes
 try:
-    from grd_offline.formats.summary import summarise
+    from grd_offline.io.formats.summary import summarise
 except ImportError:  # up to version 0.1.0
     from grd_offline.summary import summarise
 best = {}

@@ -36,13 +36,13 @@ from results_experiments import (
     wrap,
 )
 
-from grd_offline.comparison.compare import Comparison, compare_scores
-from grd_offline.comparison.paper import find_printed, read_printed
-from grd_offline.comparison.scores import Score, collect_scores, find_runs, name_task
-from grd_offline.files.runs import RunRecord
+from grd_offline.core.statistics import estimate_mean
+from grd_offline.io.files.runs import RunRecord
+from grd_offline.lab.comparison.compare import Comparison, compare_scores
+from grd_offline.lab.comparison.paper import find_printed, read_printed
+from grd_offline.lab.comparison.scores import Score, collect_scores, find_runs, name_task
 from grd_offline.report.compared import show_interval, show_printed, show_share_interval
 from grd_offline.report.curves import show_spread
-from grd_offline.statistics import estimate_mean
 
 ROOT = Path(__file__).parents[1]
 RESULTS, PAGE = ROOT / "benchmarks" / "results", ROOT / "docs" / "results.md"

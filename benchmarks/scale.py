@@ -33,7 +33,7 @@ class Task:
 
     @property
     def replay_bytes(self) -> int:
-        """Memory of one member's replay: see `grd_offline.online.replay.Replay`."""
+        """Memory of one member's replay: see `grd_offline.learning.online.replay.Replay`."""
         rows = CAPACITY + CAPACITY // 8 + 2 * (LONGEST + 1)
         return rows * (4 * (self.states + self.actions + 3) + 1) + CAPACITY * (3 * 8 + 4)
 

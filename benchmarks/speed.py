@@ -18,13 +18,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from grd_offline.episodes import EpisodeSet
-from grd_offline.formats import as_episodes, open_recording, write_dataset
-from grd_offline.members.nn import RewardNet
+from grd_offline.core.episodes import EpisodeSet
+from grd_offline.io.formats import as_episodes, open_recording, write_dataset
 from grd_offline.methods import make_decomposer
-from grd_offline.methods.pipeline import decompose
 from grd_offline.methods.relabelling import relabel_records
 from grd_offline.methods.settings import DecomposeSettings
+from grd_offline.networks.members.nn import RewardNet
+from grd_offline.pipeline.decompose import decompose
 from grd_offline.rewards.model import RewardModel
 
 

@@ -30,13 +30,13 @@ from factored_worlds import HELD_OUT, WORLDS, make_episodes
 from families import FAMILIES, make_family
 from numpy.typing import NDArray
 
-from grd_offline.episodes import Episode, EpisodeSet
-from grd_offline.evaluate import compare_masks, compute_coverage, pearson
+from grd_offline.core.episodes import Episode, EpisodeSet
+from grd_offline.core.evaluate import compare_masks, compute_coverage, pearson
+from grd_offline.core.outcomes import NUMBER
 from grd_offline.methods import make_decomposer
 from grd_offline.methods.choose import Choice, choose
 from grd_offline.methods.verdict import gather_findings, reach_verdict
-from grd_offline.outcomes import NUMBER
-from grd_offline.synthetic import FactoredWorld, WorldSettings
+from grd_offline.worlds.synthetic import FactoredWorld, WorldSettings
 
 Array = NDArray[np.float64]
 METHODS = ("grd", "uniform", "ridge", "rrd", "rrd-unbiased")
@@ -149,7 +149,7 @@ def _make_world(name: str, episodes: int, seed: int) -> Problem:
 
 
 def _load_file(file: str, truth: str) -> Problem:
-    from grd_offline.formats import as_episodes, find_delay, open_recording, read_truth
+    from grd_offline.io.formats import as_episodes, find_delay, open_recording, read_truth
 
     recording = open_recording(file)
     delay, header = find_delay(recording), recording.header

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from grd_offline.collecting.settings import REAL_DATA, CollectSettings
-from grd_offline.errors import DataError
-from grd_offline.words import count, format_bytes, format_seconds
+from grd_offline.core.errors import DataError
+from grd_offline.core.words import count, format_bytes, format_seconds
+from grd_offline.learning.collecting.settings import REAL_DATA, CollectSettings
 
 from .help import Command
 from .options import OutPath, pick_settings, print_warning, setting_option, setting_options
@@ -25,7 +25,7 @@ from .signals import Stop, catch_signals
 from .text import echo
 
 if TYPE_CHECKING:
-    from grd_offline.collecting.dataset import Collected
+    from grd_offline.learning.collecting.dataset import Collected
 
 COMMANDLINE = ParameterSource.COMMANDLINE
 REAL = "real-data"
@@ -88,7 +88,7 @@ def _choose_real_data(ctx: click.Context, path: Path, values: dict[str, Any]) ->
 
 
 def _build_real_data(ctx: click.Context, out: Path, packages: Path | None) -> None:
-    from grd_offline.collecting.real_data import build_real_data
+    from grd_offline.learning.collecting.real_data import build_real_data
 
     for name in ctx.params:
         given = ctx.get_parameter_source(name) is COMMANDLINE
@@ -242,8 +242,8 @@ def _check_trust(ctx: click.Context, environment: str, recipe: Path | None) -> N
 
 
 def _collect(out: Path, stop: Stop, options: dict[str, Any]) -> Collected:
-    from grd_offline.collecting.dataset import collect as collect_file
-    from grd_offline.environments import resolve_environment_id
+    from grd_offline.learning.collecting.dataset import collect as collect_file
+    from grd_offline.worlds.environments import resolve_environment_id
 
     label = f"collecting {resolve_environment_id(options['environment'])}"
     total = options["episodes"]
@@ -273,8 +273,8 @@ def _collect_parts(
         workers = options["workers"]
         if where[1] is not None:
             raise click.UsageError("--workers is for this machine: leave it out with --address")
-    from grd_offline.files.parts import find_parts
-    from grd_offline.sweep.collection import plan_collection
+    from grd_offline.io.files.parts import find_parts
+    from grd_offline.lab.sweep.collection import plan_collection
 
     begin = time.monotonic()
     settings = CollectSettings(**pick_settings(CollectSettings, options))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grd_offline.comparison.metrics import LAST, METRICS
+from grd_offline.lab.comparison.metrics import LAST, METRICS
 
 from .help import Command
 from .options import Parameter, SettingOption, out_option
@@ -16,9 +16,9 @@ from .plot import FORMATS
 from .text import echo
 
 if TYPE_CHECKING:
-    from grd_offline.comparison.compare import Comparison
-    from grd_offline.comparison.paper import Printed
-    from grd_offline.files.runs import RunRecord
+    from grd_offline.io.files.runs import RunRecord
+    from grd_offline.lab.comparison.compare import Comparison
+    from grd_offline.lab.comparison.paper import Printed
 
 FILE_WIDTH = 140
 """Letters in a line of a table that is not printed to a terminal."""
@@ -115,9 +115,9 @@ def compare(
     stratified bootstrap, shares of the oracle, and the probability that one method does better than
     another. Writes the same as a page, as tables, and as figures with performance profiles.
     """
-    from grd_offline.comparison.compare import compare_scores
-    from grd_offline.comparison.folder import check_place
-    from grd_offline.comparison.scores import collect_scores, find_runs, list_left_out
+    from grd_offline.lab.comparison.compare import compare_scores
+    from grd_offline.lab.comparison.folder import check_place
+    from grd_offline.lab.comparison.scores import collect_scores, find_runs, list_left_out
 
     folders = {path.resolve(): path for path in results}  # each of them once
     runs = [run for path in folders.values() for run in find_runs(path)]
@@ -157,8 +157,8 @@ def _name(results: Sequence[Path]) -> str:
 
 def _find_printed(results: Sequence[Path], paper: Path | None) -> tuple[Printed, ...]:
     """The numbers of the paper that was named, or of the sweeps among the results."""
-    from grd_offline.comparison.paper import read_printed
-    from grd_offline.files.plain import refuse_outside
+    from grd_offline.io.files.plain import refuse_outside
+    from grd_offline.lab.comparison.paper import read_printed
 
     if paper is not None:
         return read_printed(paper)
@@ -242,10 +242,10 @@ def write_comparison(
     folder: Path, comparison: Comparison, runs: Sequence[RunRecord], *, title: str, form: str
 ) -> None:
     """Write the page, the tables and the figures of a comparison, and say so."""
-    from grd_offline.comparison.folder import COMPARISON_FILE, SCORES_FILE, write_scores
-    from grd_offline.files import REPORT_FILE
-    from grd_offline.files.runs import write_json
-    from grd_offline.files.storage import make_folder, replace_file
+    from grd_offline.io.files import REPORT_FILE
+    from grd_offline.io.files.runs import write_json
+    from grd_offline.io.files.storage import make_folder, replace_file
+    from grd_offline.lab.comparison.folder import COMPARISON_FILE, SCORES_FILE, write_scores
     from grd_offline.report import make_comparison_page
     from grd_offline.report.comparison_figures import draw_comparison_figures
     from grd_offline.report.figures import save_figure

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grd_offline.files.naming import beside
+from grd_offline.core.outcomes import NUMBER, UNITS, speak_of
+from grd_offline.core.words import format_seconds, format_share
+from grd_offline.io.files.naming import beside
 from grd_offline.methods.registry import find_method
 from grd_offline.methods.settings import DecomposeSettings
-from grd_offline.outcomes import NUMBER, UNITS, speak_of
-from grd_offline.words import format_seconds, format_share
 
 from .help import Command
 from .options import out_option, print_warning, reading_options, setting_option, setting_options
 from .text import echo
 
 if TYPE_CHECKING:
-    from grd_offline.episodes import EpisodeSet
+    from grd_offline.core.episodes import EpisodeSet
     from grd_offline.methods.result import Decomposition
 
     from .forecast import Forecast
@@ -87,8 +87,8 @@ def decompose(
     relabelled data, a reward model, a dynamics model, the effects of the inputs on the reward, the
     causal masks, quality metrics and a report.
     """
-    from grd_offline.errors import DataError
-    from grd_offline.methods.pipeline import decompose as run
+    from grd_offline.core.errors import DataError
+    from grd_offline.pipeline.decompose import decompose as run
 
     from .progress import show_stages
     from .report import check_video
@@ -140,9 +140,9 @@ def _decompose_each(
 ) -> None:
     from rich.console import Console
 
-    from grd_offline.errors import DataError
-    from grd_offline.formats.tables.columns import split_names
-    from grd_offline.methods.several import decompose_each
+    from grd_offline.core.errors import DataError
+    from grd_offline.io.tables.columns import split_names
+    from grd_offline.pipeline.several import decompose_each
 
     from .progress import show_stages
 

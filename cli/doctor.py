@@ -27,8 +27,8 @@ def doctor() -> None:
     Ends with exit code 2 if a package is missing that every install needs. A light install, without
     torch and Gymnasium, is fine.
     """
-    from grd_offline.packages import COMPLETE, CORE, INSTALL, is_installed
-    from grd_offline.versions import find_version
+    from grd_offline.core.packages import COMPLETE, CORE, INSTALL, is_installed
+    from grd_offline.core.versions import find_version
 
     click.echo(f"grd-offline {find_version('grd-offline') or 'not installed'}")
     click.echo(f"Python {platform.python_version()} at {sys.executable}")
@@ -51,8 +51,8 @@ def doctor() -> None:
 
 
 def _show_packages() -> None:
-    from grd_offline.packages import COMPLETE, CORE, OPTIONAL, is_installed
-    from grd_offline.versions import find_version
+    from grd_offline.core.packages import COMPLETE, CORE, OPTIONAL, is_installed
+    from grd_offline.core.versions import find_version
 
     def show(name: str, otherwise: str) -> None:
         version = find_version(name) or "installed" if is_installed(name) else None
@@ -68,7 +68,7 @@ def _show_packages() -> None:
 
 def _show_commands() -> int:
     """Say of each command whether it can run; gives the number of those that cannot."""
-    from grd_offline.packages import NEEDS, PARTS, find_missing, is_installed
+    from grd_offline.core.packages import NEEDS, PARTS, find_missing, is_installed
 
     click.echo("\nCommands")
     lacking = 0
@@ -84,7 +84,7 @@ def _show_commands() -> int:
 
 
 def _list_hardware() -> list[str]:
-    from grd_offline.fleet.limits import count_cores
+    from grd_offline.core.cores import count_cores
 
     free = shutil.disk_usage(".").free / 2**30
     return [
@@ -95,7 +95,7 @@ def _list_hardware() -> list[str]:
 
 
 def _list_accelerators() -> list[str]:
-    from grd_offline.packages import is_installed
+    from grd_offline.core.packages import is_installed
 
     if not is_installed("torch"):
         return ["no accelerator is used: torch is not installed"]
@@ -111,7 +111,7 @@ def _list_accelerators() -> list[str]:
 
 
 def _list_threads() -> list[str]:
-    from grd_offline.packages import is_installed
+    from grd_offline.core.packages import is_installed
 
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     given = [f"{name}={os.environ[name]}" for name in names if name in os.environ]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from grd_offline.words import count
+from grd_offline.core.words import count
 
 from .help import Command
 from .options import out_option
@@ -41,9 +41,9 @@ def export(folder: Path, layout: str, out: Path | None) -> None:
     on. Before the file is kept, it is run on steps within the range of the data, and its numbers
     must be those of the model.
     """
-    from grd_offline.files.models import REWARD_FOLDER
-    from grd_offline.files.naming import name_path
-    from grd_offline.files.storage import check_file
+    from grd_offline.io.files.models import REWARD_FOLDER
+    from grd_offline.io.files.naming import name_path
+    from grd_offline.io.files.storage import check_file
     from grd_offline.rewards.export import FORMATS, export_model
     from grd_offline.rewards.model import RewardModel
 

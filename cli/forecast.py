@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from grd_offline.episodes import EpisodeSet
+    from grd_offline.core.episodes import EpisodeSet
 
 READING = "reading the data"
 TESTING = "testing on held-out episodes"

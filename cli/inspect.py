@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grd_offline.words import count
+from grd_offline.core.words import count
 
 from .help import Command
 from .options import reading_options
@@ -16,7 +16,7 @@ from .options import reading_options
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from grd_offline.formats.summary import Summary
+    from grd_offline.io.formats.summary import Summary
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _ROWS = 40
@@ -45,8 +45,8 @@ def inspect(file: str, as_json: bool, **reading: Any) -> None:
     .parquet), a LeRobot folder, or JSON lines of conversation turns with a score (.jsonl).
     minari:ID is a dataset of Minari's library, which is downloaded if needed.
     """
-    from grd_offline.formats import open_recording
-    from grd_offline.formats.summary import summarise
+    from grd_offline.io.formats import open_recording
+    from grd_offline.io.formats.summary import summarise
 
     from .progress import show_progress
 
@@ -62,7 +62,7 @@ def inspect(file: str, as_json: bool, **reading: Any) -> None:
 
 
 def _as_json(file: str, summary: Summary) -> dict[str, Any]:
-    from grd_offline.formats.summary import measure
+    from grd_offline.io.formats.summary import measure
 
     def numbers(values: Any) -> dict[str, float | None]:
         # JSON has no infinity, which sums of huge rewards can be.
@@ -104,8 +104,8 @@ def _show(file: str, summary: Summary) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from grd_offline.errors import printable
-    from grd_offline.formats.summary import measure
+    from grd_offline.core.errors import printable
+    from grd_offline.io.formats.summary import measure
 
     from .text import print_facts, print_text
 
@@ -149,7 +149,7 @@ def _dimension_table(summary: Summary) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from grd_offline.errors import printable
+    from grd_offline.core.errors import printable
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("dimension", overflow="fold")

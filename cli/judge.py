@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grd_offline.files.naming import beside
+from grd_offline.core.names import OFFLINE
+from grd_offline.core.words import count, format_percentage
+from grd_offline.io.files.naming import beside
+from grd_offline.learning.offline.settings import JUDGED, OfflineSettings
 from grd_offline.methods.registry import AUTO, list_fits, list_judged
-from grd_offline.names import OFFLINE
-from grd_offline.offline.settings import JUDGED, OfflineSettings
-from grd_offline.words import count, format_percentage
 
 from .help import Command
 from .live import Terminal, format_correlation
@@ -24,7 +24,7 @@ from .text import echo
 from .train_offline import pick_training, training_options
 
 if TYPE_CHECKING:
-    from grd_offline.offline.judge import Found, JudgingResult
+    from grd_offline.lab.judge import Found, JudgingResult
 
 
 @click.command(
@@ -85,7 +85,7 @@ def judge(
     --keep-true-rewards), policies are trained on them too, and each method is compared with them.
     All policies of all methods are trained at once.
     """
-    from grd_offline.offline.judge import judge
+    from grd_offline.lab.judge import judge
 
     terminal, settings = Terminal(), pick_training(options)
     folder = out if out is not None else beside(file, "-judge")
@@ -122,8 +122,8 @@ def _print_table(result: JudgingResult) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from grd_offline.files.judgement import TRUE
-    from grd_offline.offline.judge import LAST
+    from grd_offline.io.files.judgement import TRUE
+    from grd_offline.lab.judge import LAST
 
     from .live import format_point
     from .run_state import Point

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from grd_offline.runs.observer import Observer
-from grd_offline.words import count, format_percentage, format_seconds
+from grd_offline.core.words import count, format_percentage, format_seconds
+from grd_offline.learning.runs.observer import Observer
 
 from .run_state import Group, Point, RunState
 from .signals import Stop, catch_signals
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from rich.panel import Panel
     from rich.table import Table
 
-    from grd_offline.runs.folder import RunFolder
-    from grd_offline.runs.result import TrainingResult
-    from grd_offline.runs.run import Evaluation, Run
+    from grd_offline.learning.runs.folder import RunFolder
+    from grd_offline.learning.runs.result import TrainingResult
+    from grd_offline.learning.runs.run import Evaluation, Run
 
 REFRESHES = 1
 """Number of times per second that the panel is drawn. Each takes about ten milliseconds."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, get_origin
 
 import click
 
-from grd_offline.settings import describe_settings
+from grd_offline.core.settings import describe_settings
 
 from .text import echo
 
@@ -154,7 +154,7 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(command)
     def join(*arguments: Any, embed: tuple[str, ...], columns: str | None, **options: Any) -> Any:
         if embed:
-            from grd_offline.formats.tables.columns import quote_name, split_names
+            from grd_offline.io.tables.columns import quote_name, split_names
 
             names = [name for part in embed for name in split_names(part)]
             embedded = f"embed={'+'.join(map(quote_name, names))}"
@@ -282,6 +282,6 @@ device_option = click.option(
 
 
 def print_warning(text: str) -> None:
-    from grd_offline.errors import printable
+    from grd_offline.core.errors import printable
 
     echo(f"warning: {printable(text)}", err=True)

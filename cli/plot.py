@@ -12,8 +12,8 @@ from .options import file_option
 from .text import echo
 
 if TYPE_CHECKING:
-    from grd_offline.files.decomposition import DecompositionRecord
-    from grd_offline.files.runs import RunRecord
+    from grd_offline.io.files.decomposition import DecompositionRecord
+    from grd_offline.io.files.runs import RunRecord
 
 FORMATS = ("png", "svg", "pdf")
 
@@ -60,9 +60,9 @@ def plot(runs: tuple[Path, ...], out: Path | None, form: str | None, metric: str
     """
     form = form or _find_format(out)
 
-    from grd_offline.files.decomposition import is_decomposition, read_decomposition
-    from grd_offline.files.plain import folder_errors
-    from grd_offline.files.runs import read_run
+    from grd_offline.io.files.decomposition import is_decomposition, read_decomposition
+    from grd_offline.io.files.plain import folder_errors
+    from grd_offline.io.files.runs import read_run
 
     decomposed = [run for run in runs if is_decomposition(run)]
     if out is not None and decomposed:
@@ -82,8 +82,8 @@ def _draw(
     form: str,
     metric: str,
 ) -> None:
-    from grd_offline.files import PLOTS_FOLDER
-    from grd_offline.files.storage import make_folder
+    from grd_offline.io.files import PLOTS_FOLDER
+    from grd_offline.io.files.storage import make_folder
     from grd_offline.report.figures import (
         draw_comparison,
         draw_decomposition,

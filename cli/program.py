@@ -53,7 +53,7 @@ for name in COMMANDS:
 
 
 def _show_version(context: click.Context) -> None:
-    from grd_offline.versions import find_versions
+    from grd_offline.core.versions import find_versions
 
     found = find_versions()
     echo(f"grd-offline, version {found.pop('grd-offline', 'unknown')}")
@@ -109,8 +109,8 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _report(error: Exception, command: str) -> int:
-    from grd_offline.errors import DataError, StorageError
-    from grd_offline.packages import describe_missing
+    from grd_offline.core.errors import DataError, StorageError
+    from grd_offline.core.packages import describe_missing
 
     if os.environ.get("GRD_OFFLINE_DEBUG"):
         raise error

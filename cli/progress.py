@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from grd_offline.words import format_percentage, format_seconds
+from grd_offline.core.words import format_percentage, format_seconds
 
 from .forecast import COMPARING, Forecast, Look
 from .signals import Stop

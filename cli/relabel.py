@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from grd_offline.words import count
+from grd_offline.core.words import count
 
 from .help import Command
 from .options import out_option, print_warning, reading_options
@@ -54,8 +54,8 @@ def relabel(
     a part of another folder, on this machine or on a cluster. The same command again continues
     with the parts that are missing.
     """
-    from grd_offline.errors import DataError
-    from grd_offline.files.parts import find_parts
+    from grd_offline.core.errors import DataError
+    from grd_offline.io.files.parts import find_parts
 
     check_address(kind, address)
     if find_parts(Path(file)):
@@ -89,9 +89,9 @@ def _relabel_parts(
     options: dict[str, Any],
 ) -> None:
     """Relabel a folder of parts into another one."""
-    from grd_offline.errors import DataError
-    from grd_offline.files.naming import beside
-    from grd_offline.sweep.relabelling import plan_relabelling
+    from grd_offline.core.errors import DataError
+    from grd_offline.io.files.naming import beside
+    from grd_offline.lab.sweep.relabelling import plan_relabelling
 
     if where[1] is not None and where[3] is not None:
         raise click.UsageError("--workers is for this machine: leave it out with --address")

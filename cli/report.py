@@ -13,7 +13,7 @@ from .options import file_option, print_warning
 from .text import echo
 
 if TYPE_CHECKING:
-    from grd_offline.sweep.folder import SweepRecord
+    from grd_offline.lab.sweep.folder import SweepRecord
 
 
 @click.command(
@@ -48,8 +48,8 @@ def report(
     `train-online` or `train-offline`. Several runs are compared on one page. A video uses only the
     environment that you name with --env, never one that a file names.
     """
-    from grd_offline.files import REPORT_FILE
-    from grd_offline.files.storage import check_file
+    from grd_offline.io.files import REPORT_FILE
+    from grd_offline.io.files.storage import check_file
 
     path = folders[0] / REPORT_FILE
     if out is not None:
@@ -62,7 +62,7 @@ def report(
 def leave_report(folder: Path) -> None:
     """Write the page of a new result. If that fails, print a warning and keep the result."""
     try:
-        from grd_offline.files import REPORT_FILE
+        from grd_offline.io.files import REPORT_FILE
 
         write_page(folder / REPORT_FILE, _make_page([folder]))
     except Exception as error:
@@ -72,18 +72,18 @@ def leave_report(folder: Path) -> None:
 
 
 def _make_page(folders: Sequence[Path], filmed: str | None = None) -> str:
-    from grd_offline.files.decomposition import is_decomposition, read_decomposition
-    from grd_offline.files.judgement import is_judgement, read_judgement
-    from grd_offline.files.outcomes import has_outcomes, read_outcomes
-    from grd_offline.files.runs import read_run
-    from grd_offline.files.sweeps import is_sweep
+    from grd_offline.io.files.decomposition import is_decomposition, read_decomposition
+    from grd_offline.io.files.judgement import is_judgement, read_judgement
+    from grd_offline.io.files.outcomes import has_outcomes, read_outcomes
+    from grd_offline.io.files.runs import read_run
+    from grd_offline.io.files.sweeps import is_sweep
+    from grd_offline.lab.sweep.folder import read_sweep
     from grd_offline.report import (
         make_decomposition_page,
         make_judgement_page,
         make_outcomes_page,
         make_run_page,
     )
-    from grd_offline.sweep.folder import read_sweep
 
     if len(folders) == 1 and has_outcomes(folders[0]) and filmed is None:
         return make_outcomes_page(*read_outcomes(folders[0]))
@@ -108,8 +108,8 @@ def _make_page(folders: Sequence[Path], filmed: str | None = None) -> str:
 
 def make_sweep(record: SweepRecord) -> str:
     """Make the page of a sweep."""
+    from grd_offline.lab.sweep.folder import compare_sweep
     from grd_offline.report import make_sweep_page
-    from grd_offline.sweep.folder import compare_sweep
 
     from .sweep_display import list_jobs
 
@@ -120,7 +120,7 @@ def make_sweep(record: SweepRecord) -> str:
 
 def write_page(path: Path, page: str) -> None:
     """Write a page in full or not at all."""
-    from grd_offline.files.storage import replace_file
+    from grd_offline.io.files.storage import replace_file
 
     with replace_file(path) as output:
         output.write(page.encode())
@@ -132,6 +132,6 @@ def check_video(video: bool, environment: str | None) -> str | None:
         raise click.UsageError("--video and --env go together: name the environment of the video")
     if environment is None:
         return None
-    from grd_offline.environments import resolve_environment_id
+    from grd_offline.worlds.environments import resolve_environment_id
 
     return resolve_environment_id(environment)

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from grd_offline.runs.observer import Observer
+from grd_offline.learning.runs.observer import Observer
 
 if TYPE_CHECKING:
-    from grd_offline.runs.folder import RunFolder
-    from grd_offline.runs.run import Evaluation, Run
+    from grd_offline.learning.runs.folder import RunFolder
+    from grd_offline.learning.runs.run import Evaluation, Run
 
 RATE_SECONDS = 30.0
 """Speeds are means over this many seconds."""
@@ -88,7 +88,7 @@ class RunState(Observer):
         """What the command says when it is asked to stop."""
 
     def _read_curves(self) -> None:
-        from grd_offline.files.runs import EVALUATIONS_FILE, read_rows
+        from grd_offline.io.files.runs import EVALUATIONS_FILE, read_rows
 
         rows = read_rows(self.files.path / EVALUATIONS_FILE)
         for group in self.groups:

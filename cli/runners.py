@@ -16,9 +16,9 @@ from .signals import catch_signals
 from .text import echo
 
 if TYPE_CHECKING:
-    from grd_offline.sweep.local import Machine
-    from grd_offline.sweep.parts import PartsPlan
-    from grd_offline.sweep.run import Runner
+    from grd_offline.lab.sweep.local import Machine
+    from grd_offline.lab.sweep.parts import PartsPlan
+    from grd_offline.lab.sweep.run import Runner
 
 
 _STOPPING = "stopping the running parts; press Ctrl-C again to quit"
@@ -73,12 +73,12 @@ def make_runner(
 ) -> Runner:
     """The runner of this kind, whose jobs use so much each."""
     if kind == "ray":
-        from grd_offline.sweep.ray_runner import RayRunner
+        from grd_offline.lab.sweep.ray_runner import RayRunner
 
         return RayRunner(
             folder, machine, address=address, directory=Path.cwd(), cpus=cpus, gpus=gpus
         )
-    from grd_offline.sweep.local import LocalRunner, divide
+    from grd_offline.lab.sweep.local import LocalRunner, divide
 
     return LocalRunner(folder, divide(machine, cpus, gpus), Path.cwd())
 
@@ -87,10 +87,10 @@ def run_parts(
     out: Path, plan: PartsPlan, kind: str, address: str | None, tries: int, workers: int | None
 ) -> None:
     """Make all parts of a dataset that are not there yet, one core for each."""
-    from grd_offline.sweep.job import FINISHED, describe_marks
-    from grd_offline.sweep.local import find_machine
-    from grd_offline.sweep.parts import describe_versions, hold_parts
-    from grd_offline.sweep.run import run_jobs
+    from grd_offline.lab.sweep.job import FINISHED, describe_marks
+    from grd_offline.lab.sweep.local import find_machine
+    from grd_offline.lab.sweep.parts import describe_versions, hold_parts
+    from grd_offline.lab.sweep.run import run_jobs
 
     from .sweep_display import show_jobs
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grd_offline.words import count
+from grd_offline.core.words import count
 
 from .help import Command
 from .options import SettingOption, out_option, pick_settings
@@ -20,8 +20,8 @@ from .signals import catch_signals
 from .text import echo
 
 if TYPE_CHECKING:
-    from grd_offline.sweep.folder import SweepRecord
-    from grd_offline.sweep.plan import Job, Plan
+    from grd_offline.lab.sweep.folder import SweepRecord
+    from grd_offline.lab.sweep.plan import Job, Plan
 
 _STOPPING = "stopping the running jobs, which save first; press Ctrl-C again to quit"
 
@@ -94,8 +94,8 @@ def sweep(
     writes a comparison of all methods and one report about all jobs.
     """
     check_address(kind, address)
-    from grd_offline.sweep.job import describe_marks
-    from grd_offline.sweep.plan import read_plan
+    from grd_offline.lab.sweep.job import describe_marks
+    from grd_offline.lab.sweep.plan import read_plan
 
     plan = read_plan(file, scale=scale)
     owners: dict[Any, str] = {}
@@ -120,12 +120,12 @@ def _name_folder(file: Path, scale: float) -> str:
 
 def _refuse_twice(plan: Plan, job: Job, settings: Any, owners: dict[Any, str]) -> None:
     """Refuse a member that another job has too: it would be trained twice, and compared once."""
-    from grd_offline.errors import DataError
-    from grd_offline.online.settings import OnlineSettings
+    from grd_offline.core.errors import DataError
+    from grd_offline.learning.online.settings import OnlineSettings
 
     if not isinstance(settings, OnlineSettings) or not _can_train():
         return
-    from grd_offline.environments import resolve_environment_id
+    from grd_offline.worlds.environments import resolve_environment_id
 
     # Settings with several values make members of their own.
     single = {name: values for name, values in settings.sets.items() if len(values) == 1}
@@ -143,10 +143,10 @@ def _refuse_twice(plan: Plan, job: Job, settings: Any, owners: dict[Any, str]) -
 
 def _check_job(plan: Plan, job: Job) -> Any:
     """The settings of a job. Options and values that its command would refuse are refused."""
-    from grd_offline.errors import DataError
+    from grd_offline.core.errors import DataError
+    from grd_offline.learning.offline.settings import OfflineSettings
+    from grd_offline.learning.online.settings import OnlineSettings
     from grd_offline.methods.settings import DecomposeSettings
-    from grd_offline.offline.settings import OfflineSettings
-    from grd_offline.online.settings import OnlineSettings
 
     context = click.get_current_context()
     root = context.find_root().command
@@ -163,7 +163,7 @@ def _check_job(plan: Plan, job: Job) -> Any:
         settings = kind(**pick_settings(kind, parsed.params))
         # A name of another package may be known where the job runs.
         if name == "train-online" and "/" not in settings.environment and _can_train():
-            from grd_offline.environments import resolve_environment_id
+            from grd_offline.worlds.environments import resolve_environment_id
 
             resolve_environment_id(settings.environment)
     except click.UsageError as error:
@@ -176,7 +176,7 @@ def _check_job(plan: Plan, job: Job) -> Any:
 @functools.cache
 def _can_train() -> bool:
     """Whether the packages are here, which the machine that hands out jobs need not have."""
-    from grd_offline.packages import find_missing
+    from grd_offline.core.packages import find_missing
 
     return not find_missing("train-online")
 
@@ -190,11 +190,11 @@ def _run(
     tries: int,
     resources: dict[str, Any],
 ) -> None:
-    from grd_offline.packages import find_missing, tell_missing
-    from grd_offline.sweep.folder import hold_new_sweep, list_others, read_sweep, write_sweep
-    from grd_offline.sweep.job import FINISHED, describe_marks
-    from grd_offline.sweep.local import find_machine
-    from grd_offline.sweep.run import run_jobs
+    from grd_offline.core.packages import find_missing, tell_missing
+    from grd_offline.lab.sweep.folder import hold_new_sweep, list_others, read_sweep, write_sweep
+    from grd_offline.lab.sweep.job import FINISHED, describe_marks
+    from grd_offline.lab.sweep.local import find_machine
+    from grd_offline.lab.sweep.run import run_jobs
 
     from .sweep_display import print_jobs, show_jobs
 
@@ -238,8 +238,8 @@ def _run(
 
 def leave_sweep_report(record: SweepRecord) -> None:
     """Compare the methods of a sweep and write the page over all of its jobs."""
-    from grd_offline.files import REPORT_FILE
-    from grd_offline.sweep.folder import COMPARISON_FOLDER, compare_sweep
+    from grd_offline.io.files import REPORT_FILE
+    from grd_offline.lab.sweep.folder import COMPARISON_FOLDER, compare_sweep
 
     from .compare import print_comparison, write_comparison
     from .report import make_sweep, write_page

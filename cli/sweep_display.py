@@ -9,16 +9,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grd_offline.sweep.run import Watcher
-from grd_offline.words import format_percentage, format_seconds
+from grd_offline.core.words import format_percentage, format_seconds
+from grd_offline.lab.sweep.run import Watcher
 
 from .progress import LINE_SECONDS, format_left
 from .text import echo
 
 if TYPE_CHECKING:
-    from grd_offline.sweep.folder import SweepRecord
-    from grd_offline.sweep.job import Mark
-    from grd_offline.sweep.plan import Job
+    from grd_offline.lab.sweep.folder import SweepRecord
+    from grd_offline.lab.sweep.job import Mark
+    from grd_offline.lab.sweep.plan import Job
 
 MOST_BARS = 16
 LOOK_SECONDS = 1.0
@@ -29,7 +29,7 @@ class Display(Watcher):
     """Lines about jobs, and how far all of them are together."""
 
     def __init__(self, folder: Path, jobs: Sequence[Job], what: str) -> None:
-        from grd_offline.sweep.job import FINISHED, describe_marks
+        from grd_offline.lab.sweep.job import FINISHED, describe_marks
 
         marks = describe_marks(folder, tuple(jobs))
         self._what = what
@@ -88,7 +88,7 @@ class Display(Watcher):
             self.say(f"{done}{time_left}{''.join(parts):.300}")
 
     def _measure(self, name: str) -> float:
-        from grd_offline.sweep.job import measure_progress
+        from grd_offline.lab.sweep.job import measure_progress
 
         return 1.0 if name in self._done else measure_progress(self._folder, self._jobs[name])
 
@@ -178,7 +178,7 @@ def print_jobs(record: SweepRecord) -> None:
 
 def list_jobs(record: SweepRecord) -> list[tuple[str, ...]]:
     """A row for each job: name, state, tries, time, result and command."""
-    from grd_offline.sweep.folder import describe_result
+    from grd_offline.lab.sweep.folder import describe_result
 
     rows: list[tuple[str, ...]] = []
     for job in record.jobs:

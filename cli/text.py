@@ -46,7 +46,7 @@ def print_text(console: Console, text: str, style: str = "", indent: str = "") -
     """Print a paragraph; lines after the first are indented."""
     from rich.text import Text
 
-    from grd_offline.errors import printable
+    from grd_offline.core.errors import printable
 
     first, *others = wrap(printable(text), console.width - len(indent))
     for line in (first, *(f"{indent}{other}" for other in others)):
@@ -57,7 +57,7 @@ def print_facts(console: Console, facts: Mapping[str, str]) -> None:
     """Print a name and a text in each row: side by side, or below each other if it is narrow."""
     from rich.text import Text
 
-    from grd_offline.errors import printable
+    from grd_offline.core.errors import printable
 
     width = max(len(name) for name in facts) + _GAP
     is_narrow = 3 * width > console.width

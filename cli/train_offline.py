@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from grd_offline.files.naming import name_path
-from grd_offline.offline.settings import SOURCES, OfflineSettings
+from grd_offline.io.files.naming import name_path
+from grd_offline.learning.offline.settings import SOURCES, OfflineSettings
 
 from .help import Command
 from .live import Terminal
@@ -72,7 +72,7 @@ def train_offline(file: str, out: Path | None, **options: Any) -> None:
     inspect` reads. With --env, the policies are evaluated in an environment during the training, by
     the true return. Ctrl-C ends the run and keeps the policies so far.
     """
-    from grd_offline.offline.training import train_offline
+    from grd_offline.learning.offline.training import train_offline
 
     terminal, settings = Terminal(), pick_training(options)
     folder = out or _default_folder(file, options["algorithm"])

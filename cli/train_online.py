@@ -9,8 +9,8 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from grd_offline.online.settings import DISCRETE, MANY_STATES, OnlineSettings, parse_sets
-from grd_offline.settings import describe_settings
+from grd_offline.core.settings import describe_settings
+from grd_offline.learning.online.settings import DISCRETE, MANY_STATES, OnlineSettings, parse_sets
 
 from .help import Command
 from .live import Terminal
@@ -92,7 +92,7 @@ def train_online(resume: str | None, out: Path | None, **options: Any) -> None:
     and a policy is trained on the rewards of this model. Policies are evaluated by the true return.
     Ctrl-C saves a checkpoint, and --resume continues from the last checkpoint.
     """
-    from grd_offline.online.training import resume_online, train_online
+    from grd_offline.learning.online.training import resume_online, train_online
 
     terminal = Terminal()
     given = {"device": options["device"], "workers": options["workers"]}

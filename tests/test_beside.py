@@ -11,8 +11,9 @@ from dataclasses import replace
 import numpy as np
 from places import ROOT
 
-from grd_offline import beside, decompose, read
-from grd_offline.beside import Beside
+from grd_offline import decompose, read
+from grd_offline.core import beside
+from grd_offline.core.beside import Beside
 from grd_offline.methods import choose as module
 from grd_offline.methods import duration
 from grd_offline.methods.choose import choose
@@ -60,7 +61,7 @@ def test_leaving_the_block_ends_the_process():
 def test_the_process_ends_with_the_one_that_started_it(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
-        "import time\nfrom grd_offline.beside import Beside\n"
+        "import time\nfrom grd_offline.core.beside import Beside\n"
         "call = Beside(time.sleep, 60)\nprint(call._process.pid, flush=True)\ntime.sleep(60)\n"
     )
     with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as parent:
@@ -84,7 +85,7 @@ def _is_running(process):
 def test_a_script_is_not_run_again_in_the_second_process(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
-        "import math\nfrom grd_offline.beside import Beside\nprint('once')\n"
+        "import math\nfrom grd_offline.core.beside import Beside\nprint('once')\n"
         "print(Beside(math.sqrt, 9).finish())\n"
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=tmp_path)

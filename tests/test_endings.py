@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from grd_offline.endings import LEAST, Endings
+from grd_offline.core.endings import LEAST, Endings
 
 
 def walk(rng, limit=3.0):

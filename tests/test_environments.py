@@ -14,14 +14,14 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from places import ROOT
 
-from grd_offline.environments import (
+from grd_offline.core.errors import DataError
+from grd_offline.worlds.environments import (
     FactoredEnv,
     PaddedAntEnv,
     dimension_names,
     resolve_environment_id,
 )
-from grd_offline.errors import DataError
-from grd_offline.registration import ENVIRONMENTS, register_environments
+from grd_offline.worlds.registration import ENVIRONMENTS, register_environments
 
 PAPER_TASKS = (
     "Ant",
@@ -247,7 +247,7 @@ def test_unknown_names_are_refused_with_a_hint(name: str, hint: str) -> None:
     assert repr(name) in str(caught.value)
 
 
-REGISTER = "import grd_offline.registration as r; r.register_environments(); "
+REGISTER = "import grd_offline.worlds.registration as r; r.register_environments(); "
 CHECK = (
     "env = gymnasium.make('grd/Factored-v0', length=5); env.reset(seed=0); "
     "assert 'grd/PaddedAnt-v0' in gymnasium.registry; "

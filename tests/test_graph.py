@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from grd_offline.graph import compact_closure, compact_one_hop
+from grd_offline.core.graph import compact_closure, compact_one_hop
 
 CHAIN = [[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0], [0, 0, 0, 1]]
 """0 -> 1 -> 2, and 3 on its own with a self edge."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from grd_offline.episodes import Episode, KeptEpisodes
+from grd_offline.core.episodes import Episode, KeptEpisodes
 
 
 def _make_episode(index: int) -> Episode:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from places import ROOT
 
-from grd_offline.packages import COMPLETE, CORE, NEEDS
+from grd_offline.core.packages import COMPLETE, CORE, NEEDS
 
 COMMANDS = """
 import contextlib, io, json, sys

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import TypeCheckError
 from torch import Tensor
 
-from grd_offline.losses import (
+from grd_offline.networks.losses import (
     PROBABILITY_FLOOR,
     SparsityWeights,
     dynamics_loss,
@@ -15,7 +15,7 @@ from grd_offline.losses import (
     rrd_losses,
     sparsity_loss,
 )
-from grd_offline.members.nn import Masks
+from grd_offline.networks.members.nn import Masks
 
 WEIGHTS = SparsityWeights(1.0, 2.0, 3.0, 4.0, 5.0)
 

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from grd_offline.cli.program import cli
-from grd_offline.names import find_member_folder, rename_member, rename_model, rename_result
+from grd_offline.core.names import find_member_folder, rename_member, rename_model, rename_result
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_old_names_are_taken_and_told(command, told):
 def test_a_run_of_an_earlier_version_is_read(tmp_path):
     from run_folders import write_online_run
 
-    from grd_offline.files.runs import choose_member, read_masks, read_run
+    from grd_offline.io.files.runs import choose_member, read_masks, read_run
 
     run = write_online_run(tmp_path / "run")
     for file in ("settings.json", "evaluations.csv"):

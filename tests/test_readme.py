@@ -12,12 +12,12 @@ import forked
 import pytest
 from places import ROOT
 
-from grd_offline.agents.algorithms import list_online
+from grd_offline.learning.agents.algorithms import list_online
+from grd_offline.learning.online.settings import FITS, METHODS, OnlineSettings
+from grd_offline.learning.online.settings import LAMBDAS as LAMBDA_NAMES
 from grd_offline.methods.choose import GOOD_ENOUGH
+from grd_offline.methods.models.sparsity import LAMBDAS
 from grd_offline.methods.relabelling import compare_with_truth
-from grd_offline.models.sparsity import LAMBDAS
-from grd_offline.online.settings import FITS, METHODS, OnlineSettings
-from grd_offline.online.settings import LAMBDAS as LAMBDA_NAMES
 
 ONLINE = (ROOT / "docs" / "online.md").read_text()
 README = ROOT / "README.md"

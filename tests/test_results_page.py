@@ -7,7 +7,7 @@ import pytest
 from places import ROOT
 
 from grd_offline.cli import main
-from grd_offline.sweep.plan import read_plan
+from grd_offline.lab.sweep.plan import read_plan
 
 EXPERIMENTS = sorted((ROOT / "experiments").glob("*.toml"))
 

@@ -11,12 +11,12 @@ from click.testing import CliRunner
 
 from grd_offline.cli.options import pick_settings, setting_option, setting_options
 from grd_offline.cli.program import cli
-from grd_offline.collecting.settings import CollectSettings
-from grd_offline.errors import DataError
+from grd_offline.core.errors import DataError
+from grd_offline.core.settings import Settings, describe_settings, setting
+from grd_offline.learning.collecting.settings import CollectSettings
+from grd_offline.learning.offline.settings import OfflineSettings
+from grd_offline.learning.online.settings import OnlineSettings
 from grd_offline.methods.settings import DecomposeSettings
-from grd_offline.offline.settings import OfflineSettings
-from grd_offline.online.settings import OnlineSettings
-from grd_offline.settings import Settings, describe_settings, setting
 
 ALL = (CollectSettings, DecomposeSettings, OfflineSettings, OnlineSettings)
 COMMANDS = {

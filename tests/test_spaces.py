@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Text, Tuple
 
-from grd_offline.errors import DataError
-from grd_offline.fleet.environment import VectorEnvironment
-from grd_offline.formats.leaves import flatten
-from grd_offline.spaces import (
+from grd_offline.core.errors import DataError
+from grd_offline.io.formats.leaves import flatten
+from grd_offline.learning.fleet.environment import VectorEnvironment
+from grd_offline.worlds.spaces import (
     find_sizes,
     flatten_batch,
     list_observation_leaves,

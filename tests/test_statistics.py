@@ -6,7 +6,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from grd_offline.statistics import (
+from grd_offline.core.statistics import (
     RESAMPLES,
     estimate_improvement,
     estimate_mean,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from grd_offline.synthetic import FAMILIES, FactoredWorld, WorldSettings
+from grd_offline.worlds.synthetic import FAMILIES, FactoredWorld, WorldSettings
 
 SEEDS = range(3)
 SAMPLES = 300

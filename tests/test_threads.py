@@ -59,7 +59,7 @@ def test_which_library_is_torchs(path, is_limited):
 def test_a_decomposition_uses_one_thread(tmp_path):
     """With the plain command and no environment variable."""
     script = (
-        "import grd_offline.methods.pipeline as d\n"
+        "import grd_offline.pipeline.decompose as d\n"
         "from threadpoolctl import threadpool_info\n"
         "seen = []\n"
         "class Run(d._Run):\n"

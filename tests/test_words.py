@@ -6,13 +6,13 @@ import re
 import pytest
 from places import ROOT
 
-from grd_offline.collecting.settings import CollectSettings
+from grd_offline.core.settings import describe_settings
+from grd_offline.core.words import format_share
+from grd_offline.learning.collecting.settings import CollectSettings
+from grd_offline.learning.offline.settings import OfflineSettings
+from grd_offline.learning.online.settings import OnlineSettings
 from grd_offline.methods.settings import DecomposeSettings
-from grd_offline.offline.settings import OfflineSettings
-from grd_offline.online.settings import OnlineSettings
 from grd_offline.report.page import show_share
-from grd_offline.settings import describe_settings
-from grd_offline.words import format_share
 
 HARD = (
     "only ever learn how well", "not on all data are they", "returns are told, shares are not",

@@ -10,9 +10,9 @@ import time
 import gymnasium
 import numpy as np
 
-from grd_offline.dynamics import compare_masks
-from grd_offline.dynamics.search import fit_dynamics
-from grd_offline.episodes import Episode, EpisodeSet
+from grd_offline.additive.dynamics import compare_masks
+from grd_offline.additive.dynamics.search import fit_dynamics
+from grd_offline.core.episodes import Episode, EpisodeSet
 
 
 def collect(environment: str, count: int, smooth: float) -> list[Episode]:

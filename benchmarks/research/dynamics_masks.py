@@ -9,10 +9,10 @@ import time
 
 import numpy as np
 
-from grd_offline.dynamics.search import DynamicsFit, DynamicsSettings, fit_dynamics
-from grd_offline.episodes import Episode, EpisodeSet
-from grd_offline.graph import compact_closure
-from grd_offline.synthetic import FactoredWorld, WorldSettings
+from grd_offline.additive.dynamics.search import DynamicsFit, DynamicsSettings, fit_dynamics
+from grd_offline.core.episodes import Episode, EpisodeSet
+from grd_offline.core.graph import compact_closure
+from grd_offline.worlds.synthetic import FactoredWorld, WorldSettings
 
 
 def make_episodes(world: FactoredWorld, count: int, seed: int) -> EpisodeSet:

@@ -14,12 +14,12 @@ import time
 
 import numpy as np
 
-from grd_offline.episodes import Episode, EpisodeSet
-from grd_offline.evaluate import pearson, r_squared
+from grd_offline.core.episodes import Episode, EpisodeSet
+from grd_offline.core.evaluate import pearson, r_squared
 from grd_offline.methods.closed_form.estimator import ClosedForm
 from grd_offline.methods.masked_net import MaskedNet, MaskedNetSettings
 from grd_offline.methods.pair_net import PairNet
-from grd_offline.synthetic import FactoredWorld, WorldSettings
+from grd_offline.worlds.synthetic import FactoredWorld, WorldSettings
 
 REWARDS = {
     "goal": lambda z: 4 * np.exp(-0.5 * ((z[..., :5] - 0.4) ** 2).sum(-1)),

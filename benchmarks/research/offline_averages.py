@@ -14,11 +14,11 @@ import argparse
 import numpy as np
 import torch
 
-from grd_offline.agents.agent import Agent
-from grd_offline.agents.algorithms import list_offline
-from grd_offline.offline.data import load_data
-from grd_offline.offline.run import OfflineRun
-from grd_offline.offline.settings import OfflineSettings
+from grd_offline.learning.agents.agent import Agent
+from grd_offline.learning.agents.algorithms import list_offline
+from grd_offline.learning.offline.data import load_data
+from grd_offline.learning.offline.run import OfflineRun
+from grd_offline.learning.offline.settings import OfflineSettings
 
 SHARES = (0.0, 0.01, 0.02, 0.05)
 EVERY = 10

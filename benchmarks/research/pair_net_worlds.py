@@ -15,9 +15,9 @@ import time
 import numpy as np
 import torch
 
-from grd_offline.episodes import Episode, EpisodeSet
+from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.methods.pair_net import PairNet
-from grd_offline.synthetic import FactoredWorld, Rollout, WorldSettings
+from grd_offline.worlds.synthetic import FactoredWorld, Rollout, WorldSettings
 
 
 def as_episodes(rollout: Rollout, every: int | None = None) -> EpisodeSet:

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from grd_offline.graph import compact_closure, compact_one_hop
+from grd_offline.core.graph import compact_closure, compact_one_hop
 
 Array = NDArray[np.float64]
 Figures = dict[str, str]

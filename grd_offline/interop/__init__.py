@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from grd_offline.lazy import import_when_used
+from grd_offline.core.lazy import import_when_used
 
 if TYPE_CHECKING:
     from grd_offline.interop.d3rlpy import to_d3rlpy as to_d3rlpy

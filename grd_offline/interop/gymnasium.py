@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from grd_offline.interop.loading import ModelOrPath
 from grd_offline.interop.rewards import EnvironmentReward
 from grd_offline.rewards.model import RewardModel
-from grd_offline.spaces import flat_bounds, flatten_batch
+from grd_offline.worlds.spaces import flat_bounds, flatten_batch
 
 if TYPE_CHECKING:
     _VectorWrapper = gym.vector.VectorWrapper[Any, Any, Any, Any, Any]

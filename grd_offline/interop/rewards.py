@@ -9,7 +9,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from grd_offline.interop.loading import ModelOrPath, load_model
-from grd_offline.spaces import flatten_batch
+from grd_offline.worlds.spaces import flatten_batch
 
 
 class EnvironmentReward:

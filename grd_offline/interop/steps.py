@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.episodes import BoolArray, Episode, FloatArray, check_finite
-from grd_offline.formats import as_episode, as_episodes, locate, open_recording
+from grd_offline.core.episodes import BoolArray, Episode, FloatArray, check_finite
+from grd_offline.io.formats import as_episode, as_episodes, locate, open_recording
 from grd_offline.methods.relabelling import find_truth
 
 NEXT = "next_observations"

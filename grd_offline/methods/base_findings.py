@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.episodes import EpisodeSet, have_same_length
+from grd_offline.core.episodes import EpisodeSet, have_same_length
+from grd_offline.core.outcomes import NUMBER
 from grd_offline.methods.contract import CAREFUL, UNRELIABLE, Decomposer, Finding
-from grd_offline.outcomes import NUMBER
 
 Array = NDArray[np.float64]
 _SURE = 6.0

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from grd_offline.episodes import DOUBLE_RESOLUTION, Episode, EpisodeSet
-from grd_offline.errors import DataError
+from grd_offline.core.episodes import DOUBLE_RESOLUTION, Episode, EpisodeSet
+from grd_offline.core.errors import DataError
 from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.rewards.constant import ConstantFunction
 from grd_offline.rewards.contract import Array

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.episodes import EpisodeSet
-from grd_offline.evaluate import compute_coverage, r_squared, soften_chance
+from grd_offline.core.episodes import EpisodeSet
+from grd_offline.core.evaluate import compute_coverage, r_squared, soften_chance
+from grd_offline.core.outcomes import NUMBER
+from grd_offline.core.pieces import cut_pieces
 from grd_offline.methods.contract import Decomposer
-from grd_offline.outcomes import NUMBER
-from grd_offline.pieces import cut_pieces
 from grd_offline.rewards.contract import Array
 
 MOST_LISTED = 1000

@@ -19,7 +19,8 @@ the length of an episode alone.
   stops there. Its time is measured in a short trial and told first.
 
 The winner is fitted again to all episodes. Nearly always that is the closed form, so this fit of it
-begins at once in a second process, if there is a core for it (`grd_offline.beside`). Where outcomes
+begins at once in a second process, if there is a core for it (`grd_offline.core.beside`). Where
+outcomes
 are labels of success or preferences, the closed form is the only fit with a link for them, and is
 not challenged.
 """
@@ -34,19 +35,19 @@ from typing import Any
 
 import numpy as np
 
-from grd_offline.beside import Beside
-from grd_offline.episodes import EpisodeSet
-from grd_offline.errors import DataError
-from grd_offline.evaluate import r_squared
+from grd_offline.core.beside import Beside
+from grd_offline.core.episodes import EpisodeSet
+from grd_offline.core.errors import DataError
+from grd_offline.core.evaluate import r_squared
+from grd_offline.core.outcomes import NUMBER, PREFERENCE, SUCCESS
+from grd_offline.core.packages import is_installed
+from grd_offline.core.threads import one_numpy_thread, one_torch_thread
 from grd_offline.methods.candidate import Candidate, find_in_sample_std, judge
 from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.methods.duration import is_worth_a_process
 from grd_offline.methods.registry import AUTO, find_method, make_decomposer
-from grd_offline.outcomes import NUMBER, PREFERENCE, SUCCESS
-from grd_offline.packages import is_installed
 from grd_offline.rewards.effects import EffectModel
 from grd_offline.rewards.mixture import average_effects
-from grd_offline.threads import one_numpy_thread, one_torch_thread
 
 GOOD_ENOUGH = 0.95
 MARGIN = 0.9

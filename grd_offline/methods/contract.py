@@ -17,9 +17,9 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from grd_offline.episodes import Episode, EpisodeSet, Matrix
-from grd_offline.evaluate import r_squared
-from grd_offline.formats.tables.results import Names, Rewarded, as_frame, tabulate
+from grd_offline.core.episodes import Episode, EpisodeSet, Matrix
+from grd_offline.core.evaluate import r_squared
+from grd_offline.io.tables.results import Names, Rewarded, as_frame, tabulate
 from grd_offline.rewards.contract import Array, RewardFunction
 
 Progress = Callable[[str, float], None]

@@ -6,9 +6,9 @@ import hashlib
 
 import numpy as np
 
-from grd_offline.episodes import Episode, EpisodeSet
+from grd_offline.core.episodes import Episode, EpisodeSet
+from grd_offline.core.words import count
 from grd_offline.methods.contract import CAREFUL, Finding
-from grd_offline.words import count
 
 _MOST_READ = 2000
 _MANY = 0.02

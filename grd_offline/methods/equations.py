@@ -16,10 +16,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from grd_offline.episodes import Episode, EpisodeSet, find_resolution
-from grd_offline.errors import DataError
-from grd_offline.members.nn import PairRewardNet, RewardNet
-from grd_offline.models.export import export_reward
+from grd_offline.core.episodes import Episode, EpisodeSet, find_resolution
+from grd_offline.core.errors import DataError
+from grd_offline.methods.models.export import export_reward
+from grd_offline.networks.members.nn import PairRewardNet, RewardNet
 from grd_offline.rewards.constant import ConstantFunction
 from grd_offline.rewards.network import NetworkFunction
 

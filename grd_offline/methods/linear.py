@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from grd_offline.episodes import EpisodeSet
+from grd_offline.core.episodes import EpisodeSet
 from grd_offline.methods.closed_form.columns import ColumnSource
 from grd_offline.methods.closed_form.evidence import EvidenceProblem, Posterior
 from grd_offline.methods.closed_form.moments import AUTO, CHOICES, MIDPOINT, START

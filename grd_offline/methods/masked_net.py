@@ -15,13 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from grd_offline.episodes import EpisodeSet
-from grd_offline.members.nn import RewardNet
+from grd_offline.core.episodes import EpisodeSet
 from grd_offline.methods.closed_form.estimator import ClosedForm
 from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.methods.equations import Problem
 from grd_offline.methods.stages import PairNetSettings, RewardStage
 from grd_offline.methods.training import Noise, Plan, check_counts
+from grd_offline.networks.members.nn import RewardNet
 from grd_offline.rewards.network import NetworkFunction
 
 

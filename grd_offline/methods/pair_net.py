@@ -20,12 +20,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from grd_offline.episodes import EpisodeSet
-from grd_offline.members.nn import EDGES, GraphMasks
+from grd_offline.core.episodes import EpisodeSet
 from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.methods.equations import Problem
 from grd_offline.methods.stages import DynamicsStage, PairNetSettings, RewardStage
 from grd_offline.methods.training import Noise, Plan
+from grd_offline.networks.members.nn import EDGES, GraphMasks
 
 
 class PairNet(Decomposer, settings=PairNetSettings):

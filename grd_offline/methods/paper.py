@@ -1,7 +1,7 @@
 """`--fit paper`: Generative Return Decomposition as printed, from the rows of a file.
 
-`grd_offline.models.generative` has the model. Each update draws M rows (whole episodes) and N
-transitions, samples one set of masks for each, and takes one step of Adam on L_m. Where the
+`grd_offline.methods.models.generative` has the model. Each update draws M rows (whole episodes)
+and N transitions, samples one set of masks for each, and takes one step of Adam on L_m. Where the
 authors' code departs from their text, the text is followed. Inputs and returns are used as they
 are: the paper scales neither. What the text leaves open is a setting with its reason.
 """
@@ -15,15 +15,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from grd_offline.episodes import EpisodeSet
-from grd_offline.errors import DataError
-from grd_offline.losses import SparsityWeights
-from grd_offline.members.nn import EDGES, RewardNet, draw_gumbel
+from grd_offline.core.episodes import EpisodeSet
+from grd_offline.core.errors import DataError
 from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.methods.equations import Problem, export_network
+from grd_offline.methods.models import generative
+from grd_offline.methods.models.sparsity import find_lambdas
 from grd_offline.methods.training import Noise, Trainer, check_counts, check_discount
-from grd_offline.models import generative
-from grd_offline.models.sparsity import find_lambdas
+from grd_offline.networks.losses import SparsityWeights
+from grd_offline.networks.members.nn import EDGES, RewardNet, draw_gumbel
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int

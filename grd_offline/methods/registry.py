@@ -15,7 +15,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
-from grd_offline.errors import DataError
+from grd_offline.core.errors import DataError
 
 if TYPE_CHECKING:
     from grd_offline.methods.contract import Decomposer

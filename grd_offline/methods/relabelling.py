@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from grd_offline.episodes import Episode, EpisodeSet
-from grd_offline.errors import DataError
-from grd_offline.evaluate import (
+from grd_offline.core.episodes import Episode, EpisodeSet
+from grd_offline.core.errors import DataError
+from grd_offline.core.evaluate import (
     compare_all_masks,
     compare_rewards,
     compute_calibration,
@@ -21,10 +21,12 @@ from grd_offline.evaluate import (
     give_chance,
     r_squared,
 )
-from grd_offline.files.decomposition import MASKS_FILE, read_masks
-from grd_offline.files.naming import beside
-from grd_offline.files.plain import folder_errors
-from grd_offline.formats import (
+from grd_offline.core.outcomes import NUMBER, PREFERENCE, SUCCESS
+from grd_offline.core.threads import one_numpy_thread
+from grd_offline.io.files.decomposition import MASKS_FILE, read_masks
+from grd_offline.io.files.naming import beside
+from grd_offline.io.files.plain import folder_errors
+from grd_offline.io.formats import (
     Data,
     Header,
     Record,
@@ -36,12 +38,12 @@ from grd_offline.formats import (
     open_recording,
     write_dataset,
 )
-from grd_offline.formats.in_memory import DELIVERED
-from grd_offline.formats.relabelled import OBSERVED, STD
-from grd_offline.formats.tables.build import TRUTH
-from grd_offline.formats.tables.columns import parse_columns
-from grd_offline.formats.tables.opening import Given, Outcomes, name_truth
-from grd_offline.formats.tables.results import (
+from grd_offline.io.formats.in_memory import DELIVERED
+from grd_offline.io.formats.relabelled import OBSERVED, STD
+from grd_offline.io.tables.build import TRUTH
+from grd_offline.io.tables.columns import parse_columns
+from grd_offline.io.tables.opening import Given, Outcomes, name_truth
+from grd_offline.io.tables.results import (
     ENDINGS,
     add_records,
     find_columns,
@@ -52,10 +54,8 @@ from grd_offline.formats.tables.results import (
 )
 from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.methods.matching import check_inputs, expect_columns
-from grd_offline.outcomes import NUMBER, PREFERENCE, SUCCESS
 from grd_offline.rewards.contract import Array
 from grd_offline.rewards.model import RewardModel
-from grd_offline.threads import one_numpy_thread
 
 MANY_COLUMNS = 400
 MANY_EPISODES = 2_000

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grd_offline.dynamics import DynamicsModel
-from grd_offline.formats import open_recording
-from grd_offline.formats.tables.results import read_rewards
+from grd_offline.additive.dynamics import DynamicsModel
+from grd_offline.core.words import format_share
+from grd_offline.io.formats import open_recording
+from grd_offline.io.tables.results import read_rewards
 from grd_offline.methods.contract import Finding
 from grd_offline.rewards.model import RewardModel
 from grd_offline.rewards.notebook import show_result
-from grd_offline.words import format_share
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,7 @@
 """`--method rrd` and `rrd-unbiased`: randomised return decomposition from the rows of a file.
 
-`grd_offline.models.rrd` has the model, and says what is different beside a policy that learns.
-There is no graph: `masks_` is None.
+`grd_offline.methods.models.rrd` has the model, and says what is different beside a policy that
+learns. There is no graph: `masks_` is None.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from grd_offline.episodes import EpisodeSet
-from grd_offline.members.nn import RewardNet
+from grd_offline.core.episodes import EpisodeSet
 from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.methods.equations import Problem, export_network
+from grd_offline.methods.models.rrd import STEPS_PER_EPISODE, RrdModel
 from grd_offline.methods.training import Noise, Trainer, check_counts, check_discount
-from grd_offline.models.rrd import STEPS_PER_EPISODE, RrdModel
+from grd_offline.networks.members.nn import RewardNet
 
 
 @dataclass(frozen=True)

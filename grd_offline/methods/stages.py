@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from grd_offline.losses import SparsityWeights, dynamics_loss, edge_count_loss, return_loss
-from grd_offline.members.nn import DynamicsNet, GraphMasks, Mixture, PairRewardNet, RewardNet
 from grd_offline.methods.equations import Problem, export_network
 from grd_offline.methods.training import (
     Noise,
@@ -22,6 +20,14 @@ from grd_offline.methods.training import (
     check_counts,
     check_discount,
     make_adam,
+)
+from grd_offline.networks.losses import SparsityWeights, dynamics_loss, edge_count_loss, return_loss
+from grd_offline.networks.members.nn import (
+    DynamicsNet,
+    GraphMasks,
+    Mixture,
+    PairRewardNet,
+    RewardNet,
 )
 from grd_offline.rewards.network import NetworkFunction
 

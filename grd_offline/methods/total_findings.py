@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.episodes import Episode, EpisodeSet
+from grd_offline.core.episodes import Episode, EpisodeSet
+from grd_offline.core.words import format_percentage
 from grd_offline.methods.contract import CAREFUL, Decomposer, Finding
-from grd_offline.words import format_percentage
 
 Array = NDArray[np.float64]
 _SAME = 0.999

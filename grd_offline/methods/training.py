@@ -1,6 +1,6 @@
 """Training nets on a file: seeded noise, a plan of the learning rate, an update many times over.
 
-The optimiser and the recording of updates are those of `grd_offline.members`.
+The optimiser and the recording of updates are those of `grd_offline.networks.members`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from grd_offline.members.capture import record
-from grd_offline.members.optimiser import BETAS, Adam, step_together
+from grd_offline.core.waiting import sleep_beside_others
 from grd_offline.methods.contract import Progress
-from grd_offline.waiting import sleep_beside_others
+from grd_offline.networks.members.capture import record
+from grd_offline.networks.members.optimiser import BETAS, Adam, step_together
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from grd_offline.dynamics import compare_masks, fit_dynamics_model
-from grd_offline.dynamics.model import DynamicsModel
-from grd_offline.dynamics.search import fit_dynamics
-from grd_offline.episodes import EpisodeSet
+from grd_offline.additive.dynamics import compare_masks, fit_dynamics_model
+from grd_offline.additive.dynamics.model import DynamicsModel
+from grd_offline.additive.dynamics.search import fit_dynamics
+from grd_offline.core.episodes import EpisodeSet
 from grd_offline.methods.contract import Progress
 
 MASKS = ("state_to_state", "action_to_state")

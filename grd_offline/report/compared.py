@@ -8,10 +8,10 @@ from io import BytesIO
 from typing import TYPE_CHECKING
 
 import grd_offline.report.page as page
-from grd_offline.comparison.compare import Comparison, TaskRow, Total
-from grd_offline.comparison.paper import Printed
+from grd_offline.core.statistics import Estimate
+from grd_offline.lab.comparison.compare import Comparison, TaskRow, Total
+from grd_offline.lab.comparison.paper import Printed
 from grd_offline.report.curves import show_spread
-from grd_offline.statistics import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from grd_offline.comparison.compare import THRESHOLDS, Comparison
-from grd_offline.comparison.metrics import METRICS
+from grd_offline.core.statistics import Estimate
+from grd_offline.lab.comparison.compare import THRESHOLDS, Comparison
+from grd_offline.lab.comparison.metrics import METRICS
 from grd_offline.report.colours import GROUPS
 from grd_offline.report.evidence import FEW_SEEDS
 from grd_offline.report.figures import (
@@ -20,7 +21,6 @@ from grd_offline.report.figures import (
     make_figure,
     shorten,
 )
-from grd_offline.statistics import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.errors import DataError, printable
-from grd_offline.evaluate import pearson
-from grd_offline.files.runs import EVALUATIONS_FILE, LARGEST, OFFLINE, EpisodeRewards, RunRecord
+from grd_offline.core.errors import DataError, printable
+from grd_offline.core.evaluate import pearson
+from grd_offline.io.files.runs import EVALUATIONS_FILE, LARGEST, OFFLINE, EpisodeRewards, RunRecord
 from grd_offline.report.evidence import FEW_SEEDS
 from grd_offline.report.page import (
     make_chart,

@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 import grd_offline.report.page as page
-from grd_offline.evaluate import STEP_BANDS, give_chance
-from grd_offline.files.decomposition import MISFIT, DecompositionRecord
-from grd_offline.files.plain import folder_errors
-from grd_offline.formats import Recording
-from grd_offline.outcomes import NUMBER, PREFERENCE, SUCCESS, UNITS, speak_of
+from grd_offline.core.evaluate import STEP_BANDS, give_chance
+from grd_offline.core.outcomes import NUMBER, PREFERENCE, SUCCESS, UNITS, speak_of
+from grd_offline.core.words import format_percentage
+from grd_offline.io.files.decomposition import MISFIT, DecompositionRecord
+from grd_offline.io.files.plain import folder_errors
+from grd_offline.io.formats import Recording
 from grd_offline.report.effects import pack_effects, shape_effects, tell_effects
 from grd_offline.report.film import Film, make_film
 from grd_offline.report.graph import measure_edges, pack_graph, tell_graph
@@ -31,7 +32,6 @@ from grd_offline.report.packing import pack
 from grd_offline.report.tracks import Tracks, read_tracks
 from grd_offline.report.viewer import find_landmarks, pack_tracks
 from grd_offline.rewards.effect_inputs import explain_primes, name_effect
-from grd_offline.words import format_percentage
 
 Array = NDArray[np.float64]
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.errors import DataError, printable
-from grd_offline.evaluate import NORMAL_90
-from grd_offline.files.decomposition import DecompositionRecord
-from grd_offline.files.runs import (
+from grd_offline.core.errors import DataError, printable
+from grd_offline.core.evaluate import NORMAL_90
+from grd_offline.io.files.decomposition import DecompositionRecord
+from grd_offline.io.files.runs import (
     EVALUATIONS_FILE,
     MASKS,
     EpisodeRewards,
@@ -28,7 +28,7 @@ from grd_offline.files.runs import (
     read_episode,
     read_masks,
 )
-from grd_offline.files.storage import replace_file
+from grd_offline.io.files.storage import replace_file
 from grd_offline.report.colours import GROUPS, LIGHT
 from grd_offline.report.curves import (
     METRICS,

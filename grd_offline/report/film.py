@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.errors import DataError, printable
-from grd_offline.formats import open_recording
+from grd_offline.core.errors import DataError, printable
+from grd_offline.io.formats import open_recording
 
 FRAMES = 48
 COLUMNS = 8
@@ -55,7 +55,7 @@ class Film:
 
 def make_film(source: Path, episodes: Sequence[int], environment: str) -> Film:
     """Render some episodes of a dataset; without a renderer, the note gives the reason."""
-    from grd_offline.environments import resolve_environment_id
+    from grd_offline.worlds.environments import resolve_environment_id
 
     name = resolve_environment_id(environment)
     with tempfile.TemporaryDirectory() as folder:

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import grd_offline.report.page as page
-from grd_offline.files.decomposition import DecompositionRecord
-from grd_offline.files.runs import MASKS
+from grd_offline.io.files.decomposition import DecompositionRecord
+from grd_offline.io.files.runs import MASKS
 from grd_offline.report.importance import TERMINATED, Importance
 from grd_offline.report.packing import encode
 

@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 import grd_offline.report.page as page
-from grd_offline.files.decomposition import DecompositionRecord
+from grd_offline.io.files.decomposition import DecompositionRecord
 from grd_offline.report.importance import Importance
 
 UNRELIABLE = "unreliable"

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import grd_offline.report.page as page
-from grd_offline.errors import DataError
-from grd_offline.files.decomposition import DecompositionRecord
+from grd_offline.core.errors import DataError
+from grd_offline.io.files.decomposition import DecompositionRecord
 from grd_offline.report.tracks import Tracks
 from grd_offline.rewards.effect_inputs import split_label
 from grd_offline.rewards.model import RewardModel

@@ -8,9 +8,16 @@ from html import escape
 from typing import Any
 
 import grd_offline.report.page as page
-from grd_offline.agents.algorithms import find_title
-from grd_offline.files.judgement import JUDGE_FILE, MISFIT, OBSERVED, TRUE, JudgementRecord, Verdict
-from grd_offline.files.plain import folder_errors
+from grd_offline.io.files.judgement import (
+    JUDGE_FILE,
+    MISFIT,
+    OBSERVED,
+    TRUE,
+    JudgementRecord,
+    Verdict,
+)
+from grd_offline.io.files.plain import folder_errors
+from grd_offline.learning.agents.algorithms import find_title
 from grd_offline.report.curves import (
     Curve,
     describe_lines,

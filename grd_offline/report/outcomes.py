@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import grd_offline.report.page as page
-from grd_offline.files import REPORT_FILE
-from grd_offline.files.decomposition import DecompositionRecord
+from grd_offline.io.files import REPORT_FILE
+from grd_offline.io.files.decomposition import DecompositionRecord
 from grd_offline.report.effects import name_together
 
 Array = NDArray[np.float64]

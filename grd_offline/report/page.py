@@ -17,8 +17,8 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
+from grd_offline.core.words import format_share
 from grd_offline.report.colours import DARK, LIGHT
-from grd_offline.words import format_share
 
 PAGE_BYTES = 5_800_000
 """Size of a whole page; the episodes get what the other sections leave."""

@@ -10,11 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import grd_offline.report.page as page
-from grd_offline.comparison.compare import compare_scores
-from grd_offline.comparison.scores import collect_scores
-from grd_offline.errors import DataError
-from grd_offline.files.plain import folder_errors
-from grd_offline.files.runs import (
+from grd_offline.core.errors import DataError
+from grd_offline.io.files.plain import folder_errors
+from grd_offline.io.files.runs import (
     EVALUATIONS_FILE,
     MASKS,
     OFFLINE,
@@ -24,6 +22,8 @@ from grd_offline.files.runs import (
     read_episodes,
     read_masks,
 )
+from grd_offline.lab.comparison.compare import compare_scores
+from grd_offline.lab.comparison.scores import collect_scores
 from grd_offline.report.compared import is_worth_comparing, list_sections
 from grd_offline.report.curves import (
     Curve,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 import grd_offline.report.page as page
-from grd_offline.comparison.compare import Comparison
+from grd_offline.lab.comparison.compare import Comparison
 from grd_offline.report.compared import list_sections
 
 

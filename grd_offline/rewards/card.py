@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from textwrap import fill
 from typing import Any
 
-from grd_offline.evaluate import EVEN_BANDS, STEP_BANDS
-from grd_offline.files.models import as_plain
-from grd_offline.outcomes import UNITS
+from grd_offline.core.evaluate import EVEN_BANDS, STEP_BANDS
+from grd_offline.core.outcomes import UNITS
+from grd_offline.io.files.models import as_plain
 from grd_offline.rewards.contract import RewardFunction
 
 _DATA = {

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from grd_offline.outcomes import NUMBER
+from grd_offline.core.outcomes import NUMBER
 
 if TYPE_CHECKING:
     import torch

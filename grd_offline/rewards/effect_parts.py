@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from grd_offline.outcomes import KINDS
+from grd_offline.core.outcomes import KINDS
 from grd_offline.rewards.config import ConfigReader
 
 FORMAT_VERSION = 6

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from grd_offline.interpolation import interpolate, locate_on_grid
-from grd_offline.outcomes import KINDS, NUMBER
+from grd_offline.core.interpolation import interpolate, locate_on_grid
+from grd_offline.core.outcomes import KINDS, NUMBER
 from grd_offline.rewards.config import check_tensors
 from grd_offline.rewards.contract import (
     Array,

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.errors import DataError
-from grd_offline.files.storage import replace_file
+from grd_offline.core.errors import DataError
+from grd_offline.io.files.storage import replace_file
 from grd_offline.rewards.model import RewardModel
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from grd_offline.errors import DataError
+from grd_offline.core.errors import DataError
 from grd_offline.rewards.effect_inputs import split_label
 
 _SHOWN = 20

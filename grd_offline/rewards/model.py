@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from grd_offline.episodes import BoolArray, Matrix, as_flags, check_steps
-from grd_offline.errors import DataError
-from grd_offline.files.models import (
+from grd_offline.core.episodes import BoolArray, Matrix, as_flags, check_steps
+from grd_offline.core.errors import DataError
+from grd_offline.core.names import rename_model
+from grd_offline.io.files.models import (
     CONFIG,
     REWARD_FOLDER,
     find_model,
@@ -31,7 +32,6 @@ from grd_offline.files.models import (
     read_tensors,
     write_model,
 )
-from grd_offline.names import rename_model
 from grd_offline.rewards.card import write_card
 from grd_offline.rewards.config import check_names
 from grd_offline.rewards.contract import Array, RewardFunction, check_given

@@ -157,7 +157,7 @@ class EffectModule(nn.Module):
         return 0.5 * observations.to(wide) + 0.5 * next_observations.to(wide)
 
     def interpolate(self, inputs: Tensor) -> Tensor:
-        """The features of each input: `grd_offline.interpolation` written for torch."""
+        """The features of each input: `grd_offline.core.interpolation` written for torch."""
         cells = self.tables.shape[1] - 1
         clamped = torch.minimum(torch.maximum(inputs, self.low), self.high)
         place = (clamped - self.low) * (cells / (self.high - self.low))

@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from grd_offline.episodes import check_steps
-from grd_offline.members.nn import PairRewardNet, RewardNet
+from grd_offline.core.episodes import check_steps
+from grd_offline.networks.members.nn import PairRewardNet, RewardNet
 from grd_offline.rewards.config import ConfigReader, check_tensors
 from grd_offline.rewards.contract import Array, RewardFunction, StepPart, check_given, read_parts
 

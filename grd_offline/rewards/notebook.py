@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from grd_offline.words import DO_NOT_RELY, format_share
+from grd_offline.core.words import DO_NOT_RELY, format_share
 
 MOST_BARS = 8
 

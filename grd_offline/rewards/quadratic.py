@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from grd_offline.episodes import check_steps
+from grd_offline.core.episodes import check_steps
 from grd_offline.rewards.config import ConfigReader, check_tensors
 from grd_offline.rewards.contract import Array, RewardFunction, StepPart, read_parts
 

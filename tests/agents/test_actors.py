@@ -16,7 +16,13 @@ from safetensors.numpy import load_file, save_file
 
 import grd_offline
 from grd_offline import DataError
-from grd_offline.agents.actors import Actor, ActorSpec, count_weights, load_actor, save_actor
+from grd_offline.learning.agents.actors import (
+    Actor,
+    ActorSpec,
+    count_weights,
+    load_actor,
+    save_actor,
+)
 
 LOW, HIGH = (-1.0, 0.1), (2.0, 0.3)
 
@@ -233,7 +239,7 @@ def test_a_folder_with_something_else_is_not_replaced(tmp_path: Path) -> None:
 
 def test_neither_torch_nor_gymnasium_is_imported() -> None:
     code = (
-        "import sys; from grd_offline.agents.actors import *\n"
+        "import sys; from grd_offline.learning.agents.actors import *\n"
         "spec = ActorSpec('gaussian', (2, 4, 2), (-1.0,), (1.0,))\n"
         "Actor(spec, [0.0] * count_weights(spec)).act([0.0, 0.0])\n"
         "assert not {'torch', 'gymnasium'} & set(sys.modules)"

@@ -6,10 +6,11 @@ import online_learners
 import pytest
 import torch
 
-from grd_offline.agents import algorithms
-from grd_offline.agents.actors import Actor, ActorSpec
-from grd_offline.agents.agent import Agent
-from grd_offline.agents.algorithms import (
+from grd_offline.core.errors import DataError
+from grd_offline.learning.agents import algorithms
+from grd_offline.learning.agents.actors import Actor, ActorSpec
+from grd_offline.learning.agents.agent import Agent
+from grd_offline.learning.agents.algorithms import (
     Algorithm,
     find_algorithm,
     find_title,
@@ -17,8 +18,7 @@ from grd_offline.agents.algorithms import (
     list_online,
     register_algorithm,
 )
-from grd_offline.agents.batch import Batch
-from grd_offline.errors import DataError
+from grd_offline.learning.agents.batch import Batch
 
 
 class Leaning(Agent):

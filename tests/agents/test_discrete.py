@@ -4,13 +4,19 @@ import numpy as np
 import pytest
 import torch
 
-from grd_offline.agents.actors import Actor, ActorSpec, count_weights, load_actor, save_actor
-from grd_offline.agents.algorithms import find_algorithm
-from grd_offline.agents.batch import Ahead, Batch
-from grd_offline.agents.dqn import Dqn
-from grd_offline.agents.iql import DiscreteIql
-from grd_offline.agents.losses import weighted_choice_loss
-from grd_offline.errors import DataError
+from grd_offline.core.errors import DataError
+from grd_offline.learning.agents.actors import (
+    Actor,
+    ActorSpec,
+    count_weights,
+    load_actor,
+    save_actor,
+)
+from grd_offline.learning.agents.algorithms import find_algorithm
+from grd_offline.learning.agents.batch import Ahead, Batch
+from grd_offline.learning.agents.dqn import Dqn
+from grd_offline.learning.agents.iql import DiscreteIql
+from grd_offline.learning.agents.losses import weighted_choice_loss
 
 STATES, CHOICES = 3, 4
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from grd_offline.agents.losses import (
+from grd_offline.learning.agents.losses import (
     advantage_weights,
     bellman_target,
     critic_loss,

@@ -13,11 +13,17 @@ import pytest
 import samples
 
 from grd_offline import DataError, open_recording, write_dataset
-from grd_offline.agents.actors import Actor, ActorSpec, count_weights, load_actor, save_actor
-from grd_offline.agents.saved import load_policies
-from grd_offline.collecting.settings import CollectSettings
-from grd_offline.collecting.workers import run_episodes
-from grd_offline.formats import Header, Record
+from grd_offline.io.formats import Header, Record
+from grd_offline.learning.agents.actors import (
+    Actor,
+    ActorSpec,
+    count_weights,
+    load_actor,
+    save_actor,
+)
+from grd_offline.learning.agents.saved import load_policies
+from grd_offline.learning.collecting.settings import CollectSettings
+from grd_offline.learning.collecting.workers import run_episodes
 
 COMMAND = str(Path(sys.executable).with_name("grd-offline"))
 WORLD = {"length": 12, "states": 5, "actions": 2}

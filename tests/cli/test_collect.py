@@ -72,7 +72,7 @@ def test_collect_writes_a_dataset_and_says_so(tmp_path: Path) -> None:
 
 
 def test_help_shows_examples_and_the_defaults_of_the_settings() -> None:
-    from grd_offline.collecting.settings import CollectSettings
+    from grd_offline.learning.collecting.settings import CollectSettings
 
     result = run(Path(), "--help")
     text = " ".join(result.stdout.split())
@@ -186,9 +186,9 @@ def test_second_interrupt_keeps_nothing(tmp_path: Path) -> None:
     """The second one comes while the first is still being obeyed."""
     script = (
         "import os, signal, sys\n"
-        "import grd_offline.formats\n"
+        "import grd_offline.io.formats\n"
         "from grd_offline.cli import main\n"
-        "write = grd_offline.formats.write_dataset\n"
+        "write = grd_offline.io.formats.write_dataset\n"
         "def interrupted(path, header, records):\n"
         "    def stream():\n"
         "        for i, record in enumerate(records):\n"
@@ -197,7 +197,7 @@ def test_second_interrupt_keeps_nothing(tmp_path: Path) -> None:
         "                os.kill(os.getpid(), signal.SIGINT)\n"
         "                os.kill(os.getpid(), signal.SIGINT)\n"
         "    write(path, header, stream())\n"
-        "grd_offline.formats.write_dataset = interrupted\n"
+        "grd_offline.io.formats.write_dataset = interrupted\n"
         "main(['collect', '--env', 'Factored', '--workers', '1', '--out', 'a.h5'])\n"
     )
     result = forked.run_script(script, cwd=tmp_path)
@@ -210,8 +210,8 @@ def test_second_interrupt_keeps_nothing(tmp_path: Path) -> None:
 def test_lines_where_there_is_no_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from grd_offline import words
     from grd_offline.cli import progress
+    from grd_offline.core import words
 
     monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
     with progress.show_progress("reading", 4, unit="episodes", work="steps") as advance:
@@ -229,7 +229,7 @@ def test_recipes_can_be_read(recipe: str) -> None:
     import click
 
     from grd_offline.cli.collect import REAL, collect, read_recipe
-    from grd_offline.environments import resolve_environment_id
+    from grd_offline.worlds.environments import resolve_environment_id
 
     context = click.Context(collect)
     read_recipe(context, collect.params[0], RECIPES / recipe)

@@ -13,8 +13,8 @@ from rich.console import Console
 from grd_offline.cli import live, run_state
 from grd_offline.cli.live import Lines, draw_curve, draw_panel, format_point, print_closing
 from grd_offline.cli.run_state import Point, RunState, summarise
-from grd_offline.files.runs import EVALUATION_COLUMNS
-from grd_offline.runs.run import Evaluation, Measures
+from grd_offline.io.files.runs import EVALUATION_COLUMNS
+from grd_offline.learning.runs.run import Evaluation, Measures
 
 
 class FakeRun:

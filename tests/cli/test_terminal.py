@@ -17,11 +17,11 @@ from grd_offline.cli.forecast import FITTING, GROUPS, TESTING, Forecast
 from grd_offline.cli.program import cli
 from grd_offline.cli.progress import draw_stage, format_left, show_stages
 from grd_offline.cli.text import print_facts, wrap
-from grd_offline.episodes import EpisodeSet
-from grd_offline.formats import read
+from grd_offline.core.episodes import EpisodeSet
+from grd_offline.io.formats import read
 from grd_offline.methods import duration
-from grd_offline.methods.pipeline import decompose
 from grd_offline.methods.settings import DecomposeSettings
+from grd_offline.pipeline.decompose import decompose
 
 SAMPLE = ROOT / "datasets" / "sample.h5"
 

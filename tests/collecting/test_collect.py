@@ -15,12 +15,12 @@ import pytest
 import samples
 
 from grd_offline import DataError, collect, write_dataset
-from grd_offline.agents.exploration import draw_box_actions, draw_discrete_actions
-from grd_offline.collecting.runner import deliver
-from grd_offline.collecting.settings import CollectSettings
-from grd_offline.collecting.workers import run_episodes
-from grd_offline.environments import FactoredEnv
-from grd_offline.formats import Header, Record, open_recording, read
+from grd_offline.io.formats import Header, Record, open_recording, read
+from grd_offline.learning.agents.exploration import draw_box_actions, draw_discrete_actions
+from grd_offline.learning.collecting.runner import deliver
+from grd_offline.learning.collecting.settings import CollectSettings
+from grd_offline.learning.collecting.workers import run_episodes
+from grd_offline.worlds.environments import FactoredEnv
 
 ODD_ENVIRONMENTS = '''
 import os
@@ -333,7 +333,7 @@ def test_stopping_keeps_what_is_finished(workers: int) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 def test_workers_do_not_outlive_a_killed_parent() -> None:
     script = (
-        "from grd_offline.collecting.workers import *\n"
+        "from grd_offline.learning.collecting.workers import *\n"
         "if __name__ == '__main__':\n"
         "    _, records = run_episodes(CollectSettings('Factored', episodes=10**6, workers=2))\n"
         "    next(records); print('running', flush=True)\n"
@@ -395,7 +395,7 @@ def test_exploration_differs_between_episodes() -> None:
 
 
 def test_drifting_noise_is_the_recursion() -> None:
-    from grd_offline.agents.exploration import _accumulate
+    from grd_offline.learning.agents.exploration import _accumulate
 
     shocks = np.random.default_rng(0).standard_normal((77, 2))
     expected = shocks.copy()

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 
 from grd_offline import DataError, read, read_truth
 from grd_offline.cli.program import cli
-from grd_offline.collecting import real_data
-from grd_offline.collecting.settings import REAL_DATA
+from grd_offline.learning.collecting import real_data
+from grd_offline.learning.collecting.settings import REAL_DATA
 
 
 def as_csv(rows):

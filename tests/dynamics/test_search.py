@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from grd_offline.dynamics.search import DynamicsSettings, fit_dynamics
-from grd_offline.episodes import Episode, EpisodeSet
-from grd_offline.synthetic import FactoredWorld, WorldSettings
+from grd_offline.additive.dynamics.search import DynamicsSettings, fit_dynamics
+from grd_offline.core.episodes import Episode, EpisodeSet
+from grd_offline.worlds.synthetic import FactoredWorld, WorldSettings
 
 
 def make_episode(observations, actions):

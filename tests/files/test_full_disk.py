@@ -10,7 +10,7 @@ import run_folders
 import tampering
 from offline_commands import FEW, SMALL, collect_factored, run_command
 
-from grd_offline.files import storage
+from grd_offline.io.files import storage
 
 ONLINE = (
     *("--method", "oracle", "--steps", 300, "--warmup", 100, "--eval-every", 100),

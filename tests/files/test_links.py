@@ -12,7 +12,7 @@ from offline_commands import run_command
 from online_runs import write_stopped
 
 from grd_offline import StorageError
-from grd_offline.files.storage import make_folder, replace_file, replace_folder
+from grd_offline.io.files.storage import make_folder, replace_file, replace_folder
 
 
 @pytest.fixture

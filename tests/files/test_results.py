@@ -8,22 +8,22 @@ from decompositions import write_decomposition as write_sample
 from judgements import write_judgement as write_verdicts
 from run_tables import write_run
 
-from grd_offline.errors import DataError
-from grd_offline.files.decomposition import (
+from grd_offline.core.errors import DataError
+from grd_offline.io.files.decomposition import (
     find_relabelled,
     is_decomposition,
     is_replaceable,
     read_decomposition,
     write_decomposition,
 )
-from grd_offline.files.judgement import (
+from grd_offline.io.files.judgement import (
     Verdict,
     is_judgement,
     read_judgement,
     write_judgement,
 )
-from grd_offline.files.outcomes import read_outcomes, write_outcomes
-from grd_offline.files.runs import (
+from grd_offline.io.files.outcomes import read_outcomes, write_outcomes
+from grd_offline.io.files.runs import (
     read_episode,
     read_episodes,
     read_masks,

@@ -13,7 +13,7 @@ import pytest
 from fleets import assert_same, make_fleet, make_odd, make_weights, run_round
 
 from grd_offline import DataError
-from grd_offline.fleet.fleet import Fleet
+from grd_offline.learning.fleet.fleet import Fleet
 
 
 def kill_worker(fleet: Fleet, number: int) -> None:
@@ -153,7 +153,7 @@ def test_workers_are_gone_after_closing_and_deaf_to_interrupts() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc and /dev/shm")
 def test_a_killed_parent_leaves_nothing_behind() -> None:
     script = (
-        "from grd_offline.fleet.fleet import Fleet\n"
+        "from grd_offline.learning.fleet.fleet import Fleet\n"
         "if __name__ == '__main__':\n"
         "    fleet = Fleet('Factored', [0, 1], workers=2)\n"
         "    fleet.start_round(0, None); fleet.finish_round()\n"

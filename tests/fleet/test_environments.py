@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from fleets import SEEDS, assert_same, make_fleet, make_odd, make_weights, run_round
 
-from grd_offline.errors import DataError
+from grd_offline.core.errors import DataError
 
 
 def test_the_first_environment_does_the_same_however_many_there_are() -> None:

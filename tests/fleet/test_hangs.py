@@ -11,11 +11,11 @@ import pytest
 from places import HELPERS
 
 from grd_offline import read
-from grd_offline.collecting.settings import CollectSettings
-from grd_offline.collecting.workers import run_episodes
-from grd_offline.files.runs import read_rows
-from grd_offline.fleet import watch
-from grd_offline.fleet.fleet import Fleet
+from grd_offline.io.files.runs import read_rows
+from grd_offline.learning.collecting.settings import CollectSettings
+from grd_offline.learning.collecting.workers import run_episodes
+from grd_offline.learning.fleet import watch
+from grd_offline.learning.fleet.fleet import Fleet
 
 ID = "hanging:Hanging-v0"
 LIMIT_SECONDS = 120.0  # a busy computer takes long; a command that hangs would never end

@@ -15,7 +15,7 @@ import run_folders
 import samples
 from places import HELPERS
 
-from grd_offline.agents.actors import Actor, ActorSpec, count_weights, save_actor
+from grd_offline.learning.agents.actors import Actor, ActorSpec, count_weights, save_actor
 
 PARTS, TIMES = 2, int(os.environ.get("GRD_OFFLINE_FUZZ", "1"))
 CASES = {"files": 400 * TIMES, "folders": 50 * TIMES, "models": 400 * TIMES}

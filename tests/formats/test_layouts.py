@@ -9,9 +9,9 @@ import pytest
 import samples
 
 from grd_offline import open_recording, read, write_dataset
-from grd_offline.files.storage import replace_file
-from grd_offline.formats import Header, Layout, Leaf, Record, Recording, layouts, register_layout
-from grd_offline.formats.hdf5 import create_hdf5
+from grd_offline.io.files.storage import replace_file
+from grd_offline.io.formats import Header, Layout, Leaf, Record, Recording, layouts, register_layout
+from grd_offline.io.formats.hdf5 import create_hdf5
 
 
 def is_table(root):

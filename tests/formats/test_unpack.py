@@ -11,9 +11,9 @@ import pytest
 import samples
 
 from grd_offline import DataError
-from grd_offline.formats import open_recording, probe
-from grd_offline.formats.budget import Budget
-from grd_offline.formats.guard import SafeGroup, Source
+from grd_offline.io.formats import open_recording, probe
+from grd_offline.io.formats.budget import Budget
+from grd_offline.io.formats.guard import SafeGroup, Source
 
 
 def open_dataset(path, name="x"):

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from grd_offline.agents.actors import count_weights
-from grd_offline.fleet.fleet import Fleet, Round
+from grd_offline.learning.agents.actors import count_weights
+from grd_offline.learning.fleet.fleet import Fleet, Round
 
 WORLD = {"length": 30, "min_length": 11, "states": 6}
 SEEDS = (3, 8, 8, 2)

@@ -158,7 +158,7 @@ def _load(kind: str) -> None:
     import rich.table  # noqa: F401
 
     import grd_offline.cli.program
-    import grd_offline.formats.summary
+    import grd_offline.io.formats.summary
 
     if kind == "whole":
         for found in pkgutil.walk_packages(grd_offline.__path__, "grd_offline."):

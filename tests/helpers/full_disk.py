@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from grd_offline.cli import main
-from grd_offline.files import storage
+from grd_offline.io.files import storage
 
 
 def fill_disk(room: Path) -> None:

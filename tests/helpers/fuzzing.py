@@ -24,8 +24,8 @@ LIMIT_SECONDS, LIMIT_MB = 30.0, 300  # a case takes under 1 s; others may keep t
 def fuzz_files(folder, number, chance):
     """An HDF5 file with some bytes changed, read to the end."""
     from grd_offline import DataError
-    from grd_offline.formats import open_recording
-    from grd_offline.formats.summary import summarise
+    from grd_offline.io.formats import open_recording
+    from grd_offline.io.formats.summary import summarise
 
     sources = sorted(folder.glob("*.source"))
     content = bytearray(chance.choice(sources).read_bytes())
@@ -111,7 +111,7 @@ def fuzz_models(folder, number, chance):
     import reward_models
 
     from grd_offline import DataError, RewardModel
-    from grd_offline.agents.actors import load_actor
+    from grd_offline.learning.agents.actors import load_actor
 
     name, target, said = _tamper_with_one(folder, chance)
     before = tampering.snapshot(folder / "outside")

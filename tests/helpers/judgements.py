@@ -5,8 +5,8 @@ import json
 
 import numpy as np
 
-from grd_offline.files.runs import EVALUATION_COLUMNS, OFFLINE, VERSION
-from grd_offline.offline.settings import OfflineSettings
+from grd_offline.io.files.runs import EVALUATION_COLUMNS, OFFLINE, VERSION
+from grd_offline.learning.offline.settings import OfflineSettings
 
 SCORES = {
     "true": (290.0, 310.0),

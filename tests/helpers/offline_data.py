@@ -3,7 +3,7 @@
 import numpy as np
 import point_mass
 
-from grd_offline.episodes import Episode, EpisodeSet
+from grd_offline.core.episodes import Episode, EpisodeSet
 
 
 def make_episode(rng, *, skill, length=point_mass.LENGTH, seed=0, ends=False):

@@ -3,9 +3,9 @@
 import numpy as np
 import torch
 
-from grd_offline.online.learner import Learner
-from grd_offline.online.replay import separate_truth
-from grd_offline.online.settings import METHODS, OnlineSettings
+from grd_offline.learning.online.learner import Learner
+from grd_offline.learning.online.replay import separate_truth
+from grd_offline.learning.online.settings import METHODS, OnlineSettings
 
 STATES, ACTIONS, LENGTH = 3, 2, 12
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import point_mass
 from places import HELPERS
 
-from grd_offline.online.run import OnlineRun
-from grd_offline.online.run_folder import OnlineFolder
-from grd_offline.online.settings import OnlineSettings
-from grd_offline.runs.observer import Observer
+from grd_offline.learning.online.run import OnlineRun
+from grd_offline.learning.online.run_folder import OnlineFolder
+from grd_offline.learning.online.settings import OnlineSettings
+from grd_offline.learning.runs.observer import Observer
 
 
 def make_settings(**changes):

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from grd_offline import RewardModel
-from grd_offline.members.nn import PairRewardNet, RewardNet
+from grd_offline.networks.members.nn import PairRewardNet, RewardNet
 from grd_offline.rewards.constant import ConstantFunction
 from grd_offline.rewards.effects import EffectModel
 from grd_offline.rewards.network import NetworkFunction, NetworkReward

@@ -8,8 +8,8 @@ import judgements
 import numpy as np
 import reward_models
 
-from grd_offline.files.runs import EVALUATION_COLUMNS, FORMAT, VERSION
-from grd_offline.online.settings import OnlineSettings
+from grd_offline.io.files.runs import EVALUATION_COLUMNS, FORMAT, VERSION
+from grd_offline.learning.online.settings import OnlineSettings
 
 
 def write_online_run(folder, *, groups=("ircr", "grd-quadratic", "oracle"), states=3):

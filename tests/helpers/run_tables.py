@@ -5,8 +5,8 @@ import json
 
 import numpy as np
 
-from grd_offline.files.runs import EVALUATION_COLUMNS, FORMAT, VERSION
-from grd_offline.online.settings import OnlineSettings
+from grd_offline.io.files.runs import EVALUATION_COLUMNS, FORMAT, VERSION
+from grd_offline.learning.online.settings import OnlineSettings
 
 
 def write_run(

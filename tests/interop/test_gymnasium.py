@@ -25,9 +25,9 @@ from grd_offline import (
     read,
     write_dataset,
 )
-from grd_offline.collecting.settings import CollectSettings
-from grd_offline.collecting.workers import run_episodes
 from grd_offline.interop.rewards import EnvironmentReward
+from grd_offline.learning.collecting.settings import CollectSettings
+from grd_offline.learning.collecting.workers import run_episodes
 
 point_mass.register()
 counting.register()

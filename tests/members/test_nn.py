@@ -5,7 +5,7 @@ import pytest
 import torch
 from jaxtyping import TypeCheckError
 
-from grd_offline.members.nn import (
+from grd_offline.networks.members.nn import (
     DynamicsNet,
     GraphMasks,
     PairRewardNet,

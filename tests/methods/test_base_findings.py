@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from grd_offline.episodes import Episode, EpisodeSet
+from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.methods import make_decomposer
 from grd_offline.methods.contract import UNRELIABLE
 from grd_offline.methods.copy_findings import find_copies

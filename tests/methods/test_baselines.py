@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
 
-from grd_offline.episodes import Episode, EpisodeSet
-from grd_offline.errors import DataError
+from grd_offline.core.episodes import Episode, EpisodeSet
+from grd_offline.core.errors import DataError
 from grd_offline.methods.baselines import BaselineSettings, Ircr, Uniform
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from grd_offline.episodes import Episode, EpisodeSet
+from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.methods.closed_form.average import average_models, compress
 from grd_offline.methods.closed_form.evidence import (
     EvidenceProblem,
@@ -23,7 +23,7 @@ from grd_offline.methods.closed_form.inputs import (
 )
 from grd_offline.methods.closed_form.settings import ClosedFormSettings
 from grd_offline.methods.closed_form.uncertainty import measure_pinned
-from grd_offline.synthetic import FactoredWorld, WorldSettings
+from grd_offline.worlds.synthetic import FactoredWorld, WorldSettings
 
 SMALL = ClosedFormSettings(order=2, basis=6, final_basis=8, rough_basis=1)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from places import ROOT
 
-from grd_offline.episodes import Episode, EpisodeSet
+from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.methods.closed_form.columns import ColumnSource
 from grd_offline.methods.closed_form.evidence import EvidenceProblem
 from grd_offline.methods.closed_form.hidden import compute_features

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from grd_offline.episodes import Episode, EpisodeSet
-from grd_offline.evaluate import EVEN_BANDS, STEP_BANDS
+from grd_offline.core.episodes import Episode, EpisodeSet
+from grd_offline.core.evaluate import EVEN_BANDS, STEP_BANDS
 from grd_offline.methods.closed_form.conditions import list_conditions, tell_bands
 
 

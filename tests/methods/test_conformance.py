@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_validate
 
-from grd_offline.episodes import EpisodeSet
+from grd_offline.core.episodes import EpisodeSet
 from grd_offline.methods.contract import Decomposer
 from grd_offline.methods.registry import find_method, list_methods, make_decomposer
 

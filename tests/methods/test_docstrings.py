@@ -5,7 +5,8 @@ import shutil
 
 from places import ROOT
 
-from grd_offline.methods import contract, pipeline, registry, relabelling
+from grd_offline.methods import contract, registry, relabelling
+from grd_offline.pipeline import decompose as pipeline
 
 
 def test_examples_in_docstrings_run(tmp_path, monkeypatch):

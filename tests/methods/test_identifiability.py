@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from grd_offline.episodes import Episode, EpisodeSet
+from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.methods.closed_form.fit import fit_closed_form
 from grd_offline.methods.closed_form.identifiability import examine
 from grd_offline.methods.closed_form.settings import ClosedFormSettings

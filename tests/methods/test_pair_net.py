@@ -10,15 +10,15 @@ import pytest
 import torch
 from sklearn.exceptions import NotFittedError
 
-from grd_offline.episodes import Episode, EpisodeSet
-from grd_offline.errors import DataError
-from grd_offline.losses import SparsityWeights
+from grd_offline.core.episodes import Episode, EpisodeSet
+from grd_offline.core.errors import DataError
 from grd_offline.methods.equations import Problem, compute_weights, measure_returns, stack_rows
+from grd_offline.methods.models.sparsity import DEFAULT_LAMBDAS, LAMBDAS, find_lambdas
 from grd_offline.methods.pair_net import PairNet
 from grd_offline.methods.paper import Paper, PaperSettings, _Updates
 from grd_offline.methods.stages import DynamicsStage, PairNetSettings, RewardStage
 from grd_offline.methods.training import Noise
-from grd_offline.models.sparsity import DEFAULT_LAMBDAS, LAMBDAS, find_lambdas
+from grd_offline.networks.losses import SparsityWeights
 from grd_offline.rewards.constant import ConstantFunction
 from grd_offline.rewards.network import NetworkFunction
 

@@ -18,9 +18,9 @@ from grd_offline import (
     decompose_file,
     read,
 )
-from grd_offline.files.decomposition import read_decomposition
-from grd_offline.formats import open_recording, write_dataset
-from grd_offline.formats.record import KeptRecords
+from grd_offline.io.files.decomposition import read_decomposition
+from grd_offline.io.formats import open_recording, write_dataset
+from grd_offline.io.formats.record import KeptRecords
 from grd_offline.methods.relabelling import compare_with_truth
 from grd_offline.report import make_decomposition_page
 
@@ -327,7 +327,7 @@ def test_a_failure_leaves_the_old_result(world, tmp_path, monkeypatch):
     def fail(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("grd_offline.methods.pipeline.make_decomposition_page", fail)
+    monkeypatch.setattr("grd_offline.pipeline.decompose.make_decomposition_page", fail)
     with pytest.raises(OSError, match="No space left"):
         decompose_file(source, tmp_path / "out", UNIFORM)
     assert (tmp_path / "out" / "metrics.json").read_bytes() == before

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
 
-from grd_offline.episodes import Episode, EpisodeSet
+from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.methods.rrd import Rrd, RrdSettings
 from grd_offline.rewards.network import NetworkFunction
 

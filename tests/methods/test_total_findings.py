@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from grd_offline import ClosedForm
-from grd_offline.episodes import Episode, EpisodeSet
+from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.methods.contract import CAREFUL
 from grd_offline.methods.total_findings import find_totals
 

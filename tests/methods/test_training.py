@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from grd_offline.members.optimiser import Adam, step_together
 from grd_offline.methods.training import Trainer, make_adam
+from grd_offline.networks.members.optimiser import Adam, step_together
 
 
 class Point(torch.nn.Module):

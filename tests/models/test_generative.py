@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from grd_offline.losses import SparsityWeights, dynamics_loss, return_loss, sparsity_loss
-from grd_offline.members.nn import RewardNet, sample_edges
-from grd_offline.models import generative
-from grd_offline.models.generative import JOINT_NET, PAPER, GenerativeSettings
+from grd_offline.methods.models import generative
+from grd_offline.methods.models.generative import JOINT_NET, PAPER, GenerativeSettings
+from grd_offline.networks.losses import SparsityWeights, dynamics_loss, return_loss, sparsity_loss
+from grd_offline.networks.members.nn import RewardNet, sample_edges
 
 MEMBERS, STATES, ACTIONS, EPISODES, LENGTHS = 2, 3, 2, 2, (4, 6)
 INPUTS = STATES + ACTIONS

@@ -7,12 +7,12 @@ import online_learners
 import pytest
 import torch
 
-from grd_offline.episodes import Episode, EpisodeSet
-from grd_offline.losses import rrd_losses
-from grd_offline.members.nn import RewardNet
+from grd_offline.core.episodes import Episode, EpisodeSet
+from grd_offline.learning.online.replay import FinishedEpisode, TrueRewards
+from grd_offline.methods.models.rrd import RrdModel
 from grd_offline.methods.rrd import Rrd, RrdSettings
-from grd_offline.models.rrd import RrdModel
-from grd_offline.online.replay import FinishedEpisode, TrueRewards
+from grd_offline.networks.losses import rrd_losses
+from grd_offline.networks.members.nn import RewardNet
 
 
 def test_each_member_has_its_own_loss() -> None:

@@ -5,10 +5,10 @@ import pytest
 from online_runs import Keeper
 
 import grd_offline
-from grd_offline.errors import DataError
-from grd_offline.offline.data import load_data
-from grd_offline.offline.run import OfflineRun
-from grd_offline.offline.settings import OfflineSettings
+from grd_offline.core.errors import DataError
+from grd_offline.learning.offline.data import load_data
+from grd_offline.learning.offline.run import OfflineRun
+from grd_offline.learning.offline.settings import OfflineSettings
 
 
 @pytest.fixture(scope="module")

@@ -15,10 +15,9 @@ from pages import report_judgement
 
 import grd_offline
 from grd_offline import DecomposeSettings, decompose_file, read_truth
-from grd_offline.errors import DataError
-from grd_offline.files.runs import read_rows
-from grd_offline.offline.data import load_data
-from grd_offline.offline.judge import (
+from grd_offline.core.errors import DataError
+from grd_offline.io.files.runs import read_rows
+from grd_offline.lab.judge import (
     Found,
     Scores,
     describe_horizon,
@@ -26,7 +25,8 @@ from grd_offline.offline.judge import (
     find_unsteady,
     judge_sources,
 )
-from grd_offline.runs.run import Evaluation
+from grd_offline.learning.offline.data import load_data
+from grd_offline.learning.runs.run import Evaluation
 
 
 @pytest.fixture(autouse=True)

@@ -8,12 +8,12 @@ import torch
 from offline_learners import EPISODES, TRUE, make_learner, make_settings
 from traced import run_traced
 
-from grd_offline.agents.actors import Actor, ActorSpec
-from grd_offline.agents.algorithms import list_offline
-from grd_offline.episodes import Episode, EpisodeSet
-from grd_offline.errors import DataError
-from grd_offline.offline.data import find_units, make_transitions
-from grd_offline.offline.learner import OfflineLearner, find_bounds
+from grd_offline.core.episodes import Episode, EpisodeSet
+from grd_offline.core.errors import DataError
+from grd_offline.learning.agents.actors import Actor, ActorSpec
+from grd_offline.learning.agents.algorithms import list_offline
+from grd_offline.learning.offline.data import find_units, make_transitions
+from grd_offline.learning.offline.learner import OfflineLearner, find_bounds
 
 ALGORITHMS = list_offline()
 
@@ -249,7 +249,7 @@ def test_a_member_whose_rewards_are_not_finite_is_skipped_alone():
 
 
 TRACED = """
-from grd_offline.agents.algorithms import list_offline
+from grd_offline.learning.agents.algorithms import list_offline
 from offline_learners import make_learner, make_settings
 from traced import compare
 

@@ -16,21 +16,21 @@ from online_runs import start_command, wait_for_rows
 
 import grd_offline
 from grd_offline import DecomposeSettings, decompose_file, open_recording
-from grd_offline.agents.actors import load_actor_about
-from grd_offline.agents.algorithms import list_offline
 from grd_offline.cli import run_state
 from grd_offline.cli.live import describe_speed, draw_panel
 from grd_offline.cli.run_state import RunState
-from grd_offline.episodes import EpisodeSet
-from grd_offline.errors import DataError, StorageError
-from grd_offline.files.runs import EVALUATION_COLUMNS, read_rows, read_run
-from grd_offline.offline.data import load_data
-from grd_offline.offline.run import OfflineRun
-from grd_offline.offline.run_folder import OfflineFolder
-from grd_offline.offline.settings import OfflineSettings
-from grd_offline.offline.training import describe_other_environment
+from grd_offline.core.episodes import EpisodeSet
+from grd_offline.core.errors import DataError, StorageError
+from grd_offline.io.files.runs import EVALUATION_COLUMNS, read_rows, read_run
+from grd_offline.learning.agents.actors import load_actor_about
+from grd_offline.learning.agents.algorithms import list_offline
+from grd_offline.learning.offline.data import load_data
+from grd_offline.learning.offline.run import OfflineRun
+from grd_offline.learning.offline.run_folder import OfflineFolder
+from grd_offline.learning.offline.settings import OfflineSettings
+from grd_offline.learning.offline.training import describe_other_environment
+from grd_offline.learning.runs.observer import Observer
 from grd_offline.report.figures import draw_run
-from grd_offline.runs.observer import Observer
 
 
 @pytest.fixture(autouse=True)

@@ -6,8 +6,8 @@ import time
 import pytest
 from starved import double_unless_starved
 
-from grd_offline.online import background as module
-from grd_offline.online.background import Background
+from grd_offline.learning.online import background as module
+from grd_offline.learning.online.background import Background
 
 
 def double(number):

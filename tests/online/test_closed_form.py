@@ -6,14 +6,19 @@ import torch
 from online_learners import ACTIONS, STATES, make_episode, make_learner, make_settings
 from online_runs import Keeper, train, train_until, weights_of
 
-from grd_offline.members.nn import Masks
-from grd_offline.online import closed_form
-from grd_offline.online.effect_rewards import EffectRewards
-from grd_offline.online.effect_search import FIRST, find_structure
-from grd_offline.online.effect_sums import add_rows, make_problem, solve_again, sum_episodes
-from grd_offline.online.past import Past, pack, unpack
-from grd_offline.online.run import OnlineRun
-from grd_offline.online.run_folder import OnlineFolder
+from grd_offline.learning.online import closed_form
+from grd_offline.learning.online.effect_rewards import EffectRewards
+from grd_offline.learning.online.effect_search import FIRST, find_structure
+from grd_offline.learning.online.effect_sums import (
+    add_rows,
+    make_problem,
+    solve_again,
+    sum_episodes,
+)
+from grd_offline.learning.online.past import Past, pack, unpack
+from grd_offline.learning.online.run import OnlineRun
+from grd_offline.learning.online.run_folder import OnlineFolder
+from grd_offline.networks.members.nn import Masks
 from grd_offline.rewards.effects import EffectModel
 
 CPU = torch.device("cpu")
@@ -51,7 +56,7 @@ def feed(learner, count, first=0):
 
 
 def test_the_first_episodes_stay_and_later_ones_are_sampled_evenly(monkeypatch):
-    monkeypatch.setattr("grd_offline.online.past.MOST_EPISODES", 10)
+    monkeypatch.setattr("grd_offline.learning.online.past.MOST_EPISODES", 10)
     past = Past()
     for number in range(1000):
         observations = np.full((3, 2), number, np.float32)
@@ -88,7 +93,7 @@ def test_sums_are_those_of_the_rows(structure):
 
 
 def test_weights_are_the_posterior_mean(structure, monkeypatch):
-    monkeypatch.setattr("grd_offline.online.effect_sums.STEPS", 1)
+    monkeypatch.setattr("grd_offline.learning.online.effect_sums.STEPS", 1)
     problem, width = make_problem(structure, CPU), len(structure.kept)
     solve_again([problem])
     sums = structure.sums

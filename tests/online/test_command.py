@@ -20,12 +20,12 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from grd_offline import RewardModel
 from grd_offline.cli.program import cli
 from grd_offline.cli.train_online import name_resume
-from grd_offline.errors import DataError
-from grd_offline.online import training
-from grd_offline.online.checkpoints import check_space
-from grd_offline.online.run import OnlineRun
-from grd_offline.online.run_folder import OnlineFolder, read_settings
-from grd_offline.words import format_bytes
+from grd_offline.core.errors import DataError
+from grd_offline.core.words import format_bytes
+from grd_offline.learning.online import training
+from grd_offline.learning.online.checkpoints import check_space
+from grd_offline.learning.online.run import OnlineRun
+from grd_offline.learning.online.run_folder import OnlineFolder, read_settings
 
 
 def run_command(folder, *arguments, code=0):
@@ -77,7 +77,7 @@ def test_a_killed_run_goes_on_exactly(tmp_path):
     run_command(tmp_path, *arguments, "--out", "whole")
     script = (
         "import sys\n"
-        "from grd_offline.online import run_folder\n"
+        "from grd_offline.learning.online import run_folder\n"
         "run_folder.CHECKPOINT_SECONDS = 0.0\n"
         "from grd_offline.cli import main\n"
         "from small_networks import small_networks\n"

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from grd_offline.members.nn import Masks
-from grd_offline.online.compact import CompactStates
+from grd_offline.learning.online.compact import CompactStates
+from grd_offline.networks.members.nn import Masks
 
 
 def make_masks(*to_reward):

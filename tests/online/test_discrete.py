@@ -7,12 +7,12 @@ import pytest
 import torch
 from online_runs import make_settings, train, train_until, weights_of
 
-from grd_offline.online.learner import Learner
-from grd_offline.online.replay import separate_truth
-from grd_offline.online.run import OnlineRun
-from grd_offline.online.run_folder import OnlineFolder
-from grd_offline.online.settings import DISCRETE, OnlineSettings
-from grd_offline.online.training import complete_settings
+from grd_offline.learning.online.learner import Learner
+from grd_offline.learning.online.replay import separate_truth
+from grd_offline.learning.online.run import OnlineRun
+from grd_offline.learning.online.run_folder import OnlineFolder
+from grd_offline.learning.online.settings import DISCRETE, OnlineSettings
+from grd_offline.learning.online.training import complete_settings
 
 
 @pytest.fixture(autouse=True)
@@ -83,7 +83,7 @@ def test_updates_look_several_steps_ahead():
 def test_policies_see_states_divided_by_their_sizes(monkeypatch):
     """Policies that leave the learner take states as the environment has them."""
     sizes = np.array([1, 1, 0.1, 1, 0.5, 0.01], np.float32)
-    monkeypatch.setattr("grd_offline.fleet.environment.find_sizes", lambda space: sizes)
+    monkeypatch.setattr("grd_offline.learning.fleet.environment.find_sizes", lambda space: sizes)
     with OnlineRun(
         make_discrete(steps=300, methods=("oracle",), scale_states=True), workers=0
     ) as run:

@@ -7,11 +7,11 @@ import point_mass
 import pytest
 from online_runs import make_settings, train, train_until, weights_of
 
-from grd_offline.errors import DataError
-from grd_offline.online.run import OnlineRun
-from grd_offline.online.run_folder import OnlineFolder
-from grd_offline.online.settings import OnlineSettings
-from grd_offline.online.training import complete_settings
+from grd_offline.core.errors import DataError
+from grd_offline.learning.online.run import OnlineRun
+from grd_offline.learning.online.run_folder import OnlineFolder
+from grd_offline.learning.online.settings import OnlineSettings
+from grd_offline.learning.online.training import complete_settings
 
 
 @pytest.fixture(autouse=True)

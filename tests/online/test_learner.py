@@ -6,9 +6,14 @@ import torch
 from online_learners import ACTIONS, STATES, make_episode, make_learner, make_settings
 from traced import run_traced
 
-from grd_offline.errors import DataError
-from grd_offline.online.quadratic import Quadratic, Solver, _solve_by_columns, _solve_by_rows
-from grd_offline.online.settings import LAMBDAS, OnlineSettings, parse_sets
+from grd_offline.core.errors import DataError
+from grd_offline.learning.online.quadratic import (
+    Quadratic,
+    Solver,
+    _solve_by_columns,
+    _solve_by_rows,
+)
+from grd_offline.learning.online.settings import LAMBDAS, OnlineSettings, parse_sets
 
 
 def draw(*shape):

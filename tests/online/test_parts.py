@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from grd_offline.members.draws import Uniform, to_gumbel, to_index, to_normal
-from grd_offline.members.nn import Stack, build_members
-from grd_offline.members.optimiser import Adam
-from grd_offline.online.replay import FinishedEpisode, Replay
+from grd_offline.learning.online.replay import FinishedEpisode, Replay
+from grd_offline.networks.members.draws import Uniform, to_gumbel, to_index, to_normal
+from grd_offline.networks.members.nn import Stack, build_members
+from grd_offline.networks.members.optimiser import Adam
 
 CPU = torch.device("cpu")
 

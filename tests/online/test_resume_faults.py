@@ -16,10 +16,10 @@ from offline_commands import run_command
 from online_runs import read_table, write_stopped
 
 from grd_offline import DataError
-from grd_offline.files import storage
-from grd_offline.online.checkpoints import load_checkpoint
-from grd_offline.online.run import OnlineRun
-from grd_offline.online.run_folder import OnlineFolder, read_settings
+from grd_offline.io.files import storage
+from grd_offline.learning.online.checkpoints import load_checkpoint
+from grd_offline.learning.online.run import OnlineRun
+from grd_offline.learning.online.run_folder import OnlineFolder, read_settings
 
 CALLS = ("write", "pwrite", "fsync", "replace", "rename", "unlink", "rmdir", "ftruncate", "mkdir")
 

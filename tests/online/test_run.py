@@ -12,14 +12,14 @@ import torch
 from online_runs import make_settings, train, weights_of
 
 import grd_offline
-from grd_offline.errors import DataError, StorageError
-from grd_offline.files import storage
-from grd_offline.files.runs import append_rows, read_rows
-from grd_offline.online.run import OnlineRun
-from grd_offline.online.run_folder import OnlineFolder
-from grd_offline.online.settings import METHODS
-from grd_offline.online.sources import Oracle
-from grd_offline.runs import run as shared
+from grd_offline.core.errors import DataError, StorageError
+from grd_offline.io.files import storage
+from grd_offline.io.files.runs import append_rows, read_rows
+from grd_offline.learning.online.run import OnlineRun
+from grd_offline.learning.online.run_folder import OnlineFolder
+from grd_offline.learning.online.settings import METHODS
+from grd_offline.learning.online.sources import Oracle
+from grd_offline.learning.runs import run as shared
 
 
 @pytest.fixture(autouse=True)

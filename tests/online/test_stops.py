@@ -9,11 +9,11 @@ import pytest
 import torch
 from online_runs import Keeper, make_settings, train, train_until, weights_of
 
-from grd_offline.errors import DataError
-from grd_offline.files.runs import read_rows
-from grd_offline.online import run_folder
-from grd_offline.online.run import OnlineRun
-from grd_offline.online.run_folder import OnlineFolder, read_settings
+from grd_offline.core.errors import DataError
+from grd_offline.io.files.runs import read_rows
+from grd_offline.learning.online import run_folder
+from grd_offline.learning.online.run import OnlineRun
+from grd_offline.learning.online.run_folder import OnlineFolder, read_settings
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +61,7 @@ def test_going_on_equals_not_having_stopped(tmp_path, whole_runs, overlap, stop,
 @pytest.mark.parametrize("before_the_end", [1, 61])
 def test_a_stop_in_the_middle_of_a_round_goes_on_exactly(tmp_path, monkeypatch, before_the_end):
     """A block of updates can take minutes: a stop does not wait for its end."""
-    monkeypatch.setattr("grd_offline.online.run.CHUNK", 1)
+    monkeypatch.setattr("grd_offline.learning.online.run.CHUNK", 1)
     settings = make_settings(
         steps=600, round_steps=10, round_updates=3, eval_every=250, eval_episodes=1
     )
@@ -80,8 +80,8 @@ def test_a_stop_in_the_middle_of_a_round_goes_on_exactly(tmp_path, monkeypatch, 
 
 def test_a_stop_while_an_environment_hangs_during_updates_saves_a_checkpoint(tmp_path, monkeypatch):
     """The round that is collected meanwhile is given up; the block of updates goes on later."""
-    monkeypatch.setattr("grd_offline.online.run.CHUNK", 1)
-    monkeypatch.setattr("grd_offline.fleet.fleet.STOP_SECONDS", 0.5)
+    monkeypatch.setattr("grd_offline.learning.online.run.CHUNK", 1)
+    monkeypatch.setattr("grd_offline.learning.fleet.fleet.STOP_SECONDS", 0.5)
     monkeypatch.setenv("HANGING_FOLDER", str(tmp_path))
     settings = make_settings(
         environment="hanging:Hanging-v0", env_args={"after": 70}, steps=100, warmup=20,

@@ -5,10 +5,10 @@ import pytest
 import torch
 from online_learners import ACTIONS, STATES, make_episode, make_learner, make_settings
 
-from grd_offline.online.learner import Learner
-from grd_offline.online.replay import FinishedEpisode, TrueRewards
-from grd_offline.online.settings import METHODS
-from grd_offline.online.sources import Oracle, Source
+from grd_offline.learning.online.learner import Learner
+from grd_offline.learning.online.replay import FinishedEpisode, TrueRewards
+from grd_offline.learning.online.settings import METHODS
+from grd_offline.learning.online.sources import Oracle, Source
 
 SECRET = 1234.5
 """A reward of one step that occurs in no other number."""

@@ -11,9 +11,9 @@ from pages import report_runs
 from run_tables import write_run
 
 from grd_offline.cli import main
-from grd_offline.errors import DataError
-from grd_offline.files.decomposition import read_decomposition
-from grd_offline.files.runs import (
+from grd_offline.core.errors import DataError
+from grd_offline.io.files.decomposition import read_decomposition
+from grd_offline.io.files.runs import (
     EVALUATION_COLUMNS,
     read_episode,
     read_masks,

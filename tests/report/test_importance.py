@@ -9,7 +9,7 @@ from decompositions import MEAN, make_effect, write_decomposition, write_model
 from pages import find_payload, find_text, report_decomposition
 from reward_models import make_effects, make_model
 
-from grd_offline.files.decomposition import read_decomposition
+from grd_offline.io.files.decomposition import read_decomposition
 from grd_offline.report.graph import measure_edges
 from grd_offline.report.importance import find_dimension, measure_importance
 from grd_offline.report.tracks import read_tracks

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from grd_offline.fleet.limits import divide_cores
-from grd_offline.offline.settings import OfflineSettings
-from grd_offline.online.settings import DISCRETE, OnlineSettings
-from grd_offline.runs.process import prepare_process
+from grd_offline.core.cores import divide_cores
+from grd_offline.learning.offline.settings import OfflineSettings
+from grd_offline.learning.online.settings import DISCRETE, OnlineSettings
+from grd_offline.learning.runs.process import prepare_process
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import pytest
 from places import HELPERS, ROOT
 
 from grd_offline.cli import main
-from grd_offline.files.storage import lock_folder
-from grd_offline.sweep import job as jobs_module
+from grd_offline.io.files.storage import lock_folder
+from grd_offline.lab.sweep import job as jobs_module
 
 SAMPLE = ROOT / "datasets" / "sample.h5"
 PROGRAM = (sys.executable, str(HELPERS / "small_jobs.py"))

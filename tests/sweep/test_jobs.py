@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from places import HELPERS
 
-from grd_offline.errors import DataError
-from grd_offline.sweep import job as jobs_module
-from grd_offline.sweep.job import (
+from grd_offline.core.errors import DataError
+from grd_offline.lab.sweep import job as jobs_module
+from grd_offline.lab.sweep.job import (
     FINISHED,
     STARTED,
     STOPPED,
@@ -26,8 +26,8 @@ from grd_offline.sweep.job import (
     read_mark,
     write_mark,
 )
-from grd_offline.sweep.local import LocalRunner, Machine, divide
-from grd_offline.sweep.run import Watcher, run_jobs
+from grd_offline.lab.sweep.local import LocalRunner, Machine, divide
+from grd_offline.lab.sweep.run import Watcher, run_jobs
 
 PROGRAM = (sys.executable, str(HELPERS / "small_jobs.py"))
 
@@ -64,14 +64,14 @@ def read_value(folder, name):
 
 @pytest.mark.parametrize(("command", "workers"), [("train-online", 2), ("train-offline", 1)])
 def test_a_run_that_collects_has_workers_for_its_members(tmp_path, monkeypatch, command, workers):
-    monkeypatch.setattr("grd_offline.sweep.job.count_cores", lambda: 16)
+    monkeypatch.setattr("grd_offline.lab.sweep.job.count_cores", lambda: 16)
     run(tmp_path, [Job("a", (command, "--steps", "3", "--env", "fine"), members=5)], places=1)
     output = (tmp_path / "jobs" / "a" / "output.txt").read_text()
     assert f"--workers {workers}\n" in output.splitlines(keepends=True)[0]
 
 
 def test_a_run_that_has_the_whole_machine_chooses_its_workers(tmp_path, monkeypatch):
-    monkeypatch.setattr("grd_offline.sweep.job.count_cores", lambda: 1)
+    monkeypatch.setattr("grd_offline.lab.sweep.job.count_cores", lambda: 1)
     run(tmp_path, [Job("a", ("train-online", "--steps", "3", "--env", "fine"))], places=1)
     assert "--workers" not in (tmp_path / "jobs" / "a" / "output.txt").read_text()
 
@@ -197,7 +197,7 @@ KILLED = f"""
 import sys, time
 from pathlib import Path
 sys.path.insert(0, {str(HELPERS)!r})
-from grd_offline.sweep import job
+from grd_offline.lab.sweep import job
 job.PROGRAM = {PROGRAM!r}
 folder = Path(sys.argv[1])
 one = job.Job("slow", ("train-online", "--steps", "3", "--env", "slow"))
@@ -225,7 +225,7 @@ def test_a_full_disk_fails_one_job_and_no_other(tmp_path, monkeypatch):
             raise jobs_module_error
         real(folder, mark)
 
-    from grd_offline.errors import StorageError
+    from grd_offline.core.errors import StorageError
 
     jobs_module_error = StorageError("job.json: cannot be written: No space left on device")
     real = jobs_module.write_mark

@@ -9,14 +9,14 @@ import reward_models
 from places import HELPERS
 
 import grd_offline
-from grd_offline.agents.actors import Actor, ActorSpec, count_weights, save_actor
 from grd_offline.cli import main
 from grd_offline.cli.collect import collect as collect_command
 from grd_offline.cli.options import pick_settings
-from grd_offline.collecting.settings import CollectSettings
-from grd_offline.files.parts import find_parts, read_manifest
-from grd_offline.sweep import job as jobs_module
-from grd_offline.sweep.collection import plan_collection
+from grd_offline.io.files.parts import find_parts, read_manifest
+from grd_offline.lab.sweep import job as jobs_module
+from grd_offline.lab.sweep.collection import plan_collection
+from grd_offline.learning.agents.actors import Actor, ActorSpec, count_weights, save_actor
+from grd_offline.learning.collecting.settings import CollectSettings
 
 WORLD = ("--env", "Factored", "--env-arg", "length=9", "--env-arg", 'family="hard"', "--seed", 3)
 

@@ -4,9 +4,9 @@ import tomllib
 
 import pytest
 
-from grd_offline.errors import DataError
-from grd_offline.sweep.plan import read_plan
-from grd_offline.sweep.scale import LEAST_EPISODE, LEAST_STEPS
+from grd_offline.core.errors import DataError
+from grd_offline.lab.sweep.plan import read_plan
+from grd_offline.lab.sweep.scale import LEAST_EPISODE, LEAST_STEPS
 
 
 def write(folder, text):

@@ -6,19 +6,19 @@ import socket
 import pytest
 from places import ROOT
 
-from grd_offline.collecting.settings import CollectSettings
-from grd_offline.errors import DataError
-from grd_offline.files.plain import read_json
-from grd_offline.sweep.collection import plan_collection
-from grd_offline.sweep.job import FINISHED, Job, Resources
-from grd_offline.sweep.local import LocalRunner, Machine
-from grd_offline.sweep.run import run_jobs
+from grd_offline.core.errors import DataError
+from grd_offline.io.files.plain import read_json
+from grd_offline.lab.sweep.collection import plan_collection
+from grd_offline.lab.sweep.job import FINISHED, Job, Resources
+from grd_offline.lab.sweep.local import LocalRunner, Machine
+from grd_offline.lab.sweep.run import run_jobs
+from grd_offline.learning.collecting.settings import CollectSettings
 
 SAMPLE = str(ROOT / "datasets" / "sample.h5")
 
 
 def test_without_ray_the_error_says_what_to_do(tmp_path, monkeypatch):
-    from grd_offline.sweep.ray_runner import RayRunner
+    from grd_offline.lab.sweep.ray_runner import RayRunner
 
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     with pytest.raises(DataError, match=r"Ray is not installed: pip install 'grd-offline\[ray\]'"):
@@ -26,7 +26,7 @@ def test_without_ray_the_error_says_what_to_do(tmp_path, monkeypatch):
 
 
 def test_an_address_where_nothing_listens_is_refused_at_once(tmp_path, monkeypatch):
-    from grd_offline.sweep import ray_runner
+    from grd_offline.lab.sweep import ray_runner
 
     monkeypatch.setattr(ray_runner, "_load_ray", lambda: None)
     with socket.socket() as free:
@@ -49,7 +49,7 @@ def test_an_address_where_nothing_listens_is_refused_at_once(tmp_path, monkeypat
 @pytest.mark.filterwarnings("ignore")  # of Ray itself
 def test_results_are_those_of_the_local_runner(tmp_path):
     pytest.importorskip("ray")
-    from grd_offline.sweep.ray_runner import RayRunner
+    from grd_offline.lab.sweep.ray_runner import RayRunner
 
     jobs = [
         Job(name, ("decompose", SAMPLE, "--method", name, "--seed", "1"))
@@ -79,7 +79,7 @@ def test_results_are_those_of_the_local_runner(tmp_path):
 @pytest.mark.filterwarnings("ignore")  # of Ray itself
 def test_parts_are_those_of_the_local_runner(tmp_path):
     pytest.importorskip("ray")
-    from grd_offline.sweep.ray_runner import RayRunner
+    from grd_offline.lab.sweep.ray_runner import RayRunner
 
     jobs = plan_collection(CollectSettings("Factored", {"length": 9}, 5, workers=1), 2).jobs
     for kind in ("local", "ray"):

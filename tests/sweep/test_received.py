@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from grd_offline.errors import DataError
-from grd_offline.sweep.folder import compare_sweep, describe_result, read_sweep
-from grd_offline.sweep.job import FINISHED, Job, Mark, measure_progress, read_mark, write_mark
+from grd_offline.core.errors import DataError
+from grd_offline.lab.sweep.folder import compare_sweep, describe_result, read_sweep
+from grd_offline.lab.sweep.job import FINISHED, Job, Mark, measure_progress, read_mark, write_mark
 
 JOB = Job("a", ("train-online",), total=1000)
 
@@ -50,9 +50,9 @@ def test_links_are_named_and_not_followed(tmp_path, name):
 
 def test_a_comparison_notes_the_job_that_is_a_link(tmp_path, monkeypatch):
     noted = []
-    monkeypatch.setattr("grd_offline.sweep.folder.collect_scores", lambda runs: ["score"])
+    monkeypatch.setattr("grd_offline.lab.sweep.folder.collect_scores", lambda runs: ["score"])
     monkeypatch.setattr(
-        "grd_offline.sweep.folder.compare_scores",
+        "grd_offline.lab.sweep.folder.compare_scores",
         lambda scores, printed, notes: noted.extend(notes),
     )
     link = make_sweep(tmp_path) / "jobs" / "a" / "result"
@@ -64,7 +64,7 @@ def test_a_comparison_notes_the_job_that_is_a_link(tmp_path, monkeypatch):
 PIPE = """
 import sys
 from pathlib import Path
-from grd_offline.sweep.job import Job, measure_progress
+from grd_offline.lab.sweep.job import Job, measure_progress
 print(measure_progress(Path(sys.argv[1]), Job("a", ("train-online",), total=1000)))
 """
 

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 
 from grd_offline import DataError, from_dataframe, read
 from grd_offline.cli.program import cli, run
-from grd_offline.formats import open_recording
-from grd_offline.formats.tables.results import find_columns
+from grd_offline.io.formats import open_recording
+from grd_offline.io.tables.results import find_columns
 
 HEADER = "episode,step,x,y,return\n"
 GOOD = "a,0,1,2,5\na,1,2,3,5\nb,0,4,5,6\nb,1,6,7,6\n"
@@ -75,7 +75,7 @@ def fail(capsys, *arguments):
 
 @pytest.mark.parametrize("case", BAD)
 def test_a_bad_table_ends_in_one_line(case, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("grd_offline.formats.tables.csv_file.BLOCK_ROWS", 4)
+    monkeypatch.setattr("grd_offline.io.tables.csv_file.BLOCK_ROWS", 4)
     text, message = BAD[case]
     path = tmp_path / "bad.csv"
     path.write_text(text)
@@ -282,13 +282,13 @@ def test_bad_parquet_files_end_in_one_line(tmp_path, capsys, monkeypatch):
     path = tmp_path / "bad.parquet"
     path.write_bytes(b"PAR1 this is none")
     assert "is not a Parquet file that can be read" in fail(capsys, "inspect", path)
-    monkeypatch.setattr("grd_offline.formats.tables.frames.PLAUSIBLE", 10_000)
+    monkeypatch.setattr("grd_offline.io.tables.frames.PLAUSIBLE", 10_000)
     parquet.write_table(pyarrow.table({"episode": np.zeros(10**5, np.int8)}), path)
     assert "if you trust it, use --max-size" in fail(capsys, "inspect", path)
 
 
 def test_without_pyarrow_a_line_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setattr("grd_offline.formats.tables.frames.find_spec", lambda name: None)
+    monkeypatch.setattr("grd_offline.io.tables.frames.find_spec", lambda name: None)
     (tmp_path / "data.parquet").touch()
     done = CliRunner().invoke(cli, ["inspect", str(tmp_path / "data.parquet")])
     assert isinstance(done.exception, DataError)

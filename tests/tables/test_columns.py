@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from grd_offline import DataError
 from grd_offline.cli.program import cli
-from grd_offline.formats.tables.columns import Columns, parse_columns, split_names
+from grd_offline.io.tables.columns import Columns, parse_columns, split_names
 
 ODD = ("tool age (min, total)", "a+b", 'the "new" one', " blank", 'width 5"', "load [kg]", "x=1")
 

@@ -7,7 +7,7 @@ import trips
 
 import grd_offline
 from grd_offline import DecomposeSettings, decompose, read, relabel
-from grd_offline.formats import as_recording, d4rl, open_recording, write_dataset
+from grd_offline.io.formats import as_recording, d4rl, open_recording, write_dataset
 from grd_offline.methods import choose, relabelling
 
 COLUMNS = "returns=fuel,actions=throttle,step=minute"

@@ -23,9 +23,9 @@ from grd_offline import (
     write_dataset,
 )
 from grd_offline.cli.program import cli
-from grd_offline.files.decomposition import is_replaceable
-from grd_offline.formats import open_recording
-from grd_offline.formats.tables.results import find_columns
+from grd_offline.io.files.decomposition import is_replaceable
+from grd_offline.io.formats import open_recording
+from grd_offline.io.tables.results import find_columns
 from grd_offline.methods.relabelling import compare_with_truth
 
 UNIFORM = DecomposeSettings(method="uniform")

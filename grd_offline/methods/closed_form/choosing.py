@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.episodes import EpisodeSet
+from grd_offline.core.episodes import EpisodeSet
 from grd_offline.methods.closed_form.columns import ColumnSource
 from grd_offline.methods.closed_form.evidence import Posterior
 from grd_offline.methods.closed_form.inputs import Effect

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.episodes import EpisodeSet, find_resolution
-from grd_offline.errors import DataError
+from grd_offline.core.episodes import EpisodeSet, find_resolution
+from grd_offline.core.errors import DataError
 from grd_offline.methods.closed_form.inputs import (
     Effect,
     Equations,

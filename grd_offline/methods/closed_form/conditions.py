@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from grd_offline.episodes import EpisodeSet, have_same_length
-from grd_offline.evaluate import EVEN_BANDS, STEP_BANDS
+from grd_offline.core.episodes import EpisodeSet, have_same_length
+from grd_offline.core.evaluate import EVEN_BANDS, STEP_BANDS
+from grd_offline.core.outcomes import NUMBER, SUCCESS
 from grd_offline.methods.closed_form.last_fit import ClosedFormFit
 from grd_offline.methods.closed_form.moment_findings import PLACES, list_open_moments
 from grd_offline.methods.closed_form.noise_findings import (
@@ -15,7 +16,6 @@ from grd_offline.methods.closed_form.noise_findings import (
     measure_step_noise,
 )
 from grd_offline.methods.closed_form.share_words import MUCH_HIDDEN, list_names
-from grd_offline.outcomes import NUMBER, SUCCESS
 
 _NOTICED = 0.03
 """Standard deviation, as a share of that of the rewards, that makes a 90 % band reach 5 % of it to

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from grd_offline.episodes import Episode, EpisodeSet
-from grd_offline.evaluate import soften_chance
+from grd_offline.core.episodes import Episode, EpisodeSet
+from grd_offline.core.evaluate import soften_chance
+from grd_offline.core.outcomes import SUCCESS
 from grd_offline.methods.closed_form.fit import fit_closed_form
 from grd_offline.methods.closed_form.identifiability import examine
 from grd_offline.methods.closed_form.last_fit import ClosedFormFit
 from grd_offline.methods.closed_form.settings import ClosedFormSettings
 from grd_offline.methods.contract import Decomposer, Finding, Progress
-from grd_offline.outcomes import SUCCESS
 from grd_offline.rewards.contract import Array
 
 

@@ -19,7 +19,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from grd_offline.episodes import EpisodeSet
+from grd_offline.core.episodes import EpisodeSet
+from grd_offline.core.outcomes import SUCCESS
 from grd_offline.methods.closed_form.choosing import Chosen, EffectChooser
 from grd_offline.methods.closed_form.label_fit import are_labels, fit_labels
 from grd_offline.methods.closed_form.last_fit import ClosedFormFit, LastFit
@@ -38,7 +39,6 @@ from grd_offline.methods.closed_form.noise import NoiseKind
 from grd_offline.methods.closed_form.outliers import FAR_WEIGHT, FEWEST, FEWEST_EVENTS
 from grd_offline.methods.closed_form.settings import ClosedFormSettings
 from grd_offline.methods.closed_form.switches import translate_switch
-from grd_offline.outcomes import SUCCESS
 
 Progress = Callable[[str, float], None]
 

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.episodes import Episode, EpisodeSet, have_same_length
+from grd_offline.core.episodes import Episode, EpisodeSet, have_same_length
+from grd_offline.core.outcomes import NUMBER
+from grd_offline.core.words import format_percentage
 from grd_offline.methods.closed_form.conditions import list_conditions
 from grd_offline.methods.closed_form.history_findings import find_history
 from grd_offline.methods.closed_form.label_fit import BY_LENGTH
@@ -34,9 +36,7 @@ from grd_offline.methods.closed_form.share_words import (
 )
 from grd_offline.methods.contract import CAREFUL, FINE, UNRELIABLE, Finding
 from grd_offline.methods.verdict import settle_findings
-from grd_offline.outcomes import NUMBER
 from grd_offline.rewards.contract import EffectCurve
-from grd_offline.words import format_percentage
 
 Array = NDArray[np.float64]
 FEWEST_RETURNS = 10

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.episodes import Episode, EpisodeSet
-from grd_offline.interpolation import locate_on_grid
+from grd_offline.core.episodes import Episode, EpisodeSet
+from grd_offline.core.interpolation import locate_on_grid
 from grd_offline.methods.closed_form.moments import BEFORE, BOTH, END, MIDPOINT
 
 Array = NDArray[np.float64]

@@ -15,9 +15,11 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.episodes import SAME_LENGTH, EpisodeSet
-from grd_offline.errors import DataError
-from grd_offline.evaluate import give_chance
+from grd_offline.core.episodes import SAME_LENGTH, EpisodeSet
+from grd_offline.core.errors import DataError
+from grd_offline.core.evaluate import give_chance
+from grd_offline.core.outcomes import PREFERENCE, SUCCESS
+from grd_offline.core.pieces import cut_pieces
 from grd_offline.methods.closed_form.choosing import Chosen, EffectChooser
 from grd_offline.methods.closed_form.hidden import (
     compute_features,
@@ -47,8 +49,6 @@ from grd_offline.methods.closed_form.search import (
     search_backward,
 )
 from grd_offline.methods.closed_form.settings import ClosedFormSettings
-from grd_offline.outcomes import PREFERENCE, SUCCESS
-from grd_offline.pieces import cut_pieces
 
 Array = NDArray[np.float64]
 Progress = Callable[[str, float], None]

@@ -33,7 +33,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.evaluate import give_chance
+from grd_offline.core.evaluate import give_chance
 from grd_offline.methods.closed_form.evidence import (
     SMALLEST_VARIANCE,
     EvidenceProblem,

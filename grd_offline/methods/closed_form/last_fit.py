@@ -9,6 +9,7 @@ from functools import cached_property, partial
 import numpy as np
 from numpy.typing import NDArray
 
+from grd_offline.core.outcomes import NUMBER
 from grd_offline.methods.closed_form.average import ModelAverage, average_models
 from grd_offline.methods.closed_form.choosing import Chosen, EffectChooser, explain_left_out
 from grd_offline.methods.closed_form.evidence import measure_losses
@@ -34,7 +35,6 @@ from grd_offline.methods.closed_form.uncertainty import (
     measure_inflation,
     measure_pinned,
 )
-from grd_offline.outcomes import NUMBER
 from grd_offline.rewards.effect_terms import measure_shares
 from grd_offline.rewards.effects import EffectModel
 

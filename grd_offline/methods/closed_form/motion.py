@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.episodes import EpisodeSet
+from grd_offline.core.episodes import EpisodeSet
 
 _JUMP = 0.7  # of the mean squared step of independent rows
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from grd_offline.episodes import EpisodeSet, have_same_length
+from grd_offline.core.episodes import EpisodeSet, have_same_length
+from grd_offline.core.outcomes import NUMBER
 from grd_offline.methods.closed_form.last_fit import ClosedFormFit
 from grd_offline.methods.closed_form.share_words import (
     TOO_MUCH_HIDDEN,
@@ -12,7 +13,6 @@ from grd_offline.methods.closed_form.share_words import (
     show_share,
 )
 from grd_offline.methods.contract import CAREFUL, FINE, Finding
-from grd_offline.outcomes import NUMBER
 
 _MUCH_NOISE = 0.05
 """Standard deviation of the noise of steps, as a share of that of the rewards, that matters."""

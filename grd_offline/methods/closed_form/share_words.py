@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from grd_offline.words import format_percentage
+from grd_offline.core.words import format_percentage
 
 MUCH_HIDDEN = 0.15
 """Standard deviation of what is hidden, as a share of that of the rewards, that calls for care.

@@ -1,0 +1,1 @@
+"""Additive models in closed form."""

@@ -1,0 +1,1 @@
+"""Types and helpers of every other part: episodes, outcomes, settings, errors."""

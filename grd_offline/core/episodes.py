@@ -1,0 +1,436 @@
+"""Episodes whose reward arrives late. Every other part of the package passes them on.
+
+Step t takes `actions[t]` in `observations[t]`. `rewards[t]` is what was handed out at step t, and
+`delivered[t]` says whether anything was: a delivered number is the sum of the step rewards since
+the delivery before it. One number at the end, one every K steps, and one at each step are all
+this. The true step rewards, where a dataset has them, are not part of an episode at all: they
+come from `grd_offline.io.formats.read_truth`, so that a fit cannot see them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from grd_offline.core.errors import DataError
+from grd_offline.core.preferences import Preferences
+
+FloatArray = NDArray[np.float32]
+Amounts = NDArray[np.float64]
+"""Rewards, which keep the digits that a large offset needs."""
+Matrix = ArrayLike
+"""(N, column) numbers, in any form that numpy takes."""
+BoolArray = NDArray[np.bool_]
+LARGEST = 1e18
+"""Largest number that is accepted. The squares of larger numbers leave the range of float32."""
+SAME_LENGTH = 0.05
+"""Standard deviation of the lengths of episodes, as a share of their mean, up to which they count
+as the same."""
+SMALLEST = 1e-45
+"""Smallest reward that is not taken for zero. Networks use float32, where smaller numbers are
+zero."""
+
+
+DOUBLE_RESOLUTION = 1e-13
+"""The share of their size below which differences between float64 sums are rounding."""
+
+
+@dataclass(frozen=True, eq=False)
+class Episode:
+    """One episode. It is read-only and checked when it is made. Rewards are float64, and other
+    numbers are float32."""
+
+    observations: FloatArray
+    """(T + 1, state), or (T, state) where the source does not hold the last one."""
+    actions: FloatArray
+    """(T, action); one-hot where actions are discrete."""
+    rewards: Amounts
+    """(T,) the reward that was delivered at each step. It is zero if nothing was delivered."""
+    terminations: BoolArray
+    """(T,) whether the task ended at this step."""
+    truncations: BoolArray
+    """(T,) whether the episode was cut off at this step, for example by a time limit."""
+    delivered: BoolArray
+    """(T,) whether a reward was delivered at this step, for all steps since the last delivery."""
+    label: int | float | str | None = None
+    """The label of the episode in its table."""
+    steps: NDArray[Any] | None = None
+    """(T,) the labels of the steps in the table: numbers, or microseconds since 1970."""
+    rows: NDArray[np.int64] | None = None
+    """(T,) the rows of the table that the steps stand in. None: rows follow each other."""
+
+    def __post_init__(self) -> None:
+        steps = len(self.actions)
+        if steps == 0:
+            raise DataError("no steps", field="actions")
+        _set_array(self, "observations", 2, np.float32, (steps, steps + 1))
+        _set_array(self, "actions", 2, np.float32, (steps,))
+        _set_array(self, "rewards", 1, np.float64, (steps,))
+        for field in ("terminations", "truncations", "delivered"):
+            _set_array(self, field, 1, np.bool_, (steps,))
+        for field in ("terminations", "truncations"):
+            early = np.flatnonzero(getattr(self, field)[:-1])
+            if early.size:
+                raise DataError(
+                    f"set at step {early[0]}, before the last of {steps} steps", field=field
+                )
+        stray = np.flatnonzero((self.rewards != 0) & ~self.delivered)
+        if stray.size:
+            raise DataError(
+                f"expected 0 at step {stray[0]}, where no reward is delivered", field="rewards"
+            )
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+    def __repr__(self) -> str:
+        name = "" if self.label is None else f"{self.label}: "
+        sizes = f"{self.observations.shape[1]} states, {self.actions.shape[1]} actions"
+        return f"Episode({name}{len(self)} steps, {sizes}, return {self.compute_return():.4g})"
+
+    @property
+    def has_final_observation(self) -> bool:
+        """Whether the observation after the last action is known."""
+        return len(self.observations) == len(self) + 1
+
+    @property
+    def next_observations(self) -> FloatArray:
+        """(T, state) the observation after each step. If the last one is not known, the one before
+        is repeated."""
+        if self.has_final_observation:
+            return self.observations[1:]
+        return np.concatenate([self.observations[1:], self.observations[-1:]])
+
+    def compute_return(self, discount: float = 1.0) -> float:
+        """Compute the return R of the episode.
+
+        With a reward at every step this is sum_t discount^t r_t. A number delivered for several
+        steps is their sum already, its discount inside it, and counts as it is.
+        """
+        rewards = self.rewards
+        if self.delivered.all():
+            rewards = rewards * discount ** np.arange(len(self))
+        return float(rewards.sum())
+
+    def segments(self) -> tuple[NDArray[np.int64], NDArray[np.int64], Amounts]:
+        """List the start, stop and amount of each delivery. The amount is the sum of the step
+        rewards in [start, stop)."""
+        stops = np.flatnonzero(self.delivered) + 1
+        starts = np.concatenate([[0], stops[:-1]]).astype(np.int64)[: len(stops)]
+        return starts, stops, self.rewards[stops - 1]
+
+    def delivered_at_end(self, discount: float = 1.0) -> Episode:
+        """Return the same episode with one delivery: its return, at the last step."""
+        rewards = np.zeros(len(self))
+        delivered = np.zeros(len(self), np.bool_)
+        if self.delivered.any():
+            rewards[-1] = self.compute_return(discount)
+            delivered[-1] = True
+        return replace(self, rewards=rewards, delivered=delivered)
+
+
+def _set_array(
+    episode: Episode, field: str, ndim: int, dtype: type[np.generic], lengths: tuple[int, ...]
+) -> None:
+    array = np.asarray(getattr(episode, field))
+    if array.ndim != ndim:
+        raise DataError(f"expected {ndim} dimensions, got shape {array.shape}", field=field)
+    if len(array) not in lengths:
+        expected = " or ".join(str(n) for n in lengths)
+        raise DataError(f"expected {expected} rows, got {len(array)}", field=field)
+    if array.dtype != dtype:
+        if dtype is np.bool_:
+            array = as_flags(array, field)
+        else:
+            with np.errstate(over="ignore"):
+                converted = array.astype(dtype)
+            check_finite(converted, field, array)
+            array = converted
+    elif dtype is not np.bool_:
+        check_finite(array, field, array)
+    if array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    object.__setattr__(episode, field, array)
+
+
+def as_flags(array: NDArray[Any], field: str) -> BoolArray:
+    """Turn 0/1 numbers of any type into booleans. Anything else is refused."""
+    wrong = np.flatnonzero((array != 0) & (array != 1))
+    if wrong.size:
+        raise DataError(f"expected 0 or 1, got {array[wrong[0]]} at step {wrong[0]}", field=field)
+    return array.astype(np.bool_)
+
+
+def check_finite(
+    array: NDArray[Any], field: str, original: NDArray[Any], largest: float = np.inf
+) -> None:
+    """Refuse nan, infinity, what became infinite in the array's type, and what is larger than
+    `largest`, naming the first place."""
+    # Two reductions are far quicker than testing each entry; nan fails both comparisons.
+    most = min(largest, float(np.finfo(_find_float(array.dtype)).max))
+    if array.size == 0 or (float(array.max()) <= most and float(array.min()) >= -most):
+        return
+    wrong = np.argwhere(~(np.abs(array) <= most))
+    place = f"at step {wrong[0][0]}"
+    if array.ndim > 1:
+        place += f", dimension {', '.join(str(i) for i in wrong[0][1:])}"
+    value = describe_number(original[tuple(wrong[0])], array.dtype)
+    raise DataError(f"{value} {place}", field=field)
+
+
+def check_steps(
+    states: int,
+    actions: int,
+    observations: ArrayLike,
+    action_values: ArrayLike,
+    next_observations: ArrayLike | None,
+    dtype: DTypeLike | None = np.float32,
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]:
+    """The steps as arrays (N, state), (N, action) [, (N, state)], or ValueError.
+
+    They keep their type where `dtype` is None.
+    """
+    first = _as_matrix("observations", observations, states, None, dtype)
+    second = _as_matrix("actions", action_values, actions, len(first), dtype)
+    if next_observations is None:
+        return first, second, None
+    third = _as_matrix("next_observations", next_observations, states, len(first), dtype)
+    return first, second, third
+
+
+def _as_matrix(
+    name: str, values: ArrayLike, columns: int, rows: int | None, dtype: DTypeLike | None
+) -> NDArray[Any]:
+    with np.errstate(over="ignore"):
+        array = np.asarray(values, dtype)
+    if array.ndim != 2 or array.shape[1] != columns or rows not in (None, len(array)):
+        wanted = f"({'N' if rows is None else rows}, {columns})"
+        raise ValueError(f"{name}: expected shape {wanted}, got {array.shape}")
+    check_finite(array, name, np.asarray(values))
+    return array
+
+
+def check_rewards(rewards: NDArray[Any]) -> None:
+    """Refuse an episode's rewards if one is too large to compute with, or if all are too small."""
+    check_finite(rewards, "rewards", rewards, LARGEST)
+    if rewards.any() and not (np.abs(rewards) >= SMALLEST).any():
+        step = int(np.flatnonzero(rewards)[0])
+        raise DataError(
+            f"{rewards[step]:.4g}, smaller than {SMALLEST:.0e} (use larger units), at step {step}",
+            field="rewards",
+        )
+
+
+def describe_number(value: Any, dtype: DTypeLike) -> str:
+    """A number that is refused, and why: it may be too large for the type it is kept in."""
+    if not np.isfinite(value):
+        return f"{value:.4g}"
+    kept_in = _find_float(np.dtype(dtype))
+    if abs(value) > np.finfo(kept_in).max:
+        return f"{value:.4g}, too large for {kept_in},"
+    return f"{value:.4g}, larger than {LARGEST:.0e} (use smaller units),"
+
+
+def _find_float(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The type whose range counts: float32, or float64 for all other types."""
+    return dtype if dtype == np.float32 else np.dtype(np.float64)
+
+
+def find_resolution(amounts: NDArray[Any]) -> float:
+    """The share of their size below which differences between amounts are rounding.
+
+    Amounts that float32 holds, up to the last bit of float64, come from a float32 source, whose
+    rounding is coarser.
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        single = amounts.astype(np.float32)
+        is_single = bool(np.isclose(single, amounts, rtol=1e-15, atol=0).all())
+    return 1e-6 if is_single else DOUBLE_RESOLUTION
+
+
+ROOM = 2**30
+"""Bytes of the episodes of one dataset that are kept in memory."""
+
+
+def have_same_length(lengths: NDArray[Any]) -> bool:
+    """Whether episodes have about the same number of steps, so that lengths tell nothing."""
+    return bool(lengths.std() <= SAME_LENGTH * lengths.mean())
+
+
+class KeptEpisodes:
+    """Loads episodes, and keeps those that were loaded first, as long as there is room for them.
+
+    A fit goes over its episodes many times, and reading and checking them takes far longer than
+    anything that it does with them.
+    """
+
+    def __init__(self, load: Callable[[int], Episode], room: int = ROOM) -> None:
+        self._load, self._left = load, room
+        self._kept: dict[int, Episode] = {}
+
+    def __call__(self, index: int) -> Episode:
+        kept = self._kept.get(index)
+        if kept is not None:
+            return kept
+        episode = self._load(index)
+        size = _count_bytes(episode)
+        if size <= self._left:
+            self._kept[index] = episode
+            self._left -= size
+        return episode
+
+
+def _count_bytes(episode: Episode) -> int:
+    steps = episode.rewards.nbytes + episode.terminations.nbytes + episode.truncations.nbytes
+    return steps + episode.delivered.nbytes + episode.observations.nbytes + episode.actions.nbytes
+
+
+@dataclass(frozen=True, eq=False)
+class EpisodeSet(Sequence[Episode]):
+    """Episodes of one dataset, loaded one at a time. A set may be larger than memory.
+
+    Indexing with an integer loads an episode; with a slice or an array of indices it gives a
+    smaller set and loads nothing.
+    """
+
+    lengths: NDArray[np.int64]
+    """(episode,) steps in each episode."""
+    load: Callable[[int], Episode]
+    """Loads the episode with that index."""
+    observation_names: tuple[str, ...]
+    action_names: tuple[str, ...]
+    discrete_actions: bool = False
+    """Whether actions are one-hot codes of discrete choices."""
+    environment: str | None = None
+    table: Mapping[str, str] | None = None
+    """For episodes of a table: the names of its columns of episodes and steps, the type of the
+    steps, and the library whose tables the results use."""
+    preferences: Preferences | None = None
+    """Preferences, which a fit uses instead of returns."""
+
+    @classmethod
+    def from_episodes(
+        cls,
+        episodes: Sequence[Episode],
+        *,
+        observation_names: Sequence[str] | None = None,
+        action_names: Sequence[str] | None = None,
+        discrete_actions: bool = False,
+        environment: str | None = None,
+    ) -> EpisodeSet:
+        """Make a set of episodes that are in memory already."""
+        if not isinstance(episodes, Sequence) or isinstance(episodes, str):
+            raise DataError(
+                f"expected episodes, got {type(episodes).__name__}: make them of a table with "
+                "grd_offline.from_dataframe, or of a file with grd_offline.read"
+            )
+        if not episodes:
+            raise DataError("no episodes")
+        sizes = (episodes[0].observations.shape[1], episodes[0].actions.shape[1])
+        for index, episode in enumerate(episodes):
+            found = (episode.observations.shape[1], episode.actions.shape[1])
+            if found != sizes:
+                raise DataError(
+                    f"{found[0]} state and {found[1]} action dimensions, the first episode has "
+                    f"{sizes[0]} and {sizes[1]}",
+                    episode=index,
+                )
+        return cls(
+            lengths=np.array([len(episode) for episode in episodes], np.int64),
+            load=list(episodes).__getitem__,
+            observation_names=_names(observation_names, "s", sizes[0]),
+            action_names=_names(action_names, "a", sizes[1]),
+            discrete_actions=discrete_actions,
+            environment=environment,
+        )
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __repr__(self) -> str:
+        return (
+            f"EpisodeSet({len(self):,} episodes, {self.total_steps:,} steps, "
+            f"{self.state_size} states, {self.action_size} actions)"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = {
+            "episodes": f"{len(self):,} of {self.lengths.min():,} to {self.lengths.max():,} steps",
+            "states": _shorten(self.observation_names),
+            "actions": _shorten(self.action_names) or "none",
+        }
+        cells = "".join(
+            f"<tr><th style='text-align:left'>{name}</th>"
+            f"<td style='text-align:left'>{escape(text)}</td></tr>"
+            for name, text in rows.items()
+        )
+        return f"<table>{cells}</table>"
+
+    @overload
+    def __getitem__(self, index: int) -> Episode: ...
+    @overload
+    def __getitem__(self, index: slice | Sequence[int] | NDArray[np.integer]) -> EpisodeSet: ...
+    def __getitem__(
+        self, index: int | slice | Sequence[int] | NDArray[np.integer]
+    ) -> Episode | EpisodeSet:
+        chosen = np.arange(len(self))[index]
+        if np.ndim(chosen) == 0:
+            return self.load(int(chosen))
+        load = self.load
+        return replace(
+            self,
+            lengths=self.lengths[chosen],
+            load=lambda i: load(int(chosen[i])),
+            preferences=None,
+        )
+
+    def __iter__(self) -> Iterator[Episode]:
+        return (self.load(index) for index in range(len(self)))
+
+    @property
+    def state_size(self) -> int:
+        """Number of state dimensions."""
+        return len(self.observation_names)
+
+    @property
+    def action_size(self) -> int:
+        """Number of action dimensions."""
+        return len(self.action_names)
+
+    @property
+    def total_steps(self) -> int:
+        """Number of steps in all episodes together."""
+        return int(self.lengths.sum())
+
+    def load_all(self) -> EpisodeSet:
+        """Return the same episodes, all in memory."""
+        return replace(self, load=list(self).__getitem__)
+
+    def compute_returns(self, discount: float = 1.0) -> NDArray[np.float64]:
+        """Compute the return of each episode: (episode,). See `Episode.compute_return`."""
+        return np.array([episode.compute_return(discount) for episode in self], np.float64)
+
+    def delivered_at_end(self, discount: float = 1.0) -> EpisodeSet:
+        """Return the same episodes with one delivery each: their return, at the last step."""
+        load = self.load
+        kept = KeptEpisodes(lambda i: load(i).delivered_at_end(discount))
+        return replace(self, load=kept)
+
+
+def _shorten(names: Sequence[str], most: int = 12) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def _names(given: Sequence[str] | None, prefix: str, count: int) -> tuple[str, ...]:
+    if given is None:
+        return tuple(f"{prefix}{i}" for i in range(count))
+    if len(given) != count:
+        raise DataError(f"{len(given)} names for {count} dimensions")
+    return tuple(given)

@@ -1,0 +1,171 @@
+"""Settings that describe themselves: each field knows its meaning, its bounds and its errors.
+
+    @dataclass(frozen=True)
+    class TrainSettings(Settings):
+        seeds: int = setting(5, "Number of seeds.", at_least=1, at_most=1000)
+
+The commands make their options from the same fields. This module needs nothing but Python, so
+that a command can print its help quickly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from grd_offline.core.errors import DataError
+
+LARGEST_COUNT = 2**40
+"""Upper bound of settings that count something without a bound of their own."""
+RATE: dict[str, Any] = {"above": 0, "at_most": 1}
+"""Bounds of learning rates and discounts."""
+SHARE: dict[str, Any] = {"at_least": 0, "at_most": 1}
+COUNT: dict[str, Any] = {"at_least": 1, "at_most": LARGEST_COUNT}
+Names = tuple[str, ...] | Callable[[], tuple[str, ...]]
+"""Names, or a function that lists those of a registry."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Facts about one field of the settings."""
+
+    text: str
+    """The description, in whole sentences."""
+    allowed: Names = ()
+    """The values that are allowed; empty where any value is."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Old names that a command still takes, and what they are called now."""
+    at_least: float | None = None
+    above: float | None = None
+    at_most: float | None = None
+    option: str | None = None
+    """The command's option, where it has another name than the field."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names that are allowed now."""
+        return self.allowed() if callable(self.allowed) else self.allowed
+
+    def describe_range(self) -> str:
+        """The bounds in words; empty where there are none."""
+        parts = []
+        if self.at_least is not None:
+            parts.append(f"at least {self.at_least:g}")
+        if self.above is not None:
+            parts.append(f"more than {self.above:g}")
+        if self.at_most is not None and self.at_most < LARGEST_COUNT:
+            parts.append(f"at most {self.at_most:,}")
+        return " and ".join(parts)
+
+    def check(self, name: str, value: Any, kind: Any) -> None:
+        """Raise a `DataError` where `value` is not of that kind, or outside of the bounds."""
+        if get_origin(kind) is tuple:
+            self._check_tuple(name, value, get_args(kind)[0])
+        elif self.names:
+            if value not in self.names:
+                known = ", ".join(self.names)
+                raise DataError(f"expected one of {known}, got {value!r:.70}", field=name)
+        elif kind is int:
+            self._check_whole(name, value)
+        elif kind is float:
+            self._check_number(name, value)
+        elif not isinstance(value, get_origin(kind) or kind):
+            raise DataError(f"got {value!r:.40}, which has the wrong type", field=name)
+
+    def _check_tuple(self, name: str, values: Any, kind: Any) -> None:
+        if not isinstance(values, tuple):
+            raise DataError(f"expected a tuple, got {values!r:.40}", field=name)
+        if kind is str and not values:
+            raise DataError("expected at least one", field=name)
+        if kind is str and len(set(values)) < len(values):
+            raise DataError("got the same value twice", field=name)
+        for value in values:
+            self.check(name, value, kind)
+
+    def _check_whole(self, name: str, value: Any) -> None:
+        lowest = 0 if self.at_least is None else self.at_least
+        if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
+            raise DataError(
+                f"expected a whole number of at least {lowest}, got {value!r:.40}", field=name
+            )
+        if self.at_most is not None and value > self.at_most:
+            raise DataError(f"expected at most {self.at_most:,}, got {value:,}", field=name)
+
+    def _check_number(self, name: str, value: Any) -> None:
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise DataError(f"expected a number, got {value!r:.40}", field=name)
+        fits = value == value  # nan is not
+        fits = fits and (self.at_least is None or value >= self.at_least)
+        fits = fits and (self.above is None or value > self.above)
+        if not fits or (self.at_most is not None and value > self.at_most):
+            raise DataError(f"expected {self.describe_range()}, got {value!r}", field=name)
+
+
+def setting(
+    default: Any,
+    text: str,
+    *,
+    names: Names = (),
+    renamed: Mapping[str, str] | None = None,
+    at_least: float | None = None,
+    above: float | None = None,
+    at_most: float | None = None,
+    option: str | None = None,
+    factory: Callable[[], Any] | None = None,
+) -> Any:
+    """Make a field of a settings class.
+
+    A field with the default `MISSING` must be given. A `factory` makes the default anew each time.
+    """
+    facts = {"setting": Setting(text, names, renamed or {}, at_least, above, at_most, option)}
+    if factory is not None:
+        return field(default_factory=factory, metadata=facts)
+    return field(metadata=facts) if default is MISSING else field(default=default, metadata=facts)
+
+
+@dataclass(frozen=True)
+class Described:
+    """A field of settings with its type and its default."""
+
+    setting: Setting
+    kind: Any
+    """The type of the field, without `None`."""
+    is_optional: bool
+    """Whether `None` is a value."""
+    default: Any
+    """`MISSING` where a value is required."""
+
+
+def describe_settings(settings: type[Any]) -> dict[str, Described]:
+    """Describe the fields of a settings class, by name."""
+    hints, found = get_type_hints(settings), {}
+    for one in fields(settings):
+        kinds = [kind for kind in get_args(hints[one.name]) if kind is not NoneType]
+        is_union = get_origin(hints[one.name]) is UnionType
+        kind = hints[one.name]
+        if is_union:  # of several types settings check for themselves which one it is
+            kind = kinds[0] if len(kinds) == 1 else object
+        default = one.default if one.default_factory is MISSING else one.default_factory()
+        found[one.name] = Described(
+            one.metadata["setting"], kind, NoneType in get_args(hints[one.name]), default
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The base class of all settings. Values of the wrong type, or outside of their bounds, are
+    refused."""
+
+    def __post_init__(self) -> None:
+        for name, described in describe_settings(type(self)).items():
+            value = getattr(self, name)
+            if value is not None or not described.is_optional:
+                described.setting.check(name, value, described.kind)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values for a file."""
+        plain = asdict(self)
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in plain.items()}

@@ -1,0 +1,56 @@
+"""Number of threads that numpy, scipy and torch use.
+
+The matrices here are small. Threads that share one save about 10 % of a decomposition on an idle
+computer, and wait for each other on a busy one (`benchmarks/busy.py`). So both work in one
+thread, whatever the environment variables say. So do the networks that challenge a closed form, and
+small networks that are trained (`grd_offline.learning.runs.process`). Larger ones gain from
+torch's threads,
+so their number is left alone: results depend on it. `grd_offline.core.waiting` keeps them from
+harm beside a busy process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def is_numpys(library: str) -> bool:
+    """Whether a matrix library at that path is not the one that torch brings along."""
+    return Path(library).parts[-3:-1] != ("torch", "lib")
+
+
+@contextmanager
+def one_numpy_thread() -> Iterator[None]:
+    """Let numpy's and scipy's matrix libraries use one thread, until the end; also a decorator."""
+    # Both load a matrix library, whose threads are meant here.
+    import numpy as np  # noqa: F401
+    import scipy.linalg  # noqa: F401
+    from threadpoolctl import ThreadpoolController
+
+    found = ThreadpoolController()
+    paths = [
+        library.filepath
+        for library in found.lib_controllers
+        if library.user_api == "blas" and is_numpys(library.filepath)
+    ]
+    with found.select(filepath=paths).limit(limits=1):
+        yield
+
+
+@contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """Let torch use one thread, until the end.
+
+    On an idle computer, two threads save up to a third of a small network's time. Beside a busy
+    process they wait for each other, and take many times as long.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,271 @@
+"""Make episodes from data in memory: data frames and arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from grd_offline.core.episodes import Episode, EpisodeSet
+from grd_offline.core.errors import DataError
+from grd_offline.core.pieces import attach_preferences
+from grd_offline.io.formats import as_episodes
+from grd_offline.io.tables.frames import find_library, open_frame
+from grd_offline.io.tables.opening import open_source
+from grd_offline.io.tables.outcomes import gather_outcomes
+from grd_offline.io.tables.pairs import read_preferences
+from grd_offline.io.tables.source import Embedder
+
+Names = str | Sequence[str] | None
+
+
+def from_dataframe(
+    frame: Any,
+    *,
+    episode: str | None = None,
+    observations: Names = None,
+    actions: Names = None,
+    rewards: str | None = None,
+    returns: Any = None,
+    preferences: Any = None,
+    step: str | None = None,
+    terminated: str | None = None,
+    truncated: str | None = None,
+    categories: Names = None,
+    ignored: Names = None,
+    embed: Names | Mapping[str, Embedder] = None,
+    environment: str | None = None,
+) -> EpisodeSet:
+    """Make episodes from a table with one row per step.
+
+    `frame` is a data frame of pandas or polars, an Arrow table, or a mapping from names to arrays.
+    The other arguments name its columns; those that are not given are found by their names, and
+    `observations` are what is left. `rewards` is a column with a number per step; `returns` is a
+    column with one number per episode, a mapping or Series from episodes to numbers, or another
+    data frame with the column of episodes and one column of numbers.
+    `preferences` are learned from instead: a table with the columns first, second and preferred,
+    which compares episodes by their names. `step` gives the order of the rows of an episode, by
+    numbers or timestamps. Texts become one-hot columns, and so do the columns of numbers that
+    `categories` names. `embed` names columns with a list of numbers in each row, or says by which
+    function of yours the cells of a column become such lists: `embed={"photo": encode}`. Columns
+    that are `ignored` are left out.
+
+    >>> table = {"trip": [1, 1, 2, 2], "speed": [3.0, 4.0, 5.0, 6.0], "fuel": [7, 7, 11, 11]}
+    >>> from_dataframe(table, episode="trip", returns="fuel")
+    EpisodeSet(2 episodes, 4 steps, 1 states, 0 actions)
+    """
+    returns = _as_column(returns, frame)
+    is_name = returns is None or isinstance(returns, str)
+    outcomes = None if is_name else _as_mapping(returns, episode)
+    given = _list_roles(
+        episode=episode,
+        observations=observations,
+        actions=actions,
+        rewards=rewards,
+        returns=returns if is_name else None,
+        step=step,
+        terminated=terminated,
+        truncated=truncated,
+        categories=categories,
+        ignored=ignored,
+        embed=_list_embedded(embed),
+    )
+    embedders = embed if isinstance(embed, Mapping) else {}
+    source, needed = open_frame(frame), preferences is None
+    opened = open_source(source, given, outcomes, embedders=embedders, needs_outcome=needed)
+    episodes = as_episodes(opened, "the table")
+    _refuse_rows(returns, frame, episodes)
+    table = {**(episodes.table or {}), "library": find_library(frame) or ""}
+    episodes = replace(episodes, environment=environment, table=table)
+    given_pairs = None if needed else read_preferences(preferences, episodes)
+    return episodes if given_pairs is None else attach_preferences(episodes, given_pairs)
+
+
+def _list_embedded(embed: Names | Mapping[str, Embedder]) -> Names:
+    """The columns that are embedded; a function has to say whose cells it takes."""
+    if callable(embed) or (
+        isinstance(embed, Mapping) and not all(callable(one) for one in embed.values())
+    ):
+        raise DataError("embed: expected names of columns, or a mapping from names to functions")
+    return list(embed) if isinstance(embed, Mapping) else embed
+
+
+def _list_roles(**roles: Names) -> dict[str, tuple[str, ...]]:
+    """The columns that are named, by their role."""
+    return {
+        role: (names,) if isinstance(names, str) else tuple(names)
+        for role, names in roles.items()
+        if names is not None
+    }
+
+
+def _as_column(returns: Any, frame: Any) -> Any:
+    """The name of the column of the table that `returns` is: `frame["fuel"]` means "fuel"."""
+    name = getattr(returns, "name", None)
+    if find_library(returns) is None or hasattr(returns, "columns"):
+        return returns
+    is_one = name in getattr(frame, "columns", ()) and returns.equals(frame[name])
+    return name if is_one else returns
+
+
+def _refuse_rows(returns: Any, frame: Any, episodes: EpisodeSet) -> None:
+    """Refuse outcomes with the row labels of a table whose episodes have several rows."""
+    labels, rows = getattr(returns, "index", None), getattr(frame, "index", None)
+    is_alike = find_library(returns) == "pandas" and rows is not None and rows.equals(labels)
+    if is_alike and len(episodes) < episodes.total_steps:
+        raise DataError(
+            "returns: has a number per row of the table, expected one per episode: make it a "
+            "column, and give the name of this column"
+        )
+
+
+def _as_mapping(returns: Any, episode: str | None) -> Mapping[Any, float]:
+    """Outcomes by episode from a mapping, a data frame, a Series with an index, or pairs."""
+    if isinstance(returns, Mapping):
+        return returns
+    if find_library(returns) is not None and hasattr(returns, "columns"):
+        return _read_frame(returns, episode)
+    if hasattr(returns, "items"):
+        return dict(returns.items())
+    try:
+        return dict(returns)
+    except (TypeError, ValueError):
+        raise DataError(
+            "returns: expected the name of a column, a mapping or Series from episodes to numbers, "
+            "or a data frame with a column of episodes and one of numbers, got "
+            f"{type(returns).__name__}"
+        ) from None
+
+
+def _read_frame(frame: Any, episode: str | None) -> Mapping[Any, float]:
+    """Outcomes from a data frame. Its episodes may be the index, as after `groupby`."""
+    if getattr(getattr(frame, "index", None), "name", None) is not None:
+        frame = frame.reset_index()
+    try:
+        return gather_outcomes(open_frame(frame), episode)
+    except DataError as error:
+        raise error.at(file="returns") from None
+
+
+def from_arrays(
+    observations: ArrayLike | Sequence[ArrayLike],
+    actions: ArrayLike | Sequence[ArrayLike] | None = None,
+    *,
+    rewards: ArrayLike | Sequence[ArrayLike] | None = None,
+    returns: ArrayLike | None = None,
+    episode: ArrayLike | None = None,
+    terminated: ArrayLike | None = None,
+    observation_names: Sequence[str] | None = None,
+    action_names: Sequence[str] | None = None,
+    environment: str | None = None,
+) -> EpisodeSet:
+    """Make episodes from arrays.
+
+    Each argument is a sequence with one array per episode: observations (T, state) or
+    (T + 1, state), actions (T, action), or (T,) whole numbers for choices, rewards (T,). With
+    `episode`, the name of each row's episode, they are flat arrays over all rows instead. Outcomes
+    are `rewards`, one per step, or `returns`, one per episode. `terminated` says of each episode
+    whether the task ended at its last step.
+
+    >>> states = [[[0.0], [1.0]], [[2.0], [3.0], [4.0]]]
+    >>> from_arrays(states, returns=[1.0, 9.0])
+    EpisodeSet(2 episodes, 5 steps, 1 states, 0 actions)
+    """
+    if (rewards is None) == (returns is None):
+        raise DataError("expected either rewards (one per step) or returns (one per episode)")
+    names, parts = _cut_all(episode, observations=observations, actions=actions, rewards=rewards)
+    if returns is not None:
+        parts["returns"] = list(np.asarray(returns, np.float64).reshape(-1))
+    if terminated is not None:
+        parts["terminated"] = list(np.asarray(terminated).reshape(-1))
+    count = len(parts["observations"])
+    for field, given in parts.items():
+        if len(given) != count:
+            raise DataError(f"{len(given)} for {count} episodes", field=field)
+    choices = _count_choices(parts.get("actions"))
+    episodes = []
+    for index in range(count):
+        part = {field: values[index] for field, values in parts.items()}
+        try:
+            label = None if names is None else names[index]
+            episodes.append(_make_episode(part, choices, label))
+        except DataError as error:
+            raise error.at(episode=index) from None
+    found = EpisodeSet.from_episodes(
+        episodes,
+        observation_names=observation_names,
+        action_names=action_names,
+        discrete_actions=choices is not None,
+        environment=environment,
+    )
+    return replace(found, table={"episode": "episode", "step": "step", "step_type": ""})
+
+
+def _cut_all(
+    episode: ArrayLike | None, **fields: Any
+) -> tuple[list[Any] | None, dict[str, list[NDArray[Any]]]]:
+    """The names of the episodes, where there are any, and the arrays of each of them."""
+    given = {field: values for field, values in fields.items() if values is not None}
+    if episode is None:
+        return None, {field: [np.asarray(one) for one in values] for field, values in given.items()}
+    names, rows = _find_rows(np.asarray(episode))
+    return names, {field: _cut(values, rows, field) for field, values in given.items()}
+
+
+def _make_episode(part: dict[str, Any], choices: int | None, label: Any) -> Episode:
+    action, reward = part.get("actions"), part.get("rewards")
+    steps = len(next(one for one in (action, reward, part["observations"]) if one is not None))
+    last = np.arange(steps) == steps - 1
+    if reward is not None:
+        delivered = np.ones(steps, np.bool_)
+    else:
+        outcome, delivered = float(part["returns"]), last
+        if not np.isfinite(outcome):
+            raise DataError(f"{outcome}, expected a number", field="returns")
+        reward = np.where(last, outcome, 0.0)
+    terminated = bool(part.get("terminated", False))
+    return Episode(
+        observations=part["observations"],
+        actions=_as_actions(action, steps, choices),
+        rewards=reward,
+        terminations=last & terminated,
+        truncations=last & (not terminated),
+        delivered=delivered,
+        label=label,
+    )
+
+
+def _find_rows(labels: NDArray[Any]) -> tuple[list[Any], list[NDArray[np.int64]]]:
+    """The episodes in the order of their first rows, and the rows of each."""
+    distinct, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+    order = np.argsort(first, kind="stable")
+    rows = np.split(np.argsort(inverse, kind="stable"), np.cumsum(np.bincount(inverse))[:-1])
+    return [distinct[k].item() for k in order], [rows[k] for k in order]
+
+
+def _cut(values: Any, rows: Sequence[NDArray[np.int64]], field: str) -> list[NDArray[Any]]:
+    array = np.asarray(values)
+    expected = sum(len(part) for part in rows)
+    if array.ndim == 0 or len(array) != expected:
+        raise DataError(f"expected {expected} rows, got shape {array.shape}", field=field)
+    return [array[part] for part in rows]
+
+
+def _count_choices(actions: Sequence[NDArray[Any]] | None) -> int | None:
+    """Count the choices if actions are whole numbers (T,)."""
+    if actions is None or not all(one.ndim == 1 and one.dtype.kind in "iub" for one in actions):
+        return None
+    return 1 + max(int(one.max(initial=0)) for one in actions)
+
+
+def _as_actions(action: NDArray[Any] | None, steps: int, choices: int | None) -> NDArray[Any]:
+    if action is None:
+        return np.zeros((steps, 0), np.float32)
+    if choices is not None:
+        if action.size and int(action.min()) < 0:
+            raise DataError("choices are whole numbers from 0", field="actions")
+        return np.eye(choices, dtype=np.float32)[action.astype(np.int64)]
+    return action[:, None] if action.ndim == 1 else action

@@ -1,0 +1,174 @@
+"""A folder of part-00000.h5, part-00001.h5 and so on, read as one dataset.
+
+The parts follow each other in the order of their names. Only a few of them are open at a time, so
+that there may be thousands.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from grd_offline.core.errors import DataError
+from grd_offline.io.files.parts import read_manifest
+from grd_offline.io.formats.record import Array, Header, LazyLeaves, Record, Recording
+
+MOST_OPEN = 64
+"""Parts that are open at the same time."""
+_SHARED = (
+    "observation_leaves",
+    "action_leaves",
+    "observation_names",
+    "action_names",
+    "delay",
+    "discount",
+)
+"""What all parts must have in common."""
+_COUNTED = ("episodes", "first_episode")
+"""Settings of a collection that say which episodes a part has."""
+
+OpenPart = Callable[[Path], Recording]
+
+
+def join_parts(folder: Path, paths: Sequence[Path], open_part: OpenPart) -> Recording:
+    """One recording of all parts. `open_part` opens one of them."""
+    lengths, headers, layouts, warnings = [], [], [], list[str]()
+    for path in paths:
+        with open_part(path) as recording:
+            lengths.append(recording.lengths)
+            headers.append(recording.header)
+            layouts.append(recording.layout)
+            warnings += [text for text in recording.warnings if text not in warnings]
+        _check_part(path, paths[0], headers, layouts)
+    parts = _OpenParts(paths, [len(one) for one in lengths], open_part, warnings)
+    joined = Recording(
+        layout=layouts[0],
+        header=_join_headers(headers),
+        lengths=np.concatenate(lengths),
+        load=parts.load,
+        load_rewards=parts.load_rewards,
+        warnings=warnings,
+        close=parts.close,
+    )
+    for text in _find_gaps(folder, paths, headers):
+        joined.warn(text)
+    return joined
+
+
+def _check_part(path: Path, first: Path, headers: list[Header], layouts: list[str]) -> None:
+    """Refuse a part that cannot be read together with the first one."""
+    if layouts[-1] != layouts[0]:
+        reason = f"is in the layout {layouts[-1]}, {first.name} in {layouts[0]}"
+        raise DataError(f"{reason}: parts must have the same layout", file=path)
+    for name in _SHARED:
+        if getattr(headers[-1], name) != getattr(headers[0], name):
+            raise DataError(f"differs from that of {first.name}", file=path, field=name)
+
+
+def _join_headers(headers: Sequence[Header]) -> Header:
+    """The header of all parts: what they have in common."""
+    first = headers[0]
+    settings = _keep_common([header.settings for header in headers])
+    counts = [header.settings.get("episodes") for header in headers]
+    if all(isinstance(count, int) for count in counts):
+        settings["episodes"] = sum(counts)
+    # In the order of a single file.
+    settings = {name: settings[name] for name in first.settings if name in settings}
+    environments = {header.environment for header in headers}
+    return replace(
+        first,
+        environment=first.environment if len(environments) == 1 else None,
+        settings=settings,
+        truth=_keep_common([header.truth for header in headers]),
+        source=_keep_common([header.source for header in headers]),
+    )
+
+
+def _keep_common(tables: Sequence[Any]) -> dict[str, Any]:
+    first = tables[0]
+    return {
+        name: value
+        for name, value in first.items()
+        if name not in _COUNTED and all(name in t and t[name] == value for t in tables)
+    }
+
+
+def _find_gaps(folder: Path, paths: Sequence[Path], headers: Sequence[Header]) -> list[str]:
+    """What is missing, and what differs between parts."""
+    found = []
+    manifest = read_manifest(folder)
+    missing = set(manifest.parts) - {path.name for path in paths} if manifest else set()
+    if manifest and missing:
+        found.append(
+            f"{len(missing)} of {len(manifest.parts)} parts are not there yet, the first is "
+            f"{min(missing)}: grd-offline {manifest.command} goes on with them"
+        )
+    common = _keep_common([header.settings for header in headers])
+    names = {name for header in headers for name in header.settings}
+    differing = sorted(names - set(common) - set(_COUNTED))
+    if differing:
+        found.append(f"the parts were made with different settings: {', '.join(differing)[:200]}")
+    return found
+
+
+class _OpenParts:
+    """Episodes of all parts. The parts that were used last are open."""
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        counts: Sequence[int],
+        open_part: OpenPart,
+        warnings: list[str],
+    ) -> None:
+        self._paths, self._open_part, self._warnings = paths, open_part, warnings
+        self._ends = np.cumsum(counts)
+        self._open: OrderedDict[int, Recording] = OrderedDict()
+        self._is_closed = False
+
+    def load(self, index: int) -> Record:
+        part, inner = self._find(index)
+        recording = self._get(part)
+        record = recording.load(inner)
+        self._warnings += [text for text in recording.warnings if text not in self._warnings]
+        read = partial(self._read_extra, recording, part, inner, record)
+        extras = LazyLeaves({name: partial(read, name) for name in record.extras})
+        return replace(record, extras=extras)
+
+    def load_rewards(self, index: int) -> Array:
+        part, inner = self._find(index)
+        return self._get(part).load_rewards(inner)
+
+    def close(self) -> None:
+        self._is_closed = True
+        while self._open:
+            self._open.popitem()[1].close()
+
+    def _find(self, index: int) -> tuple[int, int]:
+        """The part that an episode is in, and its number there."""
+        part = int(np.searchsorted(self._ends, index, side="right"))
+        return part, index - (int(self._ends[part - 1]) if part else 0)
+
+    def _get(self, part: int) -> Recording:
+        if self._is_closed:
+            raise DataError("the dataset was closed", file=self._paths[part])
+        if part not in self._open:
+            while len(self._open) >= MOST_OPEN:
+                self._open.popitem(last=False)[1].close()
+            self._open[part] = self._open_part(self._paths[part])
+        self._open.move_to_end(part)
+        return self._open[part]
+
+    def _read_extra(
+        self, recording: Recording, part: int, inner: int, record: Record, name: str
+    ) -> Array:
+        """A further array of an episode. Its part may have been closed in the meantime."""
+        if self._open.get(part) is recording:
+            return record.extras[name]
+        return self._get(part).load(inner).extras[name]

@@ -1,0 +1,229 @@
+"""Summarise a dataset and find oddities, in one pass over its episodes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grd_offline.core.episodes import Episode, EpisodeSet, FloatArray, check_rewards
+from grd_offline.core.errors import DataError
+from grd_offline.io.formats import Record, Recording, as_episode, as_episodes, find_delay, locate
+from grd_offline.io.tables.results import find_columns
+
+CONVENTION = {
+    True: "step t takes actions[t] in observations[t] and leads to observations[t + 1]; "
+    "T + 1 observations for T actions",
+    False: "step t takes actions[t] in observations[t]; T observations for T actions, "
+    "the one after the last action is not in the file",
+}
+UNFINISHED = "episodes end with neither termination nor truncation: kept as unfinished"
+
+
+class Measures(NamedTuple):
+    """Four numbers that summarise some values."""
+
+    min: float
+    mean: float
+    max: float
+    std: float
+
+
+def measure(values: NDArray[Any]) -> Measures:
+    """Extremes, mean and standard deviation of finite numbers of any size."""
+    low, high = float(values.min()), float(values.max())
+    size = max(abs(low), abs(high))
+    with np.errstate(invalid="ignore", over="ignore"):
+        if size == 0 or 1e-150 < size < 1e150:
+            return Measures(low, float(values.mean()), high, float(values.std()))
+        scaled = values / size  # the squares of others leave the range of float64
+        return Measures(low, float(scaled.mean()) * size, high, float(scaled.std()) * size)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The result of `summarise`."""
+
+    layout: str
+    environment: str | None
+    delay: int | str
+    lengths: NDArray[np.int64]
+    returns: NDArray[np.float64]
+    deliveries: int
+    terminated: int
+    truncated: int
+    has_final_observations: bool
+    observation_names: tuple[str, ...]
+    action_names: tuple[str, ...]
+    discrete_actions: bool
+    minimum: NDArray[np.float64]
+    """(state + action,) smallest value of each dimension; likewise below."""
+    maximum: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    deviation: NDArray[np.float64]
+    extras: tuple[str, ...]
+    warnings: tuple[str, ...]
+    columns: str | None = None
+    """For tables: the role of each column, in the form of `--columns`."""
+
+    @property
+    def convention(self) -> str:
+        """Describe in words how observations, actions and rewards are aligned."""
+        return CONVENTION[self.has_final_observations]
+
+    @property
+    def delivery(self) -> str:
+        """When rewards arrive, in words."""
+        if self.delay == "end":
+            return "one per episode, at its end"
+        return "one per step" if self.delay == "step" else f"one every {self.delay} steps"
+
+
+def summarise(
+    recording: Recording,
+    path: str | os.PathLike[str],
+    *,
+    on_episode: Callable[[int], None] = lambda steps: None,
+) -> Summary:
+    """Read every episode once, checking it on the way; memory does not grow with the data."""
+    episodes = as_episodes(recording, path)
+    delay = find_delay(recording)
+    moments = _Moments(episodes.state_size + episodes.action_size)
+    returns = np.empty(len(episodes))
+    deliveries = terminated = truncated = finals = 0
+    extras: set[str] = set()
+    seen, twins, refused = dict[bytes, int](), list[tuple[int, int]](), list[str]()
+    for index in range(len(episodes)):
+        record = recording.load(index)
+        with locate(path, index):
+            episode = as_episode(record, recording.header, delay, any_size=True)
+        refused += _find_refusal(record, index)
+        rows = np.concatenate([episode.observations[: len(episode)], episode.actions], axis=1)
+        moments.add(rows)
+        returns[index] = _sum_rewards(episode)
+        deliveries += int(episode.delivered.sum())
+        terminated += bool(episode.terminations[-1])
+        truncated += bool(episode.truncations[-1] and not episode.terminations[-1])
+        finals += episode.has_final_observation
+        extras |= set(record.extras)
+        fingerprint = hashlib.blake2b(np.ascontiguousarray(rows).data, digest_size=16).digest()
+        first = seen.setdefault(fingerprint, index)
+        if first != index:
+            twins.append((first, index))
+        on_episode(len(episode))
+    mean, deviation = moments.compute()
+    warnings = [*recording.warnings, *_find_oddities(episodes, moments, returns, twins, finals)]
+    warnings += _tell_refusals(refused)
+    unfinished = len(episodes) - terminated - truncated
+    if unfinished and not any("unfinished" in warning for warning in warnings):
+        warnings.append(f"{unfinished} {UNFINISHED}")
+    return Summary(
+        layout=recording.layout,
+        environment=recording.header.environment,
+        delay=delay,
+        lengths=episodes.lengths,
+        returns=returns,
+        deliveries=deliveries,
+        terminated=terminated,
+        truncated=truncated,
+        has_final_observations=finals == len(episodes),
+        observation_names=episodes.observation_names,
+        action_names=episodes.action_names,
+        discrete_actions=episodes.discrete_actions,
+        minimum=moments.minimum,
+        maximum=moments.maximum,
+        mean=mean,
+        deviation=deviation,
+        extras=tuple(sorted(extras)),
+        warnings=tuple(warnings),
+        columns=find_columns(recording),
+    )
+
+
+def _find_refusal(record: Record, index: int) -> list[str]:
+    """Why every method would refuse the rewards of this episode, if it would."""
+    try:
+        check_rewards(record.rewards)
+    except DataError as error:
+        return [str(error.at(episode=index))]
+    return []
+
+
+def _tell_refusals(refused: list[str]) -> list[str]:
+    if not refused:
+        return []
+    more = f", and {len(refused) - 1} more episodes" if len(refused) > 1 else ""
+    return [f"no method can compute with these rewards: {refused[0]}{more}"]
+
+
+def _sum_rewards(episode: Episode) -> float:
+    """The return; infinite where it leaves the range of float64."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return episode.compute_return()
+
+
+class _Moments:
+    """Extremes, mean and standard deviation of columns, from one block of rows after another.
+
+    Sums are of differences to the first row: exact for constants, steady for large offsets.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.minimum, self.maximum = np.full(size, np.inf), np.full(size, -np.inf)
+        self._origin: NDArray[np.float64] | None = None
+        self._sums, self._squares = np.zeros(size), np.zeros(size)
+        self._count = 0
+
+    def add(self, rows: FloatArray) -> None:
+        """Take in a block of rows."""
+        if self._origin is None:
+            self._origin = rows[0].astype(np.float64)
+        np.minimum(self.minimum, rows.min(axis=0), out=self.minimum)
+        np.maximum(self.maximum, rows.max(axis=0), out=self.maximum)
+        shifted = rows - self._origin
+        self._sums += shifted.sum(axis=0)
+        self._squares += np.einsum("ij,ij->j", shifted, shifted)
+        self._count += len(rows)
+
+    def compute(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and standard deviation of each column."""
+        assert self._origin is not None
+        mean = self._sums / self._count
+        deviation = np.sqrt(np.maximum(self._squares / self._count - mean**2, 0))
+        return mean + self._origin, deviation
+
+
+def _find_oddities(
+    episodes: EpisodeSet,
+    moments: _Moments,
+    returns: NDArray[np.float64],
+    twins: list[tuple[int, int]],
+    finals: int,
+) -> list[str]:
+    warnings = []
+    names = episodes.observation_names + episodes.action_names
+    constant = [names[i] for i in np.flatnonzero(moments.minimum == moments.maximum)]
+    if constant:
+        plural = "dimensions are" if len(constant) > 1 else "dimension is"
+        warnings.append(
+            f"{len(constant)} {plural} constant, and can explain nothing: {_few(constant)}"
+        )
+    if twins:
+        pairs = [f"{a} and {b}" for a, b in twins]
+        warnings.append(f"{len(twins)} episodes repeat an earlier one, all kept: {_few(pairs)}")
+    if len(returns) > 1 and returns.min() == returns.max() and np.isfinite(returns[0]):
+        warnings.append(f"every episode has the same return, {returns[0]:g}: nothing to learn from")
+    if 0 < finals < len(episodes):
+        warnings.append(
+            f"{len(episodes) - finals} episodes lack the observation after the last action"
+        )
+    return warnings
+
+
+def _few(items: list[str]) -> str:
+    return ", ".join(items[:5]) + (f" and {len(items) - 5} more" if len(items) > 5 else "")

@@ -1,0 +1,413 @@
+"""A recording from the rows of a table: episodes are put together, and everything is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from grd_offline.core.errors import DataError
+from grd_offline.io.formats.record import Header, Leaf, Record, Recording
+from grd_offline.io.tables.columns import Columns
+from grd_offline.io.tables.inputs import Gaps, Input, expand, name_label
+from grd_offline.io.tables.outcomes import as_outcomes, look_up, refuse_missing
+from grd_offline.io.tables.rows import Rows
+from grd_offline.io.tables.source import (
+    FLAG,
+    NUMBER,
+    TEXT,
+    TIME,
+    Array,
+    Block,
+    Embedder,
+    TableSource,
+    as_numbers,
+    as_times,
+    is_missing,
+)
+from grd_offline.io.tables.times import choose_step_type, find_styles
+
+EPISODE, STEP, ROW, TRUTH = "episode", "step", "row", "true_rewards"
+"""Attribute of a record, and further fields of its steps, that a table gives.
+
+The rows are there only if they are not in the order of episodes and steps."""
+TABLE = "table"
+"""Under this name the settings of a header say what the columns were called."""
+Labels = Mapping[str, Sequence[str]]
+CHOICES, MOST_CHOICES = ("action", "actions"), 20
+"""Whole numbers from 0 in an only action of such a name are choices, if there are this few."""
+
+
+@dataclass
+class _Gathered:
+    """All rows of a table."""
+
+    values: Array
+    codes: NDArray[np.int64]
+    """(row,) the number of the row's episode, counted as episodes first appear."""
+    names: list[Any]
+    """(episode,) what the table calls it."""
+    steps: Array | None
+    step_type: str
+    """The type of steps that are moments; see `times`."""
+    numbers: dict[str, Array]
+    """Rewards, returns, flags and true rewards by their role."""
+
+
+def build(
+    source: TableSource,
+    columns: Columns,
+    *,
+    returns: Mapping[Any, float] | None = None,
+    labels: Labels | None = None,
+    embedders: Mapping[str, Embedder] | None = None,
+) -> Recording:
+    """Read a table once, and give its episodes.
+
+    `returns` are outcomes from elsewhere, by episode. `labels` are the categories that columns must
+    have, in this order, where a model knows them. `embedders` make vectors of the cells of columns.
+    """
+    known = {**(source.labels or {}), **(labels or {})}
+    entries = source.entries or {}
+    inputs = [
+        Input(
+            name,
+            source.kinds[name],
+            labels=known.get(name),
+            is_category=name in columns.categories,
+            entries=entries.get(name),
+            embedder=(embedders or {}).get(name),
+        )
+        for name in (*columns.observations, *columns.actions)
+    ]
+    table = _gather(source, columns, inputs)
+    if len(columns.actions) == 1:
+        inputs[-1] = _as_choice(inputs[-1], table.values)
+    order, starts = _sort(table, columns, source.first_row)
+    is_flag = columns.returns is not None and source.kinds[columns.returns] == FLAG
+    outcomes = _find_outcomes(table, columns, returns, order, starts, is_flag)
+    oddities = _find_oddities(table, columns, order)
+    table.codes = np.zeros(0, np.int64)  # large, and of no use from here on
+    table.numbers.pop("returns", None)
+    states = len(columns.observations)
+    episodes = _Episodes(table, order, starts, outcomes, inputs[:states], inputs[states:])
+    observation_names, action_names = (
+        tuple(name for one in part for name in one.name_columns())
+        for part in (inputs[:states], inputs[states:])
+    )
+    leaf = Leaf("", (len(action_names),), "float32")
+    if episodes.is_choice:
+        leaf = Leaf("", (), "int64", (len(action_names),))
+    header = Header(
+        observation_leaves=(Leaf("", (len(observation_names),), "float32"),),
+        action_leaves=(leaf,),
+        observation_names=observation_names,
+        action_names=action_names,
+        delay=None if outcomes is None else "end",
+        settings={TABLE: _describe(table, columns)},
+    )
+    return Recording(
+        source.layout,
+        header,
+        np.diff(starts),
+        episodes.load,
+        episodes.load_rewards,
+        oddities,
+    )
+
+
+class _Episodes:
+    """Gives the rows of one episode at a time."""
+
+    def __init__(
+        self,
+        table: _Gathered,
+        order: NDArray[np.int64] | None,
+        starts: NDArray[np.int64],
+        outcomes: NDArray[np.float64] | None,
+        states: Sequence[Input],
+        actions: Sequence[Input],
+    ) -> None:
+        self._table, self._order, self._starts, self._outcomes = table, order, starts, outcomes
+        self._states, self._actions = states, actions
+        self._width = sum(one.width for one in states)
+        self._orders = {
+            one.name: places
+            for one in (*states, *actions)
+            if (places := one.order_codes()) is not None
+        }
+        self.is_choice = len(actions) == 1 and actions[0].name in self._orders
+
+    def _find_rows(self, index: int) -> Any:
+        rows = slice(int(self._starts[index]), int(self._starts[index + 1]))
+        return rows if self._order is None else self._order[rows]
+
+    def load(self, index: int) -> Record:
+        """One episode as a record."""
+        rows = self._find_rows(index)
+        block = self._table.values[rows]
+        last = np.arange(len(block)) == len(block) - 1
+        terminations, truncations = _load_ends(self._table, rows, last)
+        actions: Array = expand(block[:, self._width :], self._actions, self._orders)
+        return Record(
+            observations={"": expand(block[:, : self._width], self._states, self._orders)},
+            actions={"": actions.argmax(axis=1) if self.is_choice else actions},
+            rewards=self.load_rewards(index),
+            terminations=terminations,
+            truncations=truncations,
+            extras=_load_extras(self._table, rows),
+            attributes={EPISODE: _as_attribute(self._table.names[index])},
+        )
+
+    def load_rewards(self, index: int) -> Array:
+        """The rewards of one episode; its outcome counts as delivered at the last step."""
+        if self._outcomes is None:
+            return np.asarray(self._table.numbers["rewards"][self._find_rows(index)])
+        rewards = np.zeros(int(self._starts[index + 1] - self._starts[index]))
+        rewards[-1] = self._outcomes[index]
+        return rewards
+
+
+def _as_choice(action: Input, values: Array) -> Input:
+    """The only action, as choices where it is called so and holds small whole numbers."""
+    if action.kind != NUMBER or action.labels is not None or action.name.lower() not in CHOICES:
+        return action
+    column = values[:, -1]
+    count = int(column.max()) + 1
+    if column.min() < 0 or count > MOST_CHOICES or np.mod(column, 1).any():
+        return action
+    return Input(action.name, NUMBER, labels=[str(choice) for choice in range(count)])
+
+
+def _gather(source: TableSource, columns: Columns, inputs: Sequence[Input]) -> _Gathered:
+    with ExitStack() as stack:
+        return _gather_into(stack, source, columns, inputs)
+
+
+def _gather_into(
+    stack: ExitStack, source: TableSource, columns: Columns, inputs: Sequence[Input]
+) -> _Gathered:
+    """Read all rows into temporary files, which `stack` closes."""
+
+    def make_rows(dtype: DTypeLike) -> Rows:
+        return stack.enter_context(closing(Rows(dtype)))
+
+    values, codes = make_rows(np.float32), make_rows(np.int64)
+    steps = None
+    kind = NUMBER if columns.step is None else _find_step_kind(columns.step, source)
+    if columns.step is not None:
+        steps = make_rows(np.float64 if kind == NUMBER else "datetime64[us]")
+    roles = ("rewards", "returns", "terminated", "truncated", "truth")
+    numbers = {role: make_rows(np.float64) for role in roles if getattr(columns, role) is not None}
+    known: dict[Any, int] = {}
+    styles: set[str] = set()
+    gaps, row = Gaps(), source.first_row
+    source.names.append(columns.episode)
+    for block in source.blocks(columns.list_used()):
+        found = _number_episodes(block[columns.episode], known, gaps, columns.episode, row)
+        codes.add(found)
+        parts = [one.encode(block[one.name], gaps, row) for one in inputs]
+        values.add(np.concatenate(parts, axis=1))
+        if steps is not None:
+            steps.add(_read_steps(block, source, columns, gaps, row))
+            styles |= find_styles(block[str(columns.step)]) if kind == TIME else set()
+        for role, rows in numbers.items():
+            name = getattr(columns, role)
+            parse = as_outcomes if role == "returns" else as_numbers
+            read = parse(block[name], name, row)
+            if role != "returns":  # an outcome may stand in one row of its episode only
+                gaps.add(np.flatnonzero(np.isnan(read)), name, row)
+            rows.add(read)
+        row += len(found)
+    if row == source.first_row:
+        raise DataError("has no rows")
+    gaps.check()
+    return _Gathered(
+        values.finish(),
+        np.asarray(codes.finish()),
+        list(known),
+        None if steps is None else np.asarray(steps.finish()),
+        choose_step_type(styles) if kind == TIME else "",
+        {role: rows.finish() for role, rows in numbers.items()},
+    )
+
+
+def _find_step_kind(name: str, source: TableSource) -> str:
+    """Whether steps are numbers or times. Text must be times."""
+    kind = source.kinds[name]
+    if kind not in (NUMBER, TIME, TEXT):
+        raise DataError(
+            f"expected numbers or times for the order of steps, got a {kind}",
+            field=f"column {name}",
+        )
+    return NUMBER if kind == NUMBER else TIME
+
+
+def _number_episodes(
+    values: Array, known: dict[Any, int], gaps: Gaps, name: str, first_row: int
+) -> NDArray[np.int64]:
+    """The number of each row's episode; new episodes get the next numbers."""
+    if values.ndim > 1:
+        raise DataError("expected one name or number per row", field=f"column {name}")
+    if values.dtype.kind == "M":
+        values = values.astype("datetime64[us]").astype(str).astype(object)
+    codes = np.zeros(len(values), np.int64)
+    changes = np.ones(len(values), np.bool_)
+    with np.errstate(invalid="ignore"):
+        changes[1:] = values[1:] != values[:-1]
+    starts = np.flatnonzero(changes)
+    for start, stop in zip(starts, [*starts[1:], len(values)], strict=True):
+        value = values[start]
+        if is_missing(value):
+            gaps.add(range(start, stop), name, first_row)
+            continue
+        value = value.item() if isinstance(value, np.generic) else value
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        codes[start:stop] = known.setdefault(value, len(known))
+    return codes
+
+
+def _read_steps(
+    block: Block, source: TableSource, columns: Columns, gaps: Gaps, first_row: int
+) -> Array:
+    assert columns.step is not None
+    name = columns.step
+    if _find_step_kind(name, source) == TIME:
+        times = as_times(block[name], name, first_row)
+        gaps.add(np.flatnonzero(np.isnat(times)), name, first_row)
+        return times
+    numbers = as_numbers(block[name], name, first_row)
+    gaps.add(np.flatnonzero(np.isnan(numbers)), name, first_row)
+    return numbers
+
+
+def _sort(
+    table: _Gathered, columns: Columns, first_row: int
+) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
+    """The rows in the order of episodes and steps (None: as they are), and where each begins."""
+    codes, steps = table.codes, table.steps
+    lengths = np.bincount(codes, minlength=len(table.names))
+    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    same = codes[1:] == codes[:-1]
+    is_sorted = bool((codes[1:] >= codes[:-1]).all())
+    if is_sorted and (steps is None or bool((~same | (steps[1:] > steps[:-1])).all())):
+        return None, starts
+    keys = (codes,) if steps is None else (steps, codes)
+    order = np.lexsort(keys)
+    if steps is not None:
+        ordered = steps[order]
+        twins = np.flatnonzero(
+            (ordered[1:] == ordered[:-1]) & (codes[order[1:]] == codes[order[:-1]])
+        )
+        if twins.size:
+            one, other = sorted(int(row) for row in order[twins[0] : twins[0] + 2])
+            raise DataError(
+                f"episode {table.names[codes[one]]} has step {_show_step(ordered[twins[0]])} twice,"
+                f" in rows {first_row + one:,} and {first_row + other:,}",
+                field=f"column {columns.step}",
+            )
+    return order, starts
+
+
+def _show_step(step: Any) -> str:
+    return name_label(step.item()) if step.dtype.kind == "f" else str(step)
+
+
+def _find_outcomes(
+    table: _Gathered,
+    columns: Columns,
+    returns: Mapping[Any, float] | None,
+    order: NDArray[np.int64] | None,
+    starts: NDArray[np.int64],
+    is_flag: bool,
+) -> NDArray[np.float64] | None:
+    """(episode,) the outcomes; None where there is a reward at every step.
+
+    A flag that is set in one of its rows, such as success, counts for the whole episode.
+    """
+    if returns is not None:
+        return look_up(table.names, returns)
+    if columns.rewards is not None:
+        return None
+    if columns.returns is None:
+        return np.zeros(len(table.names))
+    values = np.asarray(table.numbers["returns"])
+    values = values if order is None else values[order]
+    low = np.fmin.reduceat(values, starts[:-1])
+    high = np.fmax.reduceat(values, starts[:-1])
+    field = f"column {columns.returns}"
+    missing = np.flatnonzero(np.isnan(low))
+    if missing.size:
+        lacking = [table.names[index] for index in missing]
+        raise refuse_missing(lacking, len(table.names)).at(field=field)
+    unequal = np.flatnonzero(low != high)
+    if unequal.size and not is_flag:
+        at = unequal[0]
+        raise DataError(
+            f"episode {table.names[at]} has outcomes from {low[at]:.6g} to {high[at]:.6g}: an "
+            "outcome is one number per episode (use reward= for a number per step)",
+            field=field,
+        )
+    return high
+
+
+def _find_oddities(
+    table: _Gathered, columns: Columns, order: NDArray[np.int64] | None
+) -> list[str]:
+    if order is not None and columns.step is None:
+        jump = np.flatnonzero(np.diff(table.codes) < 0)[0]
+        name = table.names[table.codes[jump + 1]]
+        return [
+            f"episode {name} stands in several places of the table: its rows were joined in the "
+            "order of the table"
+        ]
+    return []
+
+
+def _load_ends(table: _Gathered, rows: Any, last: Array) -> tuple[Array, Array]:
+    """Terminations and truncations; an episode that says neither was cut off at its last row."""
+    terminated = _load_flags(table, "terminated", rows, last)
+    truncated = _load_flags(table, "truncated", rows, last)
+    if not terminated.any() and "truncated" not in table.numbers:
+        truncated = last
+    return terminated, truncated
+
+
+def _load_flags(table: _Gathered, role: str, rows: Any, last: Array) -> Array:
+    if role not in table.numbers:
+        return np.zeros(len(last), np.bool_)
+    flags = np.asarray(table.numbers[role][rows])
+    # A flag in all rows is about the episode, and so about its end.
+    return last if len(flags) > 1 and (flags == 1).all() else flags
+
+
+def _load_extras(table: _Gathered, rows: Any) -> dict[str, Array]:
+    extras = {}
+    if table.steps is not None:
+        steps = table.steps[rows]
+        whole = steps.dtype.kind == "M" or not np.mod(steps, 1).any()
+        extras[STEP] = steps.astype(np.int64) if whole else steps
+    if not isinstance(rows, slice):
+        extras[ROW] = np.asarray(rows, np.int64)
+    if "truth" in table.numbers:
+        extras[TRUTH] = np.asarray(table.numbers["truth"][rows])
+    return extras
+
+
+def _as_attribute(name: Any) -> int | float | str:
+    return name if isinstance(name, int | float | str) and not isinstance(name, bool) else str(name)
+
+
+def _describe(table: _Gathered, columns: Columns) -> dict[str, str]:
+    """Describe the names of the columns, so that results can be joined to the table."""
+    return {
+        "columns": str(columns),
+        "episode": columns.episode,
+        "step": columns.step or STEP,
+        "step_type": table.step_type,
+    }

@@ -1,0 +1,236 @@
+"""Opening a table of any kind as a recording, from a path or from Python."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from grd_offline.core.errors import DataError
+from grd_offline.io.formats.record import Recording
+from grd_offline.io.tables.build import TABLE, TRUTH, build
+from grd_offline.io.tables.columns import (
+    choose_columns,
+    expand_names,
+    parse_columns,
+    parse_given,
+)
+from grd_offline.io.tables.csv_file import open_csv
+from grd_offline.io.tables.frames import open_parquet
+from grd_offline.io.tables.lerobot import is_lerobot, open_lerobot
+from grd_offline.io.tables.outcomes import read_outcomes
+from grd_offline.io.tables.source import VECTOR, Embedder, TableSource
+from grd_offline.io.tables.turns import open_turns
+
+Given = str | Mapping[str, Sequence[str]]
+"""Columns by their role, or the text of `--columns`."""
+Outcomes = str | os.PathLike[str] | Mapping[Any, float]
+"""Outcomes by episode, or the file that holds them."""
+_OPENERS = {".csv": open_csv, ".tsv": open_csv, ".jsonl": open_turns, ".ndjson": open_turns}
+_PARQUET = (".parquet", ".pq")
+_ROLES = ("episode", "step", "terminated", "truncated", "truth")
+_OUTCOMES = ("rewards", "returns")
+"""Roles that a model remembers of the table that it was fitted to."""
+
+
+class Expected(NamedTuple):
+    """Facts that a model knows about its tables."""
+
+    observation_names: Sequence[str]
+    action_names: Sequence[str]
+    columns: str | None = None
+    """The columns of the table that it was fitted to."""
+    needs_outcome: bool = False
+    """Whether the outcomes of episodes are needed, too."""
+    needed_roles: Sequence[str] = ()
+    """Roles whose columns the rewards depend on, where the table that it was fitted to had them."""
+
+
+def is_table(path: Path) -> bool:
+    """Whether a file or folder holds a table."""
+    return has_table_ending(path) or is_lerobot(path)
+
+
+def has_table_ending(path: Path) -> bool:
+    """Whether a file has the ending of a table."""
+    ending = path.suffix.lower()
+    return ending in _OPENERS or ending in _PARQUET
+
+
+def open_table(
+    path: Path,
+    *,
+    columns: Given | None = None,
+    returns: Outcomes | None = None,
+    expected: Expected | None = None,
+    needs_outcome: bool = True,
+    max_bytes: int | None = None,
+) -> Recording:
+    """The recording of a CSV or Parquet file, of a LeRobot folder or of turns as JSON lines.
+
+    `columns` says which column is what, as `--columns` does. `returns` are outcomes by episode, or
+    a file that holds them; then the role returns names a column of this file. `expected` are the
+    inputs of a model: the table must have them. Other columns have the roles that the model
+    remembers, unless `columns` says something else. The table needs no outcomes if `needs_outcome`
+    is False, nor for a model that expects none.
+    """
+    try:
+        given = parse_given(columns)
+        known = parse_columns((expected.columns if expected is not None else None) or "")
+        decimals = [next(iter(roles.get("decimal", ())), None) for roles in (given, known)]
+        with _open(path, max_bytes, *decimals) as source:
+            if returns is None or isinstance(returns, Mapping):
+                return open_source(source, given, returns, expected, needs_outcome=needs_outcome)
+            episode = next(iter(given.get("episode", ())), None)
+            outcome = next(iter(given.pop("returns", ())), None)
+            outcomes = read_outcomes(Path(returns), episode, outcome)
+            if outcome in source.kinds:  # would give the outcome away to a fit
+                given["ignored"] = (*given.get("ignored", ()), str(outcome))
+            opened = open_source(source, given, outcomes, expected, needs_outcome=needs_outcome)
+            return opened if outcome is None else _note_outcome(opened, outcome)
+    except DataError as error:
+        raise error.at(file=path) from None
+
+
+def open_source(
+    source: TableSource,
+    given: Mapping[str, Sequence[str]],
+    returns: Mapping[Any, float] | None = None,
+    expected: Expected | None = None,
+    embedders: Mapping[str, Embedder] | None = None,
+    *,
+    needs_outcome: bool = True,
+) -> Recording:
+    """The recording of a table that is open.
+
+    `embedders` turn the cells of columns that are embedded into vectors; lists need none.
+    """
+    labels: dict[str, list[str]] = {}
+    known = parse_columns(expected.columns or "") if expected is not None else {}
+    if "embed" in known:
+        given = {"embed": known["embed"], **given}
+    embedded = expand_names("embed", given.get("embed", ()), source.kinds)
+    kinds = {name: VECTOR if name in embedded else kind for name, kind in source.kinds.items()}
+    source = replace(source, kinds=kinds)
+    if expected is not None:
+        needs_outcome = needs_outcome and expected.needs_outcome
+        is_open = needs_outcome and returns is None and not {"rewards", "returns"} & given.keys()
+        inputs = _find_inputs(source.kinds, expected, labels)
+        # A model takes its inputs in one order, however they are listed.
+        listed = {
+            role: names for role, names in given.items() if set(names) != set(inputs.get(role, ()))
+        }
+        _check_roles(source.kinds, known, given, expected.needed_roles)
+        given = {
+            **_find_roles(source.kinds, known, (*_ROLES, *(_OUTCOMES if is_open else ()))),
+            **inputs,
+            **listed,
+        }
+    if source.decimal is not None:
+        given = {"decimal": (source.decimal,), **given}
+    chosen = choose_columns(
+        source.kinds, given, has_returns=returns is not None, needs_outcome=needs_outcome
+    )
+    return build(source, chosen, returns=returns, labels=labels, embedders=embedders)
+
+
+def _note_outcome(recording: Recording, outcome: str) -> Recording:
+    """Note the column of the file of outcomes among the columns."""
+    settings = dict(recording.header.settings)
+    columns = f"{settings[TABLE]['columns']},returns={outcome}"
+    settings[TABLE] = {**settings[TABLE], "columns": columns}
+    return replace(recording, header=replace(recording.header, settings=settings))
+
+
+@contextmanager
+def _open(
+    path: Path, max_bytes: int | None, decimal: str | None, usual: str | None
+) -> Iterator[TableSource]:
+    if is_lerobot(path):
+        with open_lerobot(path, max_bytes) as source:
+            yield source
+    elif path.suffix.lower() in _PARQUET:
+        with open_parquet([path], max_bytes=max_bytes) as source:
+            yield source
+    else:
+        opener = _OPENERS[path.suffix.lower()]
+        opened = opener(path, decimal=decimal, usual=usual) if opener is open_csv else opener(path)
+        with opened as source:
+            yield source
+
+
+def name_truth(path: Any, columns: Given | None, truth: str) -> tuple[Given | None, str]:
+    """Let `--truth` name a column of a table: the columns with this role, and the field to read.
+
+    Other data, and columns that have a role for the truth already, stay as they are.
+    """
+    is_field = truth in ("rewards", TRUTH)
+    if is_field or not isinstance(path, str | os.PathLike) or not is_table(Path(path)):
+        return columns, truth
+    given = parse_given(columns)
+    return {"truth": (truth,), **given}, TRUTH
+
+
+def _check_roles(
+    kinds: Mapping[str, str],
+    known: Mapping[str, tuple[str, ...]],
+    given: Mapping[str, Sequence[str]],
+    roles: Sequence[str],
+) -> None:
+    """Refuse a table without a column that the rewards depend on."""
+    for role in roles:
+        name = next(iter(known.get(role, ())), None)
+        if name is not None and name not in kinds and role not in given:
+            raise DataError(
+                f"the rewards depend on the column {name!r} ({role}), which is not there: say how "
+                f"it is called (--columns {role}=NAME, or columns= in Python), or that there is "
+                f"none ({role}=)"
+            )
+
+
+def _find_roles(
+    kinds: Mapping[str, str], known: Mapping[str, tuple[str, ...]], roles: Sequence[str]
+) -> dict[str, tuple[str, ...]]:
+    """Columns that have one of these roles in the table of the model, where they are here."""
+    return {
+        role: names for role in roles if (names := known.get(role, ())) and set(names) <= set(kinds)
+    }
+
+
+def _find_inputs(
+    kinds: Mapping[str, str], expected: Expected, labels: dict[str, list[str]]
+) -> dict[str, tuple[str, ...]]:
+    """The columns behind the inputs of a model, in its order; fills in the labels it knows."""
+    found: dict[str, tuple[str, ...]] = {}
+    for role, names in zip(("observations", "actions"), expected[:2], strict=True):
+        columns: dict[str, None] = {}
+        for name in names:
+            column = _find_column(name, kinds)
+            if column is None:
+                wanted, _, label = name.partition("=")
+                such = f" with texts such as {label!r}" if label else ""
+                raise DataError(
+                    f"the model needs a column {wanted!r}{such}; columns: "
+                    f"{', '.join(list(kinds)[:12])}"
+                )
+            columns[column] = None
+            if column != name and kinds[column] != VECTOR:
+                labels.setdefault(column, []).append(name[len(column) + 1 :])
+        found[role] = tuple(columns)
+    return found
+
+
+def _find_column(name: str, kinds: Mapping[str, str]) -> str | None:
+    """Find the column of an input: speed for speed, weather for weather=rain, and state for
+    state[0] and state.x."""
+    if name in kinds:
+        return name
+    for at in (match.start() for match in re.finditer(r"[=\[.]", name)):
+        column = name[:at]
+        if column in kinds and (name[at] == "=") == (kinds[column] != VECTOR):
+            return column
+    return None

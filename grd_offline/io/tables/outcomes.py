@@ -1,0 +1,204 @@
+"""Outcomes of episodes from a table of their own: one row per episode."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grd_offline.core.errors import DataError
+from grd_offline.io.tables.columns import find_names
+from grd_offline.io.tables.csv_file import open_csv
+from grd_offline.io.tables.frames import open_parquet
+from grd_offline.io.tables.inputs import name_label
+from grd_offline.io.tables.source import (
+    FLAG,
+    FLAGS,
+    NUMBER,
+    TEXT,
+    Array,
+    TableSource,
+    as_numbers,
+    find_stray,
+    is_missing,
+)
+
+SUCCESS = (
+    "an outcome is a number: write 1 for success and 0 for failure (yes and no also do), and large "
+    "numbers like 1234.5"
+)
+"""What to do about outcomes such as renewed and cancelled."""
+_SHOWN = 5
+
+
+class OutcomeTable(dict[str, float]):
+    """Outcomes by episode, which know their column, their file, and the rows that are empty."""
+
+    def __init__(self, column: str) -> None:
+        super().__init__()
+        self.column = column
+        self.file: Path | None = None
+        self.empty_rows: dict[str, int] = {}
+
+
+def read_outcomes(
+    path: Path, episode: str | None = None, outcome: str | None = None
+) -> OutcomeTable:
+    """The outcome of each episode by its name, from a file; see `gather_outcomes`."""
+    try:
+        with open_small_table(path) as source:
+            outcomes = gather_outcomes(source, episode, outcome)
+            outcomes.file = path
+            return outcomes
+    except DataError as error:
+        raise error.at(file=path) from None
+
+
+def gather_outcomes(
+    source: TableSource, episode: str | None = None, outcome: str | None = None
+) -> OutcomeTable:
+    """The outcome of each episode by its name.
+
+    The table has a column of episodes and one of numbers. `episode` is what the table of steps
+    calls its episodes: a column of this name is taken here, too. `outcome` names the column of
+    numbers. If it is not given, and names do not tell, the first column holds the episodes, and the
+    only other column of numbers the outcomes.
+    """
+    names = list(source.kinds)
+    found = [episode] if episode in names else find_names("episode", names)
+    first = next((name for name in found if name is not None and name != outcome), names[0])
+    return _read(source, first, _find_outcome(source, first, outcome))
+
+
+@contextmanager
+def open_small_table(path: Path) -> Iterator[TableSource]:
+    """A table of outcomes or preferences."""
+    ending = path.suffix.lower()
+    if re.fullmatch(r"\.(parquet|pq)", ending):
+        with open_parquet([path]) as source:
+            yield source
+    elif ending in (".csv", ".tsv"):
+        with open_csv(path) as source:
+            yield source
+    else:
+        raise DataError("expected a .csv, .tsv or .parquet file")
+
+
+def _find_outcome(source: TableSource, episode: str, wanted: str | None) -> str:
+    """The column of outcomes: the one that is wanted, or the one that its name or kind tells."""
+    names = list(source.kinds)
+    numbers = [n for n in names if n != episode and source.kinds[n] in (NUMBER, FLAG)]
+    shown = f"columns: {', '.join(names[:12])}"
+    if wanted is not None:
+        if wanted not in names:
+            raise DataError(f"there is no column {wanted!r} with outcomes; {shown}")
+        if wanted not in numbers and (wanted == episode or source.kinds[wanted] != TEXT):
+            raise DataError(f"expected numbers as outcomes; {shown}", field=f"column {wanted}")
+        return wanted
+    # Texts are refused with their row, where they are read.
+    texts = [name for name in names if name != episode and source.kinds[name] == TEXT]
+    usable = numbers or (texts if len(texts) == 1 else [])
+    found = [n for role in ("returns", "rewards") for n in find_names(role, numbers or texts)]
+    if not found and len(usable) != 1:
+        raise DataError(
+            f"{len(numbers) or 'no'} columns of numbers, expected one beside the episodes "
+            f"({episode}): name the outcome with --columns return=NAME (in Python, give a frame of "
+            f"two columns); {shown}"
+        )
+    return (found or usable)[0]
+
+
+def _read(source: TableSource, episode: str, outcome: str) -> OutcomeTable:
+    outcomes = OutcomeTable(outcome)
+    row = source.first_row
+    source.names.append(episode)
+    for block in source.blocks([episode, outcome]):
+        values = as_outcomes(block[outcome], outcome, row)
+        for index, (name, value) in enumerate(zip(block[episode], values, strict=True)):
+            _add(outcomes, name, float(value), row + index, episode)
+        row += len(values)
+    return outcomes
+
+
+def _add(outcomes: OutcomeTable, name: Any, value: float, row: int, column: str) -> None:
+    if is_missing(name):
+        raise DataError(f"row {row:,} is empty", field=f"column {column}")
+    label = name_label(name)
+    if np.isnan(value):
+        outcomes.empty_rows.setdefault(label, row)
+        return
+    if label in outcomes and outcomes[label] != value:
+        raise DataError(f"episode {label} has two outcomes, the second in row {row:,}")
+    outcomes[label] = value
+
+
+def as_outcomes(values: Array, name: str, first_row: int) -> NDArray[np.float64]:
+    """A column of outcomes as numbers; other texts than yes and no are refused."""
+    try:
+        return as_numbers(values, name, first_row)
+    except DataError as error:
+        if find_stray(values) is not None:
+            raise
+        raise DataError(f"{error.reason}; {SUCCESS}", field=error.field) from None
+
+
+def look_up(names: Sequence[Any], returns: Mapping[Any, Any]) -> NDArray[np.float64]:
+    """(episode,) the outcomes of the episodes with these names."""
+    by_text = {name_label(key): value for key, value in returns.items()}
+    outcomes = np.array([_as_outcome(name, by_text.get(name_label(name))) for name in names])
+    missing = [name for name, out in zip(names, outcomes, strict=True) if not np.isfinite(out)]
+    if not missing:
+        return outcomes
+    file, field, rows = "returns", None, {}
+    if isinstance(returns, OutcomeTable):
+        file, field, rows = (
+            str(returns.file or file),
+            f"column {returns.column}",
+            returns.empty_rows,
+        )
+    if not any(name_label(name) in {**by_text, **rows} for name in names):
+        raise DataError(
+            f"none of {len(names):,} episodes has an outcome: episodes are called "
+            f"{_list_names(names)}, and outcomes are for {_list_names(list(by_text))}; call them "
+            "the same (in Python, make the episodes the index of a Series: "
+            'bills.set_index("trip").fuel)',
+            file=file,
+        )
+    raise refuse_missing(missing, len(names), rows).at(file=file, field=field)
+
+
+def _as_outcome(name: Any, value: Any) -> float:
+    if isinstance(value, str) and value.strip().lower() in FLAGS:
+        return FLAGS[value.strip().lower()]
+    try:
+        return np.nan if is_missing(value) else float(value)
+    except (TypeError, ValueError):
+        raise DataError(
+            f"episode {name}: {value!r:.40} is not a number; {SUCCESS}", field="returns"
+        ) from None
+
+
+def refuse_missing(
+    missing: Sequence[Any], total: int, rows: Mapping[str, int] | None = None
+) -> DataError:
+    """The line that says which episodes have no outcome. `rows` are the empty rows of some."""
+    labels, rows = [name_label(name) for name in missing[:_SHOWN]], rows or {}
+    shown = [f"{one} (row {rows[one]:,} is empty)" if one in rows else one for one in labels]
+    have = "has" if len(missing) == 1 else "have"
+    return DataError(
+        f"{len(missing):,} of {total:,} episodes {have} no outcome: {', '.join(shown)}"
+        f"{_tell_more(missing)}; add them, or leave out all rows of these episodes"
+    )
+
+
+def _list_names(names: Sequence[Any]) -> str:
+    return ", ".join(map(name_label, names[:_SHOWN])) + _tell_more(names) or "none"
+
+
+def _tell_more(names: Sequence[Any]) -> str:
+    return f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""

@@ -1,0 +1,1 @@
+"""Experiments: judging methods, sweeps, and comparing results."""

@@ -1,0 +1,357 @@
+"""`judge`: compare methods of decomposition by the policies that learn from their rewards.
+
+Every method sees the returns of the same dataset. Policies for all methods, for the true rewards
+and for the delayed rewards are trained side by side and evaluated by the true return.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grd_offline.core.episodes import EpisodeSet
+from grd_offline.core.errors import DataError
+from grd_offline.core.evaluate import compare_rewards
+from grd_offline.core.threads import one_numpy_thread
+from grd_offline.core.versions import find_versions
+from grd_offline.io.files.judgement import OBSERVED, RUN_FOLDER, TRUE, Verdict, write_judgement
+from grd_offline.io.tables.opening import Given, Outcomes
+from grd_offline.learning.fleet.watch import Warn
+from grd_offline.learning.offline.data import Array, OfflineData, be_pessimistic
+from grd_offline.learning.offline.run import check_environment
+from grd_offline.learning.offline.run_folder import OfflineFolder
+from grd_offline.learning.offline.settings import JUDGED, OfflineSettings
+from grd_offline.learning.offline.training import (
+    describe_data,
+    load_checked,
+    train_members,
+    warn_of_data,
+)
+from grd_offline.learning.runs.observer import Observer
+from grd_offline.learning.runs.process import choose_device
+from grd_offline.learning.runs.result import TrainingResult, Watch, watch_nothing
+from grd_offline.learning.runs.run import Evaluation, Run
+from grd_offline.methods.choose import Choice, choose, draw_episodes
+from grd_offline.methods.registry import AUTO, NEXT_STATE, find_method, list_fits, list_judged
+
+REFERENCES = (TRUE, OBSERVED)
+LAST = 3
+"""A score is the mean of the last three evaluations. Only the truth could choose the best one."""
+STEADY = 2 / 3
+"""A seed is unsteady if it ends with less than this fraction of its best gain over the data."""
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """The rewards of one source, and what is known of them."""
+
+    rewards: Array
+    """(step,) rewards of all episodes, one after the other."""
+    about: dict[str, Any]
+    """Plain values that describe the rewards, for `judge.json`."""
+
+
+def check_names(methods: Sequence[str], fit: str, warn: Warn) -> None:
+    """Refuse names that are no methods. Warn of a fit that no method uses."""
+    known = list_judged()
+    for method in methods:
+        if method not in known:
+            raise DataError(f"expected one of {', '.join(known)}, got {method!r}", field="methods")
+    if not methods or len(set(methods)) < len(methods):
+        raise DataError("expected at least one, and none twice", field="methods")
+    if fit not in list_fits():
+        raise DataError(f"expected one of {', '.join(list_fits())}, got {fit!r}", field="fit")
+    if fit != AUTO and not any(find_method(n.removesuffix(NEXT_STATE)).fit for n in methods):
+        warn("--fit is for grd: none of these methods has several fits")
+
+
+def check_data(data: OfflineData, methods: Sequence[str]) -> None:
+    """Refuse data that a method cannot use before any time is spent on the others."""
+    if "relabelled" in data.rewards:
+        raise DataError("are relabelled already: judge the original", field="data")
+    complete = all(episode.has_final_observation for episode in data.episodes)
+    for method in methods:
+        if method.endswith(NEXT_STATE) and not complete:
+            raise DataError(
+                f"{method}: not every episode holds its last observation", field="methods"
+            )
+
+
+def find_references(data: OfflineData) -> dict[str, Found]:
+    """The true rewards, if they are known, and the delayed rewards."""
+    known = {name: data.rewards[name] for name in REFERENCES if name in data.rewards}
+    return {name: Found(rewards, _compare(data, rewards)) for name, rewards in known.items()}
+
+
+@one_numpy_thread()
+def find_rewards(
+    data: OfflineData,
+    method: str,
+    *,
+    fit: str = "auto",
+    seed: int = 0,
+    device: str = "cpu",
+    pessimism: float = 0.0,
+    progress: Progress = lambda stage, share: None,
+) -> Found:
+    """The rewards that `grd-offline decompose` would write with the same seed.
+
+    They are less by `pessimism` times their standard deviation; what is told about them is not.
+    """
+    check_data(data, [method])
+    start = time.perf_counter()
+    with_next = method.endswith(NEXT_STATE)
+    device = choose_device(device)
+    settings = {"discount": data.discount, "next_state": with_next, "device": device}
+    rng = np.random.default_rng(seed)
+    name = method.removesuffix(NEXT_STATE)
+    deliveries = sum(int(episode.delivered.sum()) for episode in data.episodes)
+    fitted = draw_episodes(data.episodes, deliveries, rng)
+    choice = choose(fitted, name, fit, settings, rng, progress)
+    rewards = np.concatenate(list(choice.decomposer.relabel(data.episodes)))
+    tested = choice.winner.describe() if choice.winner else {}
+    about = {"reason": choice.reason, "fit": choice.fit, **tested}
+    seconds = round(time.perf_counter() - start, 2)
+    about |= {"seconds": seconds, **_compare(data, rewards)}
+    if pessimism > 0:
+        rewards = be_pessimistic(rewards, _find_spread(choice, data.episodes), pessimism)
+    return Found(rewards, about)
+
+
+def _find_spread(choice: Choice, episodes: EpisodeSet) -> Array:
+    """(step,) standard deviations; the same for all steps where the function does not know them."""
+    parts = []
+    for episode in episodes:
+        spread = None
+        if choice.decomposer.function_.knows_std:
+            spread = choice.decomposer.function_.predict_both(
+                episode.observations[: len(episode)],
+                episode.actions,
+                episode.next_observations,
+                episode.terminations,
+            )[1]
+        parts.append(np.full(len(episode), choice.step_std) if spread is None else spread)
+    return np.concatenate(parts)
+
+
+def _compare(data: OfflineData, rewards: Array) -> dict[str, Any]:
+    """Compare rewards with the true ones over all steps; empty if those are not known."""
+    if "true" not in data.rewards:
+        return {}
+    stops = np.cumsum(data.episodes.lengths)[:-1]
+    both = (np.split(values, stops) for values in (rewards, data.rewards["true"]))
+    return {"against_truth": compare_rewards(*both)}
+
+
+class Scores(Observer):
+    """Hears of a run and keeps the mean return of every evaluation."""
+
+    def __init__(self) -> None:
+        self.means: list[NDArray[np.float64]] = []
+        """One array (member,) for each evaluation."""
+
+    def on_evaluation(self, run: Run, evaluation: Evaluation) -> None:
+        if evaluation.returns is not None:
+            self.means.append(evaluation.returns.mean(1))
+
+    def compute(self) -> NDArray[np.float64]:
+        """(member,) mean of the last few evaluations."""
+        mean: NDArray[np.float64] = np.stack(self.means[-LAST:]).mean(0)
+        return mean
+
+
+def find_unsteady(
+    settings: OfflineSettings, scores: Scores, behaviour: float | None
+) -> dict[str, list[int]]:
+    """Seeds of each source whose policy was once much better than it is in the end.
+
+    A gain is the return above the mean return of the data. Offline algorithms lose good policies
+    again with any rewards, so that a mean over such seeds says little about the rewards.
+    """
+    if behaviour is None or len(scores.means) <= LAST:
+        return {}
+    best, final = np.stack(scores.means).max(0) - behaviour, scores.compute() - behaviour
+    lost = (best > 0) & (final < STEADY * best)
+    found: dict[str, list[int]] = {}
+    for member, is_lost in zip(settings.make_members(), lost, strict=True):
+        if is_lost:
+            found.setdefault(member.source, []).append(member.seed)
+    return found
+
+
+def judge_sources(
+    settings: OfflineSettings,
+    scores: NDArray[np.float64],
+    data: OfflineData,
+    found: Mapping[str, Found],
+) -> list[Verdict]:
+    """A verdict on every source, in the order of training."""
+    members = settings.make_members()
+    of_source = {
+        source: scores[[member.source == source for member in members]]
+        for source in settings.rewards
+    }
+    best = float(of_source["true"].mean()) if "true" in of_source else None
+    behaviour = data.behaviour_return
+    verdicts = []
+    for source, values in of_source.items():
+        mean, of_true, of_gain = float(values.mean()), None, None
+        if best is not None and best > 0:
+            of_true = mean / best
+        if best is not None and behaviour is not None and best > behaviour:
+            of_gain = (mean - behaviour) / (best - behaviour)
+        against = found[source].about.get("against_truth")
+        pearson = None if against is None else float(against["pearson"])
+        verdicts.append(Verdict(source, tuple(values.tolist()), of_true, of_gain, pearson))
+    return verdicts
+
+
+Decomposing = Callable[[str], AbstractContextManager[Progress]]
+"""A context manager that is open while the method of that name decomposes the returns."""
+
+
+@contextmanager
+def show_nothing(method: str) -> Iterator[Progress]:
+    yield lambda stage, share: None
+
+
+@dataclass(frozen=True, eq=False)
+class JudgingResult:
+    """The results of `judge`, and the place of its files."""
+
+    folder: Path
+    verdicts: list[Verdict]
+    """One for each source of rewards; empty if the training was stopped before an evaluation."""
+    unsteady: dict[str, list[int]]
+    """Seeds of each source whose policy was once much better than it is in the end."""
+    evaluations: int
+    """Number of evaluations. A score is the mean of the last three."""
+    data_mean_return: float | None
+    training: TrainingResult
+
+
+def judge(
+    source: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    environment: str,
+    methods: Sequence[str] = JUDGED,
+    fit: str = AUTO,
+    observed: bool = True,
+    max_bytes: int | None = None,
+    columns: Given | None = None,
+    returns: Outcomes | None = None,
+    device: str = "auto",
+    workers: int | None = None,
+    watch: Watch = watch_nothing,
+    decomposing: Decomposing = show_nothing,
+    on_rewards: Callable[[str, Found], None] = lambda method, found: None,
+    warn: Warn = lambda text: None,
+    command: Sequence[str] = (),
+    **settings: Any,
+) -> JudgingResult:
+    """Decompose with several methods, train policies on the rewards of each, and compare them.
+
+        import grd_offline
+
+        if __name__ == "__main__":
+            result = grd_offline.judge("hc.h5", "hc-judge", environment="HalfCheetah", seeds=5)
+            print([(verdict.source, verdict.mean) for verdict in result.verdicts])
+
+    Policies are also trained on the true rewards, if the data hold them, and with `observed` on the
+    delayed rewards. `fit` says how `grd` is fitted. The other keyword arguments are the fields of
+    `OfflineSettings` and the arguments of `train_offline`. `decomposing` shows a decomposition that
+    is under way, and `on_rewards` hears of the rewards of each method.
+    """
+    check_names(methods, fit, warn)
+    chosen, folder = OfflineSettings(tuple(methods), environment, **settings), Path(out)
+    OfflineFolder(folder).check_free()
+    data = load_checked(source, chosen, max_bytes=max_bytes, columns=columns, returns=returns)
+    try:
+        check_data(data, methods)
+        _warn_of_data(chosen, data, warn)
+        found = find_references(data)
+        if not observed:
+            found.pop(OBSERVED, None)
+        for method in methods:
+            with decomposing(method) as progress:
+                found[method] = find_rewards(
+                    data, method, fit=fit, seed=chosen.seed, device=device,
+                    pessimism=chosen.pessimism, progress=progress,
+                )  # fmt: skip
+            on_rewards(method, found[method])
+    except DataError as error:
+        raise error.at(file=source) from None
+    chosen, scores = replace(chosen, rewards=tuple(found)), Scores()
+    about: dict[str, Any] = {"command": list(command), "data": describe_data(source, data)}
+    training = train_members(
+        chosen, data, {name: one.rewards for name, one in found.items()},
+        OfflineFolder(folder / RUN_FOLDER), device=device, workers=workers, observers=[scores],
+        watch=watch, warn=warn, about=about["data"], command=command,
+    )  # fmt: skip
+    return _conclude(folder, chosen, data, found, scores, training, about | {"fit": fit})
+
+
+def _conclude(
+    folder: Path,
+    settings: OfflineSettings,
+    data: OfflineData,
+    found: Mapping[str, Found],
+    scores: Scores,
+    training: TrainingResult,
+    about: Mapping[str, Any],
+) -> JudgingResult:
+    """Compare the sources and write the judgement, if there was an evaluation."""
+    mean, evaluations = data.behaviour_return, len(scores.means)
+    if not scores.means:
+        return JudgingResult(folder, [], {}, evaluations, mean, training)
+    verdicts = judge_sources(settings, scores.compute(), data, found)
+    unsteady = find_unsteady(settings, scores, mean)
+    used = min(LAST, evaluations)
+    contents = {
+        **about,
+        "data_mean_return": mean,
+        "score": f"mean of the last {used} evaluations" if used > 1 else "the last evaluation",
+        "unsteady_seeds": unsteady,
+        "stopped": not training.is_complete,
+        "sources": {name: one.about for name, one in found.items()},
+        "settings": settings.to_json(),
+        "versions": find_versions(),
+    }
+    write_judgement(folder, verdicts, contents)
+    return JudgingResult(folder, verdicts, unsteady, evaluations, mean, training)
+
+
+def _warn_of_data(settings: OfflineSettings, data: OfflineData, warn: Warn) -> None:
+    warn_of_data(settings, data, warn)
+    if TRUE not in data.rewards:
+        warn(
+            "the data hold no true rewards, so methods are compared by their returns only (collect "
+            "--keep-true-rewards stores the true rewards)"
+        )
+    horizon = describe_horizon(data, check_environment(settings, data.episodes))
+    if horizon is not None:
+        warn(horizon)
+
+
+def describe_horizon(data: OfflineData, limit: int | None) -> str | None:
+    """Say that evaluations end after another number of steps than the data; None if they do not.
+
+    This is asked only of data whose episodes were all truncated at the same step.
+    """
+    lengths = set(data.episodes.lengths.tolist())
+    is_truncated = not any(bool(episode.terminations[-1]) for episode in data.episodes)
+    if len(lengths) > 1 or not is_truncated or lengths == {limit}:
+        return None
+    (steps,) = lengths
+    return (
+        f"the data's episodes have {steps:,} steps, those of evaluations up to {limit:,}: "
+        f"--max-episode-steps {steps} makes them alike"
+    )

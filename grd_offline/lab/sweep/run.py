@@ -1,0 +1,162 @@
+"""Running the jobs of a sweep: which is next, what is repeated, and when to stop."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from grd_offline.core.errors import StorageError
+from grd_offline.lab.sweep.job import FAILED, FINISHED, STARTED, STOPPED, Mark, describe_marks
+from grd_offline.lab.sweep.plan import Job
+
+POLL_SECONDS = 0.1
+"""Seconds between two looks at the jobs that are running."""
+BUSY_SECONDS = 2.0
+"""Seconds until a job is tried again that another process works on."""
+TRIES = 2
+"""Tries of a job in one sweep."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A job that has ended."""
+
+    job: Job
+    mark: Mark | None
+    """None if another process works on it."""
+
+
+class Runner(ABC):
+    """Runs jobs: on this machine, or on others."""
+
+    @abstractmethod
+    def has_room(self) -> bool:
+        """Whether one more job may be started."""
+
+    @abstractmethod
+    def start(self, job: Job) -> None:
+        """Start a job, or go on with one."""
+
+    @abstractmethod
+    def poll(self) -> list[Ended]:
+        """The jobs that have ended since the last call."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Ask all jobs to end. Those that can, save what they have."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of everything. What is still running is killed."""
+
+
+class Watcher:
+    """Hears of a sweep. All methods do nothing here."""
+
+    def on_start(self, job: Job, tries: int) -> None:
+        """A job was started. With `tries` above 0 it was begun before, and is repeated."""
+
+    def on_end(self, job: Job, mark: Mark) -> None:
+        """A job has ended, for good or to be repeated."""
+
+    def on_busy(self, job: Job) -> None:
+        """Another process works on a job, which has to wait."""
+
+    def on_wait(self, running: Sequence[Job]) -> None:
+        """Nothing has changed."""
+
+
+def run_jobs(
+    sweep: Path,
+    jobs: Sequence[Job],
+    runner: Runner,
+    *,
+    tries: int = TRIES,
+    watcher: Watcher | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> dict[str, Mark | None]:
+    """Run all jobs that are not finished, and give the marks of all.
+
+    A job that fails is repeated, up to so many `tries`. The others go on.
+    """
+    return _Sweep(sweep, jobs, runner, tries, watcher or Watcher()).run(should_stop)
+
+
+class _Sweep:
+    """The state of a sweep."""
+
+    def __init__(
+        self, sweep: Path, jobs: Sequence[Job], runner: Runner, tries: int, watcher: Watcher
+    ) -> None:
+        self._runner, self._most, self._watcher = runner, tries, watcher
+        self._marks = describe_marks(sweep, tuple(jobs))
+        self._waiting = [job for job in jobs if not _is_finished(self._marks[job.name])]
+        self._running: dict[str, Job] = {}
+        self._tries: dict[str, int] = {}
+        """Tries in this sweep."""
+        self._not_before: dict[str, float] = {}
+
+    def run(self, should_stop: Callable[[], bool]) -> dict[str, Mark | None]:
+        is_stopping = False
+        while self._running or (self._waiting and not is_stopping):
+            if should_stop() and not is_stopping:
+                is_stopping = True
+                self._runner.stop()
+            if not is_stopping:
+                self._start_some()
+            ended = self._runner.poll()
+            for one in ended:
+                self._take(one, is_stopping)
+            if not ended:
+                self._watcher.on_wait(tuple(self._running.values()))
+                time.sleep(POLL_SECONDS)
+        return self._marks
+
+    def _start_some(self) -> None:
+        now = time.monotonic()
+        for job in list(self._waiting):
+            if not self._runner.has_room():
+                return
+            if self._not_before.get(job.name, 0.0) <= now:
+                self._waiting.remove(job)
+                self._begin(job)
+
+    def _begin(self, job: Job) -> None:
+        before = self._marks[job.name]
+        try:
+            self._runner.start(job)
+        except StorageError as error:
+            known = before or Mark(STARTED, job.command, 0)
+            self._running[job.name] = job
+            self._take(Ended(job, Mark(FAILED, job.command, known.tries + 1, reason=str(error))))
+            return
+        self._running[job.name] = job
+        self._watcher.on_start(job, before.tries if before is not None else 0)
+
+    def _take(self, ended: Ended, is_stopping: bool = False) -> None:
+        job = self._running.pop(ended.job.name)
+        if ended.mark is None:
+            self._not_before[job.name] = time.monotonic() + BUSY_SECONDS
+            self._watcher.on_busy(job)
+            self._waiting.append(job)
+            return
+        self._marks[job.name] = ended.mark
+        self._tries[job.name] = self._tries.get(job.name, 0) + 1
+        self._watcher.on_end(job, ended.mark)
+        is_open = ended.mark.state in (FAILED, STOPPED, STARTED)
+        if is_open and not is_stopping and self._tries[job.name] < self._most:
+            self._waiting.append(job)
+
+
+def _is_finished(mark: Mark | None) -> bool:
+    return mark is not None and mark.state == FINISHED

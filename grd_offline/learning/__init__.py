@@ -1,0 +1,1 @@
+"""Policies: agents, environments side by side, training online and from datasets."""

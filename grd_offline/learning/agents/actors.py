@@ -1,0 +1,322 @@
+"""A trained policy in numpy: where environments are stepped, torch is neither needed nor imported.
+
+The learner hands over its weights as one flat float32 vector: W0 (in x out, row by row), b0, W1,
+b1, and so on. `Actor` turns an observation into an action; a saved one is a folder of
+`config.json` and `model.safetensors`, loaded without running code from it.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from grd_offline.core.errors import DataError
+from grd_offline.io.files import models
+from grd_offline.learning.agents.exploration import float32_bounds
+
+Array = NDArray[np.float32]
+FORMAT = "grd-offline policy"
+VERSION = 1
+DISCRETE_KINDS = ("categorical", "greedy")
+KINDS = ("gaussian", "deterministic", *DISCRETE_KINDS)
+NOISY_KINDS = ("deterministic", "greedy")
+"""Kinds whose noise is a number of its own, and no part of the policy."""
+LOG_STD_RANGE = (-20.0, 2.0)
+"""Range to which SAC's log standard deviation is clamped."""
+MAX_ACTION = 1e30
+_CERTAIN = np.float32(1e30)
+"""Added to an output, it decides which is the largest."""
+MAX_UNITS = 2**16
+MAX_LAYERS = 64
+MAX_WEIGHTS = 2**28
+
+
+@dataclass(frozen=True)
+class ActorSpec:
+    """The description of a policy network, apart from its weights."""
+
+    kind: str
+    """"gaussian": mean and log standard deviation, squashed by tanh (SAC); "deterministic": tanh
+    of the output, plus noise (TD3, DDPG); "categorical": the logarithm of the weight of each choice
+    (IQL); "greedy": the value of each choice, of which the best is taken (DQN)."""
+    sizes: tuple[int, ...]
+    """Units per layer, from the observation to the output; ReLU between the layers."""
+    low: tuple[float, ...]
+    """Smallest action, in the units of the environment; 0 for each choice of a discrete one."""
+    high: tuple[float, ...]
+    noise: float = 0.0
+    """Standard deviation of a deterministic policy's noise, where the action is in [-1, 1]; share
+    of random choices of a greedy one."""
+    first_choice: int = 0
+    """The number of the first choice, where actions are discrete."""
+
+    def __post_init__(self) -> None:
+        for field in ("sizes", "low", "high"):
+            values = getattr(self, field)
+            if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray):
+                raise DataError(f"expected a list of numbers, got {values!r:.40}", field=field)
+        if self.kind not in KINDS:
+            raise DataError(f"expected {' or '.join(KINDS)}, got {self.kind!r:.40}", field="kind")
+        self._check_sizes()
+        self._check_bounds()
+        if not _is_finite(self.noise) or self.noise < 0:
+            raise DataError(
+                f"expected a number of at least 0, got {self.noise!r:.40}", field="noise"
+            )
+        first = self.first_choice
+        if not isinstance(first, int) or isinstance(first, bool) or abs(first) > MAX_UNITS:
+            raise DataError(f"expected a whole number, got {first!r:.40}", field="first_choice")
+
+    def _check_sizes(self) -> None:
+        if not 2 <= len(self.sizes) <= MAX_LAYERS:
+            raise DataError(
+                f"expected 2 to {MAX_LAYERS} layers, got {len(self.sizes)}", field="sizes"
+            )
+        for size in self.sizes:
+            is_whole = isinstance(size, int | np.integer) and not isinstance(size, bool)
+            if not is_whole or not 1 <= size <= MAX_UNITS:
+                raise DataError(f"expected 1 to {MAX_UNITS} units, got {size!r:.40}", field="sizes")
+        object.__setattr__(self, "sizes", tuple(int(size) for size in self.sizes))
+        if self.kind == "gaussian" and self.sizes[-1] % 2:
+            raise DataError(
+                f"expected a mean and a spread per action, got {self.sizes[-1]} outputs",
+                field="sizes",
+            )
+        if count_weights(self) > MAX_WEIGHTS:
+            raise DataError(
+                f"expected at most {MAX_WEIGHTS} weights, got {count_weights(self)}", field="sizes"
+            )
+
+    def _check_bounds(self) -> None:
+        for field in ("low", "high"):
+            values = getattr(self, field)
+            if len(values) != self.action_size:
+                raise DataError(
+                    f"expected {self.action_size} numbers, as many as actions, got {len(values)}",
+                    field=field,
+                )
+            if not all(_is_finite(value) for value in values):
+                raise DataError("expected finite numbers", field=field)
+            object.__setattr__(self, field, tuple(float(value) for value in values))
+        if not all(low < high for low, high in zip(self.low, self.high, strict=True)):
+            raise DataError("expected each above its low", field="high")
+
+    @property
+    def observation_size(self) -> int:
+        return self.sizes[0]
+
+    @property
+    def action_size(self) -> int:
+        return self.sizes[-1] // (2 if self.kind == "gaussian" else 1)
+
+    @property
+    def is_discrete(self) -> bool:
+        return self.kind in DISCRETE_KINDS
+
+
+def _is_finite(value: Any) -> bool:
+    if not isinstance(value, int | float | np.number) or isinstance(value, bool):
+        return False
+    # A comparison, because a whole number from a file may be too large for a float.
+    return bool(-MAX_ACTION <= value <= MAX_ACTION)
+
+
+def count_weights(spec: ActorSpec) -> int:
+    return sum((inputs + 1) * outputs for inputs, outputs in pairwise(spec.sizes))
+
+
+class Actor:
+    """A policy network with its weights. Not for use by several threads: it has buffers."""
+
+    def __init__(self, spec: ActorSpec, weights: ArrayLike) -> None:
+        self.spec = spec
+        # Arrays of its own, so that results do not depend on where the weights came from.
+        self._layers = [
+            (np.empty((inputs, outputs), np.float32), np.empty(outputs, np.float32))
+            for inputs, outputs in pairwise(spec.sizes)
+        ]
+        self._hidden = [
+            (weight, bias, np.empty(len(bias), np.float32)) for weight, bias in self._layers[:-1]
+        ]
+        self._last = (*self._layers[-1], np.empty(spec.sizes[-1], np.float32))
+        low, high = np.array(spec.low), np.array(spec.high)
+        # Halved before the sum, which could overflow otherwise.
+        self._centre = (low / 2 + high / 2).astype(np.float32)
+        self._half = (high / 2 - low / 2).astype(np.float32)
+        self._lowest, self._highest = float32_bounds(low, high)
+        self.load(weights)
+
+    @property
+    def weights(self) -> Array:
+        """The flat weight vector, a copy."""
+        return np.concatenate([part.ravel() for layer in self._layers for part in layer])
+
+    def load(self, weights: ArrayLike) -> None:
+        flat = np.asarray(weights, np.float32)
+        expected = (count_weights(self.spec),)
+        if flat.shape != expected:
+            raise DataError(f"expected shape {expected}, got {flat.shape}", field="weights")
+        if not np.isfinite(flat).all():
+            raise DataError("nan or infinite", field="weights")
+        begin = 0
+        for layer in self._layers:
+            for part in layer:
+                part[...] = flat[begin : begin + part.size].reshape(part.shape)
+                begin += part.size
+
+    def act(self, observation: ArrayLike, rng: np.random.Generator | None = None) -> Any:
+        """The action for one observation, as the environment takes it; no rng: no noise.
+
+        That is (action,) numbers, or one whole number where actions are discrete.
+        """
+        noise = None if rng is None else self.draw_noise(1, rng)[0]
+        return self.decode(self.act_with_noise(np.asarray(observation, np.float32), noise))
+
+    def draw_noise(self, steps: int, rng: np.random.Generator) -> Array:
+        """(step, action) the noise of so many steps, for `act_with_noise`."""
+        shape = (steps, self.spec.action_size)
+        if self.spec.kind == "categorical":
+            return rng.gumbel(size=shape).astype(np.float32)
+        if self.spec.kind == "greedy":
+            is_random = rng.random((steps, 1)) < self.spec.noise
+            return np.where(is_random, _CERTAIN * rng.random(shape, np.float32), np.float32(0))
+        return rng.standard_normal(shape, np.float32)
+
+    def decode(self, action: Array) -> Any:
+        """What `act_with_noise` gave as the environment takes it: (..., action), or choices."""
+        if not self.spec.is_discrete:
+            return action
+        return self.spec.first_choice + action.argmax(-1)
+
+    def act_with_noise(self, observation: Array, noise: Array | None) -> Array:
+        """(action,) with the noise already drawn; None: no noise. Choices are one-hot."""
+        x = observation
+        for weight, bias, out in self._hidden:
+            x = np.dot(x, weight, out=out)
+            x += bias
+            np.maximum(x, _ZERO, out=x)
+        weight, bias, out = self._last
+        x = np.dot(x, weight, out=out)
+        x += bias
+        return self._finish(x, noise)
+
+    def act_many(self, observations: ArrayLike, rng: np.random.Generator | None = None) -> Any:
+        """The actions for N observations, as environments take them; `act` up to rounding."""
+        x = np.asarray(observations, np.float32)
+        if x.ndim != 2 or x.shape[1] != self.spec.observation_size:
+            raise DataError(
+                f"expected shape (N, {self.spec.observation_size}), got {x.shape}",
+                field="observations",
+            )
+        for weight, bias in self._layers[:-1]:
+            x = np.maximum(x @ weight + bias, 0.0)
+        weight, bias = self._layers[-1]
+        noise = None if rng is None else self.draw_noise(len(x), rng)
+        return self.decode(self._finish(x @ weight + bias, noise))
+
+    def _finish(self, output: Array, noise: Array | None) -> Array:
+        if not self.spec.is_discrete:
+            return self._squash(output, noise)
+        chosen = (output if noise is None else output + noise).argmax(-1)
+        code = np.zeros(output.shape, np.float32)
+        np.put_along_axis(code, np.expand_dims(chosen, -1), 1.0, -1)
+        return code
+
+    def _squash(self, output: Array, normal: Array | None) -> Array:
+        size = self.spec.action_size
+        if self.spec.kind == "gaussian":
+            squashed: Any = output[..., :size]
+            if normal is not None:
+                log_std = np.minimum(np.maximum(output[..., size:], _LOWEST), _HIGHEST)
+                squashed = squashed + np.exp(log_std) * normal
+            action: Array = np.tanh(squashed)
+        else:
+            action = np.tanh(output)
+            if normal is not None and self.spec.noise:
+                action += np.float32(self.spec.noise) * normal
+        # Clipping to [-1, 1] and scaling, or scaling and clipping to the bounds, is the same, and
+        # the latter also mends what float32 rounds out of the bounds. np.clip takes longer.
+        action *= self._half
+        action += self._centre
+        np.maximum(action, self._lowest, out=action)
+        np.minimum(action, self._highest, out=action)
+        return action
+
+
+# Arrays rather than numbers, which numpy would convert in every call.
+_ZERO = np.zeros((), np.float32)
+_LOWEST, _HIGHEST = (np.full((), value, np.float32) for value in LOG_STD_RANGE)
+
+
+def save_actor(
+    folder: str | os.PathLike[str], actor: Actor, about: Mapping[str, Any] | None = None
+) -> None:
+    """Write a policy folder, all or nothing. `about`: plain JSON, such as environment and step."""
+    spec = actor.spec
+    config = {"format": FORMAT, "version": VERSION, **asdict(spec), "noise": float(spec.noise)}
+    config["about"] = dict(about or {})
+    layers = zip(_names(spec), (part for layer in actor._layers for part in layer), strict=True)
+    models.write_model(folder, config, dict(layers), _card(spec, about or {}))
+
+
+def load_actor(folder: str | os.PathLike[str]) -> Actor:
+    """Read a policy folder; the first thing that does not fit is named."""
+    return load_actor_about(folder)[0]
+
+
+def load_actor_about(folder: str | os.PathLike[str]) -> tuple[Actor, dict[str, Any]]:
+    """Read a policy folder, and what was written about it."""
+    return models.read_settled(Path(folder), _read_actor)
+
+
+def _read_actor(path: Path) -> tuple[Actor, dict[str, Any]]:
+    config = models.read_config(path / models.CONFIG, FORMAT, VERSION)
+    about = config.get("about")
+    if not isinstance(about, dict):
+        raise DataError("expected an object", file=path / "config.json", field="about")
+    try:
+        given: dict[str, Any] = {field.name: config.get(field.name) for field in fields(ActorSpec)}
+        given["first_choice"] = config.get("first_choice", 0)  # older files have none
+        spec = ActorSpec(**given)
+    except DataError as error:
+        raise error.at(file=path / "config.json") from None
+    shapes = [shape for pair in pairwise(spec.sizes) for shape in (pair, pair[1:])]
+    expected = {name: ("float32", shape) for name, shape in zip(_names(spec), shapes, strict=True)}
+    tensors = models.read_tensors(path, expected)
+    return Actor(spec, np.concatenate([tensors[name].ravel() for name in _names(spec)])), about
+
+
+def _names(spec: ActorSpec) -> list[str]:
+    layers = range(len(spec.sizes) - 1)
+    return [f"{part}_{layer}" for layer in layers for part in ("weight", "bias")]
+
+
+def _card(spec: ActorSpec, about: Mapping[str, Any]) -> str:
+    facts = "\n".join(
+        f"| {models.as_plain(key)} | {models.as_plain(value)} |" for key, value in about.items()
+    )
+    explores = spec.kind in ("gaussian", "categorical") or spec.noise > 0
+    imported = "import numpy as np\n" if explores else ""
+    explored = "action = actor.act(observation, np.random.default_rng(0))   # with noise\n"
+    return f"""# Policy
+
+A {spec.kind} policy of {" x ".join(str(size) for size in spec.sizes)} units. Made by grd-offline.
+
+```python
+{imported}from grd_offline import load_actor
+
+actor = load_actor("this folder")
+action = actor.act(observation)                             # without noise
+{explored if explores else ""}```
+
+    grd-offline collect --policy "this folder" --env ENV --out data.h5
+
+| | |
+|---|---|
+{facts}
+"""

@@ -1,0 +1,197 @@
+"""`train_offline`: what `grd-offline train-offline` does, for Python."""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from grd_offline.core.errors import DataError
+from grd_offline.core.words import format_percentage
+from grd_offline.io.tables.opening import Given, Outcomes
+from grd_offline.learning.agents.algorithms import find_algorithm
+from grd_offline.learning.fleet.watch import Warn
+from grd_offline.learning.offline.data import Array, OfflineData, check_actions, load_data
+from grd_offline.learning.offline.run import OfflineRun, check_environment
+from grd_offline.learning.offline.run_folder import OfflineFolder
+from grd_offline.learning.offline.settings import OfflineSettings
+from grd_offline.learning.runs.observer import Observer
+from grd_offline.learning.runs.process import choose_device, choose_workers, prepare_process
+from grd_offline.learning.runs.result import TrainingResult, Watch, make_result, watch_nothing
+from grd_offline.worlds.environments import resolve_environment_id
+
+
+def train_offline(
+    source: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    rewards: Sequence[str] | Mapping[str, Array] = ("relabelled",),
+    max_bytes: int | None = None,
+    columns: Given | None = None,
+    returns: Outcomes | None = None,
+    device: str = "auto",
+    workers: int | None = None,
+    observers: Sequence[Observer] = (),
+    watch: Watch = watch_nothing,
+    warn: Warn = lambda text: None,
+    command: Sequence[str] = (),
+    **settings: Any,
+) -> TrainingResult:
+    """Train policies on a dataset alone, and write the run into the folder `out`.
+
+        import grd_offline
+
+        if __name__ == "__main__":
+            result = grd_offline.train_offline(
+                "hc-grd/relabelled.h5", "runs/hc", environment="HalfCheetah", seeds=5
+            )
+            print(result.evaluations[-1]["mean_return"], result.policies)
+
+    `source` is whatever `grd_offline.read` reads. `rewards` are names of rewards that it holds:
+    `relabelled`, `observed` and `true`. Or they are your own: arrays by name, one number for each
+    step of the data. The other keyword arguments are the fields of `OfflineSettings`, for example
+    `environment`, `algorithm`, `seeds`, `updates` and `eval_every`. Without `environment` nothing
+    is evaluated. `max_bytes` trusts the file to unpack to that size. `columns` and `returns` are
+    for tables, as `decompose` has them.
+
+    `device`, `workers`, `observers`, `watch`, `warn` and `command` are those of `train_online`.
+    This function changes settings of the process: see
+    `grd_offline.learning.runs.process.prepare_process`.
+    """
+    chosen = OfflineSettings(rewards=tuple(rewards), **settings)
+    files = OfflineFolder(Path(out))
+    files.check_free()
+    data = load_checked(source, chosen, max_bytes=max_bytes, columns=columns, returns=returns)
+    try:
+        own = rewards if isinstance(rewards, Mapping) else {}
+        given = {
+            name: own[name] if name in own else data.find(name, chosen.pessimism)
+            for name in chosen.rewards
+        }
+    except DataError as error:
+        raise error.at(file=source) from None
+    warn_of_data(chosen, data, warn)
+    if chosen.pessimism > 0 and "relabelled" not in {*chosen.rewards} - {*own}:
+        warn("--pessimism is for relabelled rewards: none of these are")
+    return train_members(
+        chosen, data, given, files, device=device, workers=workers, observers=observers,
+        watch=watch, warn=warn, about=describe_data(source, data), command=command,
+    )  # fmt: skip
+
+
+def load_checked(
+    source: str | os.PathLike[str],
+    settings: OfflineSettings,
+    *,
+    max_bytes: int | None = None,
+    columns: Given | None = None,
+    returns: Outcomes | None = None,
+) -> OfflineData:
+    """Read a dataset. Refuse an environment that does not fit it before any time is spent."""
+    if settings.environment is not None:
+        resolve_environment_id(settings.environment)
+    try:
+        data = load_data(
+            source,
+            max_episode_steps=settings.max_episode_steps,
+            max_bytes=max_bytes,
+            columns=columns,
+            returns=returns,
+        )
+        check_actions(data.episodes)
+        algorithm = find_algorithm(settings.algorithm)
+        algorithm.find_class(is_discrete=data.episodes.discrete_actions)
+        check_environment(settings, data.episodes)
+    except DataError as error:
+        raise error.at(file=source) from None
+    return data
+
+
+def warn_of_data(settings: OfflineSettings, data: OfflineData, warn: Warn) -> None:
+    """Warn of what is unusual about the data, and of evaluations in another environment."""
+    for warning in data.warnings:
+        warn(warning)
+    if settings.environment is None:
+        warn("there is no environment (--env): policies are trained and saved, not evaluated")
+    other = describe_other_environment(settings, data)
+    if other is not None:
+        warn(other)
+
+
+def train_members(
+    settings: OfflineSettings,
+    data: OfflineData,
+    rewards: Mapping[str, Array],
+    files: OfflineFolder,
+    *,
+    device: str,
+    workers: int | None,
+    observers: Sequence[Observer],
+    watch: Watch,
+    warn: Warn,
+    about: Mapping[str, Any],
+    command: Sequence[str],
+) -> TrainingResult:
+    """Train all members and write the run into its folder. `about` describes the data."""
+    files.correlations = {name: data.correlate(values) for name, values in rewards.items()}
+    device, workers = choose_device(device), choose_workers(workers)
+    prepare_process(device, batch=settings.batch, hidden=settings.hidden)
+    with OfflineRun(
+        settings,
+        data.episodes,
+        rewards,
+        workers=workers,
+        device=device,
+        observers=[files, *observers],
+        warn=warn,
+    ) as run:
+        if run.outside > 0:
+            warn(
+                f"{format_percentage(max(run.outside, 0.001), 1)} of the data's actions are "
+                "outside of what the environment takes: policies cannot take them either"
+            )
+        files.create(run, data=about, command=command, workers=workers, device=device)
+        with watch(run, files) as should_stop:
+            run.train(should_stop)
+        return make_result(run, files)
+
+
+def describe_data(source: str | os.PathLike[str], data: OfflineData) -> dict[str, Any]:
+    """The dataset in plain values."""
+    return {
+        "file": Path(source).name,
+        "episodes": len(data.episodes),
+        "steps": data.episodes.total_steps,
+        "environment": data.episodes.environment,
+        "folder": Path(source).resolve().parent.name,
+        "digest": compute_digest(data),
+    }
+
+
+def compute_digest(data: OfflineData) -> str:
+    """A short text that differs where the steps or any of their rewards do."""
+    found = hashlib.sha256()
+    for episode in data.episodes:
+        for part in (episode.observations, episode.actions):
+            found.update(np.ascontiguousarray(part).tobytes())
+    for name in sorted(data.rewards):
+        found.update(name.encode() + np.ascontiguousarray(data.rewards[name]).tobytes())
+    return found.hexdigest()[:16]
+
+
+def describe_other_environment(settings: OfflineSettings, data: OfflineData) -> str | None:
+    """Say that evaluations are not in the environment of the data; None if they are."""
+    if settings.environment is None:
+        return None
+    chosen, recorded = resolve_environment_id(settings.environment), data.episodes.environment
+    if recorded is not None and chosen.rpartition(":")[2] != recorded.rpartition(":")[2]:
+        return f"the data are of {recorded}, evaluations of {chosen}"
+    if data.env_args is not None and dict(settings.env_args) != dict(data.env_args):
+        arguments = " ".join(
+            f"--env-arg {name}={json.dumps(value)}" for name, value in data.env_args.items()
+        )
+        return f"the data are of {chosen} with {arguments or 'no --env-arg'}, evaluations are not"
+    return None

@@ -1,0 +1,356 @@
+"""The folder of an online run, written while it trains.
+
+settings.json                   settings, members, versions, the command
+log.csv                         every 1,000 steps: losses, training returns, correlation
+evaluations.csv                 every evaluation of every member
+checkpoint.pt                   to go on from
+tensorboard/                    the same numbers, where TensorBoard is installed
+members/NAME/policies/          step-000010000/, ..., best/: for `collect --policy`
+members/NAME/reward_model/      as it was at the best evaluation: for `RewardModel.load`
+members/NAME/masks/             step-000010000.json, ...: the graph over time
+members/NAME/episodes/          step-000010000.csv, ...: reward found and true, per step
+"""
+
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from grd_offline.core.errors import DataError
+from grd_offline.core.names import find_member_folder, rename_member, rename_row
+from grd_offline.io.files import runs as run_files
+from grd_offline.io.files.models import REWARD_FOLDER
+from grd_offline.io.files.plain import folder_errors
+from grd_offline.io.files.storage import lock_folder, make_folder, storage_errors
+from grd_offline.learning.online.checkpoints import (
+    has_checkpoint,
+    load_checkpoint,
+    take_checkpoint,
+    write_checkpoint,
+)
+from grd_offline.learning.online.run import OnlineRun
+from grd_offline.learning.online.settings import OnlineSettings
+from grd_offline.learning.runs.folder import LOG_EVERY, RunFolder
+from grd_offline.learning.runs.run import Evaluation, Run
+from grd_offline.learning.runs.writer import Writer
+from grd_offline.networks.members.download import Download
+from grd_offline.networks.members.nn import EDGES
+from grd_offline.rewards.contract import RewardFunction
+from grd_offline.rewards.model import RewardModel
+
+CHECKPOINT_SECONDS = 600.0
+PARTS = ("collecting", "taking_in", "updating", "evaluating", "logging", "solving", "searches")
+"""Parts of the time of a run. The seconds are those of all members together."""
+LOG_COLUMNS = (
+    "step", "seconds", "member", "group", "seed", "updates", "training_return", "correlation",
+    "critic_loss", "actor_loss", "temperature", "reward_loss", "dynamics_loss", "sparsity_loss",
+    "skipped", *(f"{name}_seconds" for name in PARTS),
+)  # fmt: skip
+BOARD = {
+    run_files.LOG_FILE: LOG_COLUMNS[6 : -len(PARTS)],
+    run_files.EVALUATIONS_FILE: ("mean_return", "correlation", "edges_on", "compact_states"),
+}
+"""The columns that TensorBoard shows."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Moment:
+    """The state of each member at the beginning of an evaluation."""
+
+    correlations: np.ndarray
+    compact: np.ndarray
+    policy_mask: np.ndarray
+    functions: list[RewardFunction | None]
+    masks: list[dict[str, np.ndarray] | None]
+
+
+class OnlineFolder(RunFolder):
+    """Hears of a run and writes its files."""
+
+    format = run_files.FORMAT
+    log_columns = LOG_COLUMNS
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._last_checkpoint = time.monotonic()
+        self._moments: dict[int, _Moment] = {}
+        self._rows = dict.fromkeys(self.tables, 0)
+        """Number of rows of each table. A resume looks whether they are still there."""
+        self._writer = Writer()
+        self._log: tuple[Download, Callable[[], list[dict[str, Any]]]] | None = None
+        """Rows of the log whose numbers are on their way from the device."""
+        self._board: Any = None
+        self._let_go: Callable[[], Any] = lambda: None
+
+    def _hint(self) -> str:
+        if has_checkpoint(self.path):
+            return "; to continue it: --resume"
+        return "; no checkpoint is there to continue from: choose another --out, or remove it"
+
+    def create(self, run: Run, **options: Any) -> None:
+        super().create(run, **options)
+        self._open_board(None)
+
+    def _describe_run(self, run: OnlineRun) -> dict[str, Any]:
+        names = run.fleet.dimension_names
+        return {"observation_names": list(names[0]), "action_names": list(names[1])}
+
+    def resume(self, run: OnlineRun) -> list[str]:
+        """Restore the last checkpoint. Returns why the run may not go on exactly."""
+        self._hold()
+        extra, warnings = load_checkpoint(run, self.path)
+        is_old = run_files.has_old_names(run_files.read_about(self.path))
+        with folder_errors(self.path, "the checkpoint does not fit"):
+            self.best = {str(name): float(value) for name, value in extra["best"].items()}
+            if is_old:
+                self.best = {rename_member(name): value for name, value in self.best.items()}
+            self.seconds_before = float(extra["seconds"])
+            counts = {name: int(extra.get("rows", {}).get(name, 0)) for name in self.tables}
+        self.logged = run.step // LOG_EVERY
+        for name, columns in self.tables.items():
+            rows = run_files.read_rows(self.path / name, run_files.LOG_BYTES)
+            if is_old:
+                rows = [rename_row(row) for row in rows]
+            # What came after the checkpoint comes again.
+            kept = [row for row in rows if int(row["step"]) <= run.step]
+            missing = counts[name] - len(kept)
+            if missing > 0:
+                warnings.append(
+                    f"{self.path / name}: {missing} rows are missing that were there when the "
+                    "checkpoint was written: the run continues without them"
+                )
+            run_files.start_table(self.path / name, columns, kept)
+            self._rows[name] = len(kept)
+        with storage_errors(self.path):
+            for member in run.members if is_old else ():
+                former = find_member_folder(self.path, member.name)
+                if former.name != member.name:
+                    former.rename(former.with_name(member.name))
+        self._open_board(run.step + 1)
+        return warnings
+
+    def _hold(self) -> None:
+        """Keep other processes from writing here until `close`, or as long as this object lives."""
+        try:
+            lock = lock_folder(self.path)
+        except BlockingIOError:
+            raise DataError("another process is training in it", file=self.path) from None
+        self._let_go = weakref.finalize(self, lock.release)
+
+    def _open_board(self, purge_step: int | None) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            return
+        folder = make_folder(self.path, "tensorboard")
+        self._board = SummaryWriter(str(folder), purge_step=purge_step)
+
+    def on_progress(self, run: Run) -> None:
+        """Begin a row of the log for each member now and then; write it when it is complete."""
+        assert isinstance(run, OnlineRun)
+        if run.step // LOG_EVERY > self.logged:
+            self._write_log()
+            self.logged = run.step // LOG_EVERY
+            self._log = self._begin_log(run)
+        if self._log is not None and self._log[0].is_ready:
+            self._write_log()
+        if time.monotonic() - self._last_checkpoint > CHECKPOINT_SECONDS:
+            self._begin_checkpoint(run)
+
+    def save(self, run: Any) -> None:
+        """Write a checkpoint, and wait for it."""
+        self._begin_checkpoint(run)
+        self._writer.wait()
+
+    def _begin_checkpoint(self, run: Any) -> None:
+        """Copy the run's state; the training goes on while the copy is written."""
+        # An evaluation under way is finished first, and its files must be in the folder.
+        run.finish_evaluation()
+        self._write_log()
+        self._writer.wait()
+        extra = {"best": self.best, "seconds": self.seconds, "rows": self._rows}
+        self._writer.submit(write_checkpoint, take_checkpoint(run, extra), self.path)
+        self._last_checkpoint = time.monotonic()
+
+    def on_evaluation_start(self, run: OnlineRun) -> None:
+        """Keep what belongs to this moment: reward functions, masks, correlation."""
+        predicted = run.predict_last()
+        moment = _Moment(
+            run.correlate(predicted),
+            run.learner.compute_compact(),
+            run.learner.mask.numpy(force=True) > 0,
+            [],
+            [],
+        )
+        for source in run.learner.sources:
+            found = source.find_masks()
+            edges = found and {
+                name: getattr(found, name).numpy(force=True).astype(np.uint8) for name in EDGES
+            }
+            for place in range(source.size):
+                moment.functions.append(source.export(place))
+                moment.masks.append(edges and {name: edges[name][place] for name in EDGES})
+        self._moments[run.step] = moment
+        names = [member.name for member in run.members]
+        self._writer.submit(self._write_moment, names, run.step, moment, predicted)
+
+    def _write_moment(
+        self, names: list[str], step: int, moment: _Moment, predicted: list[Any]
+    ) -> None:
+        every = zip(names, moment.masks, moment.compact, predicted, strict=True)
+        for name, masks, compact, both in every:
+            if masks is not None:
+                run_files.write_masks(self.path, name, step, masks, compact)
+            if both is not None:
+                run_files.write_episode(self.path, name, step, *both)
+
+    def on_evaluation(self, run: Run, evaluation: Evaluation) -> None:
+        self._writer.submit(self._write_evaluation, run, evaluation)
+
+    def _write_evaluation(self, run: Run, evaluation: Evaluation) -> None:
+        super().on_evaluation(run, evaluation)
+        del self._moments[evaluation.step]
+
+    def _describe_policy(self, run: OnlineRun, index: int, step: int) -> dict[str, Any]:
+        moment = self._moments[step]
+        masks = moment.masks[index]
+        edges = [np.mean(masks[name]) for name in EDGES] if masks else []
+        return {
+            "correlation": _blank(moment.correlations[index]),
+            "edges_on": float(np.mean(edges)) if edges else "",
+            "compact_states": int(moment.compact[index].sum()),
+            "policy_states": int(moment.policy_mask[index].sum()),
+        }
+
+    def _write_log(self) -> None:
+        """Write the rows that have been begun, if any, and wait for what they need."""
+        if self._log is not None:
+            rows, self._log = self._log[1](), None
+            self._append(run_files.LOG_FILE, rows)
+
+    def _describe_learning(self, run: OnlineRun) -> list[dict[str, Any]]:
+        return self._begin_log(run)[1]()
+
+    def _begin_log(self, run: OnlineRun) -> tuple[Download, Callable[[], list[dict[str, Any]]]]:
+        """Ask for the numbers of a moment. The function makes the rows of them.
+
+        The first that comes back is ready when the function would not wait for the device.
+        """
+        agent, updates, skipped = (
+            run.learner.agent,
+            run.learner.updates,
+            run.learner.begin_skipped(),
+        )
+        others = {name: Download(values) for name, values in agent.find_log_values().items()}
+        predicted, losses = run.begin_predictions(), Download(agent.losses)
+        of_sources = [
+            None if source.losses is None else Download(source.losses)
+            for source in run.learner.sources
+        ]
+        owners = [self._describe_owner(member, run.step) for member in run.members]
+        returns = [
+            "" if last is None else _blank(last[0].episode_return) for last in run.last_episodes
+        ]
+        seconds = {f"{name}_seconds": value for name, value in run.count_seconds().items()}
+
+        def finish() -> list[dict[str, Any]]:
+            correlations, rows = run.correlate(predicted()), []
+            for index, owner in enumerate(owners):
+                row = {
+                    **owner,
+                    "updates": updates,
+                    "training_return": returns[index],
+                    "correlation": _blank(correlations[index]),
+                    **_pick_losses(agent.loss_names, losses, index, updates),
+                    **{name: float(values.finish()[index]) for name, values in others.items()},
+                    "skipped": int(skipped.finish()[index]),
+                    **seconds,
+                }
+                for source, own in zip(run.learner.sources, of_sources, strict=True):
+                    place = index - source.members.start
+                    if own is not None and 0 <= place < source.size:
+                        row |= _pick_losses(source.loss_names, own, place, updates)
+                rows.append(row)
+            return rows
+
+        return Download(run.learner.counter), finish
+
+    def _append(self, name: str, rows: list[dict[str, Any]]) -> None:
+        super()._append(name, rows)
+        self._rows[name] += len(rows)
+        for row in rows if self._board is not None else ():
+            for column in BOARD[name]:
+                if row.get(column, "") != "":
+                    self._board.add_scalar(f"{column}/{row['member']}", row[column], row["step"])
+
+    def _save_best(self, run: OnlineRun, index: int, evaluation: Evaluation) -> None:
+        """Write the reward model of a member, as it was when its best evaluation began."""
+        member, moment = run.members[index], self._moments[evaluation.step]
+        function, masks = moment.functions[index], moment.masks[index]
+        if function is None:
+            return
+        states, actions = run.fleet.observation_size, run.fleet.action_size
+        to_reward = masks["state_to_reward"] if masks else np.ones(states)
+        from_action = masks["action_to_reward"] if masks else np.ones(actions)
+        correlation = float(moment.correlations[index])
+        model = RewardModel(
+            function=function,
+            observation_names=run.fleet.dimension_names[0],
+            action_names=run.fleet.dimension_names[1],
+            state_mask=np.asarray(to_reward, np.int64),
+            action_mask=np.asarray(from_action, np.int64),
+            compact_mask=moment.compact[index].astype(np.int64),
+            about={
+                "environment": run.environment,
+                "member": member.name,
+                "step": evaluation.step,
+                "method": member.method,
+                "fit": member.fit,
+                "mean_return": self.best[member.name],
+                "correlation_last_episode": correlation if np.isfinite(correlation) else None,
+            },
+        )
+        model.save(make_folder(self.path, "members", member.name) / REWARD_FOLDER)
+
+    def close(self) -> None:
+        self._write_log()
+        self._writer.close()
+        if self._board is not None:
+            self._board.close()
+        self._let_go()
+
+
+def read_settings(folder: Path) -> tuple[OnlineSettings, dict[str, Any]]:
+    """The settings of a run, and the rest of its `settings.json`."""
+    contents = run_files.read_about(folder)
+    file = folder / run_files.SETTINGS_FILE
+    try:
+        with folder_errors(file, "settings do not fit"):
+            for name in ("device", "workers"):
+                if name not in contents:
+                    raise DataError("is missing", field=name)
+            given = dict(contents["settings"])
+            given = {name: tuple(v) if isinstance(v, list) else v for name, v in given.items()}
+            given["sets"] = {name: tuple(values) for name, values in given["sets"].items()}
+            return OnlineSettings(**given), contents
+    except DataError as error:
+        raise error.at(file=file) from None
+
+
+def _pick_losses(
+    names: Sequence[str], losses: Download, place: int, updates: int
+) -> dict[str, float | str]:
+    """The losses of one member, blank before the first update."""
+    values = losses.finish()[:, place]
+    return {
+        f"{name}_loss": float(value) if updates else ""
+        for name, value in zip(names, values, strict=True)
+    }
+
+
+def _blank(value: float) -> float | str:
+    return float(value) if np.isfinite(value) else ""

@@ -1,0 +1,293 @@
+"""The paper's generative model Phi_m: a causal graph, a reward net and a dynamics net.
+
+    phi_cau   two logits per possible edge of the graph      `members.nn.GraphMasks`
+    phi_rew   reward of a step from its masked inputs         `members.nn.RewardNet`
+    phi_dyn   distribution of the next state, likewise        `members.nn.DynamicsNet`
+
+All three are learned at once, by one step of Adam on L_m = L_rew + L_dyn + L_reg per update. The
+same model learns from a file (`decompose --fit paper`) and beside a policy (`train-online --fit
+paper` and `--fit joint-net`); who drives it draws the batches and the noise.
+
+Algorithm 1 of the paper, with its line numbers:
+
+    6, 9      steps of the environment, and finished episodes into the replay    `online.run`
+    16        D_1: M whole episodes                                              `Trajectories`
+    20        D_2: N transitions                                                 `Transitions`
+    17, 21    sample the masks by Gumbel-softmax                   }
+    18, 22    L_rew on D_1, L_dyn on D_2                           }  `compute_losses`
+    24        L_reg                                                }
+    18-24     one step on L_m                                         `step`
+    27, 29    choose the masks greedily, rewards of D_2               `compute_rewards`
+    28        the compact state                                       `graph.compact_closure`
+    30        one step of the policy                                  `agents`
+
+`online.learner.Learner` runs lines 16 to 30 in this order, once per update.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import torch
+from torch import Tensor
+
+from grd_offline.networks.losses import (
+    ModelLoss,
+    SparsityWeights,
+    dynamics_loss,
+    edge_count_loss,
+    return_loss,
+    sparsity_loss,
+)
+from grd_offline.networks.members.nn import (
+    DynamicsNet,
+    GraphMasks,
+    Mixture,
+    RewardNet,
+    sample_edges,
+)
+from grd_offline.networks.members.optimiser import Adam
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+
+@dataclass(frozen=True)
+class GenerativeSettings:
+    """Settings in which `paper` and `joint-net` differ. The defaults are those of the paper."""
+
+    standardise: bool = False
+    """Bring inputs and returns to unit scale."""
+    mask_start: float = 0.0
+    """Value of psi_0 - psi_1 at the start."""
+    mask_spread: float = 1.0
+    """Standard deviation of the mask logits at the start. The paper does not print it; with this
+    value half of the edges start on, as in the authors' code."""
+    mask_rate: float | None = None
+    """Learning rate of the mask logits; None takes that of the networks."""
+    mask_per_episode: bool = False
+    """Sample the reward's masks for each episode instead of once for all."""
+    temperature: float = 1.0
+    """Temperature of the Gumbel-softmax; the paper does not print it."""
+    dynamics_samples: int = 1
+    """Samples of the dynamics' masks, each for an equal part of the steps."""
+    dense_updates: int = 0
+    """Number of first updates in which every edge is on."""
+    edge_price: float | None = None
+    """Weight of each edge's probability; None takes the paper's log-probabilities and lambdas."""
+    dynamics_hidden: tuple[int, ...] = (256, 256)
+    """Hidden layers of the dynamics net."""
+    mixtures: int = 3
+    """Number of Gaussians per state dimension."""
+    log_std_range: tuple[float, float] = (-7.0, 7.0)
+    """Log standard deviations of the Gaussians are clamped to this range."""
+    embedding: int = 0
+    """Size of the vector that tells the dynamics net which dimension it predicts."""
+    dynamics_outputs: int | None = None
+    """Number of state dimensions that an update predicts; None predicts all of them."""
+    activation: str = "relu"
+    """Activation of the dynamics net."""
+
+
+PAPER = GenerativeSettings()
+JOINT_NET = GenerativeSettings(
+    standardise=True,
+    mask_start=3.0,
+    mask_spread=0.0,
+    mask_rate=0.02,
+    mask_per_episode=True,
+    dynamics_samples=8,
+    dense_updates=2000,
+    edge_price=0.003,
+    dynamics_hidden=(64, 64),
+    log_std_range=(-5.0, 2.0),
+    embedding=8,
+    dynamics_outputs=8,
+    activation="silu",
+)
+
+
+class Trajectories(NamedTuple):
+    """D_1: whole episodes with their returns (or stretches with what was delivered)."""
+
+    inputs: Tensor
+    """(member, episode or 1, time, input); 1 where episodes lie end to end on one time axis."""
+    valid: Tensor
+    """(member, episode, time) whether a step took place and is of that episode."""
+    returns: Tensor
+    """(member, episode): the return of each episode."""
+    starts: Tensor | None = None
+    """(member, episode): number of steps before the row, for the discount. None means 0."""
+    unit: Tensor | None = None
+    """(member, 1) unit of the net's rewards, where it is not that of the returns."""
+
+
+class Transitions(NamedTuple):
+    """D_2: single steps, and the state after each."""
+
+    inputs: Tensor
+    """(member, batch, input): states and actions of the steps."""
+    next_states: Tensor
+    """(member, batch, state): the states after the steps."""
+    outputs: Tensor
+    """(output,) the state dimensions to predict."""
+
+
+class GenerativeModel:
+    """phi_cau, phi_rew and phi_dyn of some members, and one joint update of them."""
+
+    def __init__(
+        self,
+        graph: GraphMasks,
+        reward: RewardNet,
+        dynamics: DynamicsNet,
+        *,
+        settings: GenerativeSettings,
+        lambdas: SparsityWeights,
+        rates: Float[Tensor, "member"],
+        discount: float = 1.0,
+        leaves: bool = True,
+    ) -> None:
+        """Each of `lambdas` may be a tensor (member,). `Flat` of the optimiser has `leaves`."""
+        self.graph, self.reward, self.dynamics = graph, reward, dynamics
+        self.settings, self.lambdas, self.discount = settings, lambdas, discount
+        own = None if settings.mask_rate is None else (graph, settings.mask_rate)
+        self.adam = Adam([graph, reward, dynamics], rates, own=own, leaves=leaves)
+
+    def compute_losses(
+        self,
+        trajectories: Trajectories,
+        transitions: Transitions,
+        reward_noise: Float[Tensor, "member reward_copy input 2"],
+        dynamics_noise: Float[Tensor, "member dynamics_copy input state 2"],
+    ) -> ModelLoss:
+        """L_rew, L_dyn and L_reg; the noise is standard Gumbel."""
+        return ModelLoss(
+            self.compute_return_loss(trajectories, reward_noise),
+            self.compute_dynamics_loss(transitions, dynamics_noise),
+            self.compute_sparsity_loss(),
+        )
+
+    def step(self, losses: Float[Tensor, "member"]) -> None:
+        """One step of Adam on L_m for all three parts."""
+        self.adam.step(losses)
+
+    def compute_rewards(
+        self, inputs: Float[Tensor, "member batch input"]
+    ) -> Float[Tensor, "member batch"]:
+        """Rewards behind the masks as they are chosen greedily (Eq. 24)."""
+        return cast(Tensor, self.reward(inputs, self.choose_reward_mask().unsqueeze(1)))
+
+    def choose_reward_mask(self) -> Float[Tensor, "member input"]:
+        """The greedy masks of states and actions into the reward, side by side (Eq. 22)."""
+        return torch.cat(self.graph.choose()[:2], 1)
+
+    def compute_return_loss(
+        self,
+        batch: Trajectories,
+        noise: Float[Tensor, "member copy input 2"],
+        dense: Float[Tensor, ""] | None = None,
+    ) -> Float[Tensor, "member"]:
+        """Compute the return loss L_rew (Eq. 4).
+
+        In all three losses `dense` is 1 while every edge is to be on and costs nothing, else 0.
+        """
+        logits = torch.cat([self.graph.state_to_reward, self.graph.action_to_reward], 1)
+        mask = self._sample(logits, noise, dense)  # (member, copy, input)
+        end_to_end = batch.inputs.shape[1] == 1
+        if end_to_end and mask.shape[1] > 1:
+            by_step = batch.valid.to(mask.dtype).mT @ mask  # (member, time, input)
+            mask = by_step.unsqueeze(1)
+        else:
+            mask = mask.unsqueeze(2)
+        rewards = self.reward(batch.inputs, mask)  # (member, episode or 1, time)
+        if batch.unit is not None:
+            rewards = rewards * batch.unit.unsqueeze(2)
+        return return_loss(
+            rewards.expand(batch.valid.shape),
+            batch.valid,
+            batch.returns,
+            discount=self.discount,
+            starts=batch.starts,
+        )
+
+    def compute_dynamics_loss(
+        self,
+        batch: Transitions,
+        noise: Float[Tensor, "member copy input state 2"],
+        dense: Float[Tensor, ""] | None = None,
+    ) -> Float[Tensor, "member"]:
+        """L_dyn (Eq. 5), scaled up from the predicted dimensions to all of them."""
+        logits = torch.cat([self.graph.state_to_state, self.graph.action_to_state], 1)
+        outputs = batch.outputs
+        mask = self._sample(logits.index_select(2, outputs), noise.index_select(3, outputs), dense)
+        samples, size = mask.shape[1], batch.inputs.shape[1]
+        if samples > 1:
+            mask = mask.repeat_interleave(-(-size // samples), 1)[:, :size]
+        mixture: Mixture = self.dynamics(batch.inputs, mask, outputs)
+        targets = batch.next_states.index_select(2, outputs)
+        return dynamics_loss(*mixture, targets, dimensions=logits.shape[2])
+
+    def compute_sparsity_loss(
+        self, dense: Float[Tensor, ""] | None = None
+    ) -> Float[Tensor, "member"]:
+        """L_reg (Eq. 6), or the price of the expected number of edges."""
+        probabilities, price = self.graph.compute_probabilities(), self.settings.edge_price
+        if price is None:
+            loss = sparsity_loss(*probabilities, weights=self.lambdas)
+        else:
+            loss = edge_count_loss(*probabilities, weights=SparsityWeights(*[price] * 5))
+        return loss if dense is None else loss * (1 - dense)
+
+    def _sample(
+        self,
+        logits: Float[Tensor, "member *edges 2"],
+        noise: Float[Tensor, "member copy *edges 2"],
+        dense: Float[Tensor, ""] | None,
+    ) -> Float[Tensor, "member copy *edges"]:
+        """Masks by Gumbel-softmax (Eq. 21); all 1 where `dense` is."""
+        shape = (noise.shape[0], noise.shape[1], *logits.shape[1:])
+        sampled = sample_edges(
+            logits.unsqueeze(1).expand(shape), noise, temperature=self.settings.temperature
+        )
+        return sampled if dense is None else sampled * (1 - dense) + dense
+
+
+def build_graph(
+    settings: GenerativeSettings,
+    members: int,
+    states: int,
+    actions: int,
+    generator: torch.Generator,
+) -> GraphMasks:
+    """Build phi_cau as it is at the start."""
+    return GraphMasks(
+        members,
+        states,
+        actions,
+        start=settings.mask_start,
+        spread=settings.mask_spread,
+        generator=generator,
+    )
+
+
+def build_dynamics(
+    settings: GenerativeSettings,
+    members: int,
+    states: int,
+    actions: int,
+    generator: torch.Generator,
+) -> DynamicsNet:
+    """Build phi_dyn as it is at the start."""
+    return DynamicsNet(
+        members,
+        states,
+        actions,
+        hidden=settings.dynamics_hidden,
+        mixtures=settings.mixtures,
+        embedding=settings.embedding,
+        log_std_range=settings.log_std_range,
+        activation=settings.activation,
+        generator=generator,
+    )

@@ -1,0 +1,1 @@
+"""Networks with a leading member axis, their optimisers, and the losses of the paper."""

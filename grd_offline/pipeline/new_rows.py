@@ -1,0 +1,70 @@
+"""The rewards of a saved model for new rows of a data frame, as a table."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any
+
+from grd_offline.core.episodes import EpisodeSet
+from grd_offline.core.errors import DataError
+from grd_offline.core.threads import one_numpy_thread
+from grd_offline.io.formats import as_recording
+from grd_offline.io.formats.record import Recording
+from grd_offline.io.tables.build import TABLE
+from grd_offline.io.tables.columns import parse_given
+from grd_offline.io.tables.frames import find_library, open_frame
+from grd_offline.io.tables.opening import Given, open_source
+from grd_offline.io.tables.results import read_rewards, restore
+from grd_offline.methods.matching import check_inputs, expect_columns
+from grd_offline.methods.relabelling import relabel_records
+from grd_offline.rewards.model import RewardModel
+
+SOURCE = "the table"
+"""The name of the data in errors."""
+
+
+@one_numpy_thread()
+def compute_rewards(
+    table: Any,
+    model: RewardModel | str | os.PathLike[str],
+    *,
+    columns: Given | None = None,
+) -> Any:
+    """The rewards of a model for the rows of a data frame, which need no outcomes.
+
+    `table` is a data frame of pandas or polars, an Arrow table, or a mapping from names to arrays.
+    It may also be an `EpisodeSet`. `model` is a model or the folder of one. The columns have the
+    roles that they had in the table of `decompose`, unless `columns` says something else, such as
+    `"episode=trip,step=minute"`.
+
+    The result is a table of the same library, in the order of the rows: the episode, the step,
+    the reward, and its standard deviation under the name `spread`.
+
+        rewards = grd_offline.compute_rewards(new_rows, "trips-grd")
+        new_rows["reward"] = rewards["reward"].to_numpy()
+    """
+    if not isinstance(model, RewardModel | str | os.PathLike):
+        raise DataError(
+            f"model: expected a RewardModel or the folder of one, got {type(model).__name__}"
+        )
+    chosen = model if isinstance(model, RewardModel) else RewardModel.load(model)
+    recording = _open(table, chosen, columns)
+    check_inputs(chosen, recording, SOURCE)
+    discount = float((chosen.about or {}).get("discount", 1.0))
+    records = list(relabel_records(recording, SOURCE, chosen, discount=discount))
+    rewards = read_rewards(recording.header, records)
+    if isinstance(table, EpisodeSet):
+        return rewards
+    # As they were written: times have zones there, and names may be no texts.
+    return restore(rewards, table, recording.header)
+
+
+def _open(table: Any, model: RewardModel, columns: Given | None) -> Recording:
+    if isinstance(table, EpisodeSet):
+        return as_recording(table)
+    given = parse_given(columns)
+    opened = open_source(open_frame(table), given, expected=expect_columns(model))
+    about = {**opened.header.settings[TABLE], "library": find_library(table) or ""}
+    settings = {**opened.header.settings, TABLE: about}
+    return replace(opened, header=replace(opened.header, settings=settings))

@@ -1,0 +1,134 @@
+"""Decompose several outcomes of the same episodes: a reward for each, and their effects side by
+side."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from grd_offline.core.episodes import Episode, EpisodeSet
+from grd_offline.core.errors import DataError
+from grd_offline.io.files import REPORT_FILE
+from grd_offline.io.files.outcomes import (
+    check_outcomes,
+    is_replaceable,
+    read_outcomes,
+    write_outcomes,
+)
+from grd_offline.io.files.storage import create_file, replace_folder
+from grd_offline.io.formats import Data, open_recording, read
+from grd_offline.io.tables.columns import parse_given
+from grd_offline.io.tables.opening import Given, is_table
+from grd_offline.methods.closed_form.uncertainty import correlate_columns
+from grd_offline.methods.contract import Progress
+from grd_offline.methods.relabelling import find_truth
+from grd_offline.methods.result import Decomposition
+from grd_offline.methods.settings import DecomposeSettings
+from grd_offline.pipeline.decompose import decompose
+from grd_offline.report import make_outcomes_page
+
+Array = NDArray[np.float64]
+Outcomes = Sequence[str] | Mapping[str, ArrayLike]
+
+
+def decompose_each(
+    source: Data,
+    out: str | os.PathLike[str],
+    outcomes: Outcomes,
+    settings: DecomposeSettings | None = None,
+    *,
+    columns: Given | None = None,
+    progress: Progress = lambda stage, share: None,
+    **reading: Any,
+) -> dict[str, Decomposition]:
+    """Decompose several outcomes of the same episodes, each as if it were the only one.
+
+    `outcomes` are names: of the columns of a table with a number per episode, or of the fields of
+    a file with a number per step, which are summed. For episodes that are in memory it is a mapping
+    from names to one number per episode. The folder `out` then holds a decomposition of each, and a
+    page that shows their effects side by side. `reading` are further arguments of `decompose`.
+    """
+    settings = settings if settings is not None else DecomposeSettings()
+    names = list(outcomes)
+    check_outcomes(names)
+    place = Path(out)
+    results = {}
+    with replace_folder(place, is_replaceable=is_replaceable) as folder:
+        for name in names:
+            data, given = _prepare(source, outcomes, name, columns, reading)
+
+            def tell(stage: str, share: float, name: str = name) -> None:
+                progress(f"{name}: {stage}", share)
+
+            found = decompose(
+                data, folder / name, settings, columns=given, progress=tell, **reading
+            )
+            results[name] = found
+        rewards = np.stack([_read_rewards(results[name]) for name in names], 1)
+        write_outcomes(folder, names, correlate_columns(rewards).tolist())
+        with create_file(folder / REPORT_FILE) as output:
+            output.write(make_outcomes_page(*read_outcomes(folder)).encode())
+    return {name: _move(result, place / name) for name, result in results.items()}
+
+
+def _prepare(
+    source: Data, outcomes: Outcomes, name: str, columns: Given | None, reading: Mapping[str, Any]
+) -> tuple[Data, Given | None]:
+    """Prepare the data with one outcome, and the roles of their columns."""
+    if isinstance(source, EpisodeSet):
+        if not isinstance(outcomes, Mapping):
+            raise DataError("expected a mapping from names to numbers", field="outcomes")
+        return set_returns(source, outcomes[name]), None
+    if isinstance(outcomes, Mapping):
+        raise DataError("expected names, because the data are in a file", field="outcomes")
+    if is_table(Path(source)):
+        given = parse_given(columns)
+        others = tuple(other for other in outcomes if other != name)
+        return source, {
+            **given,
+            "returns": (name,),
+            "ignored": (*given.get("ignored", ()), *others),
+        }
+    limits = {k: reading[k] for k in ("max_episode_steps", "max_bytes") if k in reading}
+    with open_recording(source, **limits) as recording:
+        records = (recording.load(index) for index in range(len(recording)))
+        sums = [float(find_truth(record, name, source).sum()) for record in records]
+    return set_returns(read(source, **limits), sums), None
+
+
+def set_returns(episodes: EpisodeSet, returns: ArrayLike) -> EpisodeSet:
+    """Return the same episodes with other returns, one number each."""
+    values = np.asarray(returns, np.float64)
+    if values.shape != (len(episodes),):
+        raise DataError(
+            f"expected one number for each of {len(episodes):,} episodes, got shape {values.shape}",
+            field="outcomes",
+        )
+    load = episodes.load
+
+    def change(index: int) -> Episode:
+        episode = load(index)
+        last = np.arange(len(episode)) == len(episode) - 1
+        return replace(episode, rewards=last * values[index], delivered=last)
+
+    return replace(episodes, load=change)
+
+
+def _read_rewards(result: Decomposition) -> Array:
+    """Read the rewards of all steps, one episode after another."""
+    with open_recording(result.relabelled) as recording:
+        parts = [recording.load_rewards(index) for index in range(len(recording))]
+    return np.concatenate(parts).astype(np.float64)
+
+
+def _move(result: Decomposition, place: Path) -> Decomposition:
+    """A result whose folder has been given its name."""
+    table = None if result.table is None else place / result.table.name
+    relabelled = place / result.relabelled.name
+    return replace(result, folder=place, relabelled=relabelled, table=table)

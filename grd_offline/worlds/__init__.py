@@ -1,0 +1,1 @@
+"""Environments: worlds with a known causal graph, and spaces as vectors of numbers."""
