@@ -21,7 +21,7 @@ from factored_worlds import WORLDS, make_episodes
 
 from grd_offline.core.episodes import Episode
 from grd_offline.core.threads import one_numpy_thread
-from grd_offline.io.formats import read, read_truth
+from grd_offline.io.datasets import read, read_truth
 from grd_offline.learning.online.learner import SOURCES
 from grd_offline.learning.online.replay import FinishedEpisode, Replay
 from grd_offline.learning.online.settings import OnlineSettings

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from grd_offline.io.formats import Header, Leaf, Record, write_dataset
+from grd_offline.io.datasets import Header, Leaf, Record, write_dataset
 
 CODE = """
 import sys, time
-from grd_offline.io.formats import open_recording, as_episodes
+from grd_offline.io.datasets import open_recording, as_episodes
 try:
     from grd_offline.io.formats.summary import summarise
 except ImportError:  # up to version 0.1.0

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from grd_offline.core.episodes import EpisodeSet
-from grd_offline.io.formats import as_episodes, open_recording, write_dataset
+from grd_offline.io.datasets import as_episodes, open_recording, write_dataset
 from grd_offline.methods import make_decomposer
 from grd_offline.methods.relabelling import relabel_records
 from grd_offline.methods.settings import DecomposeSettings

@@ -21,7 +21,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from grd_offline.io.formats import Header, Leaf, Record, open_recording, read, write_dataset
+from grd_offline.io.datasets import Header, Leaf, Record, open_recording, read, write_dataset
 
 STEPS, STATES, ACTIONS = 1000, 128, 8
 

@@ -149,7 +149,7 @@ def _make_world(name: str, episodes: int, seed: int) -> Problem:
 
 
 def _load_file(file: str, truth: str) -> Problem:
-    from grd_offline.io.formats import as_episodes, find_delay, open_recording, read_truth
+    from grd_offline.io.datasets import as_episodes, find_delay, open_recording, read_truth
 
     recording = open_recording(file)
     delay, header = find_delay(recording), recording.header

@@ -14,13 +14,13 @@ from .options import print_warning, reading_options
 from .text import echo
 
 if TYPE_CHECKING:
-    from grd_offline.io.formats import Record, Recording
+    from grd_offline.io.datasets import Record, Recording
 
     from .progress import Advance
 
 
 def _check_layout(ctx: click.Context, parameter: click.Parameter, name: str) -> str:
-    from grd_offline.io.formats import list_writable_layouts
+    from grd_offline.io.datasets import list_writable_layouts
 
     known = list_writable_layouts()
     if name not in known:
@@ -59,7 +59,7 @@ def convert(source: str, destination: str, layout: str, **reading: Any) -> None:
     dataset is complete on the disk.
     """
     from grd_offline.core.errors import DataError
-    from grd_offline.io.formats import is_same_place, open_recording, write_dataset
+    from grd_offline.io.datasets import is_same_place, open_recording, write_dataset
     from grd_offline.io.tables.results import find_columns
 
     from .progress import show_progress
@@ -89,7 +89,7 @@ def convert(source: str, destination: str, layout: str, **reading: Any) -> None:
 
 def _checked(recording: Recording, source: str, advance: Advance) -> Iterator[Record]:
     """Yield every record after the checks that a fit would make."""
-    from grd_offline.io.formats import as_episode, find_delay, locate
+    from grd_offline.io.datasets import as_episode, find_delay, locate
 
     delay = find_delay(recording)
     for index, record in enumerate(recording):

@@ -45,7 +45,7 @@ def inspect(file: str, as_json: bool, **reading: Any) -> None:
     .parquet), a LeRobot folder, or JSON lines of conversation turns with a score (.jsonl).
     minari:ID is a dataset of Minari's library, which is downloaded if needed.
     """
-    from grd_offline.io.formats import open_recording
+    from grd_offline.io.datasets import open_recording
     from grd_offline.io.formats.summary import summarise
 
     from .progress import show_progress

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from grd_offline.interop.gymnasium import CompactObservation as CompactObservation
     from grd_offline.interop.gymnasium import LearnedReward as LearnedReward
     from grd_offline.interop.gymnasium import VectorLearnedReward as VectorLearnedReward
-    from grd_offline.io.formats import open_recording as open_recording
-    from grd_offline.io.formats import read as read
-    from grd_offline.io.formats import read_truth as read_truth
-    from grd_offline.io.formats import write_dataset as write_dataset
+    from grd_offline.io.datasets import open_recording as open_recording
+    from grd_offline.io.datasets import read as read
+    from grd_offline.io.datasets import read_truth as read_truth
+    from grd_offline.io.datasets import write_dataset as write_dataset
     from grd_offline.io.formats.from_python import from_arrays as from_arrays
     from grd_offline.io.formats.from_python import from_dataframe as from_dataframe
     from grd_offline.lab.judge import judge as judge
@@ -60,7 +60,7 @@ __getattr__, __dir__, __all__ = import_when_used(
         "additive.dynamics.model": ("DynamicsModel",),
         "core.episodes": ("Episode", "EpisodeSet"),
         "core.errors": ("DataError", "StorageError"),
-        "io.formats": ("open_recording", "read", "read_truth", "write_dataset"),
+        "io.datasets": ("open_recording", "read", "read_truth", "write_dataset"),
         "io.formats.from_python": ("from_arrays", "from_dataframe"),
         "interop.d4rl": ("to_d4rl",),
         "interop.gymnasium": ("CompactObservation", "LearnedReward", "VectorLearnedReward"),

@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 
-from grd_offline.io.formats import read, read_truth
+from grd_offline.io.datasets import read, read_truth
 from grd_offline.methods.closed_form.fit import fit_closed_form
 from grd_offline.methods.closed_form.settings import ClosedFormSettings
 

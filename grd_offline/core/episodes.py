@@ -4,7 +4,7 @@ Step t takes `actions[t]` in `observations[t]`. `rewards[t]` is what was handed 
 `delivered[t]` says whether anything was: a delivered number is the sum of the step rewards since
 the delivery before it. One number at the end, one every K steps, and one at each step are all
 this. The true step rewards, where a dataset has them, are not part of an episode at all: they
-come from `grd_offline.io.formats.read_truth`, so that a fit cannot see them.
+come from `grd_offline.io.datasets.read_truth`, so that a fit cannot see them.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.core.episodes import BoolArray, Episode, FloatArray, check_finite
-from grd_offline.io.formats import as_episode, as_episodes, locate, open_recording
+from grd_offline.io.datasets import as_episode, as_episodes, locate, open_recording
 from grd_offline.methods.relabelling import find_truth
 
 NEXT = "next_observations"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from grd_offline.core.episodes import EpisodeSet
 from grd_offline.core.errors import DataError
-from grd_offline.io.formats import Data, Recording, as_episodes
+from grd_offline.io.datasets import Data, Recording, as_episodes
 from grd_offline.io.tables.opening import Expected
 from grd_offline.rewards.model import RewardModel
 

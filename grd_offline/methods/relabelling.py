@@ -23,10 +23,7 @@ from grd_offline.core.evaluate import (
 )
 from grd_offline.core.outcomes import NUMBER, PREFERENCE, SUCCESS
 from grd_offline.core.threads import one_numpy_thread
-from grd_offline.io.files.decomposition import MASKS_FILE, read_masks
-from grd_offline.io.files.naming import beside
-from grd_offline.io.files.plain import folder_errors
-from grd_offline.io.formats import (
+from grd_offline.io.datasets import (
     Data,
     Header,
     Record,
@@ -38,6 +35,9 @@ from grd_offline.io.formats import (
     open_recording,
     write_dataset,
 )
+from grd_offline.io.files.decomposition import MASKS_FILE, read_masks
+from grd_offline.io.files.naming import beside
+from grd_offline.io.files.plain import folder_errors
 from grd_offline.io.formats.in_memory import DELIVERED
 from grd_offline.io.formats.relabelled import OBSERVED, STD
 from grd_offline.io.tables.build import TRUTH

@@ -8,7 +8,7 @@ from typing import Any
 
 from grd_offline.additive.dynamics import DynamicsModel
 from grd_offline.core.words import format_share
-from grd_offline.io.formats import open_recording
+from grd_offline.io.datasets import open_recording
 from grd_offline.io.tables.results import read_rewards
 from grd_offline.methods.contract import Finding
 from grd_offline.rewards.model import RewardModel

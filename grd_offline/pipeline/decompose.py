@@ -27,16 +27,7 @@ from grd_offline.core.outcomes import NUMBER
 from grd_offline.core.pieces import attach_preferences
 from grd_offline.core.threads import one_numpy_thread
 from grd_offline.core.versions import find_versions
-from grd_offline.io.files import REPORT_FILE
-from grd_offline.io.files.decomposition import (
-    RELABELLED,
-    is_replaceable,
-    read_decomposition,
-    write_decomposition,
-)
-from grd_offline.io.files.models import DYNAMICS_FOLDER, REWARD_FOLDER
-from grd_offline.io.files.storage import check_folder, create_file, replace_folder
-from grd_offline.io.formats import (
+from grd_offline.io.datasets import (
     Data,
     Record,
     Recording,
@@ -46,6 +37,15 @@ from grd_offline.io.formats import (
     open_recording,
     write_dataset,
 )
+from grd_offline.io.files import REPORT_FILE
+from grd_offline.io.files.decomposition import (
+    RELABELLED,
+    is_replaceable,
+    read_decomposition,
+    write_decomposition,
+)
+from grd_offline.io.files.models import DYNAMICS_FOLDER, REWARD_FOLDER
+from grd_offline.io.files.storage import check_folder, create_file, replace_folder
 from grd_offline.io.formats.record import KeptRecords
 from grd_offline.io.formats.relabelled import OBSERVED
 from grd_offline.io.tables.build import TABLE

@@ -9,7 +9,7 @@ from typing import Any
 from grd_offline.core.episodes import EpisodeSet
 from grd_offline.core.errors import DataError
 from grd_offline.core.threads import one_numpy_thread
-from grd_offline.io.formats import as_recording
+from grd_offline.io.datasets import as_recording
 from grd_offline.io.formats.record import Recording
 from grd_offline.io.tables.build import TABLE
 from grd_offline.io.tables.columns import parse_given

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.core.errors import DataError
+from grd_offline.io.datasets import Data, open_recording, read
 from grd_offline.io.files import REPORT_FILE
 from grd_offline.io.files.outcomes import (
     check_outcomes,
@@ -22,7 +23,6 @@ from grd_offline.io.files.outcomes import (
     write_outcomes,
 )
 from grd_offline.io.files.storage import create_file, replace_folder
-from grd_offline.io.formats import Data, open_recording, read
 from grd_offline.io.tables.columns import parse_given
 from grd_offline.io.tables.opening import Given, is_table
 from grd_offline.methods.closed_form.uncertainty import correlate_columns

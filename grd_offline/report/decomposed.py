@@ -16,9 +16,9 @@ import grd_offline.report.page as page
 from grd_offline.core.evaluate import STEP_BANDS, give_chance
 from grd_offline.core.outcomes import NUMBER, PREFERENCE, SUCCESS, UNITS, speak_of
 from grd_offline.core.words import format_percentage
+from grd_offline.io.datasets import Recording
 from grd_offline.io.files.decomposition import MISFIT, DecompositionRecord
 from grd_offline.io.files.plain import folder_errors
-from grd_offline.io.formats import Recording
 from grd_offline.report.effects import pack_effects, shape_effects, tell_effects
 from grd_offline.report.film import Film, make_film
 from grd_offline.report.graph import measure_edges, pack_graph, tell_graph

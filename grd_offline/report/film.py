@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.core.errors import DataError, printable
-from grd_offline.io.formats import open_recording
+from grd_offline.io.datasets import open_recording
 
 FRAMES = 48
 COLUMNS = 8

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from grd_offline.core.episodes import Episode
 from grd_offline.core.errors import DataError
+from grd_offline.io.datasets import Header, Record, Recording, as_episode, locate, open_recording
 from grd_offline.io.files.decomposition import DecompositionRecord
 from grd_offline.io.files.models import CONFIG, REWARD_FOLDER
-from grd_offline.io.formats import Header, Record, Recording, as_episode, locate, open_recording
 from grd_offline.io.formats.relabelled import OBSERVED, STD
 from grd_offline.rewards.effect_inputs import name_effect
 from grd_offline.rewards.effect_terms import predict_terms

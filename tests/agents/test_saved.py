@@ -13,7 +13,7 @@ import pytest
 import samples
 
 from grd_offline import DataError, open_recording, write_dataset
-from grd_offline.io.formats import Header, Record
+from grd_offline.io.datasets import Header, Record
 from grd_offline.learning.agents.actors import (
     Actor,
     ActorSpec,

@@ -186,9 +186,9 @@ def test_second_interrupt_keeps_nothing(tmp_path: Path) -> None:
     """The second one comes while the first is still being obeyed."""
     script = (
         "import os, signal, sys\n"
-        "import grd_offline.io.formats\n"
+        "import grd_offline.io.datasets\n"
         "from grd_offline.cli import main\n"
-        "write = grd_offline.io.formats.write_dataset\n"
+        "write = grd_offline.io.datasets.write_dataset\n"
         "def interrupted(path, header, records):\n"
         "    def stream():\n"
         "        for i, record in enumerate(records):\n"
@@ -197,7 +197,7 @@ def test_second_interrupt_keeps_nothing(tmp_path: Path) -> None:
         "                os.kill(os.getpid(), signal.SIGINT)\n"
         "                os.kill(os.getpid(), signal.SIGINT)\n"
         "    write(path, header, stream())\n"
-        "grd_offline.io.formats.write_dataset = interrupted\n"
+        "grd_offline.io.datasets.write_dataset = interrupted\n"
         "main(['collect', '--env', 'Factored', '--workers', '1', '--out', 'a.h5'])\n"
     )
     result = forked.run_script(script, cwd=tmp_path)

@@ -12,8 +12,8 @@ import samples
 from forked import run, run_script
 from places import ROOT
 
+from grd_offline.io.datasets import open_recording, write_dataset
 from grd_offline.io.files.naming import beside
-from grd_offline.io.formats import open_recording, write_dataset
 
 SAMPLE = ROOT / "datasets" / "sample.h5"
 COMMANDS = (
@@ -185,9 +185,9 @@ def test_an_interrupt_of_convert_leaves_nothing(tmp_path):
     write_dataset(tmp_path / "data.h5", samples.make_header(), samples.make_records(10))
     script = (
         "import glob, os, signal\n"
-        "import grd_offline.io.formats\n"
+        "import grd_offline.io.datasets\n"
         "from grd_offline.cli import main\n"
-        "write = grd_offline.io.formats.write_dataset\n"
+        "write = grd_offline.io.datasets.write_dataset\n"
         "def interrupted(path, header, records, **options):\n"
         "    def stream():\n"
         "        for i, record in enumerate(records):\n"
@@ -196,7 +196,7 @@ def test_an_interrupt_of_convert_leaves_nothing(tmp_path):
         "                assert glob.glob('.out.h5.*.partial')\n"
         "                os.kill(os.getpid(), signal.SIGINT)\n"
         "    return write(path, header, stream(), **options)\n"
-        "grd_offline.io.formats.write_dataset = interrupted\n"
+        "grd_offline.io.datasets.write_dataset = interrupted\n"
         "main(['convert', 'data.h5', 'out.h5', '--to', 'own'])\n"
     )
     result = run_script(script, cwd=tmp_path)

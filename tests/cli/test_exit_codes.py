@@ -12,7 +12,7 @@ import pytest
 import run_folders
 from places import HELPERS
 
-from grd_offline.io.formats import Header, Leaf, Record, write_dataset
+from grd_offline.io.datasets import Header, Leaf, Record, write_dataset
 
 HERE = str(HELPERS)
 

@@ -18,7 +18,7 @@ from grd_offline.cli.program import cli
 from grd_offline.cli.progress import draw_stage, format_left, show_stages
 from grd_offline.cli.text import print_facts, wrap
 from grd_offline.core.episodes import EpisodeSet
-from grd_offline.io.formats import read
+from grd_offline.io.datasets import read
 from grd_offline.methods import duration
 from grd_offline.methods.settings import DecomposeSettings
 from grd_offline.pipeline.decompose import decompose

@@ -15,7 +15,7 @@ import pytest
 import samples
 
 from grd_offline import DataError, collect, write_dataset
-from grd_offline.io.formats import Header, Record, open_recording, read
+from grd_offline.io.datasets import Header, Record, open_recording, read
 from grd_offline.learning.agents.exploration import draw_box_actions, draw_discrete_actions
 from grd_offline.learning.collecting.runner import deliver
 from grd_offline.learning.collecting.settings import CollectSettings

@@ -15,9 +15,9 @@ import pytest
 import samples
 
 from grd_offline import StorageError, read
+from grd_offline.io.datasets import write_dataset
 from grd_offline.io.files import storage
 from grd_offline.io.files.storage import replace_file, replace_folder
-from grd_offline.io.formats import write_dataset
 
 LAYOUTS = ("own", "minari", "d4rl")
 
@@ -102,7 +102,7 @@ def test_a_full_disk_ends_in_one_line_and_the_old_file_stays(tmp_path):
 
 WRITER = """
 import sys, numpy as np, samples
-from grd_offline.io.formats import write_dataset
+from grd_offline.io.datasets import write_dataset
 records = samples.make_records(60, seed=int(sys.argv[3]))
 lengths = np.array([len(record.rewards) for record in records], np.int64)
 print("ready", flush=True)

@@ -10,7 +10,7 @@ import pytest
 import samples
 
 from grd_offline import DataError, read, read_truth
-from grd_offline.io.formats import Leaf, open_recording, write_dataset
+from grd_offline.io.datasets import Leaf, open_recording, write_dataset
 
 
 def own(folder):
@@ -262,7 +262,7 @@ def test_nested_observations_flatten_with_names_and_choices_become_one_hot(tmp_p
     ],
 )
 def test_when_rewards_arrive_is_seen_from_the_zeros(rewards, delay, tmp_path):
-    from grd_offline.io.formats import find_delay
+    from grd_offline.io.datasets import find_delay
 
     arrays = samples.flat_arrays()
     arrays["rewards"] = np.tile(np.array(rewards, np.float32), 10)

@@ -9,8 +9,16 @@ import pytest
 import samples
 
 from grd_offline import open_recording, read, write_dataset
+from grd_offline.io.datasets import (
+    Header,
+    Layout,
+    Leaf,
+    Record,
+    Recording,
+    register_layout,
+)
 from grd_offline.io.files.storage import replace_file
-from grd_offline.io.formats import Header, Layout, Leaf, Record, Recording, layouts, register_layout
+from grd_offline.io.formats import layouts
 from grd_offline.io.formats.hdf5 import create_hdf5
 
 

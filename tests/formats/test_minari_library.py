@@ -13,7 +13,7 @@ from minari.data_collector import EpisodeBuffer
 
 import grd_offline
 from grd_offline import DataError
-from grd_offline.io.formats import list_minari_datasets
+from grd_offline.io.datasets import list_minari_datasets
 
 ID = "test/pendulum/random-v0"
 

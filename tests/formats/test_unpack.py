@@ -11,7 +11,8 @@ import pytest
 import samples
 
 from grd_offline import DataError
-from grd_offline.io.formats import open_recording, probe
+from grd_offline.io.datasets import open_recording
+from grd_offline.io.formats import probe
 from grd_offline.io.formats.budget import Budget
 from grd_offline.io.formats.guard import SafeGroup, Source
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import h5py
 import samples
 
-from grd_offline.io.formats import write_dataset
+from grd_offline.io.datasets import write_dataset
 
 REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {}
 ODD: dict[str, tuple[Callable[[Path], object], str]] = {}

@@ -30,7 +30,7 @@ from broken_files import (
     replace,
 )
 
-from grd_offline.io.formats import write_dataset
+from grd_offline.io.datasets import write_dataset
 
 __all__ = ["ODD", "REFUSED", "corpus_storage", "corpus_values", "flat", "own"]
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 
 from grd_offline import RewardModel
-from grd_offline.io.formats import Header, Leaf, Record, write_dataset
+from grd_offline.io.datasets import Header, Leaf, Record, write_dataset
 from grd_offline.rewards.effects import EffectModel
 
 STATES, ACTIONS = ("height", "speed", "tilt"), ("push",)

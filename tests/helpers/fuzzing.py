@@ -24,7 +24,7 @@ LIMIT_SECONDS, LIMIT_MB = 30.0, 300  # a case takes under 1 s; others may keep t
 def fuzz_files(folder, number, chance):
     """An HDF5 file with some bytes changed, read to the end."""
     from grd_offline import DataError
-    from grd_offline.io.formats import open_recording
+    from grd_offline.io.datasets import open_recording
     from grd_offline.io.formats.summary import summarise
 
     sources = sorted(folder.glob("*.source"))

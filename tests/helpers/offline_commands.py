@@ -13,7 +13,7 @@ import pytest
 from small_networks import small_networks
 
 from grd_offline.cli import main
-from grd_offline.io.formats import Header, Leaf, Record, write_dataset
+from grd_offline.io.datasets import Header, Leaf, Record, write_dataset
 from grd_offline.learning.offline.settings import OfflineSettings
 
 EPISODES, TRUE = offline_data.make_data(100)

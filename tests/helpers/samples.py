@@ -9,7 +9,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from grd_offline.io.formats import Header, Leaf, Record
+from grd_offline.io.datasets import Header, Leaf, Record
 
 STATES, ACTIONS = 4, 2
 

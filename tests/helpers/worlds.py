@@ -3,7 +3,7 @@
 import numpy as np
 
 from grd_offline.core.episodes import Episode, EpisodeSet
-from grd_offline.io.formats import Header, Leaf, Record, write_dataset
+from grd_offline.io.datasets import Header, Leaf, Record, write_dataset
 from grd_offline.worlds.synthetic import FactoredWorld, WorldSettings
 
 SMALL = {"states": 5, "actions": 2, "reward_states": 2, "reward_actions": 1, "indirect": 1}

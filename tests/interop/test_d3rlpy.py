@@ -11,7 +11,7 @@ from places import ROOT
 
 from grd_offline import DecomposeSettings, RewardModel, decompose_file
 from grd_offline.interop import to_d3rlpy
-from grd_offline.io.formats import Header, Leaf, Record, write_dataset
+from grd_offline.io.datasets import Header, Leaf, Record, write_dataset
 
 d3rlpy = pytest.importorskip(
     "d3rlpy", reason="d3rlpy pins another Gymnasium: make test-d3rlpy runs these tests"

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from grd_offline import RewardModel, read
 from grd_offline.cli.program import cli
-from grd_offline.io.formats import Header, Leaf, Record, write_dataset
+from grd_offline.io.datasets import Header, Leaf, Record, write_dataset
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,8 @@ from grd_offline import (
     decompose_file,
     read,
 )
+from grd_offline.io.datasets import open_recording, write_dataset
 from grd_offline.io.files.decomposition import read_decomposition
-from grd_offline.io.formats import open_recording, write_dataset
 from grd_offline.io.formats.record import KeptRecords
 from grd_offline.methods.relabelling import compare_with_truth
 from grd_offline.report import make_decomposition_page

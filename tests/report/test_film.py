@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from grd_offline.io.formats import Header, Leaf, Record, write_dataset
+from grd_offline.io.datasets import Header, Leaf, Record, write_dataset
 from grd_offline.report import film
 from grd_offline.report.film import Film, make_film
 

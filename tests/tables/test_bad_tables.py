@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from grd_offline import DataError, from_dataframe, read
 from grd_offline.cli.program import cli, run
-from grd_offline.io.formats import open_recording
+from grd_offline.io.datasets import open_recording
 from grd_offline.io.tables.results import find_columns
 
 HEADER = "episode,step,x,y,return\n"

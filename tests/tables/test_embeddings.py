@@ -10,7 +10,7 @@ from lerobot_data import write_lerobot
 
 from grd_offline import DataError, DecomposeSettings, decompose, from_dataframe, read, relabel
 from grd_offline.cli.program import cli
-from grd_offline.io.formats import open_recording
+from grd_offline.io.datasets import open_recording
 
 pandas = pytest.importorskip("pandas")
 NAMES = ("photo[0]", "photo[1]", "photo[2]")

@@ -7,7 +7,8 @@ import trips
 
 import grd_offline
 from grd_offline import DecomposeSettings, decompose, read, relabel
-from grd_offline.io.formats import as_recording, d4rl, open_recording, write_dataset
+from grd_offline.io.datasets import as_recording, open_recording, write_dataset
+from grd_offline.io.formats import d4rl
 from grd_offline.methods import choose, relabelling
 
 COLUMNS = "returns=fuel,actions=throttle,step=minute"

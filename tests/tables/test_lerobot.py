@@ -5,7 +5,7 @@ import pytest
 from lerobot_data import write_lerobot
 
 from grd_offline import DataError, DecomposeSettings, decompose, read
-from grd_offline.io.formats import open_recording
+from grd_offline.io.datasets import open_recording
 
 pytest.importorskip("pyarrow")
 

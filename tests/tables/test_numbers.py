@@ -5,7 +5,7 @@ import pytest
 
 from grd_offline import DecomposeSettings, decompose_file, from_dataframe, relabel
 from grd_offline.core.errors import DataError
-from grd_offline.io.formats import open_recording, read
+from grd_offline.io.datasets import open_recording, read
 from grd_offline.io.tables.columns import parse_columns
 from grd_offline.io.tables.csv_file import open_csv
 from grd_offline.io.tables.numbers import COMMA, POINT, find_unread, is_number, parse_number

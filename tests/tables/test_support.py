@@ -15,7 +15,7 @@ from small_networks import small_networks
 import grd_offline
 from grd_offline import DecomposeSettings
 from grd_offline.cli.program import cli
-from grd_offline.io.formats import write_dataset
+from grd_offline.io.datasets import write_dataset
 
 COMMANDS = ("inspect", "decompose", "relabel", "export", "report", "train-offline", "train-online")
 OPTIONS = ("--columns", "returns=fuel,actions=throttle,step=minute")

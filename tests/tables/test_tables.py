@@ -23,8 +23,8 @@ from grd_offline import (
     write_dataset,
 )
 from grd_offline.cli.program import cli
+from grd_offline.io.datasets import open_recording
 from grd_offline.io.files.decomposition import is_replaceable
-from grd_offline.io.formats import open_recording
 from grd_offline.io.tables.results import find_columns
 from grd_offline.methods.relabelling import compare_with_truth
 

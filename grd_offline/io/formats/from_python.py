@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.core.errors import DataError
 from grd_offline.core.pieces import attach_preferences
-from grd_offline.io.formats import as_episodes
+from grd_offline.io.datasets import as_episodes
 from grd_offline.io.tables.frames import find_library, open_frame
 from grd_offline.io.tables.opening import open_source
 from grd_offline.io.tables.outcomes import gather_outcomes

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from grd_offline.core.episodes import Episode, EpisodeSet, FloatArray, check_rewards
 from grd_offline.core.errors import DataError
-from grd_offline.io.formats import Record, Recording, as_episode, as_episodes, find_delay, locate
+from grd_offline.io.datasets import Record, Recording, as_episode, as_episodes, find_delay, locate
 from grd_offline.io.tables.results import find_columns
 
 CONVENTION = {

@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 
 from grd_offline.core.errors import DataError
+from grd_offline.io.datasets import open_recording
 from grd_offline.io.files.models import CONFIG, REWARD_FOLDER, WEIGHTS, find_model
 from grd_offline.io.files.parts import Manifest, find_parts, read_manifest
-from grd_offline.io.formats import open_recording
 from grd_offline.lab.sweep.parts import PartsPlan, make_part_job
 from grd_offline.methods.matching import check_inputs
 from grd_offline.methods.relabelling import check_exact

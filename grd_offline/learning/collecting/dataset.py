@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline import formats
 from grd_offline.core.errors import DataError, StorageError
 from grd_offline.core.words import count
+from grd_offline.io import datasets
 from grd_offline.io.files.storage import check_file, storage_errors
 from grd_offline.io.formats.record import Record
 from grd_offline.learning.collecting.settings import CollectSettings
@@ -80,7 +80,7 @@ def collect(
     path = _name_partial(out)
     try:
         with closing(records):
-            formats.write_dataset(path, header, done.pass_on(records, on_episode))
+            datasets.write_dataset(path, header, done.pass_on(records, on_episode))
     except _NothingFinished:
         return done.describe(None, is_complete=False)
     except StorageError as error:
@@ -132,7 +132,7 @@ def _check_out(out: Path) -> None:
     """Refuse a file that could not be written or read, before anything is collected."""
     check_destination(out)
     check_file(out)
-    formats.check_ending(out)
+    datasets.check_ending(out)
 
 
 def _name_partial(out: Path) -> Path:

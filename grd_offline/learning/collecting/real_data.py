@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.core.errors import DataError
-from grd_offline.io.formats import Header, Leaf, Record, write_dataset
+from grd_offline.io.datasets import Header, Leaf, Record, write_dataset
 
 Array = NDArray[np.float64]
 Episodes = list[tuple[Array, Array]]

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline import formats
 from grd_offline.core.episodes import Episode, EpisodeSet, check_finite, find_resolution
 from grd_offline.core.errors import DataError
 from grd_offline.core.evaluate import pearson
+from grd_offline.io import datasets
 from grd_offline.io.formats.relabelled import OBSERVED, STD
 from grd_offline.io.tables.opening import Given, Outcomes
 from grd_offline.learning.offline.settings import SOURCES
@@ -76,27 +76,27 @@ def load_data(
     returns: Outcomes | None = None,
 ) -> OfflineData:
     """Read a dataset in any layout, relabelled or not. `columns` and `returns` are for tables."""
-    with formats.open_recording(
+    with datasets.open_recording(
         source,
         max_episode_steps=max_episode_steps,
         max_bytes=max_bytes,
         columns=columns,
         returns=returns,
     ) as opened:
-        header, delay = opened.header, formats.find_delay(opened)
+        header, delay = opened.header, datasets.find_delay(opened)
         episodes, parts = [], []
         for index, record in enumerate(opened):
-            with formats.locate(source, index):
-                episode = formats.as_episode(record, header, delay)
+            with datasets.locate(source, index):
+                episode = datasets.as_episode(record, header, delay)
                 parts.append(_find_rewards(record, episode))
                 if delay == "step" and OBSERVED not in record.extras:
                     episode = episode.delivered_at_end(header.discount)
             episodes.append(episode)
-        shape = formats.as_episodes(opened, source, delay=delay)
+        shape = datasets.as_episodes(opened, source, delay=delay)
         warnings = list(opened.warnings)
         relabelled = all("relabelled" in part for part in parts)
         # Of a relabelled file the header tells of the new rewards.
-        given = formats.infer_delay(part["observed"] for part in parts) if relabelled else delay
+        given = datasets.infer_delay(part["observed"] for part in parts) if relabelled else delay
         if given == "step":
             parts = [_withhold(part, header.discount) for part in parts]
             warnings.append(
@@ -134,7 +134,7 @@ def be_pessimistic(rewards: Array, spread: Array | None, pessimism: float) -> Ar
     return rewards - pessimism * spread
 
 
-def _find_rewards(record: formats.Record, episode: Episode) -> dict[str, Array]:
+def _find_rewards(record: datasets.Record, episode: Episode) -> dict[str, Array]:
     """The rewards of one episode, by the name of the source."""
     given = record.rewards.astype(np.float64)
     found = {"observed": given}

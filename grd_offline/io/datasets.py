@@ -1,0 +1,450 @@
+"""Datasets in and out: every common HDF5 layout, recognised from the file alone, and tables."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grd_offline.core.episodes import (
+    BoolArray,
+    Episode,
+    EpisodeSet,
+    KeptEpisodes,
+    as_flags,
+    check_finite,
+    check_rewards,
+)
+from grd_offline.core.errors import DataError
+from grd_offline.core.words import count
+from grd_offline.io.files.decomposition import find_relabelled
+from grd_offline.io.files.parts import find_parts
+from grd_offline.io.files.plain import MISFITS, folder_errors
+from grd_offline.io.formats.budget import Budget
+from grd_offline.io.formats.guard import SafeGroup, Source, open_handle
+from grd_offline.io.formats.in_memory import as_recording
+from grd_offline.io.formats.layouts import (
+    Layout,
+    NewFile,
+    OpenFile,
+    find_writer,
+    list_writable_layouts,
+    read_file,
+    register_layout,
+)
+from grd_offline.io.formats.leaves import column_names, flatten
+from grd_offline.io.formats.minari import find_data_file
+from grd_offline.io.formats.minari_library import PREFIX, find_minari_file, list_minari_datasets
+from grd_offline.io.formats.parts import join_parts
+from grd_offline.io.formats.probe import probe_file
+from grd_offline.io.formats.record import Array, Header, LazyLeaves, Leaf, Record, Recording
+from grd_offline.io.tables.build import EPISODE, ROW, STEP, TABLE
+from grd_offline.io.tables.opening import (
+    Expected,
+    Given,
+    Outcomes,
+    has_table_ending,
+    is_table,
+    open_table,
+)
+from grd_offline.io.tables.results import find_names
+
+__all__ = [
+    "Data",
+    "Header",
+    "Layout",
+    "Leaf",
+    "NewFile",
+    "OpenFile",
+    "Record",
+    "Recording",
+    "as_episode",
+    "as_episodes",
+    "as_recording",
+    "check_ending",
+    "find_delay",
+    "infer_delay",
+    "is_same_place",
+    "list_minari_datasets",
+    "list_writable_layouts",
+    "locate",
+    "name_data",
+    "open_recording",
+    "read",
+    "read_truth",
+    "register_layout",
+    "write_dataset",
+]
+
+MOST_COLUMNS = 100_000
+Data = str | os.PathLike[str] | EpisodeSet
+"""The path of a dataset, or episodes that are in memory."""
+
+
+def open_recording(
+    path: Data,
+    *,
+    max_episode_steps: int | None = None,
+    max_bytes: int | None = None,
+    columns: Given | None = None,
+    returns: Outcomes | None = None,
+    expected: Expected | None = None,
+    needs_outcome: bool = True,
+) -> Recording:
+    """Open a dataset in any known layout. Close it after use, or use it in a `with` statement.
+
+    `path` is an HDF5 file, a folder of such files (part-00000.h5 and so on), a Minari folder, or
+    `minari:ID` for a dataset of Minari's library, such as `minari:D4RL/door/human-v2`. A dataset
+    that is not on this computer is downloaded. It can also be a table with one row per step (.csv,
+    .parquet), a LeRobot folder, turns as JSON lines (.jsonl), or episodes that are in memory.
+    `max_episode_steps` truncates the episodes of flat files without timeouts. `max_bytes` is how
+    much the file may claim to hold beyond what is plausible for its size. `columns` says which
+    column of a table is what, `returns` where the outcomes of its episodes are, and `expected`
+    which inputs a model needs of it. With `needs_outcome` False a table may have no outcomes.
+    """
+    if isinstance(path, EpisodeSet):
+        return as_recording(path)
+    if not isinstance(path, str | os.PathLike):
+        raise DataError(
+            f"expected a file, a folder or episodes, got {type(path).__name__}; make episodes with "
+            "from_dataframe or from_arrays, or give rows without outcomes to compute_rewards"
+        )
+    if not os.fspath(path).startswith(PREFIX) and is_table(Path(path)):
+        table = open_table(
+            Path(path),
+            columns=columns,
+            returns=returns,
+            expected=expected,
+            needs_outcome=needs_outcome,
+            max_bytes=max_bytes,
+        )
+        return _located(table, path)
+    if columns is not None or returns is not None:
+        _refuse_tables(path)
+        raise DataError("--columns and --returns are for tables (.csv, .parquet)", file=path)
+    limits = (max_episode_steps, max_bytes)
+    parts = _list_parts(path)
+    if parts:
+        return join_parts(Path(path), parts, lambda part: _open_file(part, part, *limits))
+    return _open_file(_find_file(path), path, *limits)
+
+
+def _open_file(
+    file: Path, path: str | os.PathLike[str], max_episode_steps: int | None, max_bytes: int | None
+) -> Recording:
+    """Open an HDF5 file, which errors call `path`."""
+    handle, size = open_handle(file)
+    try:
+        budget = Budget(size, max_bytes)
+        root = SafeGroup(handle.id, Source(budget, lambda: probe_file(file, budget)))
+        with _fitting():
+            recording = read_file(OpenFile(root, file, max_episode_steps))
+            budget.check_episodes(len(recording))
+            _check_columns(recording, budget)
+            _names(recording.header)
+    except DataError as error:
+        handle.close()
+        raise error.at(file=path) from None
+    except BaseException:
+        handle.close()
+        raise
+    return replace(_located(recording, path), close=handle.close)
+
+
+def _located(recording: Recording, path: str | os.PathLike[str]) -> Recording:
+    """Return the same recording, whose errors say in which file and episode they arose."""
+
+    def load(index: int) -> Record:
+        with locate(path, index), _fitting():
+            record = recording.load(index)
+        if isinstance(record.extras, LazyLeaves):
+            record.extras.located = lambda: locate(path, index)
+        return record
+
+    def load_rewards(index: int) -> Array:
+        with locate(path, index), _fitting():
+            return recording.load_rewards(index)
+
+    return replace(recording, load=load, load_rewards=load_rewards)
+
+
+def read(
+    path: str | os.PathLike[str],
+    *,
+    delay: int | str | None = None,
+    max_episode_steps: int | None = None,
+    max_bytes: int | None = None,
+    columns: Given | None = None,
+    returns: Outcomes | None = None,
+) -> EpisodeSet:
+    """Read the episodes of a dataset. Each is loaded from the file when it is first used.
+
+    `delay` says when rewards are delivered ("end", "step", or every K steps) where the file does
+    not say and guessing from the zeros would be wrong. The other options are those of
+    `open_recording`.
+    """
+    recording = open_recording(
+        path,
+        max_episode_steps=max_episode_steps,
+        max_bytes=max_bytes,
+        columns=columns,
+        returns=returns,
+    )
+    return as_episodes(recording, path, delay=delay)
+
+
+def as_episodes(
+    recording: Recording,
+    path: Data,
+    *,
+    delay: int | str | None = None,
+) -> EpisodeSet:
+    """The view of a recording as episodes, which is all that a fit gets to see."""
+    _note_types(recording)
+    header = recording.header
+    when = delay if delay is not None else find_delay(recording)
+
+    def load(index: int) -> Episode:
+        record = recording.load(index)
+        with locate(path, index):
+            return as_episode(record, header, when)
+
+    observation_names, action_names = _names(header)
+    return EpisodeSet(
+        lengths=recording.lengths,
+        load=KeptEpisodes(load),
+        observation_names=observation_names,
+        action_names=action_names,
+        discrete_actions=any(leaf.categories for leaf in header.action_leaves),
+        environment=header.environment,
+        table=find_names(header.settings)._asdict() if TABLE in header.settings else None,
+    )
+
+
+def as_episode(
+    record: Record, header: Header, delay: int | str, *, any_size: bool = False
+) -> Episode:
+    """The view of one record as an episode.
+
+    With `any_size`, rewards may also be too large or too small to compute with.
+    """
+    with _fitting():
+        if not any_size:
+            check_rewards(record.rewards)
+        return Episode(
+            observations=flatten(header.observation_leaves, record.observations, "observations"),
+            actions=flatten(header.action_leaves, record.actions, "actions"),
+            rewards=record.rewards,
+            terminations=record.terminations,
+            truncations=record.truncations,
+            delivered=_delivered(record, delay),
+            label=record.attributes.get(EPISODE),
+            steps=record.extras.get(STEP),
+            rows=record.extras.get(ROW) if TABLE in header.settings else None,
+        )
+
+
+def find_delay(recording: Recording) -> int | str:
+    """Find when rewards are delivered: as the file says, or as the zeros among the rewards show.
+
+    Nothing but zeros before the last step of every episode: "end". Zeros everywhere but at
+    multiples of K, and mostly not zero there: K. Anything else: "step".
+    """
+    if recording.header.delay is not None:
+        return recording.header.delay
+    return infer_delay(recording.load_rewards(index) for index in range(len(recording)))
+
+
+def infer_delay(rewards_of_episodes: Iterable[Array]) -> int | str:
+    """When rewards are delivered, from the zeros among them; `find_delay` says how."""
+    step, hits, slots = 0, 0, 0
+    for rewards in rewards_of_episodes:
+        inner = np.flatnonzero(rewards[:-1]) + 1
+        hits += len(inner)
+        slots += len(rewards) - 1
+        step = math.gcd(step, *inner.tolist())
+    if hits == 0:
+        return "end"
+    return step if step > 1 and hits > 0.5 * slots / step else "step"
+
+
+def read_truth(
+    path: str | os.PathLike[str], field: str = "true_rewards", *, max_bytes: int | None = None
+) -> list[NDArray[np.float64]]:
+    """Read the true step rewards of each episode, to check a fit. No fit uses them."""
+    with open_recording(path, max_bytes=max_bytes) as recording:
+        truth = []
+        for index, record in enumerate(recording):
+            with locate(path, index):
+                found = record.rewards if field == "rewards" else record.extras.get(field)
+                if found is None:
+                    known = ", ".join(sorted(record.extras)) or "none"
+                    raise DataError(f"is missing; further fields here: {known}", field=field)
+                if found.shape != record.rewards.shape:
+                    raise DataError(
+                        f"expected shape {record.rewards.shape}, got {found.shape}", field=field
+                    )
+                check_finite(found, field, found)
+                truth.append(found.astype(np.float64))
+        return truth
+
+
+def write_dataset(
+    path: str | os.PathLike[str],
+    header: Header | EpisodeSet,
+    records: Iterable[Record] | None = None,
+    *,
+    layout: str = "own",
+    lengths: NDArray[np.int64] | None = None,
+) -> list[str]:
+    """Write a dataset in full or not at all, while its episodes arrive. Returns warnings.
+
+    A dataset is a header and records, or a set of episodes. The flat layout of D4RL needs the
+    `lengths` of all episodes beforehand.
+    """
+    if isinstance(header, EpisodeSet):
+        recording = as_recording(header)
+        header, records, lengths = recording.header, recording, recording.lengths
+    if records is None:
+        raise TypeError("write_dataset: expected the records of the header")
+    check_ending(path)
+    write = find_writer(layout, has_lengths=lengths is not None)
+    if lengths is None:
+        lengths = np.zeros(0, np.int64)
+    with folder_errors(Path(path), f"cannot be written in the layout {layout}"):
+        return write(NewFile(path, header, records, lengths))
+
+
+def check_ending(path: str | os.PathLike[str]) -> None:
+    """Refuse a dataset with the ending of a table: no command could read it."""
+    if has_table_ending(Path(path)):
+        raise DataError("would be no table, but a dataset: give it the ending .h5", file=path)
+
+
+def is_same_place(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> bool:
+    """Whether both name the same file, or the same Minari dataset."""
+    files = []
+    for path in (Path(source), Path(target)):
+        files.append((find_data_file(path) if path.is_dir() else path) or path)
+    return files[0].exists() and files[1].exists() and files[0].samefile(files[1])
+
+
+def name_data(source: Data) -> str:
+    """The name of the data in results."""
+    return "episodes" if isinstance(source, EpisodeSet) else Path(source).name
+
+
+def _find_file(path: str | os.PathLike[str]) -> Path:
+    text = os.fspath(path)
+    if text.startswith(PREFIX):
+        try:
+            return find_minari_file(text.removeprefix(PREFIX))
+        except DataError as error:
+            raise error.at(file=path) from None
+    folder = Path(path)
+    if folder.is_dir():
+        found = find_data_file(folder)
+        if found is not None:
+            return found
+        relabelled = find_relabelled(folder)
+        if relabelled is not None:
+            return _find_file(relabelled)
+        _refuse_tables(path)
+        raise DataError(
+            "is a folder without a Minari dataset (main_data.hdf5) or parts (part-00000.h5)",
+            file=path,
+        )
+    return folder
+
+
+def _refuse_tables(path: str | os.PathLike[str]) -> None:
+    """Refuse a folder of tables, and say what to do."""
+    folder = Path(path)
+    if folder.is_dir() and (tables := sum(is_table(entry) for entry in folder.iterdir())):
+        raise DataError(
+            f"is a folder with {count(tables, 'table')}: give one file (join several of them "
+            "first, for example with pandas.concat)",
+            file=path,
+        )
+
+
+def _list_parts(path: str | os.PathLike[str]) -> list[Path]:
+    """The files of a dataset in parts; empty for every other dataset."""
+    parts = [] if os.fspath(path).startswith(PREFIX) else find_parts(Path(path))
+    return parts if parts and find_data_file(Path(path)) is None else []
+
+
+def _check_columns(recording: Recording, budget: Budget) -> None:
+    """Refuse what is small in the file and large as one column per number or choice."""
+    columns = sum(leaf.size for leaves in recording.header.leaves.values() for leaf in leaves)
+    if columns > max(MOST_COLUMNS, (budget.max_bytes or 0) // 4):
+        raise DataError(f"{columns:,} columns, more than {MOST_COLUMNS:,}")
+    budget.check_flat(columns * int(recording.lengths.sum()))
+
+
+def _names(header: Header) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """A name for each column of observations and actions, as given or made up."""
+    names = []
+    for field, given, leaves in (
+        ("observation_names", header.observation_names, header.observation_leaves),
+        ("action_names", header.action_names, header.action_leaves),
+    ):
+        default = column_names(leaves, "s" if field == "observation_names" else "a")
+        if given is not None and len(given) != len(default):
+            raise DataError(f"{len(given)} names for {len(default)} columns", field=field)
+        names.append(default if given is None else given)
+    return names[0], names[1]
+
+
+def _note_types(recording: Recording) -> None:
+    wide = [
+        field
+        for field, leaves in recording.header.leaves.items()
+        if any(leaf.dtype == "float64" for leaf in leaves)
+    ]
+    if wide:
+        recording.warn(f"{' and '.join(wide)} in float64: used in float32")
+
+
+def _delivered(record: Record, delay: int | str) -> BoolArray:
+    stored = record.extras.get("delivered")
+    if stored is not None:
+        return as_flags(stored, "delivered")
+    steps = len(record.rewards)
+    if delay == "step":
+        return np.ones(steps, np.bool_)
+    delivered = np.zeros(steps, np.bool_)
+    if isinstance(delay, int):
+        delivered[delay - 1 :: delay] = True
+    # What an episode that just stops would still have been given is not known.
+    finished = bool(record.terminations[-1] or record.truncations[-1])
+    delivered[-1] |= finished or record.rewards[-1] != 0
+    return delivered
+
+
+@contextmanager
+def locate(path: Data, index: int) -> Iterator[None]:
+    """Errors raised inside say in which file and episode they arose."""
+    try:
+        yield
+    except DataError as error:
+        file = None if isinstance(path, EpisodeSet) else path
+        raise error.at(file=file, episode=index) from None
+
+
+@contextmanager
+def _fitting() -> Iterator[None]:
+    """Arrays of a file that do not fit what is made of them, in one line."""
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            yield
+    except DataError:
+        raise
+    except MISFITS as error:
+        raise DataError(f"does not fit together: {type(error).__name__}: {error}") from error
