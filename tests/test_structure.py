@@ -29,7 +29,6 @@ ROOMS = (
     "cli",
 )
 """In the order in which they may import one another: each only those before it."""
-MOST_LINES, MOST_IN_A_FUNCTION = 450, 60
 HEAVY = ("torch", "gymnasium", "mujoco", "minari", "sklearn", "click", "rich", "matplotlib")
 
 
@@ -83,19 +82,6 @@ def test_no_import_goes_in_a_circle():
         }
     known = set(graph)
     TopologicalSorter({one: others & known for one, others in graph.items()}).prepare()
-
-
-def test_files_and_functions_are_short():
-    long = []
-    for file in (*(file for _, file in files()), *(ROOT / "tests").rglob("*.py")):
-        text, name = file.read_text(), file.relative_to(ROOT)
-        if len(text.splitlines()) > MOST_LINES:
-            long.append(str(name))
-        for node in ast.walk(ast.parse(text)):
-            is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-            if is_function and node.end_lineno - node.lineno >= MOST_IN_A_FUNCTION:
-                long.append(f"{name}: {node.name}")
-    assert long == []
 
 
 def test_import_is_light():
