@@ -50,7 +50,7 @@ def room_of(module):
 def files():
     for file in sorted((ROOT / "grd_offline").rglob("*.py")):
         parts = file.relative_to(ROOT / "grd_offline").with_suffix("").parts
-        if parts != ("__init__",):
+        if parts not in (("__init__",), ("__main__",)):
             yield parts[0], file
     yield from (("cli", file) for file in sorted((ROOT / "cli").rglob("*.py")))
 

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Mapping
-from importlib import import_module
+from collections.abc import Callable
 from typing import Any
+
+from lazy_loader import attach_stub
 
 from grd_offline.core.packages import describe_missing
 
 
 def import_when_used(
-    package: str, modules: Mapping[str, tuple[str, ...]]
+    package: str, file: str
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """`__getattr__`, `__dir__` and `__all__` of a package, from the names in each module of it."""
-    homes = {name: f"{package}.{module}" for module, names in modules.items() for name in names}
+    """`__getattr__`, `__dir__` and `__all__` of a package, from the stub beside its file.
 
-    def find(name: str) -> Any:
-        if name not in homes:
+    If a package that a name needs is not installed, one line says so.
+    """
+    find, list_names, names = attach_stub(package, file)
+
+    def find_installed(name: str) -> Any:
+        if name not in names:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         try:
-            return getattr(import_module(homes[name]), name)
+            return find(name)
         except ModuleNotFoundError as error:
             line = describe_missing(f"{package}.{name}", error)
             if line is None:
                 raise
             raise ImportError(line, name=error.name) from None
 
-    return find, lambda: sorted({*vars(sys.modules[package]), *homes}), sorted(homes)
+    return find_installed, list_names, names

@@ -18,6 +18,7 @@ CORE = {
     "rich": "the commands",
     "safetensors": "reward models",
     "filelock": "writing files",
+    "lazy_loader": "importing names when they are used",
 }
 """What every install has, also a light one."""
 COMPLETE = {

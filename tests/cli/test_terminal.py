@@ -11,12 +11,12 @@ import pytest
 from places import ROOT
 from rich.console import Console
 
-from grd_offline import words
 from grd_offline.cli import signals
 from grd_offline.cli.forecast import FITTING, GROUPS, TESTING, Forecast
 from grd_offline.cli.program import cli
 from grd_offline.cli.progress import draw_stage, format_left, show_stages
 from grd_offline.cli.text import print_facts, wrap
+from grd_offline.core import words
 from grd_offline.core.episodes import EpisodeSet
 from grd_offline.io.datasets import read
 from grd_offline.methods import duration
