@@ -11,9 +11,9 @@ import time
 
 import numpy as np
 
+from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.io.datasets import read, read_truth
 from grd_offline.methods.closed_form.fit import fit_closed_form
-from grd_offline.methods.closed_form.settings import ClosedFormSettings
 
 
 def main() -> None:

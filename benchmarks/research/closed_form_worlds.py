@@ -10,9 +10,9 @@ import time
 
 import numpy as np
 
+from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.methods.closed_form.fit import fit_closed_form
-from grd_offline.methods.closed_form.settings import ClosedFormSettings
 from grd_offline.worlds.synthetic import FactoredWorld, Rollout, WorldSettings
 
 KINDS = {

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from grd_offline.additive.equations import ColumnSource, find_motion
+from grd_offline.additive.evidence import EvidenceProblem, Posterior
+from grd_offline.additive.moments import AUTO, CHOICES, MIDPOINT, START
 from grd_offline.core.episodes import EpisodeSet
-from grd_offline.methods.closed_form.columns import ColumnSource
-from grd_offline.methods.closed_form.evidence import EvidenceProblem, Posterior
-from grd_offline.methods.closed_form.moments import AUTO, CHOICES, MIDPOINT, START
-from grd_offline.methods.closed_form.motion import find_motion
+from grd_offline.methods.closed_form.fit import list_model_columns
 from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.rewards.contract import Array
 from grd_offline.rewards.effects import EffectModel
@@ -90,7 +90,7 @@ def _make_model(
     return EffectModel(
         observation_names=data.episodes.observation_names,
         action_names=data.episodes.action_names,
-        columns=data.model_columns[:count],
+        columns=list_model_columns(data)[:count],
         low=low,
         high=high,
         tables=np.stack([low / spread, high / spread], 1)[:, :, None],

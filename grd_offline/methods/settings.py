@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from grd_offline.additive.moments import CHOICES
 from grd_offline.core.errors import DataError
 from grd_offline.core.names import OFFLINE
 from grd_offline.core.outcomes import CHOICES as OUTCOMES
 from grd_offline.core.outcomes import SUCCESS
 from grd_offline.core.settings import Settings, setting
-from grd_offline.methods.closed_form.moments import CHOICES
 from grd_offline.methods.registry import AUTO, find_method, list_fits, list_names
 
 COMPACT = ("closure", "one_hop")

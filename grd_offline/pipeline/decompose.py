@@ -56,7 +56,7 @@ from grd_offline.io.tables.results import (
     find_columns,
 )
 from grd_offline.methods.choose import Choice, choose, draw_episodes
-from grd_offline.methods.closed_form.conditions import tell_bands
+from grd_offline.methods.closed_form.findings import tell_bands
 from grd_offline.methods.contract import Finding, Progress
 from grd_offline.methods.relabelling import (
     Tally,

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from grd_offline.additive.evidence import correlate_columns
 from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.core.errors import DataError
 from grd_offline.io.datasets import Data, open_recording, read
@@ -25,7 +26,6 @@ from grd_offline.io.files.outcomes import (
 from grd_offline.io.files.storage import create_file, replace_folder
 from grd_offline.io.tables.columns import parse_given
 from grd_offline.io.tables.opening import Given, is_table
-from grd_offline.methods.closed_form.uncertainty import correlate_columns
 from grd_offline.methods.contract import Progress
 from grd_offline.methods.relabelling import find_truth
 from grd_offline.methods.result import Decomposition

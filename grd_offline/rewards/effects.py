@@ -13,15 +13,16 @@ Needs numpy, and torch only in `EffectModel.torch`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from grd_offline.additive.basis import multiply_features
 from grd_offline.core.interpolation import interpolate, locate_on_grid
 from grd_offline.core.outcomes import KINDS, NUMBER
 from grd_offline.rewards.config import check_tensors
@@ -441,10 +442,3 @@ class EffectModel(RewardFunction):
         names = tuple(self.input_names[i] for i in first)
         share = float(self.shares[members].sum())
         return EffectCurve(names, grids, mean.reshape(shape), std.reshape(shape), share)
-
-
-def multiply_features(features: Iterable[Array]) -> Array:
-    """(step, product) every product of one feature of each input."""
-    return reduce(
-        lambda left, right: (left[:, :, None] * right[:, None, :]).reshape(len(left), -1), features
-    )

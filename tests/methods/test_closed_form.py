@@ -7,22 +7,18 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from grd_offline.core.episodes import Episode, EpisodeSet
-from grd_offline.methods.closed_form.average import average_models, compress
-from grd_offline.methods.closed_form.evidence import (
+from grd_offline.additive.average import average_models, compress
+from grd_offline.additive.basis import build_bases, smooth_kernel
+from grd_offline.additive.equations import Equations, sum_features
+from grd_offline.additive.evidence import (
     EvidenceProblem,
     measure_gains,
     measure_losses,
+    measure_pinned,
 )
+from grd_offline.additive.settings import ClosedFormSettings
+from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.methods.closed_form.fit import ClosedFormFit, fit_closed_form
-from grd_offline.methods.closed_form.inputs import (
-    Equations,
-    build_bases,
-    smooth_kernel,
-    sum_features,
-)
-from grd_offline.methods.closed_form.settings import ClosedFormSettings
-from grd_offline.methods.closed_form.uncertainty import measure_pinned
 from grd_offline.worlds.synthetic import FactoredWorld, WorldSettings
 
 SMALL = ClosedFormSettings(order=2, basis=6, final_basis=8, rough_basis=1)
@@ -157,7 +153,7 @@ def test_features_reproduce_the_kernel() -> None:
 def test_sums_per_segment_and_the_constant() -> None:
     rng = np.random.default_rng(3)
     episodes = draw_episodes(rng, lambda s, a: s[:, 0], episodes=5, every=4)
-    from grd_offline.methods.closed_form.inputs import iterate_segments
+    from grd_offline.additive.equations import iterate_segments
 
     segments = list(iterate_segments(episodes, False, 0.9))
     inputs = np.concatenate([segment.inputs for segment in segments])

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from grd_offline.additive.equations import NoiseKind, find_noise
+from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import Episode, EpisodeSet
+from grd_offline.methods.closed_form.findings import find_noise_sources
 from grd_offline.methods.closed_form.fit import fit_closed_form
-from grd_offline.methods.closed_form.noise import NoiseKind, find_noise
-from grd_offline.methods.closed_form.noise_findings import find_noise_sources
-from grd_offline.methods.closed_form.settings import ClosedFormSettings
 
 BAND = 1.645
 

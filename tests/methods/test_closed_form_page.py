@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from places import ROOT
 
+from grd_offline.additive.equations import ColumnSource
+from grd_offline.additive.evidence import EvidenceProblem
+from grd_offline.additive.hidden import compute_features
+from grd_offline.additive.moments import ADVANTAGE
+from grd_offline.additive.search import Selection
+from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import Episode, EpisodeSet
-from grd_offline.methods.closed_form.columns import ColumnSource
-from grd_offline.methods.closed_form.evidence import EvidenceProblem
-from grd_offline.methods.closed_form.hidden import compute_features
-from grd_offline.methods.closed_form.moments import ADVANTAGE
-from grd_offline.methods.closed_form.search import Selection
-from grd_offline.methods.closed_form.settings import ClosedFormSettings
 
 PAGE = (ROOT / "docs" / "concepts" / "closed-form.md").read_text()
 PACKAGE = "grd_offline.methods.closed_form"

@@ -7,17 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from grd_offline.additive.choosing import EffectChooser, add_switches, is_switch, translate_switch
+from grd_offline.additive.equations import find_motion, take_states
+from grd_offline.additive.evidence import measure_weights
+from grd_offline.additive.moments import prefer, spread_about, weigh
+from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.methods import make_decomposer
 from grd_offline.methods.candidate import Candidate
-from grd_offline.methods.closed_form.choosing import EffectChooser
 from grd_offline.methods.closed_form.fit import fit_closed_form
-from grd_offline.methods.closed_form.inputs import take_states
-from grd_offline.methods.closed_form.moments import prefer, spread_about, weigh
-from grd_offline.methods.closed_form.motion import find_motion
-from grd_offline.methods.closed_form.outliers import measure_weights
-from grd_offline.methods.closed_form.settings import ClosedFormSettings
-from grd_offline.methods.closed_form.switches import add_switches, is_switch, translate_switch
 from grd_offline.methods.linear import Linear
 from grd_offline.rewards.mixture import average_effects
 

@@ -7,7 +7,7 @@ import pytest
 
 from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.core.evaluate import EVEN_BANDS, STEP_BANDS
-from grd_offline.methods.closed_form.conditions import list_conditions, tell_bands
+from grd_offline.methods.closed_form.findings import list_conditions, tell_bands
 
 
 def make_fit(**changes):

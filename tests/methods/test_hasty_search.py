@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from grd_offline.methods.closed_form import search
-from grd_offline.methods.closed_form.evidence import EvidenceProblem, measure_joint_losses
-from grd_offline.methods.closed_form.settings import ClosedFormSettings
+from grd_offline.additive import search
+from grd_offline.additive.evidence import EvidenceProblem, measure_joint_losses
+from grd_offline.additive.settings import ClosedFormSettings
 
 
 @pytest.mark.parametrize("rows", [60, 9])  # more rows than columns, and fewer

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from grd_offline.additive.hidden import DECAYS, delay
+from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import Episode, EpisodeSet
+from grd_offline.methods.closed_form.findings import examine
 from grd_offline.methods.closed_form.fit import fit_closed_form
-from grd_offline.methods.closed_form.history import DECAYS, delay
-from grd_offline.methods.closed_form.identifiability import examine
-from grd_offline.methods.closed_form.settings import ClosedFormSettings
 from grd_offline.methods.contract import CAREFUL, UNRELIABLE
 
 QUICK = ClosedFormSettings(basis=5, final_basis=8, rough_basis=1, order=1, switches=False)

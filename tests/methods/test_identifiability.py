@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import Episode, EpisodeSet
+from grd_offline.methods.closed_form.findings import examine
 from grd_offline.methods.closed_form.fit import fit_closed_form
-from grd_offline.methods.closed_form.identifiability import examine
-from grd_offline.methods.closed_form.settings import ClosedFormSettings
 from grd_offline.methods.contract import CAREFUL, FINE, NOTE, UNRELIABLE
 
 

@@ -17,14 +17,13 @@ from grd_offline import (
     attach_preferences,
     decompose,
 )
+from grd_offline.additive.labels import LabelBank
+from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.core.evaluate import pearson, soften_chance
 from grd_offline.core.outcomes import NUMBER, PREFERENCE, SUCCESS, speak_of
 from grd_offline.methods.choose import choose
-from grd_offline.methods.closed_form.fit import fit_closed_form
-from grd_offline.methods.closed_form.label_fit import are_labels
-from grd_offline.methods.closed_form.labels import LabelBank
-from grd_offline.methods.closed_form.settings import ClosedFormSettings
+from grd_offline.methods.closed_form.fit import are_labels, fit_closed_form
 
 STEPS, EPISODES = 10, 250
 RULES = ClosedFormSettings().rules()

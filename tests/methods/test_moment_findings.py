@@ -7,12 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from grd_offline.additive.moments import BEFORE, END, MIDPOINT, START
+from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import Episode, EpisodeSet
+from grd_offline.methods.closed_form.findings import examine, find_moment
 from grd_offline.methods.closed_form.fit import fit_closed_form
-from grd_offline.methods.closed_form.identifiability import examine
-from grd_offline.methods.closed_form.moment_findings import find_moment
-from grd_offline.methods.closed_form.moments import BEFORE, END, MIDPOINT, START
-from grd_offline.methods.closed_form.settings import ClosedFormSettings
 from grd_offline.methods.contract import CAREFUL, FINE, UNRELIABLE
 
 

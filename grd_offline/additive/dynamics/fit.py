@@ -11,19 +11,21 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from grd_offline.additive.dynamics.features import (
-    build_feature_table,
-    is_varying,
-    score_pairs,
-    sum_squares,
-)
-from grd_offline.additive.dynamics.model import DynamicsModel, mixture_log_density
-from grd_offline.additive.dynamics.settings import COMPONENTS, DynamicsModelSettings
-from grd_offline.additive.dynamics.transitions import (
     Array,
     IntArray,
     Transitions,
+    build_feature_table,
     draw_transitions,
+    is_varying,
+    score_pairs,
     split_transitions,
+    sum_squares,
+)
+from grd_offline.additive.dynamics.model import (
+    COMPONENTS,
+    DynamicsModel,
+    DynamicsModelSettings,
+    mixture_log_density,
 )
 from grd_offline.core.episodes import EpisodeSet
 

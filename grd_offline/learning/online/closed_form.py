@@ -22,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from grd_offline.additive.moments import MIDPOINT
 from grd_offline.learning.agents.batch import Steps
 from grd_offline.learning.online.background import Background, Job
 from grd_offline.learning.online.effect_rewards import EffectRewards
@@ -37,7 +38,6 @@ from grd_offline.learning.online.past import Past, pack, unpack
 from grd_offline.learning.online.replay import FinishedEpisode, Replay
 from grd_offline.learning.online.settings import Member, OnlineSettings
 from grd_offline.learning.online.sources import Source
-from grd_offline.methods.closed_form.moments import MIDPOINT
 from grd_offline.networks.members.nn import Masks
 from grd_offline.rewards.effects import EffectModel
 

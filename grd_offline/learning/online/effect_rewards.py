@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from grd_offline.additive.basis import GRID
 from grd_offline.learning.online.effect_search import SETTINGS, Structure
 from grd_offline.learning.online.effect_sums import round_up
-from grd_offline.methods.closed_form.inputs import GRID
 from grd_offline.rewards.effect_inputs import MIDPOINT, NEXT, TERMINATED, StepColumns
 from grd_offline.rewards.effects import EffectModel
 

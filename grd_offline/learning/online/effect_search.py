@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from grd_offline.additive.choosing import Chosen, EffectChooser
+from grd_offline.additive.moments import END, MIDPOINT, START, prefer
+from grd_offline.additive.search import SearchRules, Selection
+from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.core.threads import one_numpy_thread
 from grd_offline.learning.online.dynamics_masks import find_edges
 from grd_offline.learning.online.past import unpack
 from grd_offline.learning.online.replay import FinishedEpisode
-from grd_offline.methods.closed_form.choosing import Chosen, EffectChooser
-from grd_offline.methods.closed_form.last_fit import LastFit
-from grd_offline.methods.closed_form.moments import END, MIDPOINT, START, prefer
-from grd_offline.methods.closed_form.search import SearchRules, Selection
-from grd_offline.methods.closed_form.settings import ClosedFormSettings
+from grd_offline.methods.closed_form.fit import LastFit
 from grd_offline.rewards.effects import EffectModel
 
 Array = NDArray[np.float64]

@@ -4,7 +4,7 @@
 
 A row is an episode, divided by the root of its length. All that is kept of the rows is one matrix
 of sums, [h y Z]^T [h y Z], which a finished episode adds one product to. Variances and noise move
-by MacKay's fixed point from where they were, as in `methods.closed_form.evidence`. Every solve is a
+by MacKay's fixed point from where they were, as in `additive.evidence`. Every solve is a
 Cholesky factor in float64, of all members at once that have equal sizes.
 """
 
@@ -18,9 +18,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from grd_offline.additive.basis import InputBasis
+from grd_offline.additive.equations import Segment, sum_features
 from grd_offline.learning.online.effect_search import FIRST, Structure
 from grd_offline.learning.online.replay import FinishedEpisode
-from grd_offline.methods.closed_form.inputs import InputBasis, Segment, sum_features
 
 Array = NDArray[np.float64]
 STEPS = 2

@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.core.evaluate import soften_chance
 from grd_offline.core.outcomes import SUCCESS
-from grd_offline.methods.closed_form.fit import fit_closed_form
-from grd_offline.methods.closed_form.identifiability import examine
-from grd_offline.methods.closed_form.last_fit import ClosedFormFit
-from grd_offline.methods.closed_form.settings import ClosedFormSettings
+from grd_offline.methods.closed_form.findings import examine
+from grd_offline.methods.closed_form.fit import ClosedFormFit, fit_closed_form
 from grd_offline.methods.contract import Decomposer, Finding, Progress
 from grd_offline.rewards.contract import Array
 

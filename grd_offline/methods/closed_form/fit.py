@@ -7,38 +7,75 @@ amount is linear in the weights of g, since it is a sum of g over its steps:
 
 Here x_t is the state at some moment of the transition (`moments` chooses it), and d_t says whether
 the episode terminated at step t. Each effect (an input, a pair, a triple) is a Gaussian process
-with a variance of its own. `inputs` sums features over segments, `evidence` finds the variances,
+with a variance of its own. `equations` sums features over segments, `evidence` finds the variances,
 and `choosing` decides which effects and inputs stay. Where amounts are too few or too noisy for
-that, `average` averages over the models that they leave possible. `last_fit` then makes the reward
+that, `average` averages over the models that they leave possible. `LastFit` then makes the reward
 model, and `hidden` measures what returns cannot tell about it.
+
+Labels are success of episodes, or preferences between pieces of them. The moments of the
+transitions compete as they do for returns. The last fit is that of
+the parabola that `labels` puts in the place of the likelihood, so that bands, and what may hide
+from the labels, are measured as for returns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from itertools import combinations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from grd_offline.core.episodes import EpisodeSet
-from grd_offline.core.outcomes import SUCCESS
-from grd_offline.methods.closed_form.choosing import Chosen, EffectChooser
-from grd_offline.methods.closed_form.label_fit import are_labels, fit_labels
-from grd_offline.methods.closed_form.last_fit import ClosedFormFit, LastFit
-from grd_offline.methods.closed_form.moments import (
-    AUTO,
-    BEFORE,
-    BOTH,
-    END,
-    MIDPOINT,
-    NEAR,
-    START,
-    prefer,
+from grd_offline.additive.average import ModelAverage, average_models
+from grd_offline.additive.basis import Effect
+from grd_offline.additive.choosing import (
+    Chosen,
+    EffectChooser,
+    add_switches,
+    explain_left_out,
+    is_switch,
+    translate_switch,
 )
-from grd_offline.methods.closed_form.motion import find_motion
-from grd_offline.methods.closed_form.noise import NoiseKind
-from grd_offline.methods.closed_form.outliers import FAR_WEIGHT, FEWEST, FEWEST_EVENTS
-from grd_offline.methods.closed_form.settings import ClosedFormSettings
-from grd_offline.methods.closed_form.switches import translate_switch
+from grd_offline.additive.equations import ColumnSource, NoiseKind, find_motion
+from grd_offline.additive.evidence import (
+    FAR_WEIGHT,
+    FEWEST,
+    FEWEST_EVENTS,
+    correlate_columns,
+    factor_posterior,
+    measure_inflation,
+    measure_losses,
+    measure_pinned,
+)
+from grd_offline.additive.hidden import (
+    compute_features,
+    find_even,
+    measure_hidden,
+    measure_history,
+    measure_interactions,
+    measure_moments,
+    spread_moments,
+)
+from grd_offline.additive.labels import LabelBank, LabelSelection, search_labels, shake_inputs
+from grd_offline.additive.moments import AUTO, BEFORE, BOTH, END, MIDPOINT, NEAR, START, prefer
+from grd_offline.additive.search import (
+    EffectBank,
+    SearchRules,
+    Selection,
+    search_backward,
+    search_forward,
+)
+from grd_offline.additive.settings import ClosedFormSettings
+from grd_offline.core.episodes import SAME_LENGTH, EpisodeSet
+from grd_offline.core.errors import DataError
+from grd_offline.core.evaluate import give_chance
+from grd_offline.core.outcomes import NUMBER, PREFERENCE, SUCCESS
+from grd_offline.core.pieces import cut_pieces
+from grd_offline.rewards.effect_inputs import StepColumns, name_inputs
+from grd_offline.rewards.effect_terms import measure_shares
+from grd_offline.rewards.effects import EffectModel
 
 Progress = Callable[[str, float], None]
 
@@ -223,3 +260,637 @@ class _MomentSearch:
         if not chosen.selection.effects:
             return data.varies and len(data.target) >= FEWEST
         return any(data.column(i) < self.episodes.state_size for i in chosen.selection.inputs)
+
+
+Array = NDArray[np.float64]
+
+_CLIMB = 10  # steps by which variances move again without the rows that are left out
+_CANDIDATES = 120
+_SHARP = 0.998  # share of left-out amounts that is explained without switches
+
+
+@dataclass(frozen=True, eq=False)
+class ClosedFormFit:
+    """The result of a fit, and how well the data determine it."""
+
+    model: EffectModel
+    state_to_reward: NDArray[np.int64]
+    """(state,) 1 where a state dimension (or its next value) is an input of the reward."""
+    action_to_reward: NDArray[np.int64]
+    state_score: Array
+    """(state,) evidence lost when that dimension is removed; 0 where it is not in the model."""
+    action_score: Array
+    evidence: float
+    """Log evidence of the last fit, of amounts scaled to unit variance."""
+    null_evidence: float
+    """Log evidence of a constant reward."""
+    noise: float
+    """Noise variance per step, in the units of the data."""
+    return_r2: float
+    """Explained share of the amounts' variance, on the data of the fit."""
+    left_out_r2: float
+    """Explained fraction of the variance when each amount is left out in turn, with the variances
+    held."""
+    effective_parameters: float
+    """Weights that the data determine, in all."""
+    pinned: Array
+    """(effect,) 1 - posterior / prior variance per step: 1 is known from data, 0 from the prior."""
+    sum_correlation: Array
+    """(input, input) correlation of the sums over segments of the inputs in the model."""
+    correlated_names: tuple[str, ...]
+    """(input,) the names of these inputs."""
+    state_at: str
+    """The moment of the transition at which the reward looks at the state; see `moments`."""
+    moments: Mapping[str, float]
+    """Log evidence of each moment that was compared; empty where one was asked for."""
+    moment_variance: float
+    """Variance per step of the reward over the moments that returns do not exclude."""
+    hidden: Mapping[str, float]
+    """Variance per step of what returns cannot exclude, by its name; see `hidden`."""
+    weights: Array
+    """(row,) how much each amount counts: less than 1 where it is far from any reward."""
+    is_rounding: bool
+    """Whether amounts differ by no more than rounding does."""
+    jumps: bool = False
+    """Whether rows are independent of each other, see `moments`."""
+    history: Mapping[str, float] = field(default_factory=dict)
+    """Variance per step of effects that act late or change with the time; see `history`."""
+    even_inputs: tuple[str, ...] = ()
+    """Inputs that take nearly the same values in every episode; see `hidden.find_even`."""
+    outcome: str = NUMBER
+    """Whether amounts were numbers, labels of success, or preferences."""
+    length_share: float = 0.0
+    """Share of the variance of labels of success that lengths of episodes explain by themselves."""
+
+
+class LastFit:
+    """From chosen effects to a reward model in the units of the data."""
+
+    def __init__(self, chooser: EffectChooser, chosen: Chosen, rng: np.random.Generator) -> None:
+        self.chooser, self.chosen, self.rng = chooser, chosen, rng
+        self.data, self.settings, self.progress = chooser.data, chooser.settings, chooser.progress
+        self.rules = replace(chooser.rules, noise_floor=self.settings.noise_floor)
+
+    @cached_property
+    def found(self) -> tuple[Selection, EffectBank, dict[int, float], int]:
+        """The effects of the reward, their columns, the score of each input, steps to climb."""
+        self.progress("last fit", 0.0)
+        return self._average() if self.chosen.is_undecided else self._refine()
+
+    @property
+    def switches(self) -> list[Effect]:
+        """The thresholds of the reward."""
+        return [effect for effect in self.found[0].effects if is_switch(self.data, effect)]
+
+    def run(self, evidence: Mapping[str, float]) -> ClosedFormFit:
+        """The last fit, given the evidence of the moments that were compared."""
+        model, hidden = self.make_model(evidence)
+        return self._describe(model, evidence, hidden)
+
+    def make_model(self, evidence: Mapping[str, float]) -> tuple[EffectModel, dict[str, float]]:
+        """The reward model, and what returns cannot exclude by its name.
+
+        This is all that training needs. The rest of `run` is for findings.
+        """
+        last, bank, _, climb = self.found
+        self.progress("uncertainty", 0.0)
+        hidden, share = self._find_hidden(last, bank, evidence)
+        model = self._add_uncertainty(self._build_model(last, bank), last, bank, climb)
+        usual, ended = self._divide_hidden(hidden, model)
+        model = replace(
+            _change_unit(model, self.data.unit),
+            hidden_variance=usual,
+            ended_variance=ended,
+            lasting_share=share,
+        )
+        return model, {name: max(float(part.mean()), 0.0) for name, part in hidden.items()}
+
+    def _find_hidden(
+        self, last: Selection, bank: EffectBank, evidence: Mapping[str, float]
+    ) -> tuple[dict[str, Array], float]:
+        """Find what returns cannot exclude at sampled steps, and the fraction of their noise that
+        is a lasting error."""
+        hidden = measure_hidden(self.data, last, bank, evidence)
+        error, share = measure_interactions(self.data, last, bank)
+        hidden["interactions left out"] = error * self.data.unit**2
+        return hidden, share
+
+    def _find_history(self, last: Selection, bank: EffectBank) -> dict[str, float]:
+        found = measure_history(self.data, last, bank)
+        return {kind: part * self.data.unit**2 for kind, part in found.items()}
+
+    def _divide_hidden(
+        self, hidden: Mapping[str, Array], model: EffectModel
+    ) -> tuple[float, float]:
+        """What returns cannot exclude at most steps, and more of it where episodes terminate."""
+        total = sum(hidden.values(), np.zeros(len(self.data.transitions)))
+        ended = self.data.find_ended()
+        if not model.needs_termination or not ended.any() or ended.all():
+            return max(float(total.mean()), 0.0), 0.0
+        usual = max(float(total[~ended].mean()), 0.0)
+        return usual, max(float(total[ended].mean()) - usual, 0.0)
+
+    def _refine(self) -> tuple[Selection, EffectBank, dict[int, float], int]:
+        """The chosen effects with a larger basis, corners and jumps."""
+        selection = self.chosen.selection
+        bank = self.chooser.build_final(selection.effects)
+        rough = self._join_rough(bank, selection.effects)
+        guesses, noise = selection.start()
+        last = bank.fit([e for e in bank.columns if e not in rough], guesses, noise, self.rules)
+        if rough:
+            last = search_forward(bank, list(bank.columns), last, self.rules)
+        last = self._drop_ending(bank, self._add_switches(last, bank))
+        losses = search_backward(bank, last, self.rules, -np.inf, self.data.column)[1]
+        return last, bank, losses, _CLIMB
+
+    def _add_switches(self, last: Selection, bank: EffectBank) -> Selection:
+        """Offer thresholds where amounts are not explained to the last."""
+        if not self.settings.switches or explain_left_out(last.fit) >= _SHARP:
+            return last
+        self.progress("thresholds", 0.0)
+        return add_switches(self.data, last, bank, self.rules)
+
+    def _drop_ending(self, bank: EffectBank, last: Selection) -> Selection:
+        """Leave terminating out again where it carries no evidence."""
+        ended = (self.data.terminated,)
+        if ended not in last.effects:
+            return last
+        place = last.effects.index(ended)
+        if measure_losses(last.fit)[place] >= self.rules.drop_loss:
+            return last
+        guesses, noise = last.start()
+        kept = [effect for effect in last.effects if effect != ended]
+        return bank.fit(kept, guesses, noise, self.rules)
+
+    def _join_rough(self, bank: EffectBank, effects: Sequence[Effect]) -> list[Effect]:
+        """Add the mates with corners and jumps of effects of one or two inputs."""
+        if self.settings.rough_basis <= 1:
+            return []
+        small = [effect for effect in effects if len(effect) < 3]
+        rough = [tuple(i + self.data.inputs for i in effect) for effect in small]
+        mates = self.data.build_bank(rough, self.settings.rough_basis)
+        bank.join(mates)
+        return list(mates.columns)
+
+    def _average(self) -> tuple[Selection, EffectBank, dict[int, float], int]:
+        """The last fit at variances averaged over models."""
+        bank, chosen = self.chosen.bank, self.chosen.selection
+        left = [effect for effect in bank.columns if effect not in set(chosen.effects)]
+        order = np.argsort(-bank.scan(chosen, left)[0], kind="stable")
+        candidates = [*chosen.effects, *(left[k] for k in order)][:_CANDIDATES]
+        average = self._average_models(bank, candidates)
+        bank = self.chooser.build_final(list(average.variances))
+        rough = self._join_rough(bank, list(average.variances))
+        average = self._average_models(bank, [*average.variances, *rough])
+        # Effects of other inputs are left out: the reward may not depend on what the mask denies.
+        likely = set(average.likely())
+        effects = [e for e in average.variances if {self.data.column(i) for i in e} <= likely]
+        last = bank.fit(effects, average.variances, average.noise, self.rules, iterations=0)
+        last = self._add_switches(last, bank)
+        return last, bank, {column: average.score(column) for column in likely}, 0
+
+    def _average_models(self, bank: EffectBank, candidates: Sequence[Effect]) -> ModelAverage:
+        return average_models(
+            {effect: bank.columns[effect] for effect in candidates},
+            self.data.target,
+            self.data.column,
+            len({self.data.column(i) for i in range(self.data.inputs)}),
+            sweeps=self.settings.sweeps,
+            rng=self.rng,
+            progress=partial(self.progress, "average over models"),
+        )
+
+    def _build_model(self, last: Selection, bank: EffectBank) -> EffectModel:
+        """The model without its uncertainty."""
+        data = self.data
+        parts = [(part, bank.sizes[e]) for e in last.effects for part in data.expand_effect(e)]
+        effects, sizes = [part for part, _ in parts], [size for _, size in parts]
+        used = sorted({i for effect in effects for i in effect})
+        position = {i: k for k, i in enumerate(used)}
+        scales = _repeat_scales(last, bank)
+        averages = [np.zeros(0), *(bank.averages[effect] for effect in last.effects)]
+        centres = np.concatenate(averages) / scales
+        return EffectModel(
+            observation_names=data.episodes.observation_names,
+            action_names=data.episodes.action_names,
+            columns=list_model_columns(data)[used],
+            low=data.basis.low[used],
+            high=data.basis.high[used],
+            tables=data.basis.tables[used][:, :, : max(sizes, default=1)],
+            effects=tuple(tuple(position[i] for i in effect) for effect in effects),
+            sizes=tuple(sizes),
+            constant=data.mean,
+            weights=last.fit.weights * scales,
+            centres=centres,
+            factor=np.zeros((len(centres), 0)),
+            residual_variance=0.0,
+            constant_variance=0.0,
+            noise_variance=last.fit.noise,
+            shared_variance=last.fit.noise * data.noise.shared,
+            whole_variance=last.fit.noise * data.noise.whole,
+            inflation=1.0,
+            shares=np.zeros(len(effects)),
+        )
+
+    def _add_uncertainty(
+        self, model: EffectModel, last: Selection, bank: EffectBank, climb: int
+    ) -> EffectModel:
+        """Posterior spread, shares and the widening of intervals."""
+        half = len(self.data.probe) // 2 or 1
+        scales = _repeat_scales(last, bank)
+        features = compute_features(self.data, bank, last.effects, self.data.probe)
+        factor, left = factor_posterior(
+            last.fit, features[:half], features[half:], self.settings.rank
+        )
+        parts = np.empty((len(features), len(model.effects)))
+        for k, (_, place) in enumerate(model.effect_slices()):
+            parts[:, k] = features[:, place] @ last.fit.weights[place]
+        length = float(self.data.equations.constant @ self.data.equations.constant)
+        return replace(
+            model,
+            factor=factor * scales[:, None],
+            residual_variance=left,
+            constant_variance=model.noise_variance / length if length else 0.0,
+            inflation=measure_inflation(last.fit, self.settings.noise_floor, self.rng, climb),
+            shares=measure_shares(model, parts),
+        )
+
+    def score_inputs(self) -> tuple[Array, Array]:
+        """(state,) and (action,) the evidence for each input of the reward; 0 for the others."""
+        data, (last, _, scores, _) = self.data, self.found
+        states, actions = data.episodes.state_size, data.episodes.action_size
+        score = np.zeros(states + actions + 1)
+        for column, loss in scores.items():
+            score[column] = max(loss, 1e-12)
+        for one, *mates in map(data.expand_effect, last.effects):
+            for mate in mates:
+                column = data.column(mate[0])
+                score[column] = max(score[column], score[data.column(one[0])])
+        return score[:states], score[states:-1]
+
+    def _describe(
+        self, model: EffectModel, evidence: Mapping[str, float], hidden: Mapping[str, float]
+    ) -> ClosedFormFit:
+        data, (last, bank, *_) = self.data, self.found
+        fit = last.fit
+        state_score, action_score = self.score_inputs()
+        used = {data.column(i) for i in data.expand_inputs(last.effects)}
+        in_model = [i for i in range(data.inputs) if data.column(i) in used]
+        power = max(float((data.target**2).sum()), 1e-300)
+        return ClosedFormFit(
+            model=model,
+            state_to_reward=(state_score > 0).astype(np.int64),
+            action_to_reward=(action_score > 0).astype(np.int64),
+            state_score=state_score,
+            action_score=action_score,
+            evidence=fit.evidence,
+            null_evidence=self.chosen.null_evidence,
+            noise=model.noise_variance,
+            return_r2=1 - float(((fit.noise * fit.residual) ** 2).sum()) / power,
+            left_out_r2=explain_left_out(fit),
+            effective_parameters=float(fit.effective_parameters().sum()),
+            pinned=self._measure_pinned(last, bank),
+            sum_correlation=correlate_columns(data.sums[:, in_model]),
+            correlated_names=_name_inputs(data, in_model),
+            state_at=data.state_at,
+            moments=dict(evidence),
+            moment_variance=measure_moments(data, last, bank, evidence) * data.unit**2,
+            hidden=hidden,
+            weights=data.weights,
+            is_rounding=not data.varies,
+            jumps=data.jumps,
+            history=self._find_history(last, bank),
+            even_inputs=_name_inputs(data, find_even(data)),
+        )
+
+    def _measure_pinned(self, last: Selection, bank: EffectBank) -> Array:
+        """`measure_pinned` of each effect of the reward, on sampled steps.
+
+        Effects that are one block of columns share the number.
+        """
+        probe = self.data.probe[:512]
+        steps = [compute_features(self.data, bank, [e], probe) for e in last.effects]
+        counts = [len(self.data.expand_effect(effect)) for effect in last.effects]
+        pinned = measure_pinned(last.fit, range(len(steps)), steps)
+        return np.repeat(pinned, np.array(counts, np.int64))
+
+
+def list_model_columns(data: ColumnSource) -> NDArray[np.int64]:
+    """(input,) the column of each input as a reward model counts them, smooth and rough."""
+    step = StepColumns(data.episodes.state_size, data.episodes.action_size)
+    shifts = np.zeros(step.width, np.int64)
+    first = {MIDPOINT: step.first_midpoint, END: step.first_next}.get(data.state_at, 0)
+    shifts[: step.states] = first
+    if data.state_at == MIDPOINT:
+        shifts[: step.states][data.still] = step.first_next
+    return np.asarray(data.basis.columns + shifts[data.basis.columns])
+
+
+def _name_inputs(data: ColumnSource, inputs: Sequence[int]) -> tuple[str, ...]:
+    """The names of some inputs, whatever the moment at which states are taken."""
+    columns = data.basis.columns[: data.inputs].tolist()
+    names = name_inputs(columns, data.episodes.observation_names, data.episodes.action_names)
+    return tuple(names[i] for i in inputs)
+
+
+def _repeat_scales(last: Selection, bank: EffectBank) -> Array:
+    """(weight,) the scale of each effect's features."""
+    scales = np.array([bank.scales[effect] for effect in last.effects], np.float64)
+    return np.repeat(scales, np.array(last.fit.sizes, np.int64))
+
+
+def _change_unit(model: EffectModel, unit: float) -> EffectModel:
+    """A model of amounts in some unit as one of plain amounts."""
+    return replace(
+        model,
+        constant=model.constant * unit,
+        weights=model.weights * unit,
+        factor=model.factor * unit,
+        residual_variance=model.residual_variance * unit**2,
+        constant_variance=model.constant_variance * unit**2,
+        noise_variance=model.noise_variance * unit**2,
+        shared_variance=model.shared_variance * unit**2,
+        whole_variance=model.whole_variance * unit**2,
+    )
+
+
+_PAIR_SIZE = 6
+_ADDED = 3  # effects added per round
+_KEPT = 0.9999  # of a block's squared norm, by the columns that stand for it
+_FEW = 40  # inputs of which all pairs are candidates
+BY_LENGTH = 0.8
+"""Share of the variance of labels from which on their episodes' lengths tell too much."""
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """Episodes or pieces of them, and what is known of them."""
+
+    episodes: EpisodeSet
+    labels: Array
+    combine: Callable[[NDArray[np.floating]], NDArray[np.floating]]
+    """Makes one row per label of one row per piece."""
+    counts: Array
+    """(label,) the steps of its episode, or of both its pieces."""
+    outcome: str
+
+
+def are_labels(episodes: EpisodeSet) -> bool:
+    """Whether every episode has one outcome, 0 or 1, and both occur."""
+    seen = set()
+    for episode in episodes:
+        amounts = episode.segments()[2]
+        if len(amounts) != 1 or not episode.delivered[-1] or amounts[0] not in (0.0, 1.0):
+            return False
+        seen.add(float(amounts[0]))
+    return len(seen) == 2
+
+
+def read_labels(episodes: EpisodeSet) -> Labelled:
+    """The labels of success, or the preferences, where the episodes have some."""
+    if episodes.preferences is not None:
+        pieces, first, second = cut_pieces(episodes)
+        preferred = episodes.preferences.preferred
+        counts = (pieces.lengths[first] + pieces.lengths[second]).astype(np.float64)
+        return Labelled(
+            pieces, preferred, lambda sums: sums[first] - sums[second], counts, PREFERENCE
+        )
+    if not are_labels(episodes):
+        raise DataError("expected one outcome per episode, 0 or 1, and both of them")
+    amounts = np.array([episode.rewards[-1] for episode in episodes], np.float64)
+    counts = episodes.lengths.astype(np.float64)
+    return Labelled(episodes, amounts, lambda sums: sums, counts, SUCCESS)
+
+
+def fit_labels(
+    episodes: EpisodeSet,
+    settings: ClosedFormSettings,
+    rng: np.random.Generator,
+    progress: Progress,
+) -> ClosedFormFit:
+    """Find effects, variances and weights of the reward behind labels."""
+    given = read_labels(episodes)
+    asked = BOTH if settings.next_state else settings.state_at
+    motion = find_motion(given.episodes)
+    tried = (START,) if motion.start_only else (MIDPOINT, START, END)
+    moments = tried if asked == AUTO else (asked,)
+    searches: dict[str, _MomentOfLabels] = {}
+    for moment in moments:
+        first = next(iter(searches.values()), None)
+        searches[moment] = _MomentOfLabels(given, moment, settings, rng, progress, first)
+        searches[moment].search()
+    evidence = {moment: one.found.fit.evidence for moment, one in searches.items()}
+    preferred = prefer(evidence, firmly=False, jumps=motion.jumps)
+    best = searches[preferred if asked == AUTO else asked]
+    best.refine()
+    if asked == AUTO:
+        evidence[best.data.state_at] = best.found.fit.evidence
+        if best.data.state_at == START:
+            before = _MomentOfLabels(given, BEFORE, settings, rng, progress)
+            evidence[BEFORE] = before.measure(best)
+    return _LabelFit(best, rng).finish(evidence if asked == AUTO else {})
+
+
+class _MomentOfLabels:
+    """The search for effects behind labels, with states at one moment of the transitions."""
+
+    def __init__(
+        self,
+        given: Labelled,
+        moment: str,
+        settings: ClosedFormSettings,
+        rng: np.random.Generator,
+        progress: Progress,
+        first: _MomentOfLabels | None = None,
+    ) -> None:
+        """The search begins with the effects that another one found first."""
+        self.first = first
+        self.given, self.settings, self.progress = given, settings, progress
+        self.chooser = EffectChooser(
+            given.episodes, moment, settings, rng, progress, combine=given.combine
+        )
+        self.data = self.chooser.data
+        self.found: Selection
+        self.scores: dict[int, float] = {}
+        self.pair_size = min(_PAIR_SIZE, self.chooser.find_search_size(self.data.inputs))
+
+    @property
+    def rules(self) -> SearchRules:
+        """The thresholds of the search; no effect is kept without evidence."""
+        return replace(self.chooser.rules, add_most=_ADDED, kept=frozenset())
+
+    @cached_property
+    def length_share(self) -> float | None:
+        """Share of the variance of labels that the lengths of episodes explain by themselves.
+
+        None if a base could not be told from a constant reward, because lengths hardly differ.
+        """
+        labels, totals = self.given.labels, self.data.totals
+        if self.given.outcome != SUCCESS or not totals.any():
+            return None
+        apart = 1 - totals * (totals.sum() / (totals @ totals))
+        if float(np.sqrt((apart**2).mean())) <= SAME_LENGTH:
+            return None
+        alone = LabelBank({}, labels, totals, has_base=True).fit([], {}, 1.0, self.rules)
+        errors = labels - give_chance(alone.logits)
+        return 1 - float(errors @ errors) / float(((labels - labels.mean()) ** 2).sum())
+
+    @property
+    def has_base(self) -> bool:
+        """Whether a part of eta belongs to no step.
+
+        Where the length tells the label by itself, it is rather a consequence: episodes end because
+        they failed, or because they succeeded. Then a base would leave nothing to explain.
+        """
+        return self.length_share is not None and self.length_share < BY_LENGTH
+
+    @cached_property
+    def bank(self) -> LabelBank:
+        """The columns of the candidate effects."""
+        inputs = list(range(self.data.inputs))
+        mains = [(i,) for i in inputs]
+        bank = self.build(mains)
+        if self.settings.order < 2:
+            return bank
+        if len(inputs) > _FEW:
+            chosen = search_labels(bank, list(bank.columns), self.rules)
+            inputs = self.data.expand_inputs(chosen.effects)
+        bank.join(self.build(list(combinations(self.data.find_joint(inputs), 2))))
+        return bank
+
+    def build(self, effects: Sequence[Effect]) -> LabelBank:
+        """Columns of these effects, for labels: few that stand for all."""
+        bank = LabelBank({}, self.given.labels, self.data.totals, has_base=self.has_base)
+        bank.join(self.build_scaled(effects, plain=True))
+        bank.columns = {
+            effect: _compress(block, bank.fixed) for effect, block in bank.columns.items()
+        }
+        return bank
+
+    def build_scaled(self, effects: Sequence[Effect], *, plain: bool = False) -> EffectBank:
+        """Columns of these effects, by default for the amounts that the source now holds."""
+        mains = [effect for effect in effects if len(effect) == 1]
+        pairs = [effect for effect in effects if len(effect) == 2]
+        bank = self.data.build_bank(mains, self.settings.basis, plain=plain)
+        bank.join(self.data.build_bank(pairs, self.pair_size, plain=plain))
+        return bank
+
+    def search(self) -> None:
+        """Find the effects, and leave out the inputs that carry little."""
+        self.progress("effects", 0.0)
+        start = [] if self.first is None else self.translate(self.first)
+        candidates = list(self.bank.columns)
+        self._settle(search_labels(self.bank, candidates, self.rules, start=start))
+
+    def refine(self) -> None:
+        """Search again among more effects."""
+        self.progress("other effects", 0.0)
+        candidates = list(self.bank.columns)
+        self._settle(shake_inputs(self.bank, self.found, candidates, self.rules))
+
+    def _settle(self, found: Selection) -> None:
+        gained = found.fit.evidence - self.bank.null_evidence
+        threshold = self.settings.find_input_loss(gained)
+        self.found, self.scores = search_backward(
+            self.bank, found, self.rules, threshold, self.data.column
+        )
+
+    def translate(self, other: _MomentOfLabels) -> list[Effect]:
+        """The effects that were found at another moment, as effects of this one."""
+        known = [self.data.translate(e, other.data) for e in other.found.effects]
+        return [effect for effect in known if effect is not None]
+
+    def measure(self, other: _MomentOfLabels) -> float:
+        """Log evidence here of the effects that were found at another moment."""
+        effects = self.translate(other)
+        guesses, noise = other.found.start()
+        return self.build(effects).fit(effects, guesses, noise, self.rules).fit.evidence
+
+
+def _compress(block: NDArray[np.floating], fixed: Array) -> NDArray[np.floating]:
+    """The directions of a block's weights that move labels, as columns."""
+    directions = np.linalg.qr(fixed)[0]
+    free = block - directions @ (directions.T @ block)
+    squares, rotation = np.linalg.eigh((free.T @ free).astype(np.float64))
+    shares = np.cumsum(np.maximum(squares[::-1], 0.0))
+    count = int(np.searchsorted(shares, _KEPT * shares[-1])) + 1
+    return np.asarray(block @ rotation[:, ::-1][:, :count].astype(block.dtype))
+
+
+class _LabelFit(LastFit):
+    """The last fit, to the parabola in the place of the likelihood of the labels."""
+
+    def __init__(self, search: _MomentOfLabels, rng: np.random.Generator) -> None:
+        chosen = Chosen(search.found, search.bank, search.bank.null_evidence, False)
+        super().__init__(search.chooser, chosen, rng)
+        self.search = search
+        assert isinstance(search.found, LabelSelection)
+        self.logits, self.base = search.found.logits, search.found.base
+
+    @cached_property
+    def found(self) -> tuple[Selection, EffectBank, dict[int, float], int]:
+        """The effects found, as a fit to amounts with known noise."""
+        amounts, root = self.search.bank.find_parabola(self.logits)
+        self.data.take_amounts(amounts - self.base, root**2)
+        selection = self.search.found
+        bank = self.search.build_scaled(selection.effects)
+        if not self.search.bank.has_constant:
+            self._centre(bank)
+        guesses, _ = selection.start()
+        power = self.data.unit**2
+        scaled = {effect: variance / power for effect, variance in guesses.items()}
+        last = bank.fit(
+            list(selection.effects), scaled, 1 / power, self.rules, free=False, iterations=0
+        )
+        return last, bank, self.search.scores, 0
+
+    def _centre(self, bank: EffectBank) -> None:
+        """Let rewards have mean 0 over the data, where labels say nothing about their level."""
+        for effect in bank.columns:
+            features = compute_features(self.data, bank, [effect], self.data.probe)
+            bank.averages[effect] = bank.averages[effect] + features.mean(0)
+
+    def finish(self, evidence: dict[str, float]) -> ClosedFormFit:
+        """The reward model, and how well labels pin it down."""
+        result = self.run(evidence)
+        labels, outcome = self.search.given.labels, self.search.given.outcome
+        left_out = self._leave_out()
+        power = max(float(((labels - labels.mean()) ** 2).sum()), 1e-300)
+        errors = [
+            float(((labels - give_chance(eta)) ** 2).sum()) for eta in (self.logits, left_out)
+        ]
+        return replace(
+            result,
+            model=replace(
+                result.model,
+                outcome=outcome,
+                base=self.base,
+                noise_variance=0.0,
+                lasting_share=0.0,
+            ),
+            evidence=self.search.found.fit.evidence,
+            noise=0.0,
+            return_r2=1 - errors[0] / power,
+            left_out_r2=1 - errors[1] / power,
+            even_inputs=_name_inputs(self.data, find_even(self.data, self.search.given.counts)),
+            outcome=outcome,
+            length_share=self.search.length_share or 0.0,
+        )
+
+    def _leave_out(self) -> Array:
+        """(row,) the logit of each label if it is left out of the last fit."""
+        amounts, root = self.search.bank.find_parabola(self.logits)
+        errors = self.data.equations.find_errors(self.found[0].fit)
+        return np.asarray(amounts - errors * self.data.unit / root)
+
+    def _find_history(self, last: Selection, bank: EffectBank) -> dict[str, float]:
+        """Labels say too little about the past and the time."""
+        return {}
+
+    def _find_hidden(
+        self, last: Selection, bank: EffectBank, evidence: Mapping[str, float]
+    ) -> tuple[dict[str, Array], float]:
+        """Find what labels cannot exclude. Their noise is chance, not an error of the reward."""
+        hidden = measure_hidden(self.data, last, bank, evidence)
+        moment = spread_moments(self.data, last, bank, evidence, firmly=False)
+        return {**hidden, "moment": moment * self.data.unit**2}, 0.0

@@ -1,5 +1,6 @@
 """The search for effects: forward by the evidence that each would add, backward by the evidence
-that each carries."""
+that each carries.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +12,14 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.methods.closed_form.evidence import (
+from grd_offline.additive.basis import Effect
+from grd_offline.additive.evidence import (
     EvidenceProblem,
     Posterior,
     measure_gains,
     measure_joint_losses,
     measure_losses,
 )
-from grd_offline.methods.closed_form.inputs import Effect
 
 Array = NDArray[np.float64]
 

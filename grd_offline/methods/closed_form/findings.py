@@ -13,32 +13,313 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from grd_offline.additive.hidden import EARLIER, LATER, TIME
+from grd_offline.additive.moments import BEFORE, BOTH, END, MIDPOINT, START, weigh
 from grd_offline.core.episodes import Episode, EpisodeSet, have_same_length
-from grd_offline.core.outcomes import NUMBER
+from grd_offline.core.evaluate import EVEN_BANDS, STEP_BANDS
+from grd_offline.core.outcomes import NUMBER, SUCCESS
 from grd_offline.core.words import format_percentage
-from grd_offline.methods.closed_form.conditions import list_conditions
-from grd_offline.methods.closed_form.history_findings import find_history
-from grd_offline.methods.closed_form.label_fit import BY_LENGTH
-from grd_offline.methods.closed_form.last_fit import ClosedFormFit
-from grd_offline.methods.closed_form.moment_findings import find_moment
-from grd_offline.methods.closed_form.noise_findings import (
-    find_noise_sources,
-    find_noisy_steps,
-    measure_step_noise,
-)
-from grd_offline.methods.closed_form.same_findings import find_same
-from grd_offline.methods.closed_form.share_words import (
-    MUCH_HIDDEN,
-    TOO_MUCH_HIDDEN,
-    bound_correlation,
-    list_names,
-    show_share,
-)
+from grd_offline.methods.closed_form.fit import BY_LENGTH, ClosedFormFit
 from grd_offline.methods.contract import CAREFUL, FINE, UNRELIABLE, Finding
 from grd_offline.methods.verdict import settle_findings
 from grd_offline.rewards.contract import EffectCurve
 
+MUCH_HIDDEN = 0.15
+"""Standard deviation of what is hidden, as a share of that of the rewards, that calls for care.
+
+If the true reward is the found one plus something hidden of share h, their correlation is
+1 / sqrt(1 + h^2), here .99. The share is what may hide, not what does: rewards that were found well
+(Swimmer, h = .2) pass it too.
+"""
+TOO_MUCH_HIDDEN = 0.75
+"""The share at which this correlation is .8."""
+
+
+def bound_correlation(share: float) -> float:
+    """Correlation with rewards that differ by something hidden of this share."""
+    return float(1 / np.sqrt(1 + share**2))
+
+
+def show_share(share: float) -> str:
+    """A share in per cent, no finer than it deserves."""
+    return "less than 1 %" if share < 0.01 else format_percentage(share)
+
+
+def list_names(names: Sequence[str], most: int = 4) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+_POSSIBLE = 0.05
+"""A moment with at least this posterior probability is not excluded."""
+PLACES = {
+    START: "at the start of each step",
+    MIDPOINT: "halfway through each step, (s + s')/2",
+    END: "at the end of each step",
+    BEFORE: "one step earlier",
+}
+_OPTION = "The option --state-at start, midpoint or end fixes it."
+
+
+def find_moment(fit: ClosedFormFit, spread: float) -> list[Finding]:
+    """Describe the chosen moment and the reason. If returns do not decide, say what depends on
+    it."""
+    if not fit.moments or fit.state_at == BOTH:
+        return []
+    chances = weigh(fit.moments, jumps=fit.jumps)
+    if chances.get(BEFORE, 0.0) > 0.5:
+        text = (
+            "The reward seems to come a step late: the state of the step before explains returns "
+            "better than any moment of the step itself. A function of one step cannot express "
+            "that. Move the rewards by one step, or add the previous state to the observations."
+        )
+        return [Finding(UNRELIABLE, text, "the reward seems to come a step late")]
+    taken = f"The reward looks at the state {PLACES[fit.state_at]}."
+    others = list_open_moments(fit)
+    if others:
+        return [_tell_undecided(fit, spread, taken, others)]
+    why = "This explains returns clearly better than the other moments."
+    if END not in fit.moments:
+        why = (
+            "No other moment was tried: steps are independent of each other, and the data do not "
+            "have the state after the last one."
+        )
+    return [Finding(FINE, f"{taken} {why}")]
+
+
+def list_open_moments(fit: ClosedFormFit) -> list[str]:
+    """Moments other than the one taken that returns do not exclude."""
+    if not fit.moments or fit.state_at == BOTH:
+        return []
+    chances = weigh(fit.moments, jumps=fit.jumps)
+    return [
+        moment
+        for moment in (START, MIDPOINT, END, BEFORE)
+        if moment != fit.state_at and chances.get(moment, 0.0) > _POSSIBLE
+    ]
+
+
+def _tell_undecided(
+    fit: ClosedFormFit, spread: float, taken: str, others: Sequence[str]
+) -> Finding:
+    share = float(np.sqrt(fit.moment_variance)) / max(spread, 1e-300)
+    places = " or ".join(PLACES[moment] for moment in others)
+    why = (
+        "The midpoint was taken because it errs least where nothing decides."
+        if fit.state_at == MIDPOINT
+        else "This moment has the most evidence."
+    )
+    undecided = f"{taken} {why} Returns do not exclude that it looks {places}."
+    depends = f"{show_share(share)} of the spread of the rewards"
+    if share < MUCH_HIDDEN:
+        return Finding(FINE, f"{undecided} Only {depends} depends on this choice.")
+    text = (
+        f"{undecided} The choice decides {depends}: with another moment the correlation with the "
+        f"true rewards may be as low as about {bound_correlation(share):.2f}. {_OPTION}"
+    )
+    level = UNRELIABLE if share > TOO_MUCH_HIDDEN else CAREFUL
+    return Finding(level, text, "returns do not decide at which moment the reward looks at a state")
+
+
+_MUCH_NOISE = 0.05
+"""Standard deviation of the noise of steps, as a share of that of the rewards, that matters."""
+_SHARED_NOISE = 0.01
+"""Ratio of shared noise to noise of steps that is worth a word."""
+
+
+def measure_step_noise(fit: ClosedFormFit) -> float:
+    """Variance of the noise that single steps are said to have, as bands show it."""
+    return fit.model.noise_variance * (1 - fit.model.lasting_share) * fit.model.inflation**2
+
+
+def find_noise_sources(fit: ClosedFormFit, episodes: EpisodeSet, spread: float) -> list[Finding]:
+    """Describe where the noise of returns comes from, or what bands assume if nothing shows it."""
+    model, step = fit.model, measure_step_noise(fit)
+    if model.shared_variance > model.noise_variance * _SHARED_NOISE:
+        text = (
+            "Much of the noise of returns is shared by all steps of an episode: returns of longer "
+            "episodes vary more than independent steps would explain. The bands take that in."
+        )
+        return [Finding(FINE, text)]
+    if model.whole_variance > 0:
+        text = (
+            "Part of the noise belongs to returns as a whole: those of short episodes vary as much "
+            "as those of long ones. The bands of single steps leave it out."
+        )
+        return [Finding(FINE, text)]
+    if not is_noise_open(fit, episodes, spread):
+        return []
+    share = float(np.sqrt(step)) / max(spread, 1e-300)
+    text = (
+        "The bands of steps hold on one condition: that what returns leave unexplained is noise "
+        f"of single steps, {show_share(share)} of the spread of the rewards. Episodes of one "
+        "length cannot show that. If it is noise of whole returns, or an influence that lasts over "
+        "many steps, these bands are too wide."
+    )
+    return [Finding(FINE, text)]
+
+
+def find_noisy_steps(fit: ClosedFormFit, spread: float) -> list[Finding]:
+    """Tell where single steps pay something else than expected, so that few rewards are near it."""
+    share = float(np.sqrt(measure_step_noise(fit))) / max(spread, 1e-300)
+    if not fit.model.effects or fit.outcome != NUMBER or share < TOO_MUCH_HIDDEN:
+        return []
+    text = (
+        f"What returns leave unexplained is as large as noise of {show_share(share)} of the spread "
+        "of the rewards at every step. These are expected rewards: if that is what it is, their "
+        "correlation with what each step really paid is about "
+        f"{bound_correlation(share):.2f}. If every return is exactly the sum of what its steps "
+        "paid, the option --exact-returns spreads the rest over the steps."
+    )
+    return [Finding(CAREFUL, text, "single steps are mostly noise")]
+
+
+def is_noise_open(fit: ClosedFormFit, episodes: EpisodeSet, spread: float) -> bool:
+    """Whether much noise is shared out over single steps, and nothing shows that it is theirs."""
+    model = fit.model
+    if model.shared_variance > model.noise_variance * _SHARED_NOISE or model.whole_variance > 0:
+        return False
+    lengths = np.array([len(episode) for episode in episodes], np.float64)
+    share = float(np.sqrt(measure_step_noise(fit))) / max(spread, 1e-300)
+    return have_same_length(lengths) and share >= _MUCH_NOISE
+
+
+_REMEDIES = {
+    EARLIER: "Add what the reward remembers to the observations, for example what was seen or done "
+    "one step earlier.",
+    LATER: "If a row holds what was done or seen before it, move these columns up by one row.",
+    TIME: "Add the step within the episode to the observations.",
+}
+_MOST = {EARLIER: 1 - 0.8, LATER: 1 - 0.8, TIME: TOO_MUCH_HIDDEN**2}
+"""Share of the variance of the rewards at which their correlation with the true ones is .8.
+
+What acts late is missing where it acts, and is there where it does not: with a share h, the
+correlation is 1 - h.
+"""
+
+
+def find_history(fit: ClosedFormFit, spread: float) -> list[Finding]:
+    """Describe what returns show to depend on more than the step itself."""
+    findings = []
+    for kind, variance in fit.history.items():
+        share = float(np.sqrt(variance)) / max(spread, 1e-300)
+        if share < MUCH_HIDDEN:
+            continue
+        text = (
+            f"The reward seems to depend on {kind}: returns are clearly better explained if an "
+            f"effect that was found does. This comes to {show_share(min(share, 1.0))} of the "
+            f"spread of the rewards. A reward of one step cannot express it. {_REMEDIES[kind]}"
+        )
+        level = UNRELIABLE if share**2 > _MOST[kind] else CAREFUL
+        findings.append(Finding(level, text, f"the reward seems to depend on {kind}"))
+    return findings
+
+
 Array = NDArray[np.float64]
+_SAME = 0.05
+"""Share of the variance of the rewards that lies within episodes, below which steps of an episode
+hardly differ."""
+_STAYS = 0.1
+"""The same of an input, below which it stays nearly the same during an episode."""
+_NAMED_STILL = 3
+
+
+def find_same(
+    fit: ClosedFormFit, episodes: EpisodeSet, rewards: Sequence[tuple[Episode, Array]]
+) -> list[Finding]:
+    """`rewards` are some of the episodes with the rewards that were found."""
+    if _measure_within([found[:, None] for _, found in rewards])[0] >= _SAME:
+        return []
+    names = (*episodes.observation_names, *episodes.action_names)
+    inputs = [np.hstack([e.observations[: len(e)], e.actions]) for e, _ in rewards]
+    share = dict(zip(names, _measure_within(inputs), strict=True))
+    used = [name for name in fit.correlated_names if name in share]
+    still = [name for name in used if share[name] < _STAYS] or used
+    if not still:
+        return []
+    named = ", ".join(still[:_NAMED_STILL])
+    text = (
+        f"The reward comes from {named}, and all steps of an episode get nearly the same. So "
+        "returns do not show how the steps of an episode differ. If such an input became known "
+        "with the outcome, or follows from it, it hides the causes: leave it out, for a table with "
+        f"--columns ignored={still[0].partition('=')[0]}."
+    )
+    return [Finding(CAREFUL, text, f"all steps of an episode get nearly the same, from {named}")]
+
+
+def _measure_within(values: Sequence[Array]) -> Array:
+    """(column,) the share of the variance that lies within episodes; 1 where nothing can differ."""
+    every = np.concatenate(values).astype(np.float64)
+    total = every.var(0)
+    if len(values) > len(every) / 2:  # mostly one step per episode
+        return np.ones(every.shape[1])
+    within = sum(len(part) * part.astype(np.float64).var(0) for part in values) / len(every)
+    return np.where(total > 0, within / np.maximum(total, 1e-300), 1.0)
+
+
+_NOTICED = 0.03
+"""Standard deviation, as a share of that of the rewards, that makes a 90 % band reach 5 % of it to
+either side."""
+
+
+def list_conditions(fit: ClosedFormFit, episodes: EpisodeSet, spread: float) -> list[str]:
+    """Clauses that can follow "The bands hold if"; none where returns decide all that matters."""
+    conditions = []
+    depends = float(np.sqrt(fit.moment_variance)) / max(spread, 1e-300)
+    if list_open_moments(fit) and depends >= MUCH_HIDDEN:
+        conditions.append(
+            f"the reward looks at the state {PLACES[fit.state_at]}, which returns do not decide"
+        )
+    if fit.model.effects and is_noise_open(fit, episodes, spread):
+        conditions.append(
+            "what returns leave unexplained is noise of single steps, which episodes of one length "
+            "cannot show"
+        )
+    if fit.model.effects and fit.outcome == NUMBER and _hides_times(fit, episodes):
+        conditions.append(
+            "no step is worth more because of its number alone, which episodes of one length "
+            "cannot show"
+        )
+    if _is_mostly_hidden(fit, spread):
+        conditions.append(
+            "the reward has parts that returns do not show (if it has none, the bands are too wide)"
+        )
+    if fit.outcome == SUCCESS:
+        conditions.append("no effect was missed, which returns often leave open")
+    if fit.even_inputs:
+        names = list_names(list(fit.even_inputs))
+        conditions.append(f"{names} is worth what was found, which returns hardly show")
+    return conditions
+
+
+def _hides_times(fit: ClosedFormFit, episodes: EpisodeSet) -> bool:
+    """Whether every return has the same steps, and one sum, so that their times cannot show.
+
+    An input that tells the time is among the even ones, which are told by themselves.
+    """
+    lengths = np.array([len(episode) for episode in episodes], np.float64)
+    is_single = all(int(episode.delivered.sum()) == 1 for episode in episodes)
+    return lengths.max() > 1 and is_single and have_same_length(lengths) and not fit.even_inputs
+
+
+def _is_mostly_hidden(fit: ClosedFormFit, spread: float) -> bool:
+    """Whether what may hide from returns widens the bands more than noise, and noticeably."""
+    hidden = fit.model.hidden_variance * fit.model.inflation**2
+    noise = measure_step_noise(fit) + fit.model.shared_variance * fit.model.inflation**2
+    return hidden >= noise and float(np.sqrt(hidden)) >= _NOTICED * spread
+
+
+def tell_bands(knows_std: bool, conditions: Sequence[str]) -> str:
+    """Describe the bands of steps."""
+    if not knows_std:
+        return EVEN_BANDS
+    if len(conditions) < 2:
+        return STEP_BANDS + "".join(f" Here they hold if {one}." for one in conditions)
+    listed = "; ".join(f"({number}) {one}" for number, one in enumerate(conditions, 1))
+    return f"{STEP_BANDS} Here they hold only if all of this is true: {listed}."
+
+
 FEWEST_RETURNS = 10
 """With fewer returns an effect cannot be told from chance."""
 _WEAK = 0.75

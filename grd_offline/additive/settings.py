@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from grd_offline.additive.moments import AUTO, CHOICES
+from grd_offline.additive.search import SearchRules
 from grd_offline.core.outcomes import CHOICES as OUTCOMES
-from grd_offline.methods.closed_form.moments import AUTO, CHOICES
-from grd_offline.methods.closed_form.search import SearchRules
 
 
 @dataclass(frozen=True)

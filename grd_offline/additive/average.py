@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.methods.closed_form.inputs import Effect
+from grd_offline.additive.basis import Effect
 
 Array = NDArray[np.float64]
 

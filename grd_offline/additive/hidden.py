@@ -1,0 +1,479 @@
+"""Variance per step of what may be in the reward but cannot be seen in returns.
+
+Parts which widen the intervals of steps:
+
+- *Effects left out*: main effects of inputs that are not in the model.
+- *Potentials* h(s') - h(s), which cancel over an episode but for its ends.
+- *The moment*: the reward may look at the state elsewhere in the transition, see `moments`. The
+  difference g(s') - g(s) times the spread of the moment is left open.
+
+A priori one reward in ten has an effect of an input that was left out, and one in ten a potential,
+of any of the states. The logarithm of its variance is evenly distributed up to the average variance
+of the effects that were found, so that what is hidden is hardly larger than what is seen. Beyond
+that its density falls with the third power, which clear evidence overrules: a state that moves
+slowly may have a large potential. Returns decide how much of all this is possible. None of it is
+paid: a potential that the returns ask for counts with its whole size, since it is missing in the
+rewards.
+
+Steps at which episodes terminate have a variance of their own. Where every episode ends in a fall,
+returns hardly tell what the fall pays from what its last state is worth.
+
+Errors that last (`measure_interactions`). What effects do not explain of a return is called noise,
+and shared out evenly over its steps. Noise that is drawn anew at every step adds up slowly, as a
+random walk does. But where effects are too few or their bases too small, the reward itself is in
+error. Such an error is nearly the same in neighbouring steps, adds up quickly, and so is smaller
+per step than the returns seem to say.
+
+It is a function of the inputs of the model, and returns show which part of the noise is one: a
+Gaussian process over triples of these inputs joins the fit, and the evidence shares the noise out
+between the two. The process stands there as random cosines of three inputs each, with lengths from
+half a standard deviation to two.
+
+Times (`measure_history`). A reward of one step is fitted. Returns may still show that its effects
+belong to steps before or after, or that they grow or fade during an episode. So effects, as they
+were fitted, are offered once more: those with an action earlier and later, and all of them
+multiplied by the time within the episode, from -1.7 to 1.7. What gains evidence and is no small
+part of the reward is reported. It is not added to the reward, which knows neither the past nor the
+time.
+
+What acts late acts at the next step, or less and less at every step after its own, as a speed does
+that friction brings to rest: see `DECAYS`. Over an episode the two differ from the effect itself
+near the end alone, where some of it has not arrived. What acts early is the same backwards.
+
+Sums of an effect over the steps of an episode, and over the same steps but one, are nearly equal.
+An effect whose size was not quite found gains from either. So only the evidence counts that goes
+beyond what the effect gains at its own step.
+
+Effects of states alone are not offered earlier or later. A state says much about the one after it,
+so its neighbour can stand in for a shape that was not quite found. See `moments` for these. For the
+same reason the time has to account for much of what is left unexplained. If inputs say nothing
+about those of the next step, as in a table whose rows are drawn anew, every effect is offered.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grd_offline.additive.basis import Effect, multiply_features
+from grd_offline.additive.equations import ColumnSource
+from grd_offline.additive.evidence import (
+    SMALLEST_VARIANCE,
+    EvidenceProblem,
+    Posterior,
+    measure_gains,
+)
+from grd_offline.additive.moments import BOTH, END, START, spread_about
+from grd_offline.additive.search import EffectBank, Selection
+
+Array = NDArray[np.float64]
+_SIZE = 12
+_EVEN_SIZE = 6
+_EVEN = 0.2
+_STILL = 0.9
+_SHARES = np.geomspace(1e-4, 1e3, 85)  # of the average variance
+_DENSITY = np.minimum(1.0, _SHARES**-3) / np.minimum(1.0, _SHARES**-3).sum()
+_PRESENT = 0.1  # probability that a reward has such a part, before the returns are seen
+
+
+def measure_hidden(
+    data: ColumnSource, last: Selection, bank: EffectBank, evidence: Mapping[str, float]
+) -> dict[str, Array]:
+    """Variance of each part at sampled steps, `data.transitions`, in the units of the data."""
+    if not last.effects:
+        return {}
+    steps = data.take(data.transitions, data.state_at)
+    known = compute_features(data, bank, last.effects, steps)
+    largest = float(np.mean(last.fit.variances))
+    hidden = {"moment": spread_moments(data, last, bank, evidence, firmly=True)}
+    used = {data.column(i) for i in last.inputs}
+    others = [(i,) for i in range(data.inputs) if data.column(i) not in used]
+    size = _choose_size(data)
+    extra = data.build_bank(others, size)
+    features = compute_features(data, extra, list(extra.columns), steps)
+    hidden["effects left out"] = _measure_group(last.fit, known, extra, features, largest)
+    if data.state_at != BOTH:
+        extra = data.build_potentials(size)
+        features = _compute_differences(data, extra)
+        hidden["potentials"] = _measure_group(last.fit, known, extra, features, largest)
+    return {name: part * data.unit**2 for name, part in hidden.items()}
+
+
+def _choose_size(data: ColumnSource, most: int = _SIZE) -> int:
+    """Features per input: at most so many, and no more than there are."""
+    return min(most, int(data.basis.tables.shape[2]))
+
+
+def find_even(data: ColumnSource, counts: Array | None = None) -> list[int]:
+    """Inputs that differ between steps and take nearly the same values in every episode.
+
+    Were steps drawn one by one, sums of an input's features over n of them would have n times the
+    variance of one. Where every episode has the same hours, say, they hardly differ, and no return
+    shows what an hour is worth. `counts` are the steps behind each row, where rows are not scaled.
+    """
+    mains = [(i,) for i in range(data.inputs) if i != data.terminated]
+    size, plain = _choose_size(data, _EVEN_SIZE), counts is not None
+    bank = data.build_bank(mains, size, plain=plain)
+    weights = data.equations.scale**2 * data.totals if counts is None else counts
+    steps = float(weights.sum())
+    power = float(data.totals @ data.totals)
+    found = []
+    for effect, columns in bank.columns.items():
+        _, often = np.unique(data.probe[:, data.basis.columns[effect[0]]], return_counts=True)
+        moves = often.max() < _STILL * len(data.probe)
+        spread = float((columns**2).sum())
+        if plain and power:
+            spread -= float(((data.totals @ columns) ** 2).sum()) / power
+        features = data.basis.evaluate(data.probe, effect, size)[:, 0]
+        share = float(features.var(0).sum() / max((features**2).sum(1).mean(), 1e-12))
+        if moves and spread < _EVEN * share * steps:
+            found.append(effect[0])
+    return found
+
+
+def compute_features(
+    data: ColumnSource, bank: EffectBank, effects: Sequence[Effect], inputs: Array
+) -> Array:
+    """(step, weight) centred features of some blocks, as the weights of a fit belong to them."""
+    blocks = [np.zeros((len(inputs), 0))]
+    for effect in effects:
+        size, scale = bank.sizes[effect], bank.scales[effect]
+        parts = [
+            multiply_features(np.moveaxis(data.basis.evaluate(inputs, part, size), 1, 0))
+            for part in data.expand_effect(effect)
+        ]
+        blocks.append(np.hstack(parts) * scale - bank.averages[effect])
+    return np.concatenate(blocks, 1)
+
+
+def _compute_differences(data: ColumnSource, bank: EffectBank) -> Array:
+    """(step, weight) the same of potentials: features of s' less those of s."""
+    now, later = (data.take(data.transitions, moment) for moment in (START, END))
+    blocks = [np.zeros((len(now), 0))]
+    for effect in bank.columns:
+        size = bank.sizes[effect]
+        change = data.basis.evaluate(later, effect, size) - data.basis.evaluate(now, effect, size)
+        blocks.append(change[:, 0] * bank.scales[effect] - bank.averages[effect])
+    return np.concatenate(blocks, 1)
+
+
+def _measure_group(
+    fit: Posterior, known: Array, extra: EffectBank, features: Array, largest: float
+) -> Array:
+    """(step,) growth of the squared error because one of these blocks may be there."""
+    if not extra.columns:
+        return np.zeros(len(known))
+    blocks = [np.asarray(block, np.float64) for block in extra.columns.values()]
+    columns, sizes = np.concatenate(blocks, 1), [block.shape[1] for block in blocks]
+    averages, chance = _average_variances(fit, columns, sizes, largest)
+    variances = np.concatenate([fit.variances, np.maximum(averages, SMALLEST_VARIANCE)])
+    every = np.concatenate([fit.columns, columns], 1)
+    problem = EvidenceProblem(every, [*fit.sizes, *sizes], fit.target)
+    grown = problem.solve(variances, fit.noise)
+    return chance * measure_growth(fit, grown, known, features)
+
+
+def measure_growth(fit: Posterior, grown: Posterior, known: Array, extra: Array) -> Array:
+    """(step,) growth of the squared error if a fit with more blocks is the right one.
+
+    `known` and `extra` are the features of some steps, of the fit's blocks and of the others.
+    """
+    every = np.concatenate([known, extra], 1)
+    wider = _step_variances(grown, every) - _step_variances(fit, known)
+    missed = every @ grown.weights - known @ fit.weights
+    return np.asarray(wider + missed**2)
+
+
+def _average_variances(
+    fit: Posterior, columns: Array, sizes: Sequence[int], largest: float
+) -> tuple[Array, float]:
+    """(block,) posterior mean of the variance of each if one is there; the chance that one is.
+
+    Blocks that explain the same returns share the probability; see `measure_gains`. `columns` has
+    all blocks side by side.
+    """
+    grid = largest * _SHARES[:, None]
+    gains = np.zeros((len(sizes), len(grid)))
+    seen, pulls = fit.apply_inverse(columns), columns.T @ fit.residual
+    stops = np.cumsum(sizes)
+    for k, (start, stop) in enumerate(zip(stops - sizes, stops, strict=True)):
+        values, vectors = np.linalg.eigh(columns[:, start:stop].T @ seen[:, start:stop])
+        pull = (vectors.T @ pulls[start:stop]) ** 2
+        grown = 1 + grid * np.maximum(values, 0)
+        gains[k] = 0.5 * (grid * pull / grown - np.log(grown)).sum(1)
+    most = max(float(gains.max()), 0.0)
+    there = np.exp(gains - most) * _DENSITY / len(sizes)
+    odds = _PRESENT * float(there.sum())
+    chance = odds / (odds + (1 - _PRESENT) * np.exp(-most))
+    return np.asarray(there @ grid[:, 0] / there.sum()), float(chance)
+
+
+def _step_variances(fit: Posterior, features: Array) -> Array:
+    """(step,) posterior variance of the reward."""
+    return np.asarray((features * fit.apply_covariance(features.T).T).sum(1))
+
+
+def measure_moments(
+    data: ColumnSource,
+    last: Selection,
+    bank: EffectBank,
+    evidence: Mapping[str, float],
+    *,
+    firmly: bool = False,
+) -> float:
+    """Variance of the reward over the moments that are possible, averaged over steps."""
+    return float(spread_moments(data, last, bank, evidence, firmly=firmly).mean())
+
+
+def spread_moments(
+    data: ColumnSource,
+    last: Selection,
+    bank: EffectBank,
+    evidence: Mapping[str, float],
+    *,
+    firmly: bool,
+) -> Array:
+    """(step,) the squared change of the reward from s to s', times the spread of the moment."""
+    if not evidence:
+        return np.zeros(len(data.transitions))
+    start, end = (
+        compute_features(data, bank, last.effects, data.take(data.transitions, moment))
+        @ last.fit.weights
+        for moment in (START, END)
+    )
+    return np.asarray(
+        spread_about(data.state_at, evidence, firmly=firmly, jumps=data.jumps) * (end - start) ** 2
+    )
+
+
+_COSINES = 512
+_INPUTS = 3
+_LENGTHS = (0.5, 1.0, 2.0)
+_SUMMED = 200_000
+"""Steps that are summed at most; of more, every second, every third, and so on."""
+_CLIMB = 60
+_SEED = 20231
+
+
+def measure_interactions(
+    data: ColumnSource, last: Selection, bank: EffectBank
+) -> tuple[Array, float]:
+    """(step,) variance of the reward's error at sampled steps, and its share of the noise."""
+    nothing = np.zeros(len(data.transitions)), 0.0
+    if not last.effects:
+        return nothing
+    cosines = _Cosines(data, sorted({data.column(i) for i in last.inputs}))
+    every = -(-data.episodes.total_steps // _SUMMED)
+    sums = np.stack(
+        [
+            every * one.weights[::every] @ cosines.evaluate(one.inputs[::every])
+            for one in data.segments()
+        ]
+    )
+    columns, average = data.equations.remove_constant(sums * data.equations.scale[:, None])
+    fit = last.fit
+    problem = EvidenceProblem(
+        np.concatenate([fit.columns, columns], 1), [*fit.sizes, _COSINES], fit.target
+    )
+    start = np.concatenate([fit.variances, [fit.noise]])
+    grown = problem.maximise(start, fit.noise, floor=1e-3 * fit.noise, iterations=_CLIMB)
+    if grown.noise >= fit.noise:
+        return nothing
+    steps = data.take(data.transitions, data.state_at)
+    known = compute_features(data, bank, last.effects, steps)
+    extra = cosines.evaluate(steps) - average
+    return measure_growth(fit, grown, known, extra), 1 - grown.noise / fit.noise
+
+
+class _Cosines:
+    """Random cosines of three of some columns each; the sum of their squares is 1 on average."""
+
+    def __init__(self, data: ColumnSource, columns: Sequence[int]) -> None:
+        self.columns = list(columns)
+        values = data.probe[:, self.columns]
+        middle, spread = values.mean(0), values.std(0)
+        rng = np.random.default_rng(_SEED)
+        count = min(_INPUTS, len(self.columns))
+        slopes = np.zeros((len(self.columns), _COSINES))
+        for cosine in range(_COSINES):
+            chosen = rng.permutation(len(self.columns))[:count]
+            length = rng.choice(_LENGTHS) * np.sqrt(count)
+            slopes[chosen, cosine] = rng.standard_normal(count) / length
+        slopes /= np.where(spread > 0, spread, 1.0)[:, None]
+        self.slopes = slopes.astype(np.float32)
+        self.shifts = (rng.uniform(0, 2 * np.pi, _COSINES) - middle @ slopes).astype(np.float32)
+
+    def evaluate(self, inputs: Array) -> NDArray[np.float32]:
+        """Evaluate the cosines: (step, cosine)."""
+        angles = inputs[:, self.columns].astype(np.float32) @ self.slopes + self.shifts
+        return np.asarray(np.cos(angles) * np.float32(np.sqrt(2 / _COSINES)))
+
+
+OWN = "its own step"
+EARLIER, LATER, TIME = "earlier steps", "later steps", "the time within an episode"
+DECAYS = (0.0, 0.5, 0.8, 0.9, 0.95)
+"""What is left of an effect from one step to the next; 0: it all acts at the next step."""
+_LEAST_GAIN = 10.0
+_LEAST_SHARE = {EARLIER: 0.0, LATER: 0.0, TIME: 0.25}
+"""Share of the noise that has to be explained."""
+_LITTLE = 0.1
+"""If inputs of neighbouring steps are correlated less than this, they are drawn anew."""
+_NOTHING = 1e-9
+_LONGEST = np.sqrt(12.0)  # a standard deviation of 1 over the steps of an episode
+
+
+def measure_history(data: ColumnSource, last: Selection, bank: EffectBank) -> dict[str, float]:
+    """Variance per step of what acts late or early, or depends on the time; 0 without clear
+    evidence.
+
+    What acts late and hardly changes from step to step does no harm, and counts as little.
+    """
+    if not last.effects:
+        return {}
+    parts, sizes = _sum_parts(data, last, bank)
+    (own,) = parts.pop(OWN)
+    price = _LEAST_GAIN + math.log(sum(len(sums) for sums in parts.values()) * len(last.effects))
+    states, both = data.episodes.state_size, data.episodes.state_size + data.episodes.action_size
+    offered = np.array([_has_between(data, effect, states, both) for effect in last.effects])
+    if not offered.all() and _correlate_neighbours(data, last) < _LITTLE:
+        offered = np.array([_has_between(data, effect, 0, both) for effect in last.effects])
+    found = {}
+    for kind, sums in parts.items():
+        chosen = offered | (kind == TIME)
+        least = max(price, _find_least(kind, len(own)))
+        tried = [one[:, chosen] for one in sums]
+        found[kind] = _measure(data, last.fit, tried, own[:, chosen], sizes[kind][:, chosen], least)
+    # All of these differ from the effect itself near an end: what one explains, others may. So only
+    # the strongest of those that have enough evidence is told.
+    strongest = max(found, key=lambda kind: (found[kind][1] > 0, found[kind][0]))
+    return {kind: variance if kind == strongest else 0.0 for kind, (_, variance) in found.items()}
+
+
+def _has_between(data: ColumnSource, effect: Effect, first: int, stop: int) -> bool:
+    """Whether any of these columns is among its inputs: those of states, actions, `terminated`."""
+    return any(first <= data.column(i) < stop for i in effect)
+
+
+def _correlate_neighbours(data: ColumnSource, last: Selection) -> float:
+    """The largest correlation between an input of the reward and any of them one step later."""
+    used = sorted({int(data.basis.columns[i]) for effect in last.effects for i in effect})
+    total, squares = np.zeros(len(used)), np.zeros(len(used))
+    products, steps, pairs = np.zeros((len(used), len(used))), 0, 0
+    for segment in data.segments():
+        inputs = np.asarray(segment.inputs[:, used], np.float64)
+        total, squares = total + inputs.sum(0), squares + (inputs**2).sum(0)
+        products = products + inputs[:-1].T @ inputs[1:]
+        steps, pairs = steps + len(inputs), pairs + len(inputs) - 1
+    if not pairs:
+        return 1.0
+    mean = total / steps
+    spread = np.sqrt(np.maximum(squares / steps - mean**2, 1e-300))
+    both = products / pairs - np.outer(mean, mean)
+    return float(np.abs(both / np.outer(spread, spread)).max())
+
+
+def _find_least(kind: str, rows: int) -> float:
+    """The log evidence that a share of the noise is worth: with n rows, -n log(1 - share) / 2."""
+    return -0.5 * rows * math.log(1 - _LEAST_SHARE[kind])
+
+
+def _sum_parts(
+    data: ColumnSource, last: Selection, bank: EffectBank
+) -> tuple[dict[str, list[Array]], dict[str, Array]]:
+    """Per kind and decay: (row, effect) sums of each effect as it acts late, early or by the time;
+    and (decay, effect) the mean square error of the reward if all of the effect acts so."""
+    starts = np.cumsum([0, *last.fit.sizes[:-1]])
+    sums: dict[str, list[list[Array]]] = {OWN: [], EARLIER: [], LATER: [], TIME: []}
+    errors: dict[str, Array] = {}
+    steps = 0
+    for segment in data.segments():
+        features = compute_features(data, bank, last.effects, segment.inputs)
+        parts = np.add.reduceat(features * last.fit.weights, starts, axis=1)
+        count, weights = len(parts), segment.weights
+        time = _LONGEST * ((np.arange(count) + 0.5) / count - 0.5)
+        arriving = _arrive(count)
+        sums[OWN].append([weights @ parts])
+        sums[EARLIER].append(list((weights * arriving) @ parts))
+        sums[LATER].append(list((weights * arriving[:, ::-1]) @ parts))
+        sums[TIME].append([(weights * time) @ parts])
+        steps += count
+        for kind, changes in (
+            (EARLIER, _compare_late(parts)),
+            (LATER, _compare_late(parts[::-1])),
+            (TIME, [parts]),
+        ):
+            errors[kind] = errors.get(kind, 0.0) + np.array([(one**2).sum(0) for one in changes])
+    # An effect that acts late is missing where it acts, and is there where it does not.
+    halves = {EARLIER: 0.5, LATER: 0.5, TIME: 1.0}
+    sizes = {kind: halves[kind] * total / max(steps, 1) for kind, total in errors.items()}
+    joined = {
+        kind: [np.array(one) for one in zip(*rows, strict=True)] for kind, rows in sums.items()
+    }
+    return joined, sizes
+
+
+def _arrive(count: int) -> Array:
+    """(decay, step) the share of a late effect of each step that arrives before the episode ends.
+
+    Nothing of the last step does, and of the one before 1 - decay.
+    """
+    remaining = np.arange(count)[::-1]
+    return np.array([1.0 - np.float64(decay) ** remaining for decay in DECAYS])
+
+
+def _compare_late(parts: Array) -> list[Array]:
+    """Per decay: (step, effect) each effect at its own step, less what comes late at this step.
+
+    What acted before the first step is not known. Effects have mean 0.
+    """
+    return [parts - delay(parts, decay) for decay in DECAYS]
+
+
+def delay(parts: Array, decay: float) -> Array:
+    """(step, effect) what comes late: late[t] = decay late[t - 1] + (1 - decay) parts[t - 1].
+
+    Each round adds as many earlier steps as all rounds before.
+    """
+    late = np.zeros_like(parts)
+    late[1:] = (1 - decay) * parts[:-1]
+    reach = 1
+    while reach < len(parts) and decay**reach > _NOTHING:
+        late[reach:] += decay**reach * late[:-reach]
+        reach *= 2
+    return late
+
+
+def _measure(
+    data: ColumnSource,
+    fit: Posterior,
+    tried: list[Array],
+    own: Array,
+    sizes: Array,
+    price: float,
+) -> tuple[float, float]:
+    """The gain of what gains most beyond the effect at its own step, and its variance per step if
+    that exceeds a price. `tried` and `sizes` have one entry per decay."""
+    if not own.size:
+        return 0.0, 0.0
+    gained = np.maximum(measure_gains(fit, _free_columns(data, own)[0][:, :, None])[0], 0.0)
+    free, norms = _free_columns(data, np.concatenate(tried, 1))
+    gains, variances = measure_gains(fit, free[:, :, None])
+    gains = gains - np.tile(gained, len(tried))
+    best = int(gains.argmax())
+    if gains[best] < price:
+        return float(gains[best]), 0.0
+    column = free[:, best]
+    seen = float(column @ fit.apply_inverse(column[:, None])[:, 0])
+    spread = variances[best]
+    weight = spread * float(column @ fit.residual) / (1 + spread * seen)
+    return float(gains[best]), float((weight / norms[best]) ** 2 * sizes.ravel()[best])
+
+
+def _free_columns(data: ColumnSource, sums: Array) -> tuple[Array, Array]:
+    """(row, effect) sums without what a constant reward explains, of size 1, and their sizes."""
+    columns, _ = data.equations.remove_constant(sums * data.equations.scale[:, None])
+    norms = np.sqrt(np.maximum((np.asarray(columns, np.float64) ** 2).mean(0), 1e-300))
+    return np.asarray(columns / norms, np.float64), norms
