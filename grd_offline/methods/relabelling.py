@@ -389,7 +389,7 @@ def compare_with_truth(
         returns=returns,
         expected=expected,
     )
-    tally = Tally()
+    tally = Tally(model.function.outcome)
     with opened as recording:
         delay = find_delay(recording)
         check_inputs(model, recording, source)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import h5py
 import numpy as np
@@ -170,6 +171,31 @@ def test_evaluate_on_other_data(folder, world):
     assert "compact_closure" in own.stdout
 
 
+def write_labels(path, source):
+    """The same episodes; each tells only whether its return is above the median."""
+    with open_recording(source) as recording:
+        records = list(recording)
+        returns = np.array([record.rewards.sum() for record in records])
+        wins = returns > np.median(returns)
+        labelled = [
+            replace(record, rewards=(record.rewards != 0) * float(won))
+            for record, won in zip(records, wins, strict=True)
+        ]
+        write_dataset(path, recording.header, labelled)
+
+
+def test_evaluate_tells_of_labels_what_decompose_told(folder, tmp_path):
+    """Log-odds have a unit of their own: bands are compared in the units of the true rewards."""
+    write_labels(tmp_path / "labels.h5", folder / "data.h5")
+    settings = DecomposeSettings(truth="true_rewards")
+    told = decompose_file(tmp_path / "labels.h5", tmp_path / "out", settings).metrics
+    assert told["outcome"] == "success"
+    assert told["truth"]["coverage_90"] > 0.5
+    for data in (None, tmp_path / "labels.h5"):
+        again = compare_with_truth(tmp_path / "out", "true_rewards", data)["rewards"]
+        assert again == pytest.approx(told["truth"], rel=1e-6)
+
+
 def test_relabel_gives_the_model_s_rewards_to_other_data(folder, world):
     worlds.write_world(folder / "more.h5", world, 10, seed=8)
     done = run("relabel", "more.h5", "--model", "data-grd", "--out", "new.h5", cwd=folder)
@@ -279,8 +305,6 @@ def test_mistakes_end_in_one_line(arguments, message, folder):
 
 
 def test_names_from_the_data_are_escaped_in_the_report(world, tmp_path):
-    from dataclasses import replace
-
     source = worlds.write_world(tmp_path / "data.h5", world, 15)
     with open_recording(source) as recording:
         names = tuple(f"<script>alert({i})</script>" for i in range(5))
