@@ -1,53 +1,56 @@
-"""The page of results, made from the files in benchmarks/results alone.
+"""The tables of docs/results.md, made from the files in benchmarks/results alone.
 
-python benchmarks/results_page.py           # writes docs/results.md
-python benchmarks/results_page.py --check   # says whether it is up to date
+python benchmarks/results_page.py           # writes the tables into docs/results.md
+python benchmarks/results_page.py --check   # says whether they are up to date
 
-Runs of SAC below benchmarks/results/online with at least 1,000,000 steps fill the main table. A
-cell that has only a shorter run, of at least half of that, shows its step. Each row of Table 1 is
-from the longest run there with its lambda 1. Other experiments are in folders of their own. What no
-file has is named as missing. A run needs `settings.json`, and `evaluations.csv` or
+A table stands between `<!-- table: NAME -->` and `<!-- end -->`; the text around it is written by
+hand. Runs of SAC below benchmarks/results/online with at least 1,000,000 steps fill the main table.
+A cell that has only a shorter run, of at least half of that, shows its step. What no file has is
+named once, in the list of what is missing. A run needs `settings.json`, and `evaluations.csv` or
 `evaluations.csv.gz`.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
-from results_experiments import (
-    METHODS,
-    MISSING,
-    OTHERS,
-    STEPS,
-    TASKS,
-    find_last,
-    make_table,
-    tell_masks,
-    tell_noise,
-    tell_other,
-    tell_rewards,
-    tell_table,
-    wrap,
-)
 
 from grd_offline.core.statistics import estimate_mean
 from grd_offline.io.files.runs import RunRecord
-from grd_offline.lab.comparison.compare import Comparison, compare_scores
+from grd_offline.lab.comparison.compare import compare_scores
 from grd_offline.lab.comparison.paper import find_printed, read_printed
-from grd_offline.lab.comparison.scores import Score, collect_scores, find_runs, name_task
+from grd_offline.lab.comparison.scores import (
+    Score,
+    collect_scores,
+    find_runs,
+    name_group,
+    name_task,
+)
 from grd_offline.report.compared import show_interval, show_printed, show_share_interval
 from grd_offline.report.curves import show_spread
 
 ROOT = Path(__file__).parents[1]
 RESULTS, PAGE = ROOT / "benchmarks" / "results", ROOT / "docs" / "results.md"
-SEEDS = 5
-T = TypeVar("T", str, int)
+SEEDS, STEPS = 5, 1_000_000
+TASKS = tuple(
+    f"{name}-v5"
+    for name in (
+        *("Ant", "HalfCheetah", "Walker2d", "Humanoid"),
+        *("Reacher", "Swimmer", "Hopper", "HumanoidStandup"),
+    )
+)
+METHODS = (
+    *("grd-closed-form", "grd-quadratic", "grd-joint-net", "grd-paper"),
+    *("grd-no-compact-closed-form", "grd-no-compact-paper"),
+    *("rrd", "rrd-unbiased", "ircr", "none", "oracle"),
+)
 PUBLISHED = {
     "Ant-v5": "5,850",
     "HalfCheetah-v5": "12,139",
@@ -65,27 +68,56 @@ ANCHORS = {
     "HalfCheetah-v5-rate-700000": "with a learning rate of .001",
 }
 """Runs in benchmarks/results/anchors: what is nearer to the published ones in them."""
-HEAD = """# Results
+WEIGHT = "lambda_state_reward"
+"""Lambda 1 of the paper, which its Table 1 varies."""
+REWARD_STEPS = (100_000, 200_000, 500_000, STEPS)
+MASK_STEPS = (10_000, 100_000, 500_000, STEPS)
+MASK_TASKS = ("grd/PaddedAnt-v0", "Ant-v5", "Swimmer-v5")
+"""Tasks whose masks the paper shows. Its Ant is the padded one."""
+NONE = "-"
 
-`python benchmarks/results_page.py` makes this page from the files in
-[benchmarks/results](../benchmarks/results), which hold the evaluations, settings and commands. Do
-not edit it by hand. A cell says "missing" if no file has a result for it. [sweeps.md](sweeps.md)
-explains the statistics, and [experiments](../experiments/README.md) has the commands.
-"""
 
-
-def make_page() -> str:
-    """The whole page."""
+def make_tables() -> dict[str, str]:
+    """Every table of the page by its name."""
     runs = find_runs(RESULTS / "online")
     plain = [run for run in runs if _is_plain(run) and name_task(run).name in TASKS]
     long = _choose([run for run in plain if find_last(run) >= STEPS])
-    scores = collect_scores(long, at=STEPS)
     short = _choose([run for run in plain if STEPS / 2 <= find_last(run) < STEPS])
-    parts = [HEAD, _tell_main(scores, collect_scores(short)), _tell_origins([*long, *short])]
-    parts += [_tell_totals(scores), _tell_published(long)]
-    parts += [tell_table(runs), tell_noise(RESULTS), tell_rewards(long), tell_masks(runs)]
-    parts += [tell_other(RESULTS, name, *about) for name, about in OTHERS.items()]
-    return "\n".join(part for part in parts if part)
+    scores, shorter = collect_scores(long, at=STEPS), collect_scores(short)
+    return {
+        "main": _make_main(scores, shorter),
+        "missing": _list_missing([*shorter, *scores]),
+        "totals": _make_totals(scores),
+        "published": _make_published(long),
+        "swimmer": _make_swimmer(runs),
+        "noise": _make_noise(RESULTS / "noise.csv"),
+        "rewards": _make_rewards(long),
+        "masks": _make_masks(runs),
+    }
+
+
+def fill_page(page: str, tables: Mapping[str, str]) -> str:
+    """A page with its tables as they are now."""
+
+    def fill(found: re.Match[str]) -> str:
+        return f"<!-- table: {found[1]} -->\n\n{tables[found[1]]}\n<!-- end -->"
+
+    return re.sub(r"<!-- table: ([\w-]+) -->\n.*?<!-- end -->", fill, page, flags=re.DOTALL)
+
+
+def make_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def find_last(run: RunRecord) -> int:
+    return max(int(row["step"]) for row in run.rows)
+
+
+def _is_plain(run: RunRecord) -> bool:
+    """Whether a run is of SAC and varies nothing but methods, fits and seeds."""
+    settings = run.about.get("settings", {})
+    return settings.get("backbone") == "sac" and not settings.get("sets")
 
 
 def _choose(runs: Sequence[RunRecord]) -> list[RunRecord]:
@@ -103,113 +135,60 @@ def _choose(runs: Sequence[RunRecord]) -> list[RunRecord]:
     return kept
 
 
-def _is_plain(run: RunRecord) -> bool:
-    """Whether a run is of SAC and varies nothing but methods, fits and seeds."""
-    settings = run.about.get("settings", {})
-    return settings.get("backbone") == "sac" and not settings.get("sets")
-
-
-def _tell_main(scores: Sequence[Score], shorter: Sequence[Score]) -> str:
+def _make_main(scores: Sequence[Score], shorter: Sequence[Score]) -> str:
     found = {(score.task.name, score.method): score for score in (*shorter, *scores)}
-    others = sorted({score.method for score in scores} - set(METHODS))
-    rows, done, wanted = [], 0, 0
-    for method in (*METHODS, *others):
-        cells = []
-        for task in TASKS:
-            score = found.get((task, method))
-            wanted, done = wanted + 1, done + (score is not None and _is_whole(score))
-            cells.append(MISSING if score is None else _show(score))
-        rows.append([method, *cells])
-    return (
-        "## Eight tasks after 1,000,000 steps\n\n"
-        + wrap(
-            "The cells show the true return: the interquartile mean over seeds with its 95 % "
-            "interval. The score of a seed is the mean of its last three evaluations of ten "
-            "episodes. If there are fewer than five seeds or fewer steps, the cell says how many. "
-            f"{done} of {wanted} cells have five seeds and all steps. "
-            "[measured.md](measured.md) shows another statistic, the mean and standard deviation "
-            "of the last evaluation alone, so its figures differ."
-        )
-        + make_table(["method", *(task.removesuffix("-v5") for task in TASKS)], rows)
-    )
+    methods = [one for one in METHODS if any(method == one for _, method in found)]
+    methods += sorted({method for _, method in found} - set(METHODS))
+    rows = [[method, *(_show(found.get((task, method))) for task in TASKS)] for method in methods]
+    return make_table(["method", *(task.removesuffix("-v5") for task in TASKS)], rows)
 
 
-def _tell_origins(runs: Sequence[RunRecord]) -> str:
-    """The versions of this package that made the runs, and how far apart their evaluations are."""
-    told = []
-    versions = _list_cells(runs, lambda run: run.about.get("versions", {}).get("grd-offline", "?"))
-    newest = max(versions, default=None)
-    told += [f"Version {one} made {versions[one]}." for one in sorted(versions) if one != newest]
-    told += [f"Version {newest} made the other cells."] if len(versions) > 1 else []
-    apart = _list_cells(runs, lambda run: run.about.get("settings", {}).get("eval_every", 0))
-    least = min(apart, default=0)
-    told += [
-        f"Evaluations of {apart[one]} are {one:,} steps apart, and not {least:,}, so that their "
-        "scores are means over more of the training."
-        for one in sorted(apart)
-        if one != least
-    ]
-    return wrap(" ".join(told)).rstrip("\n") + "\n" if told else ""
-
-
-def _list_cells(runs: Sequence[RunRecord], read: Callable[[RunRecord], T]) -> dict[T, str]:
-    """The cells of the main table in words, by what is read from their runs."""
-    found: dict[T, dict[str, list[str]]] = {}
-    for run in runs:
-        for group in dict.fromkeys(row["group"] for row in run.rows):
-            tasks = found.setdefault(read(run), {}).setdefault(group, [])
-            tasks.append(run.environment.removesuffix("-v5"))
-    return {
-        value: ", ".join(
-            f"{group} ({', '.join(sorted(groups[group]))})" for group in sorted(groups)
-        )
-        for value, groups in found.items()
-    }
-
-
-def _is_whole(score: Score) -> bool:
-    return len(score.values) >= SEEDS and score.step >= STEPS
-
-
-def _show(score: Score) -> str:
+def _show(score: Score | None) -> str:
+    if score is None:
+        return ""
     text = show_interval(estimate_mean([score.values], np.random.default_rng(0)))
     if len(score.values) < SEEDS:
         text += f", {len(score.values)} seeds"
     return text if score.step >= STEPS else f"{text}, {score.step:,} steps"
 
 
-def _tell_totals(scores: Sequence[Score]) -> str:
-    if not scores:
-        return ""
+def _list_missing(scores: Sequence[Score]) -> str:
+    """What experiments/main.toml would fill and no file has, with the other experiments."""
+    whole = {
+        (score.task.name, score.method)
+        for score in scores
+        if len(score.values) >= SEEDS and score.step >= STEPS
+    }
+    lines = []
+    for method in METHODS:
+        tasks = [task.removesuffix("-v5") for task in TASKS if (task, method) not in whole]
+        if tasks:
+            where = "all tasks" if len(tasks) == len(TASKS) else ", ".join(tasks)
+            lines.append(f"- `experiments/main.toml`, {method}: {where}")
+    for name in ("rewards", "masks", "backbones", "metaworld"):
+        if not (RESULTS / name).is_dir():
+            lines.append(f"- `experiments/{name}.toml`")
+    return "\n".join(lines) + "\n"
+
+
+def _make_totals(scores: Sequence[Score]) -> str:
     known = [method for method in METHODS if method.startswith("grd")]
-    tasks = {method: sum(score.method == method for score in scores) for method in known}
-    chosen = max(known, key=lambda method: tasks[method])
-    comparison: Comparison = compare_scores(scores, chosen=chosen if tasks[chosen] else None)
-    rows = []
-    for total in comparison.totals:
-        rows.append(
-            [
-                total.method,
-                f"{len(total.tasks)} of {len(TASKS)}",
-                "-" if total.middle is None else show_interval(total.middle),
-                _show_same(scores, chosen, total.tasks),
-                "-" if total.share is None else show_share_interval(total.share),
-                "-" if total.improvement is None else show_share_interval(total.improvement),
-            ]
-        )
-    better = f"P({comparison.chosen} does better)"
-    same = f"{comparison.chosen} on the same tasks"
-    head = ["method", "tasks", "interquartile mean", same, "of the oracle", better]
-    return (
-        "## Over tasks\n\n"
-        + wrap(
-            "Only results after 1,000,000 steps count here. Scores are normalised on each task: 0 "
-            "is the return of random actions, and 1 is the mean of the oracle. Intervals are from "
-            "a bootstrap that draws seeds again within each task, also those of the oracle. "
-            "Methods have different tasks so far, so compare a method with the column beside it, "
-            "and not with other rows."
-        )
-        + make_table(head, rows)
+    chosen = max(known, key=lambda method: sum(score.method == method for score in scores))
+    comparison = compare_scores(scores, chosen=chosen)
+    rows = [
+        [
+            total.method,
+            f"{len(total.tasks)} of {len(TASKS)}",
+            NONE if total.middle is None else show_interval(total.middle),
+            _show_same(scores, chosen, total.tasks),
+            NONE if total.share is None else show_share_interval(total.share),
+            NONE if total.improvement is None else show_share_interval(total.improvement),
+        ]
+        for total in comparison.totals
+    ]
+    same, better = f"{chosen} on the same tasks", f"P({chosen} does better)"
+    return make_table(
+        ["method", "tasks", "interquartile mean", same, "of the oracle", better], rows
     )
 
 
@@ -217,34 +196,26 @@ def _show_same(scores: Sequence[Score], method: str, tasks: Sequence[str]) -> st
     """The interquartile mean of a method over some tasks."""
     chosen = [score for score in scores if score.task.name in tasks]
     total = next((one for one in compare_scores(chosen).totals if one.method == method), None)
-    return "-" if total is None or total.middle is None else show_interval(total.middle)
+    return NONE if total is None or total.middle is None else show_interval(total.middle)
 
 
-def _tell_published(runs: Sequence[RunRecord]) -> str:
+def _make_published(runs: Sequence[RunRecord]) -> str:
     """The oracle beside SAC of another project, and grd beside what the paper's text says."""
     numbers = read_printed(ROOT / "experiments" / "main.toml")
-    anchors = RESULTS / "anchors"
+    anchors = find_runs(RESULTS / "anchors") if (RESULTS / "anchors").is_dir() else []
     rows = []
     for task in PUBLISHED:
         paper = show_printed(find_printed(numbers, task, "grd-paper", None))
         mine = [run for run in runs if run.environment == task]
         ours = [_show_highest(mine, method) for method in ("oracle", "grd-closed-form")]
+        paper = paper if re.search(r"\d", paper) else NONE
         rows.append([task, ours[0], PUBLISHED[task], ours[1], paper])
-        for run in find_runs(anchors) if anchors.is_dir() else ():
+        for run in anchors:
             if run.environment == task:
                 name = f"{task} {ANCHORS[run.path.name]}, {find_last(run):,} steps"
-                rows.append([name, _show_highest([run], "oracle"), PUBLISHED[task], "-", "-"])
-    about = wrap(
-        "Here the numbers are the highest of the curve: the mean over seeds at the step where it "
-        "is highest, with the standard deviation over seeds at that step. That is more than a fair "
-        "score. The other project publishes the same of SAC with the true reward after 1,000,000 "
-        "steps, over ten seeds. The text of the paper has three numbers of GRD, from 3,000,000 "
-        "steps. In older versions of Ant contact forces are always 0, so Ant was also trained "
-        "without them, in its states and as a cost, with an evaluation every 50,000 steps. The "
-        "learning rate of all other runs is .0003, as in the paper."
-    )
+                rows.append([name, _show_highest([run], "oracle"), PUBLISHED[task], NONE, NONE])
     head = ["task", "oracle", "published SAC", "grd-closed-form", "paper's GRD, 3,000,000 steps"]
-    return f"## Beside published numbers\n\n{about}" + make_table(head, rows)
+    return make_table(head, rows)
 
 
 def _show_highest(runs: Sequence[RunRecord], method: str) -> str:
@@ -257,19 +228,104 @@ def _show_highest(runs: Sequence[RunRecord], method: str) -> str:
     most = max(map(len, seeds.values()), default=0)
     whole = [values for values in seeds.values() if len(values) == most]
     if not whole:
-        return MISSING
+        return NONE
     highest = max(whole, key=lambda values: float(np.mean(values)))
     return show_spread(float(np.mean(highest)), float(np.std(highest)), most)
+
+
+def _make_swimmer(runs: Sequence[RunRecord]) -> str:
+    """Table 1 of the paper: each row of ours is from its longest run."""
+    numbers = read_printed(ROOT / "experiments" / "table1.toml")
+    steps = sorted({number.step for number in numbers if number.step is not None})
+    varied = [run for run in runs if WEIGHT in (run.about.get("settings", {}).get("sets") or {})]
+    rows: list[list[str]] = []
+    for method in dict.fromkeys(number.method for number in numbers):
+        mine = [
+            run for run in varied if any(name_group(run, r["group"]) == method for r in run.rows)
+        ]
+        longest = max(mine, key=find_last)
+        ours = []
+        for step in steps:
+            scores = collect_scores([longest], at=step, last=1)
+            ours.append(_show_mean(next((s for s in scores if s.method == method), None)))
+        paper = [show_printed(find_printed(numbers, "Swimmer-v5", method, step)) for step in steps]
+        rows += [[method.rsplit("=", 1)[1], "ours", *ours], ["", "paper", *paper]]
+    return make_table(["lambda 1", "", *(f"{step:,} steps" for step in steps)], rows)
+
+
+def _is_of(run: RunRecord, row: Mapping[str, str], method: str) -> bool:
+    return name_group(run, row["group"]) == method
+
+
+def _show_mean(score: Score | None) -> str:
+    if score is None:
+        return NONE
+    return show_spread(float(np.mean(score.values)), float(np.std(score.values)), len(score.values))
+
+
+def _make_noise(path: Path) -> str:
+    with path.open() as file:
+        rows = list(csv.DictReader(file))
+    levels = sorted({float(row["noise"]) for row in rows})
+    table = []
+    for group in dict.fromkeys(row["group"] for row in rows):
+        cells = []
+        for level in levels:
+            chosen = [r for r in rows if r["group"] == group and float(r["noise"]) == level]
+            scores = [float(row["mean_return"]) for row in chosen]
+            cells.append(show_interval(estimate_mean([scores], np.random.default_rng(0))))
+        table.append([group, *cells])
+    return make_table(["method", *(f"{level:g}" for level in levels)], table)
+
+
+def _make_rewards(runs: Sequence[RunRecord]) -> str:
+    columns = [collect_scores(runs, metric="correlation", at=at, last=1) for at in REWARD_STEPS]
+    found = {
+        (score.task.name, score.method, at): score
+        for at, scores in zip(REWARD_STEPS, columns, strict=True)
+        for score in scores
+    }
+    rows = []
+    for task in TASKS:
+        for method in METHODS:
+            cells = [found.get((task, method, at)) for at in REWARD_STEPS]
+            if any(cells):
+                rows.append([task, method, *(_show_correlation(cell) for cell in cells)])
+    return make_table(["task", "method", *(f"{step:,} steps" for step in REWARD_STEPS)], rows)
+
+
+def _show_correlation(score: Score | None) -> str:
+    if score is None:
+        return NONE
+    middle = estimate_mean([score.values], np.random.default_rng(0)).value
+    return f"{middle:.2f} ({min(score.values):.2f})"
+
+
+def _make_masks(runs: Sequence[RunRecord]) -> str:
+    """How many states are in the compact state, for the tasks whose masks the paper shows."""
+    rows = []
+    for task in MASK_TASKS:
+        for run in runs:
+            mine = [r for r in run.rows if r["group"] == "grd-closed-form" and r["compact_states"]]
+            if run.environment == task and mine and find_last(run) >= STEPS / 2:
+                rows.append([task, *(_show_counts(mine, step) for step in MASK_STEPS)])
+    return make_table(["task", *(f"{step:,} steps" for step in MASK_STEPS)], rows)
+
+
+def _show_counts(rows: Sequence[Mapping[str, str]], step: int) -> str:
+    counts = [int(row["compact_states"]) for row in rows if int(row["step"]) == step]
+    return f"{np.mean(counts):.3g} ({min(counts)} to {max(counts)})" if counts else NONE
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true")
-    page = make_page()
+    old = PAGE.read_text()
+    page = fill_page(old, make_tables())
     if not parser.parse_args().check:
         PAGE.write_text(page)
         print(f"wrote {PAGE.relative_to(ROOT)}")
-    elif PAGE.read_text() != page:
+    elif old != page:
         sys.exit("docs/results.md is not up to date: run python benchmarks/results_page.py")
 
 

@@ -4,7 +4,7 @@ python benchmarks/scale.py
 
 Rates are of whole runs of 100,000 to 1,000,000 steps: from
 benchmarks/results/online (members times steps divided by seconds) and from
-benchmarks/results/online_speed.txt. The printed tables are in docs/scale.md.
+benchmarks/results/online_speed.txt. The printed tables are in docs/results.md.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from places import ROOT
 from grd_offline.methods.models.sparsity import LAMBDAS
 
 PAGE = (ROOT / "docs" / "paper.md").read_text()
-ROOMS = ("losses", "graph", "members.nn")
+ROOMS = ("networks.losses", "core.graph", "networks.members.nn")
 
 
 @pytest.mark.parametrize("number", [1, 2, 4, 5, 6, 7, 8, *range(20, 26)])
@@ -28,7 +28,14 @@ def test_the_file_is_there(name):
 
 
 @pytest.mark.parametrize(
-    "name", sorted(set(re.findall(r"`((?:losses|graph|members\.nn)\.\w+(?:\.\w+)?)`", PAGE)))
+    "name",
+    sorted(
+        set(
+            re.findall(
+                r"`((?:networks\.losses|core\.graph|networks\.members\.nn)\.\w+(?:\.\w+)?)`", PAGE
+            )
+        )
+    ),
 )
 def test_the_name_is_there(name):
     room = next(room for room in ROOMS if name.startswith(f"{room}."))

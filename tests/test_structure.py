@@ -132,7 +132,7 @@ def test_versions_agree():
     assert project["version"] == grd_offline.__version__
     citation = (ROOT / "CITATION.cff").read_text()
     assert f"\nversion: {project['version']}\n" in citation
-    assert f"## {project['version']}" in (ROOT / "CHANGELOG.md").read_text()
+    assert f"## [{project['version']}]" in (ROOT / "CHANGELOG.md").read_text()
 
 
 def test_there_is_no_python_among_the_datasets():

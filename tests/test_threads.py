@@ -9,7 +9,7 @@ import scipy.linalg  # noqa: F401
 import torch
 from threadpoolctl import ThreadpoolController, threadpool_info
 
-from grd_offline import threads
+from grd_offline.core import threads
 
 
 def count(own):

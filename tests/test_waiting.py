@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from grd_offline import waiting
+from grd_offline.core import waiting
 
 pytestmark = pytest.mark.skipif(not Path("/proc/stat").exists(), reason="no /proc/stat")
 

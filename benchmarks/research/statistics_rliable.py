@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from rliable import library, metrics
 
-from grd_offline import statistics
+from grd_offline.core import statistics
 
 
 def main() -> None:
