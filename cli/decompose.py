@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grd_offline.core.outcomes import NUMBER, UNITS, speak_of
+from grd_offline.core.outcomes import NUMBER, Outcome
 from grd_offline.core.words import format_seconds, format_share
 from grd_offline.io.files.naming import beside
 from grd_offline.methods.registry import find_method
@@ -179,7 +179,7 @@ def show_result(result: Decomposition, *, is_new: bool = True) -> None:
     facts["fit"] = f"{metrics['fit']} ({metrics['reason']})"
     facts |= _list_drivers(result)
     for candidate in metrics["alternatives"]:
-        called = speak_of("returns", candidate.get("outcome", NUMBER))
+        called = Outcome(candidate.get("outcome", NUMBER)).plural
         inside = format_share(candidate["held_out_return_coverage_90"])
         facts[f"test of {candidate['fit']}"] = (
             f"R² {candidate['held_out_return_r2']:.4f} on held-out {called}; 90 % intervals hold "
@@ -198,9 +198,9 @@ def show_result(result: Decomposition, *, is_new: bool = True) -> None:
             f"within episodes {truth['pearson_within_episodes']:.4f}, "
             f"90 % bands hold {format_share(truth['coverage_90'])} of the steps"
         )
-    if metrics.get("outcome") in UNITS:
-        facts["unit"] = UNITS[metrics["outcome"]]
-    facts["bands"] = speak_of(metrics["bands"], metrics.get("outcome", NUMBER))
+    if unit := Outcome(metrics["outcome"]).unit:
+        facts["unit"] = unit
+    facts["bands"] = metrics["bands"]
     facts["time"] = format_seconds(metrics["seconds"])
     facts["results"] = f"{result.folder}/{'' if is_new else f' {_REPLACED}'}"
     facts["report"] = f"{result.folder}/report.html"

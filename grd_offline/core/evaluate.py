@@ -15,17 +15,6 @@ NORMAL_90 = 1.6448536269514722
 """A normal variable lies within so many standard deviations of its mean 90 times in 100."""
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 """Levels of the intervals that calibration looks at."""
-STEP_BANDS = (
-    "The bands of steps include what returns cannot exclude, up to the size of the effects that "
-    "were found. They assume that the noise of one step is independent of the noise of the others, "
-    "and that the reward does not depend on earlier steps."
-)
-"""The conditions of the bands per step, shown beside their numbers."""
-EVEN_BANDS = (
-    "The bands of steps are equally wide everywhere, as follows from the errors of returns if the "
-    "errors of steps are independent. They leave out everything that cancels over an episode."
-)
-"""The conditions of bands that are equal for all steps, for fits without bands of their own."""
 
 
 def give_chance(logits: Array) -> Array:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from grd_offline.core.episodes import EpisodeSet
 from grd_offline.core.evaluate import compute_coverage, r_squared, soften_chance
-from grd_offline.core.outcomes import NUMBER
+from grd_offline.core.outcomes import NUMBER, Outcome
 from grd_offline.core.pieces import cut_pieces
 from grd_offline.methods.contract import Decomposer
 from grd_offline.rewards.contract import Array
@@ -33,7 +33,7 @@ class Candidate:
     """Squared errors per step of the segment, for comparing candidates."""
     step_std: float
     """Spread of a step's reward that the held-out returns speak for."""
-    outcome: str = NUMBER
+    outcome: Outcome = NUMBER
 
     def describe(self) -> dict[str, Any]:
         """Describe the candidate for `metrics.json`."""

@@ -7,6 +7,7 @@ import hashlib
 import numpy as np
 
 from grd_offline.core.episodes import Episode, EpisodeSet
+from grd_offline.core.outcomes import NUMBER, Outcome
 from grd_offline.core.words import count
 from grd_offline.methods.contract import CAREFUL, Finding
 
@@ -15,7 +16,7 @@ _MANY = 0.02
 """Share of the episodes that may be copies: with discrete states a few are equal by chance."""
 
 
-def find_copies(episodes: EpisodeSet) -> list[Finding]:
+def find_copies(episodes: EpisodeSet, outcome: Outcome = NUMBER) -> list[Finding]:
     """Copies are in both parts when episodes are held out, so the test looks better than it is."""
     total = min(len(episodes), _MOST_READ)
     copies = total - len({_hash(episodes[index]) for index in range(total)})
@@ -23,8 +24,8 @@ def find_copies(episodes: EpisodeSet) -> list[Finding]:
         return []
     text = (
         f"{copies:,} of {count(total, 'episode')} are exact copies of others. They tell nothing "
-        "new, and the test on returns held out is worth little, because it has seen copies of "
-        "them. Leave the copies out."
+        f"new, and the test on {outcome.plural} held out is worth little, because it has seen "
+        "copies of them. Leave the copies out."
     )
     return [Finding(CAREFUL, text, f"{copies:,} episodes are copies of others")]
 

@@ -18,10 +18,9 @@ from grd_offline.core.evaluate import (
     compare_rewards,
     compute_calibration,
     compute_coverage,
-    give_chance,
     r_squared,
 )
-from grd_offline.core.outcomes import NUMBER, PREFERENCE, SUCCESS
+from grd_offline.core.outcomes import NUMBER, PREFERENCE, Outcome
 from grd_offline.core.threads import one_numpy_thread
 from grd_offline.io.datasets import (
     Data,
@@ -65,7 +64,7 @@ MANY_EPISODES = 2_000
 class Tally:
     """Sums that are collected while relabelling, and the truth if it is asked for."""
 
-    def __init__(self, outcome: str = "number", base: float = 0.0) -> None:
+    def __init__(self, outcome: Outcome = NUMBER, base: float = 0.0) -> None:
         """`base` is the part of the log-odds of success that belongs to no step."""
         self.outcome, self._base = outcome, base
         self.returns: list[tuple[float, float]] = []
@@ -88,9 +87,7 @@ class Tally:
         if self.outcome == PREFERENCE:
             return None
         predicted, observed = np.array(self.returns).T
-        if self.outcome == SUCCESS:
-            predicted = give_chance(predicted + self._base)
-        return r_squared(predicted, observed)
+        return r_squared(self.outcome.predict(predicted, self._base), observed)
 
     def calibrate(self) -> list[float]:
         """Fraction of true values that lie within the intervals of each level."""

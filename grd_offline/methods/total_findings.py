@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.core.episodes import Episode, EpisodeSet
+from grd_offline.core.outcomes import Outcome
 from grd_offline.core.words import format_percentage
 from grd_offline.methods.contract import CAREFUL, Decomposer, Finding
 
@@ -47,7 +48,8 @@ def find_totals(decomposer: Decomposer, episodes: EpisodeSet) -> list[Finding]:
     nearly = _lacks_a_step(ends, returns, steps) | _lacks_a_step(growths, returns, steps)
     found = np.flatnonzero(used & changing & ((shares > _SAME) | nearly))
     best = sorted(found, key=lambda column: -shares[column])[:1]
-    return [_tell(str(names[column]), float(shares[column])) for column in best]
+    outcome = decomposer.function_.outcome
+    return [_tell(str(names[column]), float(shares[column]), outcome) for column in best]
 
 
 def _read_ends(episode: Episode) -> tuple[Array, Array]:
@@ -81,11 +83,12 @@ def _explain(columns: Array, returns: Array) -> Array:
     return np.asarray((columns.T @ returns) ** 2 / np.maximum(power, 1e-300), np.float64)
 
 
-def _tell(name: str, share: float) -> Finding:
+def _tell(name: str, share: float, outcome: Outcome) -> Finding:
     text = (
-        f"{name} at the end of an episode explains {format_percentage(share)} of how returns "
-        "differ, by itself. If it is the outcome so far, such as a running total, the rewards are "
-        "hardly more than its changes: leave it out (--columns ignored=NAME for a table). If the "
-        "outcome is measured at the end, all of the reward may belong to the last step."
+        f"{name} at the end of an episode explains {format_percentage(share)} of how "
+        f"{outcome.plural} differ, by itself. If it is the outcome so far, such as a running "
+        "total, the rewards are hardly more than its changes: leave it out (--columns ignored=NAME "
+        "for a table). If the outcome is measured at the end, all of the reward may belong to the "
+        "last step."
     )
     return Finding(CAREFUL, text, f"{name} stands for the outcome")

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from grd_offline.core.episodes import EpisodeSet
-from grd_offline.core.outcomes import speak_of
+from grd_offline.core.outcomes import NUMBER, Outcome
 from grd_offline.core.words import DO_NOT_RELY, format_share
 from grd_offline.methods.base_findings import find_base
 from grd_offline.methods.contract import CAREFUL, FINE, NOTE, UNRELIABLE, Decomposer, Finding
@@ -59,18 +59,14 @@ def gather_findings(
     `held_out` is what the chosen candidate describes, and `truth` compares with true rewards.
     """
     own, numbers = decomposer.examine(episodes)
-    findings = [*check_truth(truth), *check_examined(own), *own]
+    outcome = decomposer.function_.outcome
+    findings = [*check_truth(truth), *check_examined(own, outcome), *own]
     findings += find_base(decomposer, episodes)
-    findings += [*find_totals(decomposer, episodes), *find_copies(episodes)]
+    findings += [*find_totals(decomposer, episodes), *find_copies(episodes, outcome)]
     # Where no effect was found, the method says so already.
     if not own or decomposer.function_.explain().effects:
-        findings += check_held_out(held_out, of_steps=bool(episodes.lengths.max() == 1))
-    outcome = decomposer.function_.outcome
-    spoken = [
-        one._replace(text=speak_of(one.text, outcome), short=speak_of(one.short, outcome))
-        for one in findings
-    ]
-    return settle_findings(spoken), numbers
+        findings += check_held_out(held_out, outcome, of_steps=bool(episodes.lengths.max() == 1))
+    return settle_findings(findings), numbers
 
 
 def reach_verdict(findings: Sequence[Finding]) -> Verdict:
@@ -96,72 +92,78 @@ def settle_findings(findings: Sequence[Finding]) -> list[Finding]:
     return sorted(settled, key=lambda finding: _ORDER.index(finding.level))
 
 
-def check_examined(findings: Sequence[Finding]) -> list[Finding]:
+def check_examined(findings: Sequence[Finding], outcome: Outcome = NUMBER) -> list[Finding]:
     """A finding where the method says nothing about what returns leave open."""
     if findings:
         return []
     text = (
-        "This fit cannot say what returns leave open, because only the closed form can. A fit may "
-        "explain all returns and still be wrong at single steps."
+        f"This fit cannot say what {outcome.plural} leave open, because only the closed form can. "
+        f"A fit may explain all {outcome.plural} and still be wrong at single steps."
     )
-    return [Finding(CAREFUL, text, "this fit cannot say what returns leave open")]
+    return [Finding(CAREFUL, text, f"this fit cannot say what {outcome.plural} leave open")]
 
 
-def check_held_out(held_out: Mapping[str, Any] | None, *, of_steps: bool = False) -> list[Finding]:
+def check_held_out(
+    held_out: Mapping[str, Any] | None, outcome: Outcome = NUMBER, *, of_steps: bool = False
+) -> list[Finding]:
     """Findings on returns that the fit had not seen; `held_out` is what a candidate describes.
 
     `of_steps` says that each return is the reward of a single step.
     """
     if held_out is None:
-        text = "No returns were held out, so it is not known how well the rewards predict."
-        return [Finding(CAREFUL, text, "no returns were held out")]
+        text = (
+            f"No {outcome.plural} were held out, so it is not known how well the rewards predict."
+        )
+        return [Finding(CAREFUL, text, f"no {outcome.plural} were held out")]
     count = int(held_out["held_out_returns"])
     if count < FEWEST_HELD_OUT:
         text = (
-            f"Returns held out: {count}. Fewer than {FEWEST_HELD_OUT} cannot test how well the "
-            f"rewards predict. About {ENOUGH_EPISODES} episodes are a good start."
+            f"{outcome.plural.capitalize()} held out: {count}. Fewer than {FEWEST_HELD_OUT} cannot "
+            f"test how well the rewards predict. About {ENOUGH_EPISODES} episodes are a good start."
         )
-        few = [Finding(CAREFUL, text, f"only {count} returns were held out")] if count else []
-        return few + (_check_explained(held_out) if count > 1 else [])
-    return [*_check_explained(held_out), *_check_intervals(held_out, count, of_steps)]
+        short = f"only {count} {outcome.plural} were held out"
+        few = [Finding(CAREFUL, text, short)] if count else []
+        return few + (_check_explained(held_out, outcome) if count > 1 else [])
+    intervals = _check_intervals(held_out, outcome, count, of_steps)
+    return [*_check_explained(held_out, outcome), *intervals]
 
 
-def _check_explained(held_out: Mapping[str, Any]) -> list[Finding]:
+def _check_explained(held_out: Mapping[str, Any], outcome: Outcome) -> list[Finding]:
+    returns = outcome.plural
     r2 = float(held_out["held_out_return_r2_without_outliers"])
     if not held_out.get("held_out_returns_differ", True):
-        short = "the returns held out are all equal, and cannot test them"
-        return [
-            Finding(CAREFUL, "The returns held out are all equal: no test of the rewards.", short)
-        ]
+        short = f"the {returns} held out are all equal, and cannot test them"
+        text = f"The {returns} held out are all equal: no test of the rewards."
+        return [Finding(CAREFUL, text, short)]
     if _is_chance(held_out, r2):
         text = (
-            f"The rewards explain {format_share(r2)} of how returns of episodes held out differ. "
+            f"The rewards explain {format_share(r2)} of how {returns} of episodes held out differ. "
             "The predicted chances are about right, so the rest is chance, or depends on something "
             "that was not found."
         )
-        return [Finding(CAREFUL, text, f"they explain {format_share(r2)} of how returns differ")]
+        return [Finding(CAREFUL, text, f"they explain {format_share(r2)} of how {returns} differ")]
     if r2 < LITTLE:
         told, rest = (
             ("nothing", "The differences") if r2 <= 0 else (f"only {format_share(r2)}", "The rest")
         )
-        short = f"they explain {told} of how returns held out differ"
-        rest = f"{_tell_outliers(held_out, r2)}{rest}"
+        short = f"they explain {told} of how {returns} held out differ"
+        rest = f"{_tell_outliers(held_out, outcome, r2)}{rest}"
         verbs = "are noise, or depend" if r2 <= 0 else "is noise, or depends"
         text = (
-            f"The rewards explain {told} of how returns of episodes held out differ. {rest} "
+            f"The rewards explain {told} of how {returns} of episodes held out differ. {rest} "
             f"{verbs} on something that was not found."
         )
         return [Finding(UNRELIABLE, text, short)]
     if r2 < MUCH:
         text = (
-            f"The rewards explain {format_share(r2)} of how returns of episodes held out differ. "
-            f"{_tell_outliers(held_out, r2)}The other differences are noise, or depend on "
+            f"The rewards explain {format_share(r2)} of how {returns} of episodes held out differ. "
+            f"{_tell_outliers(held_out, outcome, r2)}The other differences are noise, or depend on "
             "something that was not found."
         )
-        return [Finding(CAREFUL, text, f"they explain {format_share(r2)} of how returns differ")]
+        return [Finding(CAREFUL, text, f"they explain {format_share(r2)} of how {returns} differ")]
     text = (
-        f"The rewards explain {format_share(r2)} of how returns of episodes held out differ. "
-        f"{_tell_outliers(held_out, r2)}"
+        f"The rewards explain {format_share(r2)} of how {returns} of episodes held out differ. "
+        f"{_tell_outliers(held_out, outcome, r2)}"
     )
     return [Finding(FINE, text.rstrip())]
 
@@ -173,16 +175,19 @@ def _is_chance(held_out: Mapping[str, Any], r2: float) -> bool:
     return is_right and LITTLE_OF_LABELS <= r2 < MUCH
 
 
-def _tell_outliers(held_out: Mapping[str, Any], r2: float) -> str:
+def _tell_outliers(held_out: Mapping[str, Any], outcome: Outcome, r2: float) -> str:
     """Say how much is explained with outliers, which tables and headlines have, if it differs."""
     every = float(held_out.get("held_out_return_r2", r2))
     if format_share(max(every, 0.0)) == format_share(max(r2, 0.0)):
         return ""
     told = "nothing" if every <= 0 else format_share(every)
-    return f"This leaves out returns that are far from all others; with them it is {told}. "
+    far = f"{outcome.plural} that are far from all others"
+    return f"This leaves out {far}; with them it is {told}. "
 
 
-def _check_intervals(held_out: Mapping[str, Any], count: int, of_steps: bool) -> list[Finding]:
+def _check_intervals(
+    held_out: Mapping[str, Any], outcome: Outcome, count: int, of_steps: bool
+) -> list[Finding]:
     """Whether fewer returns lie inside 90 % intervals than chance explains.
 
     If returns are rewards of steps and nearly all of their differences is explained, the bands are
@@ -192,12 +197,13 @@ def _check_intervals(held_out: Mapping[str, Any], count: int, of_steps: bool) ->
     if inside >= 0.9 - 2 * float(np.sqrt(0.9 * 0.1 / count)):
         return []
     text = (
-        f"The bands are too narrow: 90 % intervals hold {format_share(inside)} of {count} returns "
-        "held out. Something that moves returns is not in the rewards."
+        f"The bands are too narrow: 90 % intervals hold {format_share(inside)} of {count} "
+        f"{outcome.plural} held out. Something that moves {outcome.plural} is not in the rewards."
     )
     is_right = of_steps and float(held_out["held_out_return_r2_without_outliers"]) >= _RIGHT
     level = UNRELIABLE if inside < _FAILING and not is_right else CAREFUL
-    return [Finding(level, text, f"90 % intervals hold {format_share(inside)} of returns held out")]
+    short = f"90 % intervals hold {format_share(inside)} of {outcome.plural} held out"
+    return [Finding(level, text, short)]
 
 
 def check_truth(truth: Mapping[str, float] | None) -> list[Finding]:

@@ -421,7 +421,7 @@ class _Run:
             "returns_kept_r2": tally.return_r2(),
             "dynamics_held_out_log_likelihood": self.dynamics.likelihoods,
             "verdict": reach_verdict(findings)._asdict(),
-            "bands": tell_bands(self.model.function.knows_std, numbers.get("conditions", [])),
+            "bands": tell_bands(self.model.function, numbers.get("conditions", [])),
             "identifiability": {"findings": [f._asdict() for f in findings], **numbers},
             "episodes": len(self.episodes),
             "steps": self.episodes.total_steps,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from collections.abc import Callable, Mapping
 from html import escape
@@ -13,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import grd_offline.report.page as page
-from grd_offline.core.evaluate import STEP_BANDS, give_chance
-from grd_offline.core.outcomes import NUMBER, PREFERENCE, SUCCESS, UNITS, speak_of
+from grd_offline.core.outcomes import PREFERENCE, Outcome, describe_bands
 from grd_offline.core.words import format_percentage
 from grd_offline.io.datasets import Recording
 from grd_offline.io.files.decomposition import MISFIT, DecompositionRecord
@@ -22,7 +20,13 @@ from grd_offline.io.files.plain import folder_errors
 from grd_offline.report.effects import pack_effects, shape_effects, tell_effects
 from grd_offline.report.film import Film, make_film
 from grd_offline.report.graph import measure_edges, pack_graph, tell_graph
-from grd_offline.report.headline import LEVELS, UNRELIABLE, is_relied_on, tell_headline
+from grd_offline.report.headline import (
+    LEVELS,
+    UNRELIABLE,
+    is_relied_on,
+    read_outcome,
+    tell_headline,
+)
 from grd_offline.report.importance import (
     measure_importance,
     pack_importance,
@@ -46,9 +50,6 @@ HIDDEN = {
 }
 """What may be in the reward and does not show in returns. How much depends on the moment of a step
 is said by a finding."""
-OBSERVED_REWARDS = "Observed rewards"
-PAID = {NUMBER: "Return, paid at the last step", SUCCESS: "Outcome, known at the last step"}
-"""What the data pay in episodes that are paid once, by the kind of outcome."""
 AGAIN = "Use it, make it again"
 CLEARLY = 0.95
 """Where this share of every effect is known, one sentence says so instead of a drawing."""
@@ -84,15 +85,15 @@ def compose_page(
     record: DecompositionRecord, tracks: Tracks, film: Film | None = None, name: str | None = None
 ) -> str:
     """Put the sections and the numbers of the drawings together."""
-    metrics = record.metrics
+    metrics, outcome = record.metrics, read_outcome(record.metrics)
     importance = measure_importance(record, tracks)
     edges = measure_edges(record, measure_importance(record, tracks, by_column=False))
     shapes = shape_effects(record.effects, tracks.sample)
     is_folded = not is_relied_on(metrics)
     payload: dict[str, Any] = {
         "kind": "decomposition",
-        "reward": "log-odds" if metrics.get("outcome", NUMBER) in UNITS else "reward",
-        "paid": PAID.get(str(metrics.get("outcome", NUMBER)), OBSERVED_REWARDS),
+        "reward": outcome.reward_unit,
+        "outcome": {"singular": outcome.singular, "plural": outcome.plural, "paid": outcome.paid},
         "importance": pack_importance(importance),
         "effects": pack_effects(record.effects, shapes),
         "graph": pack_graph(record.masks, edges, importance),
@@ -111,17 +112,12 @@ def compose_page(
         ("episodes", "Episodes", _tell_episodes(metrics, tracks, film, is_folded)),
         ("effects", "Effects", tell_effects(record.effects, shapes, fit, is_folded=is_folded)),
         ("graph", "Causal graph", tell_graph(record.masks, is_folded=is_folded)),
-        ("returns", "Returns", _tell_returns(metrics, tracks)),
-        ("limits", "What the data can tell", _tell_limits(metrics["identifiability"])),
+        ("returns", outcome.plural.capitalize(), _tell_returns(metrics, tracks)),
+        ("limits", "What the data can tell", _tell_limits(metrics["identifiability"], outcome)),
         ("again", AGAIN, _tell_settings(metrics, name or record.path.resolve().name)),
     ]
-    outcome = str(metrics.get("outcome", NUMBER))
-    sections = [
-        (place, speak_of(title, outcome), text if place == "again" else _speak(outcome, text))
-        for place, title, text in sections
-        if text
-    ]
-    body = page.make_body(_speak(outcome, tell_headline(record, importance)), sections)
+    sections = [section for section in sections if section[2]]
+    body = page.make_body(tell_headline(record, importance), sections)
     used = page.count_fixed_bytes() + len(body.encode()) + len(page.embed(payload))
     payload["viewer"] = pack_tracks(tracks, max(page.PAGE_BYTES - used, 200_000))
     return page.make_page(f"{metrics['data']}: return decomposition", body, payload)
@@ -131,13 +127,13 @@ def _tell_episodes(
     metrics: Mapping[str, Any], tracks: Tracks, film: Film | None, is_folded: bool
 ) -> str:
     shown, total = len(tracks.chosen), len(tracks.returns)
+    outcome = read_outcome(metrics)
     lead = (
         "The reward of every step, and the sum of the rewards so far. "
         f"{page.NINETY} of the rewards are expected inside the band. "
-        f"{metrics.get('bands', STEP_BANDS)}"
+        f"{metrics.get('bands') or describe_bands(outcome, True)}"
     )
-    outcome = metrics.get("outcome", NUMBER)
-    lead += f" {UNITS[outcome]}" if outcome in UNITS else ""
+    lead += f" {outcome.unit}" if outcome.unit else ""
     truth = metrics.get("truth")
     if truth is not None and truth["coverage_90"] < TOO_NARROW:
         held = page.show_share(truth["coverage_90"])
@@ -145,7 +141,10 @@ def _tell_episodes(
     if explained := explain_primes(tracks.inputs):
         lead += f" {explained}"
     if shown < total:
-        lead += f" The page shows {shown} of {total:,} episodes, chosen evenly by their return."
+        lead += (
+            f" The page shows {shown} of {total:,} episodes, chosen evenly by their "
+            f"{outcome.singular}."
+        )
     picture = ""
     if film is not None:
         picture = f"<p class='note'>{escape(film.note)}</p>"
@@ -157,7 +156,9 @@ def _tell_episodes(
                 f"<span>{escape(film.note)}</span></figcaption></figure>"
             )
     drawing = picture + page.make_chart("viewer", "The rewards of one episode")
-    viewer = page.fill("page.viewer.html", drawing=drawing).replace("\n", "")
+    viewer = page.fill("page.viewer.html", drawing=drawing, outcome=outcome.singular).replace(
+        "\n", ""
+    )
     parts = _tell_waterfall(tracks, is_folded)
     return page.make_section("episodes", "Episodes", escape(lead), viewer, parts)
 
@@ -177,13 +178,15 @@ def _tell_waterfall(tracks: Tracks, is_folded: bool) -> str:
 
 
 def _tell_returns(metrics: Mapping[str, Any], tracks: Tracks) -> str:
-    if metrics.get("outcome") == PREFERENCE:
+    outcome = read_outcome(metrics)
+    if outcome == PREFERENCE:
         return ""
+    returns = outcome.plural
     observed, found = _match_outcome(metrics, tracks).T
     gap = float(np.sqrt(np.mean((observed - found) ** 2)))
     scatter = (
-        f"Predicted against observed returns: observed from {page.show_number(observed.min())} to "
-        f"{page.show_number(observed.max())}, typical gap {page.show_number(gap)}"
+        f"Predicted against observed {returns}: observed from {page.show_number(observed.min())} "
+        f"to {page.show_number(observed.max())}, typical gap {page.show_number(gap)}"
     )
     parts = [page.make_figure("Predicted against observed", page.make_chart("returns", scatter))]
     calibration = metrics.get("calibration") or {}
@@ -193,29 +196,30 @@ def _tell_returns(metrics: Mapping[str, Any], tracks: Tracks) -> str:
         label = "Calibration: the share of values inside the intervals of each level"
         if at:
             held = page.show_share(at[0])
-            label += f"; the {page.NINETY} intervals contain {held} of the held-out returns"
+            label += f"; the {page.NINETY} intervals contain {held} of the held-out {returns}"
         caption = "Calibration: do the intervals contain as much as they should?"
         parts.append(page.make_figure(caption, page.make_chart("calibration", label)))
     lead = (
-        "A point on the line is a return that was predicted exactly. Returns that are predicted "
-        "well do not prove that the rewards of single steps are right."
+        f"A point on the line is a {outcome.singular} that was predicted exactly. "
+        f"{returns.capitalize()} that are predicted well do not prove that the rewards of single "
+        "steps are right."
     )
     if metrics.get("held_out"):
         lead += (
-            " Coloured points are held-out returns: the fit that predicts them did not see them."
+            f" Coloured points are held-out {returns}: the fit that predicts them did not see them."
         )
     else:
-        lead += " All returns were part of the fit; none was held out."
+        lead += f" All {returns} were part of the fit; none was held out."
     drawings = f"<div class='pair'>{''.join(parts)}</div>"
-    return page.make_section("returns", "Returns", lead, drawings)
+    return page.make_section("returns", returns.capitalize(), lead, drawings)
 
 
-def _tell_limits(found: Mapping[str, Any]) -> str:
+def _tell_limits(found: Mapping[str, Any], outcome: Outcome) -> str:
     findings = "".join(_show_finding(f) for f in found["findings"])
     lead = (
-        "Returns do not determine everything about rewards. If reward moves from one step of an "
-        "episode to another, its return stays the same. So data that contain only returns cannot "
-        "show such a change."
+        f"{outcome.plural.capitalize()} do not determine everything about rewards. If reward moves "
+        f"from one step of an episode to another, its {outcome.singular} stays the same. So data "
+        f"that contain only {outcome.plural} cannot show such a change."
     )
     parts = [f"<ul class='findings'>{findings}</ul>" if findings else ""]
     if not findings:
@@ -234,7 +238,7 @@ def _tell_limits(found: Mapping[str, Any]) -> str:
             caption = "How much of each effect is known; at 100 % its curve has no band"
             parts.append(page.make_figure(caption, page.make_chart("pinned", label)))
     if found.get("hidden"):
-        parts.append(_tell_hidden(found["hidden"], float(found["reward_spread"])))
+        parts.append(_tell_hidden(found["hidden"], float(found["reward_spread"]), outcome))
     return page.make_section("limits", "What the data can and cannot tell", lead, *parts)
 
 
@@ -249,8 +253,8 @@ def _show_whole(share: float) -> str:
     return "less than 1 %" if share < 0.01 else format_percentage(share)
 
 
-def _tell_hidden(hidden: Mapping[str, float], spread: float) -> str:
-    """The parts of the reward that returns cannot exclude, as a table that unfolds."""
+def _tell_hidden(hidden: Mapping[str, float], spread: float, outcome: Outcome) -> str:
+    """The parts of the reward that outcomes cannot exclude, as a table that unfolds."""
     sizes = {HIDDEN.get(n, n): size for n, size in hidden.items() if n != "moment" and size > 0}
     if not sizes:
         return ""
@@ -268,8 +272,8 @@ def _tell_hidden(hidden: Mapping[str, float], spread: float) -> str:
     if hidden.get("moment", 0) > 0:
         note += " A finding above says how much depends on the moment of a step."
     head = ("part", "size", "relative to the spread of the rewards")
-    table = page.make_table(head, rows, "What returns cannot exclude", (1, 2))
-    title = "How large is what returns cannot exclude?"
+    table = page.make_table(head, rows, f"What {outcome.plural} cannot exclude", (1, 2))
+    title = f"How large is what {outcome.plural} cannot exclude?"
     return page.make_details(title, f"<p class='note'>{note}</p>{table}")
 
 
@@ -288,7 +292,8 @@ def _tell_settings(metrics: Mapping[str, Any], name: str) -> str:
         )
         for entry in metrics["alternatives"]
     ]
-    head = ("fit", "R² of held-out returns", "inside 90 % intervals", "held-out returns")
+    held_out = f"held-out {read_outcome(metrics).plural}"
+    head = ("fit", f"R² of {held_out}", "inside 90 % intervals", held_out)
     tables = "".join(
         f"<div><h3>{title}</h3>{page.make_settings(metrics[key], title)}</div>"
         for title, key in (("Settings", "settings"), ("Versions", "versions"))
@@ -325,8 +330,7 @@ def _pack_returns(metrics: Mapping[str, Any], tracks: Tracks) -> dict[str, Any]:
 def _match_outcome(metrics: Mapping[str, Any], tracks: Tracks) -> Array:
     """(episode, 2) the observed outcome, and what the rewards say of it: a chance for labels."""
     observed, found = tracks.returns.T
-    if metrics.get("outcome") == SUCCESS:
-        found = give_chance(found + metrics.get("base", 0.0))
+    found = read_outcome(metrics).predict(found, metrics.get("base", 0.0))
     return np.stack([observed, found], 1)
 
 
@@ -335,9 +339,3 @@ def _name_known(record: DecompositionRecord) -> dict[str, float]:
     names = {" x ".join(one["inputs"]): name_effect(one["inputs"]) for one in record.effects}
     known = record.metrics["identifiability"].get("pinned_down", {})
     return {names.get(name, name): share for name, share in known.items()}
-
-
-def _speak(outcome: str, text: str) -> str:
-    """`speak_of` for HTML: what stands in tags stays as it is."""
-    parts = re.split(r"(<[^>]*>)", text)
-    return "".join(part if part.startswith("<") else speak_of(part, outcome) for part in parts)

@@ -7,6 +7,7 @@ from html import escape
 from typing import Any
 
 import grd_offline.report.page as page
+from grd_offline.core.outcomes import NUMBER, Outcome
 from grd_offline.io.files.decomposition import DecompositionRecord
 from grd_offline.report.importance import Importance
 
@@ -34,7 +35,13 @@ def tell_headline(record: DecompositionRecord, importance: Sequence[Importance])
     elif verdict[0] == UNRELIABLE:
         title = "These rewards should not be relied on."
     facts = _list_facts(record)
-    return page.make_headline("Return decomposition", title, said, facts, source, verdict)
+    kind = f"{read_outcome(metrics).singular.capitalize()} decomposition"
+    return page.make_headline(kind, title, said, facts, source, verdict)
+
+
+def read_outcome(metrics: Mapping[str, Any]) -> Outcome:
+    """Read what is known of the episodes. Earlier versions knew returns only."""
+    return Outcome(metrics.get("outcome", NUMBER))
 
 
 def is_relied_on(metrics: Mapping[str, Any]) -> bool:
@@ -76,7 +83,7 @@ def _say_drivers(record: DecompositionRecord, importance: Sequence[Importance]) 
 
 
 def _say_how_sure(record: DecompositionRecord, importance: Sequence[Importance]) -> list[str]:
-    metrics = record.metrics
+    metrics, outcome = record.metrics, read_outcome(record.metrics)
     said = []
     others = [one for one in importance[1:] if one.total > 0.001]
     if is_relied_on(metrics) and others and importance[0].total >= MAJOR:
@@ -87,17 +94,18 @@ def _say_how_sure(record: DecompositionRecord, importance: Sequence[Importance])
     if explained is None:
         said.append(
             "There were too few episodes to hold any out. So it is not known how well the rewards "
-            "predict the returns of other episodes."
+            f"predict the {outcome.plural} of other episodes."
         )
     elif explained <= 0:
         said.append(
-            "The rewards predict the returns of held-out episodes no better than the mean return "
-            "does. Nothing below should be taken for a result. More episodes may help."
+            f"The rewards predict the {outcome.plural} of held-out episodes no better than the "
+            f"mean {outcome.singular} does. Nothing below should be taken for a result. More "
+            "episodes may help."
         )
     else:
         said.append(
-            f"The rewards explain {page.show_share(explained)} of the variance of the returns of "
-            f"held-out episodes."
+            f"The rewards explain {page.show_share(explained)} of the variance of the "
+            f"{outcome.plural} of held-out episodes."
         )
     truth = metrics.get("truth")
     if truth is not None:
@@ -114,7 +122,8 @@ def _list_facts(record: DecompositionRecord) -> list[tuple[str, str]]:
     facts = []
     if metrics.get("held_out_return_r2") is not None:
         explained, inside = metrics["held_out_return_r2"], metrics["held_out_return_coverage_90"]
-        held = f"{metrics['held_out_returns']:,} held-out returns"
+        plural = read_outcome(metrics).plural
+        held = f"{metrics['held_out_returns']:,} held-out {plural}"
         facts.append(
             (page.show_share(explained), f"of the variance of {held} explained (R²)")
             if explained > 0

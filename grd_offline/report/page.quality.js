@@ -44,8 +44,8 @@ function drawReturns(element) {
     });
   }
   show(element, traces, {
-    xaxis: axis({ title: "observed return", range: ends, zeroline: false }),
-    yaxis: axis({ title: "predicted return", range: ends, zeroline: false }),
+    xaxis: axis({ title: `observed ${payload.outcome.singular}`, range: ends, zeroline: false }),
+    yaxis: axis({ title: `predicted ${payload.outcome.singular}`, range: ends, zeroline: false }),
     margin: { l: 60, r: 10, t: 30, b: 44 },
     showlegend: Boolean(held),
     legend: topLegend(),
@@ -71,7 +71,7 @@ function drawCalibration(element) {
       marker: { symbol, size: 7, color: tint },
       hovertemplate: `${name}: intervals of %{x} % hold %{y:.1f} %<extra></extra>`,
     });
-  add(returns, "held-out returns", colour("accent"), "circle");
+  add(returns, `held-out ${payload.outcome.plural}`, colour("accent"), "circle");
   add(rewards, "true step rewards", colour("second"), "square");
   show(element, traces, {
     xaxis: axis({ title: "level of the interval, %", range: [0, 101] }),

@@ -133,7 +133,7 @@ function rowsOf(episode, track) {
       ];
   const [[last] = []] = episode.deliveries.slice(-1),
     isPaidOnce = !series.observed && episode.deliveries.length === 1 && last === episode.length - 1,
-    paid = isPaidOnce ? payload.paid : "Observed rewards";
+    paid = isPaidOnce ? payload.outcome.paid : "Observed rewards";
   rows.push({ height: 54, traces: delivered, title: word(plain(paid), given), ticks: 2 });
   const sums = [
     line(track.sum.x, track.sum.y, found, {
@@ -156,13 +156,13 @@ function rowsOf(episode, track) {
     mode: "markers",
     cliponaxis: false,
     marker: { color: given, size: 10, symbol: "diamond" },
-    name: "observed return",
+    name: `observed ${payload.outcome.singular}`,
     hovertemplate: "%{y:.5g}<extra></extra>",
   });
   rows.push({
     height: 130,
     traces: sums,
-    title: `Sum so far: ${word("found", found)}${series.true ? `, ${word("true", truth)}` : ""}, ${word("observed return ◆", given)}`,
+    title: `Sum so far: ${word("found", found)}${series.true ? `, ${word("true", truth)}` : ""}, ${word(`observed ${payload.outcome.singular} ◆`, given)}`,
   });
   drawnInputs().forEach((name, i) => {
     const { x, y } = track[`input${i}`];
@@ -242,7 +242,7 @@ function drawViewer(element) {
   element.setAttribute(
     "aria-label",
     `Episode ${episode.index} of ${episode.length} steps. Rewards found lie between ${tell(Math.min(...track.reward.y))} and ` +
-      `${tell(Math.max(...track.reward.y))} and add up to ${tell(episode.sum)}; the observed return is ${tell(episode.return)}, ` +
+      `${tell(Math.max(...track.reward.y))} and add up to ${tell(episode.sum)}; the observed ${payload.outcome.singular} is ${tell(episode.return)}, ` +
       `${tell(gapSize)} apart. Below: ${drawnInputs().join(", ") || "no inputs"}.`,
   );
   if (!element.dataset.listens) {
@@ -285,7 +285,7 @@ function setStep(step) {
     `reward ${tell(reward)} (${tell(reward - spread)} to ${tell(reward + spread)})`,
   ];
   if (track.true) parts.push(`true ${tell(track.true.y[nearest(track.true.x, viewer.step)])}`);
-  parts.push(`sum so far ${tell(sum)}`, `observed return ${tell(episode.return)}`);
+  parts.push(`sum so far ${tell(sum)}`, `observed ${payload.outcome.singular} ${tell(episode.return)}`);
   find("#reading").textContent = parts.join("  ·  ");
   showFrame();
   if (!viewer.pending) {
@@ -369,7 +369,7 @@ function fillPicker() {
   if (viewer.order === "return") list.sort((a, b) => b.return - a.return);
   select.replaceChildren(
     ...list.map(
-      (episode) => new Option(`${episode.label ?? episode.index}: return ${tell(episode.return)}`, episode.index),
+      (episode) => new Option(`${episode.label ?? episode.index}: ${payload.outcome.singular} ${tell(episode.return)}`, episode.index),
     ),
   );
   if (chosen !== undefined) select.value = chosen;

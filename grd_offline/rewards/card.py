@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from textwrap import fill
 from typing import Any
 
-from grd_offline.core.evaluate import EVEN_BANDS, STEP_BANDS
-from grd_offline.core.outcomes import UNITS
+from grd_offline.core.outcomes import describe_bands
 from grd_offline.io.files.models import as_plain
 from grd_offline.rewards.contract import RewardFunction
 
@@ -36,7 +35,7 @@ _QUALITY = {
 
 
 def _tell_unit(function: RewardFunction) -> str:
-    unit = UNITS.get(function.outcome)
+    unit = function.outcome.unit
     return f"\n\n{fill(unit, 88)}" if unit else ""
 
 
@@ -119,8 +118,9 @@ def _write_bands(function: RewardFunction, knows_std: bool) -> str:
     """Write the conditions of the standard deviation of a step."""
     if not knows_std:
         return ""
-    bands = STEP_BANDS if function.knows_std else EVEN_BANDS
-    said = f"The interval of a return says nothing about single steps. {bands}"
+    outcome = function.outcome
+    bands = describe_bands(outcome, function.knows_std)
+    said = f"The interval of a {outcome.singular} says nothing about single steps. {bands}"
     return f"\n{fill(said, 98)}\n"
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from grd_offline.core.outcomes import NUMBER
+from grd_offline.core.outcomes import Outcome
 
 if TYPE_CHECKING:
     import torch
@@ -80,7 +80,7 @@ class RewardFunction(Protocol):
     """Whether it depends on the midpoint (s + s') / 2 of each transition."""
     needs_termination: bool = False
     """Whether the reward depends on whether the episode terminated at this step."""
-    outcome: str = NUMBER
+    outcome: Outcome = Outcome.NUMBER
     """Meaning of sums of rewards: a number, the log-odds of success, or a preference."""
     base: float = 0.0
     """Amount in the log-odds of success of every episode that belongs to none of its steps."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from grd_offline.core.outcomes import KINDS
+from grd_offline.core.outcomes import KINDS, Outcome
 from grd_offline.rewards.config import ConfigReader
 
 FORMAT_VERSION = 6
@@ -100,7 +100,7 @@ def read_fields(config: Mapping[str, Any], kind: str) -> dict[str, Any]:
         **{name: read.number(name) for name in scalars},
     }
     if version >= _SINCE_OUTCOME:
-        fields["outcome"] = str(read.choice("outcome", KINDS))
+        fields["outcome"] = Outcome(read.choice("outcome", KINDS))
     read.done()
     return fields
 

@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from grd_offline.additive.basis import multiply_features
 from grd_offline.core.interpolation import interpolate, locate_on_grid
-from grd_offline.core.outcomes import KINDS, NUMBER
+from grd_offline.core.outcomes import KINDS, Outcome
 from grd_offline.rewards.config import check_tensors
 from grd_offline.rewards.contract import (
     Array,
@@ -116,7 +116,7 @@ class EffectModel(RewardFunction):
     """Variance of noise of a whole return, which no step has."""
     ended_variance: float = 0.0
     """Variance that steps at which the episode terminates have beyond `hidden_variance`."""
-    outcome: str = NUMBER
+    outcome: Outcome = Outcome.NUMBER
     """Meaning of sums of rewards: a number, the log-odds of success, or a preference."""
     base: float = 0.0
     """Amount in the log-odds of success of every episode that belongs to none of its steps."""

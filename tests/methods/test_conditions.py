@@ -6,8 +6,12 @@ import numpy as np
 import pytest
 
 from grd_offline.core.episodes import Episode, EpisodeSet
-from grd_offline.core.evaluate import EVEN_BANDS, STEP_BANDS
+from grd_offline.core.outcomes import NUMBER, PREFERENCE, SUCCESS, describe_bands
 from grd_offline.methods.closed_form.findings import list_conditions, tell_bands
+
+
+def make_function(knows_std):
+    return SimpleNamespace(outcome=NUMBER, knows_std=knows_std)
 
 
 def make_fit(**changes):
@@ -18,7 +22,7 @@ def make_fit(**changes):
     for name in [name for name in changes if hasattr(model, name)]:
         setattr(model, name, changes.pop(name))
     facts = {"moments": {}, "state_at": "midpoint", "moment_variance": 0.0, "even_inputs": ()}
-    facts |= {"outcome": "number", "jumps": False}
+    facts |= {"outcome": NUMBER, "jumps": False}
     return SimpleNamespace(model=model, **{**facts, **changes})
 
 
@@ -52,16 +56,16 @@ SAME, OTHER = make_episodes([5, 5, 5]), make_episodes([2, 5, 9])
         (make_fit(hidden_variance=0.01), OTHER, "parts that returns do not show"),
         (make_fit(hidden_variance=0.01, noise_variance=0.02), OTHER, None),
         (make_fit(hidden_variance=1e-4), OTHER, None),
-        (make_fit(outcome="success"), SAME, "no effect was missed"),
-        (make_fit(outcome="preference"), SAME, None),
+        (make_fit(outcome=SUCCESS), SAME, "no effect was missed"),
+        (make_fit(outcome=PREFERENCE), SAME, None),
     ],
 )
 def test_a_condition_is_told_where_it_holds_and_only_there(fit, episodes, words):
     found = [one for one in list_conditions(fit, episodes, spread=1.0) if TIMES not in one]
-    told = tell_bands(True, found)
+    told = tell_bands(make_function(True), found)
     if words is None:
         assert not found
-        assert told == STEP_BANDS
+        assert told == describe_bands(NUMBER, True)
     else:
         assert len(found) == 1
         assert words in told
@@ -83,4 +87,5 @@ def test_episodes_of_one_length_hide_what_depends_on_the_number_of_the_step(fit,
 
 
 def test_bands_without_a_posterior_say_so():
-    assert tell_bands(False, ["it rains"]) == EVEN_BANDS
+    told = tell_bands(make_function(False), ["it rains"])
+    assert told == describe_bands(NUMBER, False)

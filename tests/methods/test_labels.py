@@ -21,9 +21,10 @@ from grd_offline.additive.labels import LabelBank
 from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.core.evaluate import pearson, soften_chance
-from grd_offline.core.outcomes import NUMBER, PREFERENCE, SUCCESS, speak_of
+from grd_offline.core.outcomes import NUMBER, PREFERENCE, SUCCESS, describe_bands
 from grd_offline.methods.choose import choose
 from grd_offline.methods.closed_form.fit import are_labels, fit_closed_form
+from grd_offline.methods.verdict import check_held_out
 
 STEPS, EPISODES = 10, 250
 RULES = ClosedFormSettings().rules()
@@ -276,10 +277,15 @@ def test_chances_of_uncertain_logits_are_nearer_to_a_half() -> None:
 
 
 def test_words_follow_the_outcome() -> None:
-    text = "Returns of 5 episodes: the return"
-    assert speak_of(text, NUMBER) == text
-    assert speak_of(text, SUCCESS) == "Labels of 5 episodes: the label"
-    assert speak_of(text, PREFERENCE) == "Preferences of 5 episodes: the preference"
+    held_out = {"held_out_returns": 20, "held_out_return_coverage_90": 0.9}
+    held_out["held_out_return_r2_without_outliers"] = 0.3
+    for outcome in (NUMBER, SUCCESS, PREFERENCE):
+        (finding,) = check_held_out(held_out, outcome)
+        assert finding.short == f"they explain only 30 % of how {outcome.plural} held out differ"
+        assert describe_bands(outcome, True).startswith(
+            f"The bands of steps include what {outcome.plural} cannot exclude"
+        )
+    assert [f"1 {o.singular}" for o in (NUMBER, SUCCESS)] == ["1 return", "1 label"]
 
 
 def test_an_input_that_is_the_same_in_every_episode_is_named() -> None:

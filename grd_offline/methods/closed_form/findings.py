@@ -16,13 +16,12 @@ from numpy.typing import NDArray
 from grd_offline.additive.hidden import EARLIER, LATER, TIME
 from grd_offline.additive.moments import BEFORE, BOTH, END, MIDPOINT, START, weigh
 from grd_offline.core.episodes import Episode, EpisodeSet, have_same_length
-from grd_offline.core.evaluate import EVEN_BANDS, STEP_BANDS
-from grd_offline.core.outcomes import NUMBER, SUCCESS
+from grd_offline.core.outcomes import NUMBER, SUCCESS, Outcome, describe_bands
 from grd_offline.core.words import format_percentage
 from grd_offline.methods.closed_form.fit import BY_LENGTH, ClosedFormFit
 from grd_offline.methods.contract import CAREFUL, FINE, UNRELIABLE, Finding
 from grd_offline.methods.verdict import settle_findings
-from grd_offline.rewards.contract import EffectCurve
+from grd_offline.rewards.contract import EffectCurve, RewardFunction
 
 MUCH_HIDDEN = 0.15
 """Standard deviation of what is hidden, as a share of that of the rewards, that calls for care.
@@ -70,16 +69,17 @@ def find_moment(fit: ClosedFormFit, spread: float) -> list[Finding]:
     chances = weigh(fit.moments, jumps=fit.jumps)
     if chances.get(BEFORE, 0.0) > 0.5:
         text = (
-            "The reward seems to come a step late: the state of the step before explains returns "
-            "better than any moment of the step itself. A function of one step cannot express "
-            "that. Move the rewards by one step, or add the previous state to the observations."
+            "The reward seems to come a step late: the state of the step before explains "
+            f"{fit.outcome.plural} better than any moment of the step itself. A function of one "
+            "step cannot express that. Move the rewards by one step, or add the previous state to "
+            "the observations."
         )
         return [Finding(UNRELIABLE, text, "the reward seems to come a step late")]
     taken = f"The reward looks at the state {PLACES[fit.state_at]}."
     others = list_open_moments(fit)
     if others:
         return [_tell_undecided(fit, spread, taken, others)]
-    why = "This explains returns clearly better than the other moments."
+    why = f"This explains {fit.outcome.plural} clearly better than the other moments."
     if END not in fit.moments:
         why = (
             "No other moment was tried: steps are independent of each other, and the data do not "
@@ -110,7 +110,8 @@ def _tell_undecided(
         if fit.state_at == MIDPOINT
         else "This moment has the most evidence."
     )
-    undecided = f"{taken} {why} Returns do not exclude that it looks {places}."
+    returns = fit.outcome.plural
+    undecided = f"{taken} {why} {returns.capitalize()} do not exclude that it looks {places}."
     depends = f"{show_share(share)} of the spread of the rewards"
     if share < MUCH_HIDDEN:
         return Finding(FINE, f"{undecided} Only {depends} depends on this choice.")
@@ -119,7 +120,8 @@ def _tell_undecided(
         f"true rewards may be as low as about {bound_correlation(share):.2f}. {_OPTION}"
     )
     level = UNRELIABLE if share > TOO_MUCH_HIDDEN else CAREFUL
-    return Finding(level, text, "returns do not decide at which moment the reward looks at a state")
+    short = f"{returns} do not decide at which moment the reward looks at a state"
+    return Finding(level, text, short)
 
 
 _MUCH_NOISE = 0.05
@@ -135,27 +137,28 @@ def measure_step_noise(fit: ClosedFormFit) -> float:
 
 def find_noise_sources(fit: ClosedFormFit, episodes: EpisodeSet, spread: float) -> list[Finding]:
     """Describe where the noise of returns comes from, or what bands assume if nothing shows it."""
-    model, step = fit.model, measure_step_noise(fit)
+    model, step, returns = fit.model, measure_step_noise(fit), fit.outcome.plural
     if model.shared_variance > model.noise_variance * _SHARED_NOISE:
         text = (
-            "Much of the noise of returns is shared by all steps of an episode: returns of longer "
-            "episodes vary more than independent steps would explain. The bands take that in."
+            f"Much of the noise of {returns} is shared by all steps of an episode: {returns} of "
+            "longer episodes vary more than independent steps would explain. The bands take that "
+            "in."
         )
         return [Finding(FINE, text)]
     if model.whole_variance > 0:
         text = (
-            "Part of the noise belongs to returns as a whole: those of short episodes vary as much "
-            "as those of long ones. The bands of single steps leave it out."
+            f"Part of the noise belongs to {returns} as a whole: those of short episodes vary as "
+            "much as those of long ones. The bands of single steps leave it out."
         )
         return [Finding(FINE, text)]
     if not is_noise_open(fit, episodes, spread):
         return []
     share = float(np.sqrt(step)) / max(spread, 1e-300)
     text = (
-        "The bands of steps hold on one condition: that what returns leave unexplained is noise "
+        f"The bands of steps hold on one condition: that what {returns} leave unexplained is noise "
         f"of single steps, {show_share(share)} of the spread of the rewards. Episodes of one "
-        "length cannot show that. If it is noise of whole returns, or an influence that lasts over "
-        "many steps, these bands are too wide."
+        f"length cannot show that. If it is noise of whole {returns}, or an influence that lasts "
+        "over many steps, these bands are too wide."
     )
     return [Finding(FINE, text)]
 
@@ -207,9 +210,10 @@ def find_history(fit: ClosedFormFit, spread: float) -> list[Finding]:
         if share < MUCH_HIDDEN:
             continue
         text = (
-            f"The reward seems to depend on {kind}: returns are clearly better explained if an "
-            f"effect that was found does. This comes to {show_share(min(share, 1.0))} of the "
-            f"spread of the rewards. A reward of one step cannot express it. {_REMEDIES[kind]}"
+            f"The reward seems to depend on {kind}: {fit.outcome.plural} are clearly better "
+            "explained if an effect that was found does. This comes to "
+            f"{show_share(min(share, 1.0))} of the spread of the rewards. A reward of one step "
+            f"cannot express it. {_REMEDIES[kind]}"
         )
         level = UNRELIABLE if share**2 > _MOST[kind] else CAREFUL
         findings.append(Finding(level, text, f"the reward seems to depend on {kind}"))
@@ -241,9 +245,9 @@ def find_same(
     named = ", ".join(still[:_NAMED_STILL])
     text = (
         f"The reward comes from {named}, and all steps of an episode get nearly the same. So "
-        "returns do not show how the steps of an episode differ. If such an input became known "
-        "with the outcome, or follows from it, it hides the causes: leave it out, for a table with "
-        f"--columns ignored={still[0].partition('=')[0]}."
+        f"{fit.outcome.plural} do not show how the steps of an episode differ. If such an input "
+        "became known with the outcome, or follows from it, it hides the causes: leave it out, for "
+        f"a table with --columns ignored={still[0].partition('=')[0]}."
     )
     return [Finding(CAREFUL, text, f"all steps of an episode get nearly the same, from {named}")]
 
@@ -265,16 +269,16 @@ either side."""
 
 def list_conditions(fit: ClosedFormFit, episodes: EpisodeSet, spread: float) -> list[str]:
     """Clauses that can follow "The bands hold if"; none where returns decide all that matters."""
-    conditions = []
+    conditions, returns = [], fit.outcome.plural
     depends = float(np.sqrt(fit.moment_variance)) / max(spread, 1e-300)
     if list_open_moments(fit) and depends >= MUCH_HIDDEN:
         conditions.append(
-            f"the reward looks at the state {PLACES[fit.state_at]}, which returns do not decide"
+            f"the reward looks at the state {PLACES[fit.state_at]}, which {returns} do not decide"
         )
     if fit.model.effects and is_noise_open(fit, episodes, spread):
         conditions.append(
-            "what returns leave unexplained is noise of single steps, which episodes of one length "
-            "cannot show"
+            f"what {returns} leave unexplained is noise of single steps, which episodes of one "
+            "length cannot show"
         )
     if fit.model.effects and fit.outcome == NUMBER and _hides_times(fit, episodes):
         conditions.append(
@@ -283,13 +287,14 @@ def list_conditions(fit: ClosedFormFit, episodes: EpisodeSet, spread: float) -> 
         )
     if _is_mostly_hidden(fit, spread):
         conditions.append(
-            "the reward has parts that returns do not show (if it has none, the bands are too wide)"
+            f"the reward has parts that {returns} do not show (if it has none, the bands are too "
+            "wide)"
         )
     if fit.outcome == SUCCESS:
-        conditions.append("no effect was missed, which returns often leave open")
+        conditions.append(f"no effect was missed, which {returns} often leave open")
     if fit.even_inputs:
         names = list_names(list(fit.even_inputs))
-        conditions.append(f"{names} is worth what was found, which returns hardly show")
+        conditions.append(f"{names} is worth what was found, which {returns} hardly show")
     return conditions
 
 
@@ -310,14 +315,15 @@ def _is_mostly_hidden(fit: ClosedFormFit, spread: float) -> bool:
     return hidden >= noise and float(np.sqrt(hidden)) >= _NOTICED * spread
 
 
-def tell_bands(knows_std: bool, conditions: Sequence[str]) -> str:
+def tell_bands(function: RewardFunction, conditions: Sequence[str]) -> str:
     """Describe the bands of steps."""
-    if not knows_std:
-        return EVEN_BANDS
+    bands = describe_bands(function.outcome, function.knows_std)
+    if not function.knows_std:
+        return bands
     if len(conditions) < 2:
-        return STEP_BANDS + "".join(f" Here they hold if {one}." for one in conditions)
+        return bands + "".join(f" Here they hold if {one}." for one in conditions)
     listed = "; ".join(f"({number}) {one}" for number, one in enumerate(conditions, 1))
-    return f"{STEP_BANDS} Here they hold only if all of this is true: {listed}."
+    return f"{bands} Here they hold only if all of this is true: {listed}."
 
 
 FEWEST_RETURNS = 10
@@ -340,13 +346,6 @@ _MUCH_OF_SPREAD = 0.5
 """Share of the squared spread of returns from which even few outliers call for care."""
 _NAMED = 5
 _PROBED_STEPS = 20_000
-_NOTHING = Finding(
-    UNRELIABLE,
-    "Nothing was found to drive the return: no input explains it better than chance. So every "
-    "step is given the same reward. If a reward belongs to the change from one step to the next, "
-    "try --next-state. If it depends on the time, add the number of the step to the observations.",
-    "no input explains the returns",
-)
 
 
 def examine(
@@ -357,14 +356,15 @@ def examine(
     spread = float(np.concatenate([r for _, r in rewards]).std())
     outliers = _list_outliers(fit, episodes, discount)
     findings = [
-        *_find_few(episodes),
-        *_find_outliers(outliers, episodes, discount),
+        *_find_few(episodes, fit.outcome),
+        *_find_outliers(outliers, episodes, discount, fit.outcome),
         *(_find_ends(fit, episodes) if fit.outcome == NUMBER else []),
         *_tell_base(fit),
     ]
     if fit.model.effects:
-        findings += [*_find_weak(curves), *_find_alike(fit, curves), *_find_more(fit, episodes)]
-        findings += [*find_moment(fit, spread), *_find_hidden(fit, spread), *_find_even(fit)]
+        findings += [*_find_weak(fit, curves), *_find_alike(fit, curves)]
+        findings += [*_find_more(fit, episodes), *find_moment(fit, spread)]
+        findings += [*_find_hidden(fit, spread), *_find_even(fit)]
         findings += find_same(fit, episodes, rewards)
         findings += find_noise_sources(fit, episodes, spread)
         findings += [*find_noisy_steps(fit, spread), *find_history(fit, spread)]
@@ -388,13 +388,14 @@ def examine(
 
 def _tell_base(fit: ClosedFormFit) -> list[Finding]:
     """Name the part of the log-odds of success that belongs to no step, and what lengths tell."""
+    labels = fit.outcome.plural
     if fit.length_share >= BY_LENGTH:
         text = (
             f"The number of steps alone explains {format_percentage(fit.length_share)} of the "
-            "variance of the labels. Perhaps episodes end because they failed, or because they "
-            "succeeded. Then returns hardly tell which steps led there."
+            f"variance of the {labels}. Perhaps episodes end because they failed, or because they "
+            f"succeeded. Then {labels} hardly tell which steps led there."
         )
-        return [Finding(CAREFUL, text, "the number of steps alone explains the labels")]
+        return [Finding(CAREFUL, text, f"the number of steps alone explains the {labels}")]
     if not fit.model.base:
         return []
     text = (
@@ -422,21 +423,21 @@ def _predict_some(fit: ClosedFormFit, episodes: EpisodeSet) -> list[tuple[Episod
     return found
 
 
-def _find_few(episodes: EpisodeSet) -> list[Finding]:
+def _find_few(episodes: EpisodeSet, outcome: Outcome) -> list[Finding]:
     returns = _count_returns(episodes)
     if returns >= FEWEST_RETURNS:
         return []
     if returns == 1:
         text = (
-            "There is one return. It fixes the mean reward of its steps and says nothing about "
-            "how they differ."
+            f"There is one {outcome.singular}. It fixes the mean reward of its steps and says "
+            "nothing about how they differ."
         )
-        return [Finding(UNRELIABLE, text, "there is only one return")]
+        return [Finding(UNRELIABLE, text, f"there is only one {outcome.singular}")]
     text = (
-        f"There are {returns} returns. With fewer than {FEWEST_RETURNS}, an effect cannot be told "
-        "from chance."
+        f"There are {returns} {outcome.plural}. With fewer than {FEWEST_RETURNS}, an effect cannot "
+        "be told from chance."
     )
-    return [Finding(UNRELIABLE, text, f"there are only {returns} returns")]
+    return [Finding(UNRELIABLE, text, f"there are only {returns} {outcome.plural}")]
 
 
 def _find_even(fit: ClosedFormFit) -> list[Finding]:
@@ -444,11 +445,12 @@ def _find_even(fit: ClosedFormFit) -> list[Finding]:
         return []
     names = ", ".join(fit.even_inputs[:_NAMED])
     text = (
-        f"The values of {names} are nearly the same in every episode. So returns hardly show what "
-        "they are worth, alone or together with inputs that stay the same during an episode. "
-        "Outcomes of other parts of the same data would show it, such as shorter or shifted ones."
+        f"The values of {names} are nearly the same in every episode. So {fit.outcome.plural} "
+        "hardly show what they are worth, alone or together with inputs that stay the same during "
+        "an episode. Outcomes of other parts of the same data would show it, such as shorter or "
+        "shifted ones."
     )
-    return [Finding(CAREFUL, text, f"returns hardly show what {names} is worth")]
+    return [Finding(CAREFUL, text, f"{fit.outcome.plural} hardly show what {names} is worth")]
 
 
 def _explain_nothing(fit: ClosedFormFit, episodes: EpisodeSet, discount: float) -> list[Finding]:
@@ -456,7 +458,7 @@ def _explain_nothing(fit: ClosedFormFit, episodes: EpisodeSet, discount: float) 
     if _count_returns(episodes) < FEWEST_RETURNS:
         return []
     if fit.outcome != NUMBER:
-        return [] if fit.length_share >= BY_LENGTH else [_NOTHING]
+        return [] if fit.length_share >= BY_LENGTH else [_tell_nothing(fit.outcome)]
     amounts, lengths, step = _read_amounts(episodes, discount)
     rest = amounts - lengths * amounts.sum() / lengths.sum()
     if np.abs(rest).max() <= step:
@@ -478,7 +480,17 @@ def _explain_nothing(fit: ClosedFormFit, episodes: EpisodeSet, discount: float) 
             "are summed, or store returns in float64."
         )
         return [Finding(UNRELIABLE, text, "the differences of returns are lost in rounding")]
-    return [_NOTHING]
+    return [_tell_nothing(fit.outcome)]
+
+
+def _tell_nothing(outcome: Outcome) -> Finding:
+    text = (
+        f"Nothing was found to drive the {outcome.singular}: no input explains it better than "
+        "chance. So every step is given the same reward. If a reward belongs to the change from "
+        "one step to the next, try --next-state. If it depends on the time, add the number of the "
+        "step to the observations."
+    )
+    return Finding(UNRELIABLE, text, f"no input explains the {outcome.plural}")
 
 
 def _read_amounts(episodes: EpisodeSet, discount: float) -> tuple[Array, Array, float]:
@@ -510,15 +522,15 @@ def _measure_known(curves: Sequence[EffectCurve]) -> dict[str, float]:
     return known
 
 
-def _find_weak(curves: Sequence[EffectCurve]) -> list[Finding]:
-    known = _measure_known(curves)
+def _find_weak(fit: ClosedFormFit, curves: Sequence[EffectCurve]) -> list[Finding]:
+    known, returns = _measure_known(curves), fit.outcome.plural
     shares = {" x ".join(curve.inputs): abs(curve.share) for curve in curves}
     weak = [name for name in known if known[name] < _WEAK and shares[name] > _NEGLIGIBLE]
     if not weak:
-        text = "If the reward is a sum of the effects found, returns determine all that matter."
+        text = f"If the reward is a sum of the effects found, {returns} determine all that matter."
         return [Finding(FINE, text)]
     text = (
-        f"The returns do not determine the shape of {len(weak)} of {len(known)} effects "
+        f"The {returns} do not determine the shape of {len(weak)} of {len(known)} effects "
         f"({list_names(weak)}). Look at the bands of these curves."
     )
     return [Finding(CAREFUL, text, f"the shape of {list_names(weak)} is not determined")]
@@ -544,8 +556,8 @@ def _find_alike(fit: ClosedFormFit, curves: Sequence[EffectCurve]) -> list[Findi
         return []
     more = f", and {len(pairs) - 3} more pairs of inputs" if len(pairs) > 3 else ""
     text = (
-        f"{', '.join(pairs[:3])}{more} rise and fall together from episode to episode. Returns can "
-        "hardly tell which of them is rewarded."
+        f"{', '.join(pairs[:3])}{more} rise and fall together from episode to episode. "
+        f"{fit.outcome.plural.capitalize()} can hardly tell which of them is rewarded."
     )
     return [Finding(CAREFUL, text, f"{pairs[0]} can hardly be told apart")]
 
@@ -558,26 +570,29 @@ def _is_any_of(effects: set[str], *names: str) -> bool:
 
 def _find_more(fit: ClosedFormFit, episodes: EpisodeSet) -> list[Finding]:
     rows, used = _count_returns(episodes), fit.effective_parameters
+    returns = fit.outcome.plural
     numbers = f"{used:.0f} number{'s' if round(used) != 1 else ''}"
     if rows >= _COMFORTABLE * used:
-        text = f"{rows:,} returns determine about {numbers}, which is enough."
+        text = f"{rows:,} {returns} determine about {numbers}, which is enough."
         return [Finding(FINE, text)]
     wanted = round(_COMFORTABLE * used)
     text = (
-        f"{rows:,} returns have to determine about {numbers}. At least {wanted:,} returns are "
-        "needed for that, and more to be sure. Returns of shorter pieces help as much as more "
-        "episodes."
+        f"{rows:,} {returns} have to determine about {numbers}. At least {wanted:,} {returns} are "
+        f"needed for that, and more to be sure. {returns.capitalize()} of shorter pieces help as "
+        "much as more episodes."
     )
-    return [Finding(CAREFUL, text, f"{rows:,} returns are few for {numbers}")]
+    return [Finding(CAREFUL, text, f"{rows:,} {returns} are few for {numbers}")]
 
 
-def _find_outliers(outliers: Sequence[int], episodes: EpisodeSet, discount: float) -> list[Finding]:
+def _find_outliers(
+    outliers: Sequence[int], episodes: EpisodeSet, discount: float, outcome: Outcome
+) -> list[Finding]:
     if not outliers:
         return []
     shown = ", ".join(str(index) for index in outliers[:_NAMED])
     more = f" and {len(outliers) - _NAMED} more" if len(outliers) > _NAMED else ""
     one, total = len(outliers) == 1, _count_returns(episodes)
-    count = f"{len(outliers)} of {total:,} returns {'is' if one else 'are'}"
+    count = f"{len(outliers)} of {total:,} {outcome.plural} {'is' if one else 'are'}"
     text = (
         f"{count} far from what any reward explains, and count{'s' if one else ''} less. "
         f"Look at {'episode' if one else 'episodes'} {shown}{more} (the first is 0)."
@@ -586,10 +601,11 @@ def _find_outliers(outliers: Sequence[int], episodes: EpisodeSet, discount: floa
     squares = (returns - np.delete(returns, outliers).mean()) ** 2
     share = float(squares[list(outliers)].sum() / max(squares.sum(), 1e-300))
     if share > _MUCH_OF_SPREAD:
+        errors = f"these {outcome.plural} are errors"
+        errors = f"this {outcome.singular} is an error" if one else errors
         text += (
             f" {'It accounts' if one else 'They account'} for {format_percentage(share)} of how "
-            "returns differ. The rewards are right only if "
-            f"{'this return is an error' if one else 'these returns are errors'}: what causes "
+            f"{outcome.plural} differ. The rewards are right only if {errors}: what causes "
             f"{'it' if one else 'them'} otherwise, such as a rare fault that no input shows, is "
             "missing."
         )
@@ -652,10 +668,10 @@ def _find_hidden(fit: ClosedFormFit, spread: float) -> list[Finding]:
     parts = {name: part for name, part in fit.hidden.items() if name != "moment"}
     if not parts:
         return []
-    share = float(np.sqrt(sum(parts.values()))) / max(spread, 1e-300)
+    share, returns = float(np.sqrt(sum(parts.values()))) / max(spread, 1e-300), fit.outcome.plural
     if share < MUCH_HIDDEN:
         text = (
-            "Little can hide from the returns. Terms that cancel between steps, and effects of "
+            f"Little can hide from the {returns}. Terms that cancel between steps, and effects of "
             f"other inputs, come to {show_share(share)} of the spread of the rewards, if they are "
             "smooth in one input each, and no larger than the effects that were found."
         )
@@ -666,13 +682,13 @@ def _find_hidden(fit: ClosedFormFit, spread: float) -> list[Finding]:
         if part > 0.2 * sum(parts.values())
     )
     text = (
-        f"Returns do not exclude {said}. This may come to {show_share(share)} of the spread of the "
-        f"rewards, and the correlation with the true rewards may be as low as "
+        f"{returns.capitalize()} do not exclude {said}. This may come to {show_share(share)} of "
+        "the spread of the rewards, and the correlation with the true rewards may be as low as "
         f"about {bound_correlation(share):.2f}. The bands include it. All of this is so if such a "
         "part is smooth in single inputs."
     )
     level = UNRELIABLE if share > TOO_MUCH_HIDDEN else CAREFUL
-    return [Finding(level, text, "much of the reward may not show in returns")]
+    return [Finding(level, text, f"much of the reward may not show in {returns}")]
 
 
 _HIDDEN_WORDS = {

@@ -71,7 +71,7 @@ from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import SAME_LENGTH, EpisodeSet
 from grd_offline.core.errors import DataError
 from grd_offline.core.evaluate import give_chance
-from grd_offline.core.outcomes import NUMBER, PREFERENCE, SUCCESS
+from grd_offline.core.outcomes import PREFERENCE, SUCCESS, Outcome
 from grd_offline.core.pieces import cut_pieces
 from grd_offline.rewards.effect_inputs import StepColumns, name_inputs
 from grd_offline.rewards.effect_terms import measure_shares
@@ -317,7 +317,7 @@ class ClosedFormFit:
     """Variance per step of effects that act late or change with the time; see `history`."""
     even_inputs: tuple[str, ...] = ()
     """Inputs that take nearly the same values in every episode; see `hidden.find_even`."""
-    outcome: str = NUMBER
+    outcome: Outcome = Outcome.NUMBER
     """Whether amounts were numbers, labels of success, or preferences."""
     length_share: float = 0.0
     """Share of the variance of labels of success that lengths of episodes explain by themselves."""
@@ -632,7 +632,7 @@ class Labelled:
     """Makes one row per label of one row per piece."""
     counts: Array
     """(label,) the steps of its episode, or of both its pieces."""
-    outcome: str
+    outcome: Outcome
 
 
 def are_labels(episodes: EpisodeSet) -> bool:
