@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from factored_worlds import make_episodes
 
+from grd_offline.core.steps import StepBatch
 from grd_offline.methods import make_decomposer
 from grd_offline.worlds.synthetic import FactoredWorld, WorldSettings
 
@@ -25,7 +26,7 @@ def main(path: Path) -> None:
     actions, terminations = test.actions[0], np.zeros(len(test.actions[0]), np.bool_)
     steps = (test.observations[0, :-1], actions, test.observations[0, 1:], terminations)
     rewards = fitted.predict(*steps)
-    band = 1.645 * fitted.function_.predict_std(*steps)
+    band = 1.645 * fitted.function_.predict_std(StepBatch(*steps))
     true = test.rewards[0]
     observed = np.where(np.arange(len(true)) == len(true) - 1, true.sum(), 0.0)
     page = [

@@ -36,6 +36,7 @@ from factored_worlds import HELD_OUT, WORLDS, make_episodes
 from grd_offline.core.episodes import EpisodeSet
 from grd_offline.core.evaluate import NORMAL_90, affine_error, compare_masks, pearson, r_squared
 from grd_offline.core.graph import compact_closure
+from grd_offline.core.steps import StepBatch
 from grd_offline.methods import make_decomposer
 from grd_offline.methods.contract import Decomposer
 from grd_offline.worlds.synthetic import FactoredWorld, WorldSettings
@@ -83,7 +84,7 @@ def judge(case: dict) -> dict:
     for name, found in masks.items():
         result[f"f1_{name}"] = compare_masks(found, world.masks[name])["f1"]
     if decomposer.function_.knows_std:
-        std = decomposer.function_.predict_std(*steps)
+        std = decomposer.function_.predict_std(StepBatch(*steps))
         result["coverage"] = float((np.abs(predicted - noisy) <= NORMAL_90 * std).mean())
         if case["dynamics"]:
             result |= judge_dynamics(training, world, masks["state_to_reward"])

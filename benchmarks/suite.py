@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.core.evaluate import compare_masks, compute_coverage, pearson
 from grd_offline.core.outcomes import NUMBER
+from grd_offline.core.steps import StepBatch
 from grd_offline.methods import make_decomposer
 from grd_offline.methods.choose import Choice, choose
 from grd_offline.methods.verdict import gather_findings, reach_verdict
@@ -234,12 +235,7 @@ def _predict(choice: Choice, episode: Episode) -> tuple[Array, Array]:
     if not function.knows_std:
         rewards = choice.decomposer.relabel_episode(episode)
         return rewards, np.full(len(rewards), choice.step_std)
-    rewards, std = function.predict_both(
-        episode.observations[: len(episode)],
-        episode.actions,
-        episode.next_observations,
-        episode.terminations,
-    )
+    rewards, std = function.predict_both(StepBatch.from_episode(episode))
     assert std is not None
     return rewards, std
 

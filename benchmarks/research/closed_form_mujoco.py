@@ -12,6 +12,7 @@ import time
 import numpy as np
 
 from grd_offline.additive.settings import ClosedFormSettings
+from grd_offline.core.steps import StepBatch
 from grd_offline.io.datasets import read, read_truth
 from grd_offline.methods.closed_form.fit import fit_closed_form
 
@@ -35,15 +36,7 @@ def main() -> None:
     begin = time.perf_counter()
     parts, mine = [], []
     for k, episode in enumerate(episodes):
-        n = len(episode)
-        mine.append(
-            fit.model.predict(
-                episode.observations[:n],
-                episode.actions,
-                episode.observations[1:],
-                episode.terminations,
-            )
-        )
+        mine.append(fit.model.predict(StepBatch.from_episode(episode)))
         parts.append(np.asarray(truth[k]) if not callable(truth) else truth(k))
     every, predicted = np.concatenate(parts), np.concatenate(mine)
     names = [n for n, m in zip(episodes.observation_names, fit.state_to_reward, strict=True) if m]

@@ -12,6 +12,7 @@ import numpy as np
 
 from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import Episode, EpisodeSet
+from grd_offline.core.steps import StepBatch
 from grd_offline.methods.closed_form.fit import fit_closed_form
 from grd_offline.worlds.synthetic import FactoredWorld, Rollout, WorldSettings
 
@@ -67,9 +68,9 @@ def run_one(kind: str, episodes: int, seed: int, settings: ClosedFormSettings, e
     states = test.observations[:, :-1].reshape(-1, world.settings.states)
     actions = test.actions.reshape(-1, world.settings.actions)
     noisy, clean = test.rewards.ravel(), test.noise_free_rewards.ravel()
-    mean = fit.model.predict(states, actions)
-    std = fit.model.predict_std(states, actions)
-    inner = fit.model.predict_std(states, actions, noise=False)
+    mean = fit.model.predict(StepBatch(states, actions))
+    std = fit.model.predict_std(StepBatch(states, actions))
+    inner = fit.model.predict_std(StepBatch(states, actions), noise=False)
     truth = world.masks
     corr = lambda a: float(np.corrcoef(mean, a)[0, 1]) if mean.std() > 0 else 0.0  # noqa: E731
     return {

@@ -184,38 +184,6 @@ def check_finite(
     raise DataError(f"{value} {place}", field=field)
 
 
-def check_steps(
-    states: int,
-    actions: int,
-    observations: ArrayLike,
-    action_values: ArrayLike,
-    next_observations: ArrayLike | None,
-    dtype: DTypeLike | None = np.float32,
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]:
-    """The steps as arrays (N, state), (N, action) [, (N, state)], or ValueError.
-
-    They keep their type where `dtype` is None.
-    """
-    first = _as_matrix("observations", observations, states, None, dtype)
-    second = _as_matrix("actions", action_values, actions, len(first), dtype)
-    if next_observations is None:
-        return first, second, None
-    third = _as_matrix("next_observations", next_observations, states, len(first), dtype)
-    return first, second, third
-
-
-def _as_matrix(
-    name: str, values: ArrayLike, columns: int, rows: int | None, dtype: DTypeLike | None
-) -> NDArray[Any]:
-    with np.errstate(over="ignore"):
-        array = np.asarray(values, dtype)
-    if array.ndim != 2 or array.shape[1] != columns or rows not in (None, len(array)):
-        wanted = f"({'N' if rows is None else rows}, {columns})"
-        raise ValueError(f"{name}: expected shape {wanted}, got {array.shape}")
-    check_finite(array, name, np.asarray(values))
-    return array
-
-
 def check_rewards(rewards: NDArray[Any]) -> None:
     """Refuse an episode's rewards if one is too large to compute with, or if all are too small."""
     check_finite(rewards, "rewards", rewards, LARGEST)

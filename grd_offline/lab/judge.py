@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from grd_offline.core.episodes import EpisodeSet
 from grd_offline.core.errors import DataError
 from grd_offline.core.evaluate import compare_rewards
+from grd_offline.core.steps import StepBatch
 from grd_offline.core.threads import one_numpy_thread
 from grd_offline.core.versions import find_versions
 from grd_offline.io.files.judgement import OBSERVED, RUN_FOLDER, TRUE, Verdict, write_judgement
@@ -131,12 +132,8 @@ def _find_spread(choice: Choice, episodes: EpisodeSet) -> Array:
     for episode in episodes:
         spread = None
         if choice.decomposer.function_.knows_std:
-            spread = choice.decomposer.function_.predict_both(
-                episode.observations[: len(episode)],
-                episode.actions,
-                episode.next_observations,
-                episode.terminations,
-            )[1]
+            batch = StepBatch.from_episode(episode)
+            spread = choice.decomposer.function_.predict_both(batch)[1]
         parts.append(np.full(len(episode), choice.step_std) if spread is None else spread)
     return np.concatenate(parts)
 

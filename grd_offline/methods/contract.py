@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from grd_offline.core.episodes import Episode, EpisodeSet, Matrix
 from grd_offline.core.evaluate import r_squared
+from grd_offline.core.steps import StepBatch
 from grd_offline.io.tables.results import Names, Rewarded, as_frame, tabulate
 from grd_offline.rewards.contract import Array, RewardFunction
 
@@ -150,17 +151,17 @@ class Decomposer:
     ) -> Array:
         """Predict the reward of each step: (N,)."""
         self._check_fitted()
-        steps = (observations, actions, next_observations, terminations)
-        return self.function_.predict(*steps)
+        return self.function_.predict(
+            StepBatch.from_arrays(observations, actions, next_observations, terminations)
+        )
 
     def predict_episode(self, episode: Episode) -> Array:
         """Predict the reward of each step, without looking at the rewards of the episode: (T,).
 
         A method with memory overrides this: it may look at all steps of the episode.
         """
-        observations = episode.observations[: len(episode)]
-        next_observations = episode.next_observations
-        return self.predict(observations, episode.actions, next_observations, episode.terminations)
+        self._check_fitted()
+        return self.function_.predict(StepBatch.from_episode(episode))
 
     def predict_amounts(self, episode: Episode, discount: float) -> tuple[Array, Array | None]:
         """Predict the mean and standard deviation of each amount that the episode delivers.
@@ -174,12 +175,7 @@ class Decomposer:
         if type(self).predict_episode is not Decomposer.predict_episode:
             return np.add.reduceat(self.predict_episode(episode)[paid] * weights, starts), None
         return self.function_.predict_sums(
-            episode.observations[paid],
-            episode.actions[paid],
-            episode.next_observations[paid],
-            episode.terminations[paid],
-            weights=weights,
-            starts=starts,
+            StepBatch.from_episode(episode)[paid], weights=weights, starts=starts
         )
 
     def relabel_episode(self, episode: Episode) -> Array:
@@ -222,12 +218,7 @@ class Decomposer:
     def _predict_with_spread(self, episode: Episode) -> tuple[Array, Array]:
         if not self.function_.knows_std:
             return self.relabel_episode(episode), np.full(len(episode), np.nan)
-        rewards, spread = self.function_.predict_both(
-            episode.observations[: len(episode)],
-            episode.actions,
-            episode.next_observations,
-            episode.terminations,
-        )
+        rewards, spread = self.function_.predict_both(StepBatch.from_episode(episode))
         return rewards, np.full(len(episode), np.nan) if spread is None else spread
 
     def __getstate__(self) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from grd_offline.core.evaluate import (
     r_squared,
 )
 from grd_offline.core.outcomes import NUMBER, PREFERENCE, Outcome
+from grd_offline.core.steps import StepBatch
 from grd_offline.core.threads import one_numpy_thread
 from grd_offline.io.datasets import (
     Data,
@@ -302,12 +303,7 @@ def relabel_records(
 def _predict(
     model: RewardModel, decomposer: Decomposer | None, episode: Episode
 ) -> tuple[Array, Array]:
-    steps = (
-        episode.observations[: len(episode)],
-        episode.actions,
-        episode.next_observations,
-        episode.terminations,
-    )
+    steps = StepBatch.from_episode(episode).arrays
     if decomposer is not None and not decomposer.function_.knows_std:
         rewards = decomposer.relabel_episode(episode)
         return rewards, model.uncertainty(*steps)

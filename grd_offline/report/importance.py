@@ -14,7 +14,7 @@ of the reward, is the total index of this input.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 import grd_offline.report.page as page
 from grd_offline.core.errors import DataError
+from grd_offline.core.steps import StepBatch
 from grd_offline.io.files.decomposition import DecompositionRecord
 from grd_offline.report.tracks import Tracks
 from grd_offline.rewards.effect_inputs import split_label
@@ -59,7 +60,7 @@ def measure_importance(
     """
     found = (
         _sum_effects(record.effects, record.masks, by_column)
-        if record.effects
+        if tracks.steps is None
         else _shuffle(record, tracks.steps, by_column)
     )
     return sorted(found, key=lambda one: -one.total)
@@ -108,7 +109,7 @@ def _sum_effects(
 
 
 def _shuffle(
-    record: DecompositionRecord, steps: Sequence[Array], by_column: bool
+    record: DecompositionRecord, steps: StepBatch[NDArray[Any]], by_column: bool
 ) -> list[Importance]:
     """Measure a reward that is no sum of effects, with shuffled values of each input in turn."""
     try:
@@ -116,26 +117,28 @@ def _shuffle(
     except (DataError, ImportError):  # a network needs torch, which may not be there
         return []
     rng = np.random.default_rng(0)
-    chosen = rng.permutation(len(steps[0]))[:SHUFFLED_STEPS]
-    parts = [part[chosen] for part in steps]
-    rewards = model.predict(*parts)
+    chosen = steps[rng.permutation(len(steps))[:SHUFFLED_STEPS]]
+    rewards = model.predict(*chosen.arrays)
     variance = float(rewards.var())
     if variance <= 1e-12 * float((rewards**2).mean()):
         return []
     column_of = find_columns(record.masks)
     found = []
-    for kind, places in (("state", (0, 2)), ("action", (1,))):
+    for kind, parts in (
+        ("state", ("observations", "next_observations")),
+        ("action", ("actions",)),
+    ):
         groups: dict[str, list[int]] = {}
         for index, name in enumerate(record.masks[f"{kind}_names"]):
             if record.masks[f"{kind}_to_reward"][index]:
                 groups.setdefault(column_of[name] if by_column else name, []).append(index)
         for name, indices in groups.items():
-            changed = list(parts)
             order = rng.permutation(len(chosen))
-            for place in places:
-                changed[place] = changed[place].copy()
-                changed[place][:, indices] = changed[place][order][:, indices]
-            change = float(((model.predict(*changed) - rewards) ** 2).mean())
+            changed = {part: getattr(chosen, part).copy() for part in parts}
+            for values in changed.values():
+                values[:, indices] = values[order][:, indices]
+            shuffled = model.predict(*replace(chosen, **changed).arrays)
+            change = float(((shuffled - rewards) ** 2).mean())
             found.append(Importance(name, min(change / (2 * variance), 1.0), 0.0))
     return found
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from grd_offline.core.episodes import Episode
 from grd_offline.core.errors import DataError
+from grd_offline.core.steps import StepBatch
 from grd_offline.io.datasets import Header, Record, Recording, as_episode, locate, open_recording
 from grd_offline.io.files.decomposition import DecompositionRecord
 from grd_offline.io.files.models import CONFIG, REWARD_FOLDER
@@ -82,8 +83,8 @@ class Tracks:
     """The reward is this number and the sum of its terms."""
     sample: Mapping[str, Array]
     """(step,) values of each input of the reward, at steps drawn from all episodes."""
-    steps: tuple[Array, ...]
-    """States, actions, next states and terminations of these steps, if there are no effects."""
+    steps: StepBatch[NDArray[Any]] | None
+    """These steps, if there are no effects."""
 
 
 def read_tracks(record: DecompositionRecord, relabelled: Recording | None = None) -> Tracks:
@@ -141,7 +142,7 @@ class _Reader:
         self.has_rest = len(self.rows) > MOST_TERMS or self.is_exact
         self.rng = np.random.default_rng(0)
         self.drawn: list[Array] = []
-        self.steps: list[tuple[Array, ...]] = []
+        self.steps: list[StepBatch[NDArray[Any]]] = []
 
     def read(self, record: Record, header: Header) -> tuple[Episode, Track]:
         """Read an episode and all of its track but the terms."""
@@ -168,7 +169,7 @@ class _Reader:
         """Add what each effect adds to every step."""
         if self.model is None:
             return track
-        every = predict_terms(self.model, *_list_parts(episode))[self.rows]
+        every = predict_terms(self.model, StepBatch.from_episode(episode))[self.rows]
         terms = list(every[:MOST_TERMS])
         if self.has_rest:
             terms.append(track.rewards - self.record.constant - every[:MOST_TERMS].sum(0))
@@ -193,7 +194,7 @@ class _Reader:
         steps = self.rng.choice(len(episode), min(count, len(episode)), replace=False)
         self.drawn.append(self._select_inputs(episode)[:, steps])
         if not self.record.effects:
-            self.steps.append(tuple(part[steps] for part in _list_parts(episode)))
+            self.steps.append(StepBatch.from_episode(episode)[steps])
 
     def collect_sample(self) -> dict[str, Array]:
         """Give the values of every input at the steps that were drawn, in random order."""
@@ -201,13 +202,14 @@ class _Reader:
         mixed = values[:, self.rng.permutation(values.shape[1])]
         return dict(zip(self.names, mixed, strict=True))
 
-    def collect_steps(self) -> tuple[Array, ...]:
-        """Give all parts of the steps that were drawn."""
-        return tuple(np.concatenate(part) for part in zip(*self.steps, strict=True))
+    def collect_steps(self) -> StepBatch[NDArray[Any]] | None:
+        """Give the steps that were drawn, if any."""
+        return StepBatch.concatenate(self.steps) if self.steps else None
 
     def _select_inputs(self, episode: Episode) -> Array:
         """(input, step) the values of all inputs that are drawn."""
-        states, actions, following, ends = _list_parts(episode)
+        batch = StepBatch.from_episode(episode)
+        states, actions, following, ends = (np.asarray(part) for part in batch.arrays)
         sources = {
             "now": states,
             "action": actions,
@@ -220,16 +222,10 @@ class _Reader:
             for name, (kind, column) in zip(self.names, self.columns, strict=True)
         }
         if self.model is not None:  # a midpoint has the name of its state
-            own = self.model.select_inputs(*_list_parts(episode)).T
+            own = self.model.select_inputs(batch).T
             values |= dict(zip(self.model.input_names, own, strict=True))
         rows = [np.asarray(values[name], np.float64) for name in self.names]
         return np.stack(rows) if rows else np.zeros((0, len(episode)))
-
-
-def _list_parts(episode: Episode) -> tuple[Any, Any, Any, Any]:
-    """States, actions, next states and terminations, as a reward function takes them."""
-    states = episode.observations[: len(episode)]
-    return states, episode.actions, episode.next_observations, episode.terminations
 
 
 def _load_effects(folder: Path) -> EffectModel | None:

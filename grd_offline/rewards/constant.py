@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.core.episodes import check_steps
 from grd_offline.rewards.config import ConfigReader, check_tensors
-from grd_offline.rewards.contract import Array, RewardFunction, StepPart, read_parts
+from grd_offline.rewards.contract import Array, RewardFunction, Steps
 
 if TYPE_CHECKING:
     import torch
@@ -27,10 +26,9 @@ class ConstantFunction(RewardFunction):
         self.value = float(value)
         self.states, self.actions = states, actions
 
-    def predict(self, *steps: StepPart) -> Array:
+    def predict(self, batch: Steps) -> Array:
         """Return the constant for each step: (N,)."""
-        checked = check_steps(self.states, self.actions, *read_parts(steps)[:3])
-        return np.full(len(checked[0]), self.value)
+        return np.full(len(batch.as_numbers(self.states, self.actions)), self.value)
 
     def torch(self) -> torch.nn.Module:
         """A module that returns the constant for every step."""

@@ -11,18 +11,16 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from grd_offline.core.outcomes import Outcome
+from grd_offline.core.steps import StepBatch
 
 if TYPE_CHECKING:
     import torch
 
 Array = NDArray[np.float64]
-StepPart = ArrayLike | None
-"""Steps are given as observations (N, state), actions (N, action), next observations (N, state) and
-terminations (N,), in this order. The last two may be None or left out where a reward does not
-depend on them."""
+Steps = StepBatch[NDArray[Any]]
 
 
 class EffectCurve(NamedTuple):
@@ -55,10 +53,8 @@ class RewardFunction(Protocol):
     """A reward per step as a function of the step, in a form that can be written to disk.
 
     `predict`, `torch`, `tensors`, `expected_tensors` and `from_parts` have to be written for every
-    kind; the other methods have a default. Observations are (N, state), actions (N, action),
-    terminations (N,), True where the episode terminated at that step. A step at which an episode
-    was truncated is not terminated. A function that needs the next observations or the terminations
-    and is not given them raises ValueError; see `check_given`.
+    kind; the other methods have a default. A function that needs the next observations or the
+    terminations and is not given them raises ValueError; see `StepBatch.check_given`.
     """
 
     kind: ClassVar[str]
@@ -86,28 +82,28 @@ class RewardFunction(Protocol):
     """Amount in the log-odds of success of every episode that belongs to none of its steps."""
 
     @abstractmethod
-    def predict(self, *steps: StepPart) -> Array:
+    def predict(self, batch: Steps) -> Array:
         """Predict the reward of each step: (N,)."""
         ...
 
-    def predict_both(self, *steps: StepPart) -> tuple[Array, Array | None]:
+    def predict_both(self, batch: Steps) -> tuple[Array, Array | None]:
         """Return `predict` and `predict_std` of the same steps."""
-        return self.predict(*steps), self.predict_std(*steps)
+        return self.predict(batch), self.predict_std(batch)
 
-    def predict_std(self, *steps: StepPart) -> Array | None:
+    def predict_std(self, batch: Steps) -> Array | None:
         """Predict the standard deviation of the true reward around the prediction: (N,). None if it
         is not known."""
         return None
 
     def predict_sums(
-        self, *steps: StepPart, weights: Array, starts: NDArray[np.int64]
+        self, batch: Steps, *, weights: Array, starts: NDArray[np.int64]
     ) -> tuple[Array, Array | None]:
         """Predict weighted sums of rewards and their standard deviation: (segment,). None if it is
         not known.
 
         A segment goes from its start to the next segment's start, the last one to the last step.
         """
-        rewards = self.predict(*steps)
+        rewards = self.predict(batch)
         return np.add.reduceat(rewards * weights, starts), None
 
     def explain(self) -> Explanation:
@@ -128,9 +124,9 @@ class RewardFunction(Protocol):
 
     @abstractmethod
     def torch(self) -> torch.nn.Module:
-        """Return the function as a module, with the arguments of `predict`.
+        """Return the function as a module: a `StepBatch` of tensors -> (...,).
 
-        (..., state), (..., action), (..., state) or None, (...,) or None -> (...,)
+        The tensors are (..., state), (..., action), (..., state) or None, and (...,) or None.
         """
         ...
 
@@ -171,18 +167,3 @@ class RewardFunction(Protocol):
                 f"function: {self.states} state and {self.actions} action dimensions, but "
                 f"{len(observation_names)} and {len(action_names)} names"
             )
-
-
-def read_parts(steps: Sequence[StepPart]) -> tuple[ArrayLike, ArrayLike, StepPart, StepPart]:
-    """Observations, actions, next observations and terminations; the last two None if not given."""
-    observations, actions, *others = steps
-    next_observations, terminations = [*others, None, None][:2]
-    if observations is None or actions is None or len(others) > 2:
-        raise ValueError("expected observations, actions, next observations and terminations")
-    return observations, actions, next_observations, terminations
-
-
-def check_given(name: str, values: object, needed: bool) -> None:
-    """Raise ValueError where a reward depends on an argument that was not given."""
-    if needed and values is None:
-        raise ValueError(f"{name}: missing, but this reward depends on them")

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from grd_offline.core.steps import StepBatch
 
 Array = NDArray[np.float64]
 
@@ -136,37 +138,21 @@ def explain_primes(names: Sequence[str]) -> str:
 
 
 def select_columns(
-    columns: Sequence[int],
-    layout: StepColumns,
-    observations: ArrayLike,
-    actions: ArrayLike,
-    next_observations: ArrayLike | None,
-    terminations: ArrayLike | None,
+    columns: Sequence[int], layout: StepColumns, batch: StepBatch[NDArray[Any]]
 ) -> Array:
     """(step, input) the columns that are used; each lies in memory in one piece.
 
     ValueError names the first array that has another shape. What is used has to be given.
     """
-    states = np.asarray(observations)
-    count = len(states)
-    shapes = {
-        "observations": (count, layout.states),
-        "actions": (count, layout.actions),
-        "terminations": (count,),
-        "next_observations": (count, layout.states),
-    }
-    given = (states, actions, terminations, next_observations)
-    parts = [None if part is None else np.asarray(part) for part in given]
-    for part, (name, shape) in zip(parts, shapes.items(), strict=True):
-        if part is not None and part.shape != shape:
-            raise ValueError(f"{name}: expected {shape}, got {part.shape}")
-    chosen = np.empty((len(columns), count))
+    batch.check_shapes(layout.states, layout.actions)
+    parts = (batch.observations, batch.actions, batch.terminations, batch.next_observations)
+    chosen = np.empty((len(columns), len(batch)))
     for row, column in zip(chosen, columns, strict=True):
         which, place = layout.find_part(column)
         part = parts[NEXT if which == MIDPOINT else which]
         assert part is not None
         if which == MIDPOINT:
-            row[:] = compute_midpoints(states[:, place], part[:, place])
+            row[:] = compute_midpoints(batch.observations[:, place], part[:, place])
         else:
             row[:] = part if which == TERMINATED else part[:, place]
     return chosen.T

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from grd_offline.rewards.contract import Array, StepPart
+from grd_offline.rewards.contract import Array, Steps
 from grd_offline.rewards.effects import EffectModel
 
 _BLOCK = 1024  # Steps at once, so that all products of features of a block fit into memory.
 
 
-def predict_terms(model: EffectModel, *steps: StepPart) -> Array:
+def predict_terms(model: EffectModel, batch: Steps) -> Array:
     """(curve, step) what each curve of `model.explain` adds to the constant at each step.
 
     The constant and all terms of a step sum to its reward.
     """
-    inputs = model.select_inputs(*steps)
+    inputs = model.select_inputs(batch)
     groups = model.group_effects()
     places = [place for _, place in model.effect_slices()]
     terms = np.zeros((len(groups), len(inputs)))

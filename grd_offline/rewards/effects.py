@@ -26,15 +26,7 @@ from grd_offline.additive.basis import multiply_features
 from grd_offline.core.interpolation import interpolate, locate_on_grid
 from grd_offline.core.outcomes import KINDS, Outcome
 from grd_offline.rewards.config import check_tensors
-from grd_offline.rewards.contract import (
-    Array,
-    EffectCurve,
-    Explanation,
-    RewardFunction,
-    StepPart,
-    check_given,
-    read_parts,
-)
+from grd_offline.rewards.contract import Array, EffectCurve, Explanation, RewardFunction, Steps
 from grd_offline.rewards.effect_inputs import (
     StepColumns,
     name_inputs,
@@ -189,37 +181,37 @@ class EffectModel(RewardFunction):
         """The name of each input; those of the next observation end in a prime."""
         return name_inputs(self.columns.tolist(), self.observation_names, self.action_names)
 
-    def predict(self, *steps: StepPart) -> Array:
+    def predict(self, batch: Steps) -> Array:
         """(step,) the expected reward of each step."""
-        inputs = self.select_inputs(*steps)
+        inputs = self.select_inputs(batch)
         (rewards,) = self._map_blocks(inputs, self._predict_block)
         return rewards
 
-    def predict_std(self, *steps: StepPart, noise: bool = True) -> Array:
+    def predict_std(self, batch: Steps, noise: bool = True) -> Array:
         """(step,) standard deviation of the reward; with `noise` False, of its mean only.
 
         inflation * sqrt(|F^T (phi - centre)|^2 + residual + constant's + hidden (+ noise) variance)
         """
-        inputs = self.select_inputs(*steps)
+        inputs = self.select_inputs(batch)
         (variances,) = self._map_blocks(inputs, self._spread.compute_variances)
         return self._std(inputs, variances, noise)
 
-    def predict_both(self, *steps: StepPart) -> tuple[Array, Array]:
+    def predict_both(self, batch: Steps) -> tuple[Array, Array]:
         """`predict` and `predict_std` of the same steps, which are looked up only once."""
-        inputs = self.select_inputs(*steps)
+        inputs = self.select_inputs(batch)
         rewards, variances = self._map_blocks(
             inputs, self._predict_block, self._spread.compute_variances
         )
         return rewards, self._std(inputs, variances, True)
 
     def predict_sums(
-        self, *steps: StepPart, weights: Array, starts: NDArray[np.int64]
+        self, batch: Steps, *, weights: Array, starts: NDArray[np.int64]
     ) -> tuple[Array, Array]:
         """(segment,) mean and standard deviation of weighted sums of rewards.
 
         Weights of effects are uncertain together over the steps, noise is independent.
         """
-        inputs = self.select_inputs(*steps)
+        inputs = self.select_inputs(batch)
         features = self.expand(inputs) - self.centres
         means, variances = np.empty((2, len(starts)))
         for row, (start, stop) in enumerate(pairwise([*starts, len(weights)])):
@@ -282,7 +274,7 @@ class EffectModel(RewardFunction):
         return rows
 
     def torch(self, dtype: torch.dtype | None = None) -> torch.nn.Module:
-        """Return the function as a module with gradients: (..., state), (..., action) -> (...)."""
+        """Return the function as a module with gradients."""
         from grd_offline.rewards.modules import EffectModule
 
         return EffectModule(
@@ -350,12 +342,10 @@ class EffectModel(RewardFunction):
             yield effect, slice(start, stop)
             start = stop
 
-    def select_inputs(self, *steps: StepPart) -> Array:
+    def select_inputs(self, batch: Steps) -> Array:
         """(step, input) the columns that are used, checked; each lies in memory in one piece."""
-        parts = read_parts(steps)
-        check_given("next_observations", parts[2], self.needs_next)
-        check_given("terminations", parts[3], self.needs_termination)
-        return select_columns(self.columns.tolist(), self._layout, *parts)
+        batch.check_given(next_observations=self.needs_next, terminations=self.needs_termination)
+        return select_columns(self.columns.tolist(), self._layout, batch)
 
     def _place(self, inputs: Array) -> tuple[NDArray[np.int64], Array]:
         """The grid cell of each value (input, step), and the part of the cell, 0 to 1."""

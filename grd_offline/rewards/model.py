@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from grd_offline.core.episodes import BoolArray, Matrix, as_flags, check_steps
+from grd_offline.core.episodes import Matrix, as_flags
 from grd_offline.core.errors import DataError
 from grd_offline.core.names import rename_model
+from grd_offline.core.steps import StepBatch
 from grd_offline.io.files.models import (
     CONFIG,
     REWARD_FOLDER,
@@ -34,7 +35,7 @@ from grd_offline.io.files.models import (
 )
 from grd_offline.rewards.card import write_card
 from grd_offline.rewards.config import check_names
-from grd_offline.rewards.contract import Array, RewardFunction, check_given
+from grd_offline.rewards.contract import Array, RewardFunction, Steps
 from grd_offline.rewards.effect_inputs import name_effect
 from grd_offline.rewards.given_steps import read_columns
 from grd_offline.rewards.notebook import show_result
@@ -108,9 +109,9 @@ class RewardModel:
         Next observations (N, state) and terminations (N,) may always be given; they are used where
         the reward depends on them. A truncated step is not terminated.
         """
-        steps = self._check_steps(observations, actions, next_observations, terminations)
+        batch = self._check_steps(observations, actions, next_observations, terminations)
         with np.errstate(over="ignore", invalid="ignore"):
-            return _check_rewards(self.function.predict(*steps))
+            return _check_rewards(self.function.predict(batch))
 
     def __call__(
         self, state: ArrayLike, action: ArrayLike, next_state: ArrayLike, done: ArrayLike
@@ -130,8 +131,8 @@ class RewardModel:
     ) -> Array:
         """Predict the standard deviation of the true reward around the prediction: (N,). nan if it
         is not known."""
-        steps = self._check_steps(observations, actions, next_observations, terminations)
-        return self._fill_std(self.function.predict_std(*steps), len(steps[0]))
+        batch = self._check_steps(observations, actions, next_observations, terminations)
+        return self._fill_std(self.function.predict_std(batch), len(batch))
 
     def predict_both(
         self,
@@ -141,9 +142,9 @@ class RewardModel:
         terminations: ArrayLike | None = None,
     ) -> tuple[Array, Array]:
         """Return `predict` and `uncertainty` of the same steps. This is faster than two calls."""
-        steps = self._check_steps(observations, actions, next_observations, terminations)
+        batch = self._check_steps(observations, actions, next_observations, terminations)
         with np.errstate(over="ignore", invalid="ignore"):
-            rewards, std = self.function.predict_both(*steps)
+            rewards, std = self.function.predict_both(batch)
         return _check_rewards(rewards), self._fill_std(std, len(rewards))
 
     def _fill_std(self, std: Array | None, count: int) -> Array:
@@ -157,25 +158,25 @@ class RewardModel:
         actions: ArrayLike,
         next_observations: ArrayLike | None,
         terminations: ArrayLike | None,
-    ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None, BoolArray | None]:
+    ) -> Steps:
         """The steps as arrays; without what the reward does not depend on."""
         names = self.observation_names, self.action_names
-        first = read_columns("observations", observations, names[0])
-        second = read_columns("actions", actions, names[1])
-        third = None
-        if next_observations is not None:
-            third = read_columns("next_observations", next_observations, names[0])
-        steps = check_steps(len(names[0]), len(names[1]), first, second, third, None)
-        count = len(steps[0])
-        check_given("next_observations", next_observations, self.needs_next_observations)
-        check_given("terminations", terminations, self.needs_termination)
-        if terminations is not None and np.shape(terminations) != (count,):
-            shape = np.shape(terminations)
-            raise ValueError(f"terminations: expected shape ({count},), got {shape}")
-        return (
-            *steps[:2],
-            steps[2] if self.needs_next_observations else None,
-            as_flags(np.asarray(terminations), "terminations") if self.needs_termination else None,
+        batch = StepBatch(
+            read_columns("observations", observations, names[0]),
+            read_columns("actions", actions, names[1]),
+            None
+            if next_observations is None
+            else read_columns("next_observations", next_observations, names[0]),
+            None if terminations is None else np.asarray(terminations),
+        ).as_numbers(len(names[0]), len(names[1]), None)
+        needs_next, needs_termination = self.needs_next_observations, self.needs_termination
+        batch.check_given(next_observations=needs_next, terminations=needs_termination)
+        ended = batch.terminations
+        return StepBatch(
+            batch.observations,
+            batch.actions,
+            batch.next_observations if needs_next else None,
+            as_flags(ended, "terminations") if ended is not None and needs_termination else None,
         )
 
     def torch(self) -> torch.nn.Module:

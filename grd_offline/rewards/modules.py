@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from grd_offline.rewards.contract import check_given
+from grd_offline.core.steps import StepBatch
 from grd_offline.rewards.effect_inputs import ACTION, NEXT, OBSERVATION, TERMINATED, StepColumns
 
 
@@ -49,29 +49,13 @@ class RewardModule(nn.Module):
 
         Next observations and terminations are used where the reward needs them.
         """
-        leading = observations.shape[:-1]
-        _check("observations", observations, (*leading, self.states))
-        _check("actions", actions, (*leading, self.actions))
-        if next_observations is not None:
-            _check("next_observations", next_observations, (*leading, self.states))
-        if terminations is not None:
-            _check("terminations", terminations, leading)
-        check_given("next_observations", next_observations, self.needs_next)
-        check_given("terminations", terminations, self.needs_termination)
-        rewards: Tensor = self.reward(
-            observations,
-            actions,
-            next_observations if self.needs_next else None,
-            terminations if self.needs_termination else None,
-        )
+        batch = StepBatch(observations, actions, next_observations, terminations)
+        # Columns are picked by number from all parts side by side: with one part too wide and the
+        # next too narrow, the wrong ones would be picked without a word.
+        batch.check_shapes(self.states, self.actions, observations.shape[:-1])
+        batch.check_given(next_observations=self.needs_next, terminations=self.needs_termination)
+        rewards: Tensor = self.reward(batch)
         return rewards
-
-
-def _check(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
-    # Columns are picked by number from all parts side by side: with one part too wide and the
-    # next too narrow, the wrong ones would be picked without a word.
-    if tensor.shape != shape:
-        raise ValueError(f"{name}: expected shape {tuple(shape)}, got {tuple(tensor.shape)}")
 
 
 class EffectModule(nn.Module):
@@ -111,13 +95,11 @@ class EffectModule(nn.Module):
             wide = torch.float64 if name in ("low", "high") else kind
             self.register_buffer(name, torch.from_numpy(array).to(wide))
 
-    def forward(self, observations: Tensor, actions: Tensor, *others: Tensor | None) -> Tensor:
+    def forward(self, batch: StepBatch[Tensor]) -> Tensor:
         """The reward of each step."""
         if not self.effects:
-            return _repeat(self.offset, observations)
-        later, ended = (*others, None, None)[:2]
-        given = observations, actions, later, ended
-        parts = [self._find_part(part, *given).to(self.low.dtype) for part in self.parts]
+            return _repeat(self.offset, batch.observations)
+        parts = [self._find_part(part, batch).to(self.low.dtype) for part in self.parts]
         inputs = torch.cat(parts, -1)[..., self.columns]
         features = self.interpolate(inputs)  # (..., input, feature)
         rewards = self.offset.expand(inputs.shape[:-1])
@@ -134,27 +116,20 @@ class EffectModule(nn.Module):
             rewards = rewards + value.squeeze(-1)
         return rewards
 
-    def _find_part(
-        self,
-        part: int,
-        observations: Tensor,
-        actions: Tensor,
-        next_observations: Tensor | None,
-        terminations: Tensor | None,
-    ) -> Tensor:
+    def _find_part(self, part: int, batch: StepBatch[Tensor]) -> Tensor:
         """(..., column) one part of the steps, as `StepColumns` has them."""
         if part == OBSERVATION:
-            return observations
+            return batch.observations
         if part == ACTION:
-            return actions
+            return batch.actions
         if part == TERMINATED:
-            assert terminations is not None
-            return terminations.unsqueeze(-1)
-        assert next_observations is not None
+            assert batch.terminations is not None
+            return batch.terminations.unsqueeze(-1)
+        assert batch.next_observations is not None
         if part == NEXT:
-            return next_observations
+            return batch.next_observations
         wide = self.low.dtype
-        return 0.5 * observations.to(wide) + 0.5 * next_observations.to(wide)
+        return 0.5 * batch.observations.to(wide) + 0.5 * batch.next_observations.to(wide)
 
     def interpolate(self, inputs: Tensor) -> Tensor:
         """The features of each input: `grd_offline.core.interpolation` written for torch."""
@@ -182,9 +157,9 @@ class QuadraticModule(nn.Module):
         for name, value in tensors.items():
             self.register_buffer(name, torch.tensor(value, dtype=torch.float32))
 
-    def forward(self, observations: Tensor, actions: Tensor, *others: Tensor | None) -> Tensor:
+    def forward(self, batch: StepBatch[Tensor]) -> Tensor:
         """The reward of each step."""
-        inputs = torch.cat([observations, actions], -1).to(self.mean.dtype)
+        inputs = torch.cat([batch.observations, batch.actions], -1).to(self.mean.dtype)
         scaled = (inputs - self.mean) / self.std
         return ((scaled @ self.products + self.linear) * scaled).sum(-1) + self.constant[0]
 
@@ -198,9 +173,9 @@ class ConstantModule(nn.Module):
         super().__init__()
         self.register_buffer("value", torch.tensor(value))
 
-    def forward(self, observations: Tensor, actions: Tensor, *others: Tensor | None) -> Tensor:
+    def forward(self, batch: StepBatch[Tensor]) -> Tensor:
         """The reward of each step."""
-        return _repeat(self.value, observations)
+        return _repeat(self.value, batch.observations)
 
 
 def _repeat(value: Tensor, observations: Tensor) -> Tensor:

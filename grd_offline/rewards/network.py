@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from grd_offline.core.episodes import check_steps
+from grd_offline.core.steps import StepBatch
 from grd_offline.networks.members.nn import PairRewardNet, RewardNet
 from grd_offline.rewards.config import ConfigReader, check_tensors
-from grd_offline.rewards.contract import Array, RewardFunction, StepPart, check_given, read_parts
+from grd_offline.rewards.contract import Array, RewardFunction, Steps
 
 # Predictions are made in blocks of one size, and the last block is filled up with zeros: the last
 # bit of a matrix product depends on its number of rows. Larger blocks are little faster, and make
@@ -56,12 +56,11 @@ class NetworkReward(nn.Module):
         self.register_buffer("columns", torch.tensor(list(columns)), persistent=False)
         self.needs_next = needs_next
 
-    def forward(self, observations: Tensor, actions: Tensor, *others: Tensor | None) -> Tensor:
-        """(..., state), (..., action) [, (..., state)] -> (...,); terminations are not used."""
-        columns = [observations, actions]
+    def forward(self, batch: StepBatch[Tensor]) -> Tensor:
+        """(...,) the reward of each step; terminations are not used."""
+        columns = [batch.observations, batch.actions]
         if self.needs_next:
-            check_given("next_observations", others[0] if others else None, True)
-            columns.append(cast(Tensor, others[0]) - observations)
+            columns.append(cast(Tensor, batch.next_observations) - batch.observations)
         inputs = torch.cat(columns, -1)[..., self.columns].to(self.mean.dtype)
         rows = ((inputs - self.mean) / self.std).reshape(-1, len(self.columns))
         members = rows.expand(len(self.mask), *rows.shape)
@@ -84,15 +83,14 @@ class NetworkFunction(RewardFunction):
         self.module = module.cpu().eval().requires_grad_(False)
         self.states, self.actions, self.needs_next = states, actions, module.needs_next
 
-    def predict(self, *steps: StepPart) -> Array:
+    def predict(self, batch: Steps) -> Array:
         """(N,) the reward of each step."""
-        checked = check_steps(self.states, self.actions, *read_parts(steps)[:3])
-        check_given("next_observations", checked[2], self.needs_next)
-        rewards = np.empty(len(checked[0]), np.float64)
+        checked = batch.as_numbers(self.states, self.actions)
+        checked.check_given(next_observations=self.needs_next, terminations=False)
+        rewards = np.empty(len(checked), np.float64)
         for start in range(0, len(rewards), _BLOCK):
-            block = [part if part is None else _cut_block(part, start) for part in checked]
             with torch.no_grad():
-                values = self.module(*block).numpy()
+                values = self.module(checked[start : start + _BLOCK].map(_fill_block)).numpy()
             rewards[start : start + _BLOCK] = values[: len(rewards) - start]
         return rewards
 
@@ -158,10 +156,9 @@ class NetworkFunction(RewardFunction):
         return {name: ("float32", shape) for name, shape in shapes_of.items()}
 
 
-def _cut_block(part: NDArray[np.float32], start: int) -> Tensor:
-    block = np.zeros((_BLOCK, part.shape[1]), np.float32)
-    chosen = part[start : start + _BLOCK]
-    block[: len(chosen)] = chosen
+def _fill_block(part: NDArray[Any]) -> Tensor:
+    block = np.zeros((_BLOCK, *part.shape[1:]), np.float32)
+    block[: len(part)] = part
     return torch.from_numpy(block)
 
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from grd_offline.core.episodes import check_steps
 from grd_offline.rewards.config import ConfigReader, check_tensors
-from grd_offline.rewards.contract import Array, RewardFunction, StepPart, read_parts
+from grd_offline.rewards.contract import Array, RewardFunction, Steps
 
 if TYPE_CHECKING:
     import torch
@@ -42,10 +41,10 @@ class QuadraticFunction(RewardFunction):
         self.products = np.asarray(products, np.float64)
         self.states, self.actions = states, len(self.mean) - states
 
-    def predict(self, *steps: StepPart) -> Array:
+    def predict(self, batch: Steps) -> Array:
         """(N,) the reward of each step."""
-        first, second, _ = check_steps(self.states, self.actions, *read_parts(steps)[:2], None)
-        scaled = (np.hstack([first, second]) - self.mean) / self.std
+        checked = batch.as_numbers(self.states, self.actions)
+        scaled = (np.hstack([checked.observations, checked.actions]) - self.mean) / self.std
         return np.asarray(((scaled @ self.products + self.linear) * scaled).sum(1) + self.constant)
 
     def draw_inputs(self, rng: np.random.Generator, count: int) -> Array:

@@ -18,6 +18,7 @@ from grd_offline.additive.evidence import (
 )
 from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import Episode, EpisodeSet
+from grd_offline.core.steps import StepBatch
 from grd_offline.methods.closed_form.fit import ClosedFormFit, fit_closed_form
 from grd_offline.worlds.synthetic import FactoredWorld, WorldSettings
 
@@ -217,7 +218,10 @@ def test_few_noisy_episodes_leave_honest_intervals() -> None:
     fresh = draw_episodes(rng, lambda s, a: np.zeros(len(s)), episodes=40)
     states = np.concatenate([episode.observations[:-1] for episode in fresh])
     actions = np.concatenate([episode.actions for episode in fresh])
-    mean, std = found.model.predict(states, actions), found.model.predict_std(states, actions)
+    mean, std = (
+        found.model.predict(StepBatch(states, actions)),
+        found.model.predict_std(StepBatch(states, actions)),
+    )
     truth = reward(states, actions) + noise.normal(size=len(states))
     assert found.state_to_reward[0] == 1
     assert ((found.state_score > 0) == found.state_to_reward).all()
@@ -236,7 +240,10 @@ def world_fit() -> tuple[FactoredWorld, ClosedFormFit, float, float]:
     found = fit(EpisodeSet.from_episodes(made), ClosedFormSettings())
     states = test.observations[:, :-1].reshape(-1, 6)
     actions = test.actions.reshape(-1, 3)
-    mean, std = found.model.predict(states, actions), found.model.predict_std(states, actions)
+    mean, std = (
+        found.model.predict(StepBatch(states, actions)),
+        found.model.predict_std(StepBatch(states, actions)),
+    )
     pearson = float(np.corrcoef(mean, test.rewards.ravel())[0, 1])
     cover = float((np.abs(mean - test.rewards.ravel()) < 1.645 * std).mean())
     return world, found, pearson, cover
@@ -285,7 +292,7 @@ def test_what_telescopes_and_follows_from_the_step_is_paid() -> None:
         made.append(make_episode(walk, actions, truth[-1]))
     found = fit(EpisodeSet.from_episodes(made))
     assert found.state_at == "start"
-    rewards = [found.model.predict(e.observations[:-1], e.actions) for e in made]
+    rewards = [found.model.predict(StepBatch(e.observations[:-1], e.actions)) for e in made]
     assert np.corrcoef(np.concatenate(rewards), np.concatenate(truth))[0, 1] > 0.99
 
 
@@ -302,7 +309,7 @@ def test_several_deliveries_and_discount() -> None:
     discounted = EpisodeSet.from_episodes(made)
     found = fit(discounted, ClosedFormSettings(discount=0.8, order=2, rough_basis=1))
     states = np.linspace(-2, 2, 50)[:, None] * np.ones(4)
-    rewards = found.model.predict(states, np.zeros((50, 2)))
+    rewards = found.model.predict(StepBatch(states, np.zeros((50, 2))))
     assert np.corrcoef(rewards, np.sin(states[:, 0]))[0, 1] > 0.99
 
 
@@ -319,7 +326,7 @@ def test_next_state_as_input() -> None:
     found = fit(EpisodeSet.from_episodes(made), settings)
     np.testing.assert_array_equal(found.state_to_reward, [0, 0, 0, 1])
     last = made[0].observations
-    rewards = found.model.predict(last[:-1], made[0].actions, last[1:])
+    rewards = found.model.predict(StepBatch(last[:-1], made[0].actions, last[1:]))
     assert np.corrcoef(rewards, np.tanh(last[1:, 3]))[0, 1] > 0.98
 
 
@@ -338,9 +345,9 @@ def test_few_or_short_episodes(episodes: int, steps: int) -> None:
         np.random.default_rng(10), lambda s, a: 1 + s[:, 0], episodes=episodes, steps=steps
     )
     found = fit(data)
-    rewards = found.model.predict(np.zeros((3, 4)), np.zeros((3, 2)))
+    rewards = found.model.predict(StepBatch(np.zeros((3, 4)), np.zeros((3, 2))))
     assert np.isfinite(rewards).all()
-    assert np.isfinite(found.model.predict_std(np.zeros((3, 4)), np.zeros((3, 2)))).all()
+    assert np.isfinite(found.model.predict_std(StepBatch(np.zeros((3, 4)), np.zeros((3, 2))))).all()
 
 
 def test_constant_returns_give_a_constant_reward() -> None:
@@ -349,7 +356,7 @@ def test_constant_returns_give_a_constant_reward() -> None:
     found = fit(data)
     assert not found.state_to_reward.any()
     assert not found.action_to_reward.any()
-    rewards = found.model.predict(rng.normal(size=(5, 4)), rng.normal(size=(5, 2)))
+    rewards = found.model.predict(StepBatch(rng.normal(size=(5, 4)), rng.normal(size=(5, 2))))
     np.testing.assert_allclose(rewards, 0.1, atol=1e-4)
 
 
@@ -400,10 +407,12 @@ def test_an_averaged_reward_depends_on_its_mask_alone() -> None:
     actions, other_actions = rng.uniform(-1, 1, (2, 50, 2))
     assert 0 < found.state_to_reward.sum() < len(found.state_to_reward)
     same = found.model.predict(
-        np.where(found.state_to_reward == 1, states, others),
-        np.where(found.action_to_reward == 1, actions, other_actions),
+        StepBatch(
+            np.where(found.state_to_reward == 1, states, others),
+            np.where(found.action_to_reward == 1, actions, other_actions),
+        ),
     )
-    np.testing.assert_array_equal(same, found.model.predict(states, actions))
+    np.testing.assert_array_equal(same, found.model.predict(StepBatch(states, actions)))
 
 
 @pytest.mark.parametrize("scale", [1e-8, 1e9])
@@ -417,7 +426,10 @@ def test_any_unit_of_the_reward_will_do(scale: float) -> None:
     np.testing.assert_array_equal(scaled.action_to_reward, plain.action_to_reward)
     rng = np.random.default_rng(1)
     steps = rng.normal(size=(200, 4)), rng.uniform(-1, 1, (200, 2))
-    one, other = plain.model.predict_both(*steps), scaled.model.predict_both(*steps)
+    one, other = (
+        plain.model.predict_both(StepBatch(*steps)),
+        scaled.model.predict_both(StepBatch(*steps)),
+    )
     np.testing.assert_allclose(other[0] / scale, one[0], rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(other[1] / scale, one[1], rtol=1e-6)
     assert scaled.noise / scale**2 == pytest.approx(plain.noise)

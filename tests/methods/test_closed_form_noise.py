@@ -8,6 +8,7 @@ import pytest
 from grd_offline.additive.equations import NoiseKind, find_noise
 from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import Episode, EpisodeSet
+from grd_offline.core.steps import StepBatch
 from grd_offline.methods.closed_form.findings import find_noise_sources
 from grd_offline.methods.closed_form.fit import fit_closed_form
 
@@ -39,7 +40,7 @@ def fit_to(episodes, **settings):
 def measure_bands(found, episodes, truth):
     """Share of the true step rewards within the 90 % bands."""
     parts = [
-        found.model.predict_both(e.observations[:-1], e.actions, e.next_observations)
+        found.model.predict_both(StepBatch(e.observations[:-1], e.actions, e.next_observations))
         for e in episodes
     ]
     mean, std = (np.concatenate(part) for part in zip(*parts, strict=True))
@@ -92,9 +93,7 @@ def test_returns_have_the_noise_that_steps_do_not() -> None:
     model = fit_to(episodes).model
     first = episodes[0]
     _, std = model.predict_sums(
-        first.observations[:-1],
-        first.actions,
-        first.next_observations,
+        StepBatch(first.observations[:-1], first.actions, first.next_observations),
         weights=np.ones(len(first)),
         starts=np.array([0]),
     )
@@ -118,7 +117,10 @@ def test_an_error_of_the_reward_is_not_taken_for_noise_of_steps() -> None:
     assert model.lasting_share > 0.9
     assert found.hidden["interactions left out"] > 0
     mean = np.concatenate(
-        [model.predict(e.observations[:-1], e.actions, e.next_observations) for e in episodes]
+        [
+            model.predict(StepBatch(e.observations[:-1], e.actions, e.next_observations))
+            for e in episodes
+        ]
     )
     error = float(((mean - np.concatenate(truth)) ** 2).mean())
     assert model.noise_variance > 5 * error

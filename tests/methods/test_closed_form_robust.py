@@ -13,6 +13,7 @@ from grd_offline.additive.evidence import measure_weights
 from grd_offline.additive.moments import prefer, spread_about, weigh
 from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import Episode, EpisodeSet
+from grd_offline.core.steps import StepBatch
 from grd_offline.methods import make_decomposer
 from grd_offline.methods.candidate import Candidate
 from grd_offline.methods.closed_form.fit import fit_closed_form
@@ -44,10 +45,7 @@ def roll(reward, *, episodes=120, steps=30, ends=False, seed=0, change=None):
 
 
 def correlate(found, episodes, truth):
-    rewards = [
-        found.model.predict(e.observations[:-1], e.actions, e.next_observations, e.terminations)
-        for e in episodes
-    ]
+    rewards = [found.model.predict(StepBatch.from_episode(e)) for e in episodes]
     return float(np.corrcoef(np.concatenate(rewards), np.concatenate(truth))[0, 1])
 
 
@@ -136,7 +134,7 @@ def test_what_terminating_pays_is_found(bonus):
     assert found.model.needs_termination
     assert correlate(found, episodes, truth) > 0.99
     steps = np.zeros((1, 2)), np.zeros((1, 1)), np.zeros((1, 2))
-    paid = [float(found.model.predict(*steps, np.array([d]))[0]) for d in (True, False)]
+    paid = [float(found.model.predict(StepBatch(*steps, np.array([d])))[0]) for d in (True, False)]
     assert paid[0] - paid[1] == pytest.approx(bonus, rel=0.1)
 
 
@@ -159,12 +157,7 @@ def test_what_a_fall_pays_is_less_certain_where_every_episode_falls():
     assert model.ended_variance > 2 * model.hidden_variance
     held = []
     for episode, true in zip(made, truth, strict=True):
-        mean, std = model.predict_both(
-            episode.observations[:-1],
-            episode.actions,
-            episode.next_observations,
-            episode.terminations,
-        )
+        mean, std = model.predict_both(StepBatch.from_episode(episode))
         held.append(np.abs(mean - true) <= 1.645 * std)
     assert np.concatenate(held).mean() > 0.85
     assert np.mean([one[-1] for one in held]) > 0.85
@@ -306,7 +299,7 @@ def test_a_product_of_four_inputs_is_found():
     assert max(map(len, found.model.effects)) == 4
     states, actions = rng.normal(size=(500, 3)), rng.uniform(-1, 1, (500, 1))
     expected = states.prod(1) * actions[:, 0]
-    assert np.corrcoef(found.model.predict(states, actions), expected)[0, 1] > 0.95
+    assert np.corrcoef(found.model.predict(StepBatch(states, actions)), expected)[0, 1] > 0.95
 
 
 def test_shifts_and_scales_change_nothing():
@@ -315,9 +308,11 @@ def test_shifts_and_scales_change_nothing():
 
     plain = fit(make(1.0, 0.0), state_at="start")
     steps = np.random.default_rng(1).normal(size=(50, 2)), np.zeros((50, 1))
-    expected = plain.model.predict(*steps)
+    expected = plain.model.predict(StepBatch(*steps))
     for scale, shift in ((1e9, 0.0), (1e-9, 0.0), (1.0, 1e6)):
-        rewards = (fit(make(scale, shift), state_at="start").model.predict(*steps) - shift) / scale
+        rewards = (
+            fit(make(scale, shift), state_at="start").model.predict(StepBatch(*steps)) - shift
+        ) / scale
         np.testing.assert_allclose(rewards, expected, atol=1e-6 * max(1.0, abs(expected).max()))
 
 
@@ -329,11 +324,13 @@ def test_the_linear_fit_and_its_average_with_the_closed_form():
     closed = make_decomposer("grd", "closed-form", state_at="start", **QUICK).fit(episodes)
     both = average_effects(closed.function_, linear.function_, 0.36)
     steps = episodes[0].observations[:-1], episodes[0].actions
-    middle = (closed.function_.predict(*steps) + linear.function_.predict(*steps)) / 2
-    np.testing.assert_allclose(both.predict(*steps), middle, atol=1e-9)
-    assert (both.predict_std(*steps) >= 0.3).all()
+    middle = (
+        closed.function_.predict(StepBatch(*steps)) + linear.function_.predict(StepBatch(*steps))
+    ) / 2
+    np.testing.assert_allclose(both.predict(StepBatch(*steps)), middle, atol=1e-9)
+    assert (both.predict_std(StepBatch(*steps)) >= 0.3).all()
     again = type(both).from_parts(both.config(), both.tensors())
-    np.testing.assert_array_equal(again.predict(*steps), both.predict(*steps))
+    np.testing.assert_array_equal(again.predict(StepBatch(*steps)), both.predict(StepBatch(*steps)))
 
 
 def make_races(ended, count=100, steps=40):
@@ -355,9 +352,7 @@ def test_returns_that_differ_from_many_equal_ones_are_no_outliers():
     assert (found.weights == 1).all()
     assert found.left_out_r2 > 0.999
     episode = episodes[0]
-    rewards = found.model.predict(
-        episode.observations[:-1], episode.actions, episode.next_observations, episode.terminations
-    )
+    rewards = found.model.predict(StepBatch.from_episode(episode))
     np.testing.assert_allclose(rewards[:-1], -1.0, atol=0.01)
     assert abs(rewards[-1]) < 0.1
 

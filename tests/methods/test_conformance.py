@@ -12,6 +12,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_validate
 
 from grd_offline.core.episodes import EpisodeSet
+from grd_offline.core.steps import StepBatch
 from grd_offline.methods.contract import Decomposer
 from grd_offline.methods.registry import find_method, list_methods, make_decomposer
 
@@ -164,7 +165,9 @@ def test_the_wrong_number_of_dimensions_is_refused(fitted, data):
 def test_a_function_survives_being_taken_apart(fitted, data):
     function = fitted.function_
     again = type(function).from_parts(function.config(), function.tensors())
-    np.testing.assert_array_equal(again.predict(*steps(data[0])), function.predict(*steps(data[0])))
+    np.testing.assert_array_equal(
+        again.predict(StepBatch(*steps(data[0]))), function.predict(StepBatch(*steps(data[0])))
+    )
 
 
 def test_discounted_sums_and_several_deliveries_are_understood(name):

@@ -9,6 +9,7 @@ import pytest
 
 from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import Episode, EpisodeSet
+from grd_offline.core.steps import StepBatch
 from grd_offline.methods.closed_form.findings import examine
 from grd_offline.methods.closed_form.fit import fit_closed_form
 from grd_offline.methods.contract import CAREFUL, FINE, NOTE, UNRELIABLE
@@ -192,8 +193,10 @@ def test_a_large_potential_of_a_slow_state_is_noticed_and_within_the_bands(size)
     said = sort(examine(found, episodes)[0])
     assert bool(said[CAREFUL] + said[UNRELIABLE]) == bool(size)
     mean, std = found.model.predict_both(
-        np.concatenate([episode.observations[:-1] for episode in episodes]),
-        np.concatenate([episode.actions for episode in episodes]),
+        StepBatch(
+            np.concatenate([episode.observations[:-1] for episode in episodes]),
+            np.concatenate([episode.actions for episode in episodes]),
+        ),
     )
     gap = mean - np.concatenate(truth)
     assert 0.8 < (np.abs(gap) < 1.645 * std).mean() < 0.99

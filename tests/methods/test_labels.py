@@ -22,6 +22,7 @@ from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.core.evaluate import pearson, soften_chance
 from grd_offline.core.outcomes import NUMBER, PREFERENCE, SUCCESS, describe_bands
+from grd_offline.core.steps import StepBatch
 from grd_offline.methods.choose import choose
 from grd_offline.methods.closed_form.fit import are_labels, fit_closed_form
 from grd_offline.methods.verdict import check_held_out
@@ -76,7 +77,7 @@ def test_a_limit_that_belongs_to_no_step_is_told_from_the_rewards():
     episodes, truth, limit = draw_unequal()
     found = fit_to(episodes)
     rewards = np.concatenate(
-        [found.model.predict(e.observations[:-1], e.actions) for e in episodes]
+        [found.model.predict(StepBatch(e.observations[:-1], e.actions)) for e in episodes]
     )
     assert pearson(rewards, truth) > 0.95
     assert found.state_to_reward.tolist() == [1, 0, 0]
@@ -111,7 +112,9 @@ def fit_to(episodes, **settings):
 
 
 def predict(found, episodes):
-    return np.array([found.model.predict(e.observations[:-1], e.actions) for e in episodes])
+    return np.array(
+        [found.model.predict(StepBatch(e.observations[:-1], e.actions)) for e in episodes]
+    )
 
 
 def prefer_pairs(truth, count=400, *, span=None, seed=1):

@@ -12,6 +12,7 @@ from sklearn.exceptions import NotFittedError
 
 from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.core.errors import DataError
+from grd_offline.core.steps import StepBatch
 from grd_offline.methods.equations import Problem, compute_weights, measure_returns, stack_rows
 from grd_offline.methods.models.sparsity import DEFAULT_LAMBDAS, LAMBDAS, find_lambdas
 from grd_offline.methods.pair_net import PairNet
@@ -249,14 +250,16 @@ def test_function_survives_being_taken_apart() -> None:
     again = NetworkFunction.from_parts(config, function.tensors())
     episode = episodes[0]
     steps = (episode.observations[:-1], episode.actions)
-    np.testing.assert_array_equal(again.predict(*steps), function.predict(*steps))
+    np.testing.assert_array_equal(
+        again.predict(StepBatch(*steps)), function.predict(StepBatch(*steps))
+    )
 
 
 def test_function_as_a_module_agrees_and_passes_gradients() -> None:
     model, episodes = fit_quick()
     observations = torch.tensor(episodes[0].observations[:-1], requires_grad=True)
     actions = torch.tensor(episodes[0].actions)
-    rewards = model.function_.torch()(observations, actions)
+    rewards = model.function_.torch()(StepBatch(observations, actions))
     expected = model.predict(observations.detach().numpy(), actions.numpy())
     np.testing.assert_allclose(rewards.detach(), expected, rtol=1e-4, atol=1e-4)
     (gradient,) = torch.autograd.grad(rewards.sum(), observations)
@@ -319,8 +322,8 @@ def test_tensors_that_do_not_fit_are_named() -> None:
 def test_constant_function_round_trip() -> None:
     function = ConstantFunction(1.5, states=3, actions=2)
     again = ConstantFunction.from_parts(function.config(), function.tensors())
-    assert again.predict(np.zeros((2, 3)), np.zeros((2, 2))).tolist() == [1.5, 1.5]
-    assert function.torch()(torch.zeros(4, 3), torch.zeros(4, 2)).tolist() == [1.5] * 4
+    assert again.predict(StepBatch(np.zeros((2, 3)), np.zeros((2, 2)))).tolist() == [1.5, 1.5]
+    assert function.torch()(StepBatch(torch.zeros(4, 3), torch.zeros(4, 2))).tolist() == [1.5] * 4
     with pytest.raises(ValueError, match="value: expected shape"):
         ConstantFunction.from_parts(function.config(), {"value": np.zeros(2)})
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from grd_offline.core.episodes import Episode, EpisodeSet
+from grd_offline.core.steps import StepBatch
 from grd_offline.learning.online.replay import FinishedEpisode, TrueRewards
 from grd_offline.methods.models.rrd import RrdModel
 from grd_offline.methods.rrd import Rrd, RrdSettings
@@ -69,4 +70,4 @@ def test_rewards_of_a_replay_are_too() -> None:
     assert function is not None
     finished, _ = make_episodes()[0]
     parts = (finished.observations[:-1], finished.actions, finished.observations[1:])
-    assert function.predict(*parts).mean() == pytest.approx(3.0, abs=0.1)
+    assert function.predict(StepBatch(*parts)).mean() == pytest.approx(3.0, abs=0.1)

@@ -6,6 +6,7 @@ import torch
 from online_learners import ACTIONS, STATES, make_episode, make_learner, make_settings
 from online_runs import Keeper, train, train_until, weights_of
 
+from grd_offline.core.steps import StepBatch
 from grd_offline.learning.online import closed_form
 from grd_offline.learning.online.effect_rewards import EffectRewards
 from grd_offline.learning.online.effect_search import FIRST, find_structure
@@ -122,10 +123,10 @@ def test_the_device_computes_what_the_model_predicts(structure):
     found, model = source.predict(0, episode), source.export(0)
     assert isinstance(model, EffectModel)
     seen, ended = episode.observations, np.zeros(len(episode.actions))
-    same = model.predict(seen[:-1], episode.actions, seen[1:], ended)
+    same = model.predict(StepBatch(seen[:-1], episode.actions, seen[1:], ended))
     np.testing.assert_allclose(found, same, atol=1e-4)
     assert np.corrcoef(found, truth.rewards)[0, 1] > 0.9
-    assert model.predict_std(seen[:-1], episode.actions, seen[1:], ended).min() > 0
+    assert model.predict_std(StepBatch(seen[:-1], episode.actions, seen[1:], ended)).min() > 0
     assert {name for one in model.explain().effects for name in one.inputs} <= {
         *model.observation_names,
         *model.action_names,
@@ -160,7 +161,7 @@ def test_actions_share_a_variance_while_episodes_are_few():
     problem = make_problem(found, CPU)
     solve_again([problem])
     seen, acted = rng.normal(size=(500, 30)), rng.uniform(-1, 1, (500, 8))
-    guess = found.model.predict(seen, acted, seen, np.zeros(500, bool))
+    guess = found.model.predict(StepBatch(seen, acted, seen, np.zeros(500, bool)))
     assert np.corrcoef(guess, seen[:, 3] - (acted**2).sum(1))[0, 1] > 0.9
 
 

@@ -7,6 +7,7 @@ from online_learners import ACTIONS, STATES, make_episode, make_learner, make_se
 from traced import run_traced
 
 from grd_offline.core.errors import DataError
+from grd_offline.core.steps import StepBatch
 from grd_offline.learning.online.quadratic import (
     Quadratic,
     Solver,
@@ -154,9 +155,8 @@ def test_networks_learn_the_reward_of_steps_from_returns(kind):
     found = source.predict(0, episode)
     if kind != "paper":  # as printed, masks start at random, and may stay without what matters
         assert np.corrcoef(found, truth.rewards)[0, 1] > 0.7
-    exported = source.export(0).predict(
-        episode.observations[:-1], episode.actions, episode.observations[1:]
-    )
+    batch = StepBatch(episode.observations[:-1], episode.actions, episode.observations[1:])
+    exported = source.export(0).predict(batch)
     np.testing.assert_allclose(exported, found, rtol=1e-4, atol=1e-4)
 
 
@@ -185,12 +185,14 @@ def test_closed_form_finds_the_quadratic_and_its_inputs():
     found = source.predict(0, episode)
     np.testing.assert_allclose(found, truth.rewards, atol=0.1)
     function = source.export(0)
-    same = function.predict(episode.observations[:-1], episode.actions)
+    same = function.predict(StepBatch(episode.observations[:-1], episode.actions))
     np.testing.assert_allclose(same, found, atol=1e-4)
     moved = episode.observations[:-1] + np.float32([0, 0, 7])
-    np.testing.assert_array_equal(function.predict(moved, episode.actions), same)
+    np.testing.assert_array_equal(function.predict(StepBatch(moved, episode.actions)), same)
     again = type(function).from_parts(function.config(), function.tensors())
-    module = again.torch()(torch.tensor(episode.observations[:-1]), torch.tensor(episode.actions))
+    module = again.torch()(
+        StepBatch(torch.tensor(episode.observations[:-1]), torch.tensor(episode.actions))
+    )
     np.testing.assert_allclose(module, found, atol=1e-4)
 
 
@@ -350,11 +352,11 @@ def test_masks_are_those_of_the_reward_that_is_exported():
     states, actions = rng.normal(size=(50, STATES)), rng.uniform(-1, 1, (50, ACTIONS))
     for place in range(4):
         function = source.export(place)
-        base = function.predict(states, actions)
+        base = function.predict(StepBatch(states, actions))
         for dimension in range(STATES):
             changed = states.copy()
             changed[:, dimension] += 1.0
-            differs = not np.array_equal(function.predict(changed, actions), base)
+            differs = not np.array_equal(function.predict(StepBatch(changed, actions)), base)
             assert differs <= bool(masks.state_to_reward[place, dimension])
 
 

@@ -9,6 +9,7 @@ from decompositions import MEAN, make_effect, write_decomposition, write_model
 from pages import find_payload, find_text, report_decomposition
 from reward_models import make_effects, make_model
 
+from grd_offline.core.steps import StepBatch
 from grd_offline.io.files.decomposition import read_decomposition
 from grd_offline.report.graph import measure_edges
 from grd_offline.report.importance import find_dimension, measure_importance
@@ -32,19 +33,23 @@ def draw_steps(count=200):
 
 def test_the_mean_and_all_terms_sum_to_the_reward():
     model, rows = make_effects(), draw_steps(1500)  # more than one block
-    terms = predict_terms(model, rows[:, :5], rows[:, 5:])
+    terms = predict_terms(model, StepBatch(rows[:, :5], rows[:, 5:]))
     assert terms.shape == (5, 1500)
     np.testing.assert_allclose(
-        model.constant + terms.sum(0), model.predict(rows[:, :5], rows[:, 5:]), atol=1e-12
+        model.constant + terms.sum(0),
+        model.predict(StepBatch(rows[:, :5], rows[:, 5:])),
+        atol=1e-12,
     )
 
 
 def test_effects_of_the_same_columns_are_one_term():
     model, rows = make_effects((0, 0, 5)), draw_steps()
-    terms = predict_terms(model, rows[:, :5], rows[:, 5:])
+    terms = predict_terms(model, StepBatch(rows[:, :5], rows[:, 5:]))
     assert len(terms) == len(model.explain().effects) == 4  # two parts of s0, in one curve
     np.testing.assert_allclose(
-        model.constant + terms.sum(0), model.predict(rows[:, :5], rows[:, 5:]), atol=1e-12
+        model.constant + terms.sum(0),
+        model.predict(StepBatch(rows[:, :5], rows[:, 5:])),
+        atol=1e-12,
     )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from grd_offline.core.steps import StepBatch
 from grd_offline.rewards.effects import EffectModel
 
 
@@ -69,14 +70,18 @@ def test_predict_equals_the_explicit_expansion() -> None:
     inputs = np.stack([observations[:, 0], actions[:, 0], observations[:, 2]], 1)
     features = features_by_hand(model, inputs) - model.centres
     np.testing.assert_allclose(
-        model.predict(observations, actions), 0.7 + features @ model.weights, atol=1e-9
+        model.predict(StepBatch(observations, actions)), 0.7 + features @ model.weights, atol=1e-9
     )
     variance = ((features @ model.factor) ** 2).sum(1) + 0.03
     np.testing.assert_allclose(
-        model.predict_std(observations, actions, noise=False), 1.2 * np.sqrt(variance), rtol=5e-6
+        model.predict_std(StepBatch(observations, actions), noise=False),
+        1.2 * np.sqrt(variance),
+        rtol=5e-6,
     )
     np.testing.assert_allclose(
-        model.predict_std(observations, actions), 1.2 * np.sqrt(variance + 0.5), rtol=5e-6
+        model.predict_std(StepBatch(observations, actions)),
+        1.2 * np.sqrt(variance + 0.5),
+        rtol=5e-6,
     )
 
 
@@ -84,9 +89,9 @@ def test_both_at_once_equal_one_after_the_other() -> None:
     rng = np.random.default_rng(0)
     model = make_model(rng)
     observations, actions, _ = make_steps(rng, 9000)
-    rewards, std = model.predict_both(observations, actions)
-    np.testing.assert_array_equal(rewards, model.predict(observations, actions))
-    np.testing.assert_array_equal(std, model.predict_std(observations, actions))
+    rewards, std = model.predict_both(StepBatch(observations, actions))
+    np.testing.assert_array_equal(rewards, model.predict(StepBatch(observations, actions)))
+    np.testing.assert_array_equal(std, model.predict_std(StepBatch(observations, actions)))
 
 
 def test_std_holds_where_the_factor_has_more_columns_than_weights() -> None:
@@ -98,7 +103,7 @@ def test_std_holds_where_the_factor_has_more_columns_than_weights() -> None:
     inputs = np.stack([observations[:, 0], actions[:, 0], observations[:, 2]], 1)
     features = features_by_hand(wide, inputs) - wide.centres
     variance = ((features @ wide.factor) ** 2).sum(1) + 0.03
-    found = wide.predict_std(observations, actions, noise=False)
+    found = wide.predict_std(StepBatch(observations, actions), noise=False)
     np.testing.assert_allclose(found, 1.2 * np.sqrt(variance), rtol=5e-6)
 
 
@@ -106,13 +111,13 @@ def test_next_observations_are_used_and_asked_for() -> None:
     rng = np.random.default_rng(1)
     model = make_model(rng, next_state=True)
     observations, actions, following = make_steps(rng, 20)
-    changed = model.predict(observations, actions, following[::-1])
-    assert not np.allclose(model.predict(observations, actions, following), changed)
+    changed = model.predict(StepBatch(observations, actions, following[::-1]))
+    assert not np.allclose(model.predict(StepBatch(observations, actions, following)), changed)
     assert model.input_names == ("s0", "a0", "s2'")
     with pytest.raises(ValueError, match="next_observations"):
-        model.predict(observations, actions)
-    with pytest.raises(ValueError, match=r"actions: expected \(20, 1\)"):
-        model.predict(observations, actions[:5], following)
+        model.predict(StepBatch(observations, actions))
+    with pytest.raises(ValueError, match=r"actions: expected shape \(20, 1\)"):
+        model.predict(StepBatch(observations, actions[:5], following))
 
 
 def test_midpoints_and_terminations_are_columns_of_their_own() -> None:
@@ -127,18 +132,28 @@ def test_midpoints_and_terminations_are_columns_of_their_own() -> None:
     assert (plain.needs_next, plain.at_midpoint, plain.needs_termination) == (False,) * 3
     given = (observations + following) / 2, terminations[:, None].astype(np.float64)
     steps = (observations, actions, following, terminations)
-    np.testing.assert_allclose(model.predict(*steps), plain.predict(*given), rtol=1e-12)
-    np.testing.assert_allclose(model.predict_std(*steps), plain.predict_std(*given), rtol=1e-6)
-    for found, expected in zip(model.predict_both(*steps), plain.predict_both(*given), strict=True):
+    np.testing.assert_allclose(
+        model.predict(StepBatch(*steps)), plain.predict(StepBatch(*given)), rtol=1e-12
+    )
+    np.testing.assert_allclose(
+        model.predict_std(StepBatch(*steps)), plain.predict_std(StepBatch(*given)), rtol=1e-6
+    )
+    for found, expected in zip(
+        model.predict_both(StepBatch(*steps)), plain.predict_both(StepBatch(*given)), strict=True
+    ):
         np.testing.assert_allclose(found, expected, rtol=1e-6)
     where = {"weights": rng.random(60), "starts": np.array([0, 10, 40])}
     for found, expected in zip(
-        model.predict_sums(*steps, **where), plain.predict_sums(*given, None, **where), strict=True
+        model.predict_sums(StepBatch(*steps), **where),
+        plain.predict_sums(StepBatch(*given), **where),
+        strict=True,
     ):
         np.testing.assert_allclose(found, expected, rtol=1e-12)
     tensors = [torch.tensor(part) for part in steps]
     module = model.torch(torch.float64)
-    np.testing.assert_allclose(module(*tensors), plain.predict(*given), rtol=1e-10)
+    np.testing.assert_allclose(
+        module(StepBatch(*tensors)), plain.predict(StepBatch(*given)), rtol=1e-10
+    )
     curves = zip(model.explain().effects, plain.explain().effects, strict=True)
     assert all(np.array_equal(one.mean, other.mean) for one, other in curves)
 
@@ -162,16 +177,16 @@ def test_only_what_a_column_needs_is_asked_for() -> None:
     terminations = np.zeros(9, np.bool_)
     ends = make_model(rng, columns=(0, 3, 4))
     assert (ends.needs_next, ends.needs_termination) == (False, True)
-    assert ends.predict(observations, actions, None, terminations).shape == (9,)
+    assert ends.predict(StepBatch(observations, actions, None, terminations)).shape == (9,)
     with pytest.raises(ValueError, match="terminations: missing, but this reward depends"):
-        ends.predict(observations, actions, following)
-    with pytest.raises(ValueError, match=r"terminations: expected \(9,\), got \(9, 1\)"):
-        ends.predict(observations, actions, None, terminations[:, None])
+        ends.predict(StepBatch(observations, actions, following))
+    with pytest.raises(ValueError, match=r"terminations: expected shape \(9,\), got \(9, 1\)"):
+        ends.predict(StepBatch(observations, actions, None, terminations[:, None]))
     middle = make_model(rng, columns=(8, 3, 10))
     assert (middle.needs_next, middle.needs_termination) == (True, False)
-    assert middle.predict(observations, actions, following).shape == (9,)
+    assert middle.predict(StepBatch(observations, actions, following)).shape == (9,)
     with pytest.raises(ValueError, match="next_observations: missing, but this reward depends"):
-        middle.predict(observations, actions, None, terminations)
+        middle.predict(StepBatch(observations, actions, None, terminations))
 
 
 @pytest.mark.parametrize("columns", [(8, 4, 10), (0, 8, 9), (3, 7, 10), (0, 5, 8), (2, 3, 6)])
@@ -179,7 +194,7 @@ def test_steps_are_drawn_within_the_tables(columns: tuple[int, ...]) -> None:
     model = make_model(np.random.default_rng(0), columns=columns)
     rows = model.draw_inputs(np.random.default_rng(1), 300)
     assert rows.shape == (300, 8)
-    inputs = model.select_inputs(rows[:, :3], rows[:, 3:4], rows[:, 4:7], rows[:, 7])
+    inputs = model.select_inputs(StepBatch(rows[:, :3], rows[:, 3:4], rows[:, 4:7], rows[:, 7]))
     known = np.array(columns) != 4
     if columns == (0, 5, 8):  # both ends are inputs, and the midpoint is what they make it
         known[2] = False
@@ -193,11 +208,11 @@ def test_steps_that_terminate_are_less_certain() -> None:
     model = make_model(rng, columns=(0, 3, 4))
     steps = make_steps(rng, 40)
     terminations = np.arange(40) % 3 == 0
-    before = model.predict_std(*steps, terminations)
+    before = model.predict_std(StepBatch(*steps, terminations))
     wider = replace(model, ended_variance=0.25)
     expected = np.sqrt(before**2 + 1.2**2 * 0.25 * terminations)
-    np.testing.assert_allclose(wider.predict_std(*steps, terminations), expected)
-    np.testing.assert_allclose(wider.predict_both(*steps, terminations)[1], expected)
+    np.testing.assert_allclose(wider.predict_std(StepBatch(*steps, terminations)), expected)
+    np.testing.assert_allclose(wider.predict_both(StepBatch(*steps, terminations))[1], expected)
 
 
 SINCE_2 = ("hidden_variance",)
@@ -217,7 +232,9 @@ def test_files_of_the_first_version_are_read(next_state: bool) -> None:
     tensors["columns"] = np.array([0, 3, 6 if next_state else 2])
     again = EffectModel.from_parts(json.loads(json.dumps(config)), tensors)
     steps = make_steps(rng, 10)
-    np.testing.assert_array_equal(again.predict(*steps), model.predict(*steps))
+    np.testing.assert_array_equal(
+        again.predict(StepBatch(*steps)), model.predict(StepBatch(*steps))
+    )
     assert again.config()["format_version"] == 6
 
 
@@ -230,7 +247,9 @@ def test_files_of_the_second_version_are_read() -> None:
         del config[name]
     again = EffectModel.from_parts(json.loads(json.dumps(config)), model.tensors())
     steps = make_steps(rng, 10)
-    np.testing.assert_array_equal(again.predict_std(*steps), model.predict_std(*steps))
+    np.testing.assert_array_equal(
+        again.predict_std(StepBatch(*steps)), model.predict_std(StepBatch(*steps))
+    )
 
 
 @pytest.mark.parametrize("next_state", [False, True])
@@ -242,19 +261,19 @@ def test_torch_equals_numpy_and_has_gradients(next_state: bool) -> None:
     for dtype, tolerance in ((torch.float64, 1e-10), (torch.float32, 1e-5)):
         module = model.torch(dtype)
         kind = np.float64 if dtype is torch.float64 else np.float32
-        expected = model.predict(*[array.astype(kind) for array in arrays])
+        expected = model.predict(StepBatch(*[array.astype(kind) for array in arrays]))
         tensors = [torch.tensor(array, dtype=dtype).reshape(20, 20, -1) for array in arrays]
-        found = module(*tensors)
+        found = module(StepBatch(*tensors))
         assert found.shape == (20, 20)
         np.testing.assert_allclose(found.numpy().ravel(), expected, atol=tolerance, rtol=tolerance)
-    expected = model.predict(*arrays)
+    expected = model.predict(StepBatch(*arrays))
     action = torch.tensor(steps[1], requires_grad=True)
     states = [torch.tensor(array) for array in (steps[0], *arrays[2:])]
-    model.torch(torch.float64)(states[0], action, *states[1:]).sum().backward()
+    model.torch(torch.float64)(StepBatch(states[0], action, *states[1:])).sum().backward()
     inside = np.abs(steps[1][:, 0]) < 2
     assert action.grad is not None
     step = 1e-6
-    moved = model.predict(steps[0], steps[1] + step, *arrays[2:])
+    moved = model.predict(StepBatch(steps[0], steps[1] + step, *arrays[2:]))
     slope = (moved - expected) / step
     close = np.isclose(action.grad.numpy()[:, 0], slope, atol=1e-3)
     assert close[inside].mean() > 0.99
@@ -267,10 +286,12 @@ def test_parts_round_trip() -> None:
     again = EffectModel.from_parts(json.loads(json.dumps(model.config())), model.tensors())
     observations, actions, _ = make_steps(rng, 10)
     np.testing.assert_array_equal(
-        model.predict(observations, actions), again.predict(observations, actions)
+        model.predict(StepBatch(observations, actions)),
+        again.predict(StepBatch(observations, actions)),
     )
     np.testing.assert_array_equal(
-        model.predict_std(observations, actions), again.predict_std(observations, actions)
+        model.predict_std(StepBatch(observations, actions)),
+        again.predict_std(StepBatch(observations, actions)),
     )
 
 
@@ -310,6 +331,6 @@ def test_curves_add_up_to_the_prediction() -> None:
     curves = model.explain().effects
     assert [curve.inputs for curve in curves][:3] == [("s0",), ("a0",), ("s0", "a0")]
     corner = sum(curve.mean.ravel()[0] for curve in curves)
-    reward = model.predict(np.array([[-1.0, 0.0, 100.0]]), np.array([[-2.0]]))
+    reward = model.predict(StepBatch(np.array([[-1.0, 0.0, 100.0]]), np.array([[-2.0]])))
     assert corner + model.constant == pytest.approx(reward[0])
     assert all((curve.std >= 0).all() and curve.std.shape == curve.mean.shape for curve in curves)

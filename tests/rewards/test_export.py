@@ -16,6 +16,7 @@ from reward_models import make_model, make_steps
 
 from grd_offline import DataError
 from grd_offline.cli.program import cli
+from grd_offline.core.steps import StepBatch
 from grd_offline.rewards.export import draw_steps, export_model
 
 kinds = pytest.mark.parametrize("kind", reward_models.FUNCTIONS)
@@ -83,7 +84,7 @@ def test_checks_are_made_within_the_range_of_the_data(kind):
     assert [rows.shape[1:] for rows in steps.values()] == [(5,), (2,), (5,), ()][: len(steps)]
     rows = np.concatenate(list(steps.values())[:3], 1)
     if kind.startswith("effects"):
-        used = model.function.select_inputs(*steps.values())
+        used = model.function.select_inputs(StepBatch(*steps.values()))
         assert (used >= model.function.low - 1e-6).all()
         assert (used <= model.function.high + 1e-6).all()
     if kind == "effects-midpoint":

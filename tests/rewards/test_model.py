@@ -12,6 +12,7 @@ from places import HELPERS
 from reward_models import make_model, make_steps
 
 from grd_offline import DataError, RewardModel
+from grd_offline.core.steps import StepBatch
 from grd_offline.rewards import model as reward_model
 
 kinds = pytest.mark.parametrize("kind", reward_models.FUNCTIONS)
@@ -190,8 +191,8 @@ def test_a_missing_argument_is_told(kind):
     sums = {"weights": np.ones(50), "starts": np.array([0, 20])}
     calls = [
         *((call, steps) for call in (model.predict, model.uncertainty, model.predict_both)),
-        (function.predict, steps),
-        (lambda *given: function.predict_sums(*given, **sums), steps),
+        (lambda *given: function.predict(StepBatch(*given)), steps),
+        (lambda *given: function.predict_sums(StepBatch(*given), **sums), steps),
         (model.torch(), [torch.tensor(part) for part in steps]),
     ]
     for name in reward_models.ARGUMENTS[2:]:

@@ -6,6 +6,7 @@ import torch
 from reward_models import ACTION_NAMES, ACTIONS, STATE_NAMES, STATES, make_steps
 
 from grd_offline import DataError, RewardModel
+from grd_offline.core.steps import StepBatch
 from grd_offline.rewards import registry
 from grd_offline.rewards.config import ConfigReader, check_tensors
 from grd_offline.rewards.contract import RewardFunction
@@ -23,8 +24,8 @@ class Progress(RewardFunction):
     def __init__(self, weights, actions):
         self.weights, self.states, self.actions = np.asarray(weights), len(weights), actions
 
-    def predict(self, observations, actions, next_observations=None, terminations=None):
-        return (next_observations - observations) @ self.weights
+    def predict(self, batch):
+        return (batch.next_observations - batch.observations) @ self.weights
 
     def torch(self):
         return Module(torch.tensor(self.weights, dtype=torch.float32))
@@ -48,8 +49,8 @@ class Module(torch.nn.Module):
         super().__init__()
         self.register_buffer("weights", weights)
 
-    def forward(self, observations, actions, next_observations=None, terminations=None):
-        return (next_observations - observations) @ self.weights
+    def forward(self, batch):
+        return (batch.next_observations - batch.observations) @ self.weights
 
 
 @pytest.fixture
@@ -100,12 +101,12 @@ def test_it_has_a_card(model, tmp_path):
 
 
 def test_what_it_does_not_know_has_a_default(model):
-    function, steps = model.function, make_steps(6)
+    function, steps = model.function, StepBatch(*make_steps(6))
     assert function.explain().effects == ()
-    assert function.predict_std(*steps) is None
+    assert function.predict_std(steps) is None
     weights, starts = np.array([1.0, 0.5, 0.25, 1.0, 1.0, 2.0]), np.array([0, 3])
-    sums, std = function.predict_sums(*steps, weights=weights, starts=starts)
-    rewards = function.predict(*steps) * weights
+    sums, std = function.predict_sums(steps, weights=weights, starts=starts)
+    rewards = function.predict(steps) * weights
     np.testing.assert_allclose(sums, [rewards[:3].sum(), rewards[3:].sum()])
     assert std is None
 

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from grd_offline.additive.dynamics.features import NODES, Array, FeatureTable, IntArray
-from grd_offline.core.episodes import Matrix, check_steps
+from grd_offline.core.episodes import Matrix
 from grd_offline.core.errors import DataError
+from grd_offline.core.steps import StepBatch
 from grd_offline.io.files import models
 from grd_offline.io.files.models import DYNAMICS_FOLDER, find_model, read_settled, write_model
 
@@ -278,9 +279,9 @@ class DynamicsModel:
         self, observations: Matrix, actions: Matrix, next_observations: Matrix | None = None
     ) -> tuple[Array, Any]:
         """(N, input) states and actions side by side, and the next observations, if given."""
-        sizes = self.state_size, self.action_size
-        steps = check_steps(*sizes, observations, actions, next_observations, np.float64)
-        return np.concatenate(steps[:2], axis=1), steps[2]
+        given = StepBatch.from_arrays(observations, actions, next_observations)
+        batch = given.as_numbers(self.state_size, self.action_size, np.float64)
+        return np.concatenate([batch.observations, batch.actions], axis=1), batch.next_observations
 
     def find_center(self, inputs: Array) -> Array:
         """(N, state): the next observation without any regression."""

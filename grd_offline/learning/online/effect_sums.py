@@ -20,6 +20,7 @@ from torch import Tensor
 
 from grd_offline.additive.basis import InputBasis
 from grd_offline.additive.equations import Segment, sum_features
+from grd_offline.core.steps import StepBatch
 from grd_offline.learning.online.effect_search import FIRST, Structure
 from grd_offline.learning.online.replay import FinishedEpisode
 
@@ -95,7 +96,7 @@ def sum_episodes(structure: Structure, episodes: Sequence[FinishedEpisode]) -> A
         length, observed = len(episode.actions), episode.observations
         ended = np.arange(length) == length - 1
         inputs = model.select_inputs(
-            observed[:-1], episode.actions, observed[1:], ended & episode.terminated
+            StepBatch(observed[:-1], episode.actions, observed[1:], ended & episode.terminated)
         )
         weights = np.ones(length)
         segments.append(Segment(inputs, weights, episode.episode_return, nothing, nothing))

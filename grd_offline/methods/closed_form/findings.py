@@ -17,6 +17,7 @@ from grd_offline.additive.hidden import EARLIER, LATER, TIME
 from grd_offline.additive.moments import BEFORE, BOTH, END, MIDPOINT, START, weigh
 from grd_offline.core.episodes import Episode, EpisodeSet, have_same_length
 from grd_offline.core.outcomes import NUMBER, SUCCESS, Outcome, describe_bands
+from grd_offline.core.steps import StepBatch
 from grd_offline.core.words import format_percentage
 from grd_offline.methods.closed_form.fit import BY_LENGTH, ClosedFormFit
 from grd_offline.methods.contract import CAREFUL, FINE, UNRELIABLE, Finding
@@ -413,13 +414,7 @@ def _predict_some(fit: ClosedFormFit, episodes: EpisodeSet) -> list[tuple[Episod
     found = []
     for index in chosen:
         episode = episodes[int(index)]
-        rewards = fit.model.predict(
-            episode.observations[: len(episode)],
-            episode.actions,
-            episode.next_observations,
-            episode.terminations,
-        )
-        found.append((episode, rewards))
+        found.append((episode, fit.model.predict(StepBatch.from_episode(episode))))
     return found
 
 
@@ -632,10 +627,7 @@ def _predict_amounts(fit: ClosedFormFit, episode: Episode, discount: float) -> A
     starts, stops, _ = episode.segments()
     paid = slice(0, int(stops[-1]))
     return fit.model.predict_sums(
-        episode.observations[paid],
-        episode.actions[paid],
-        episode.next_observations[paid],
-        episode.terminations[paid],
+        StepBatch.from_episode(episode)[paid],
         weights=discount ** np.arange(paid.stop, dtype=np.float64),
         starts=starts,
     )[0]
