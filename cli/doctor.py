@@ -27,7 +27,7 @@ def doctor() -> None:
     Ends with exit code 2 if a package is missing that every install needs. A light install, without
     torch and Gymnasium, is fine.
     """
-    from grd_offline.core.packages import COMPLETE, CORE, INSTALL, is_installed
+    from grd_offline.core.packages import COMPLETE, CORE, install_line, is_installed
     from grd_offline.core.versions import find_version
 
     click.echo(f"grd-offline {find_version('grd-offline') or 'not installed'}")
@@ -43,11 +43,12 @@ def doctor() -> None:
         raise click.ClickException(
             f"every install needs {', '.join(missing)}: pip install -r requirements-core.txt"
         )
-    if all(map(is_installed, COMPLETE)):
+    absent = [name for name in COMPLETE if not is_installed(name)]
+    if not absent:
         click.echo("\nNothing is missing.")
     else:
         click.echo(f"\nA light install: {lacking} commands need more packages.")
-        click.echo(f"All of them: {INSTALL}")
+        click.echo(f"All of them: {install_line(absent)}")
 
 
 def _show_packages() -> None:
@@ -62,8 +63,8 @@ def _show_packages() -> None:
     for name, use in {**CORE, **COMPLETE}.items():
         show(name, f"missing: {use}")
     click.echo("\nOptional packages")
-    for name, (use, extra) in OPTIONAL.items():
-        show(name, f'not installed: {use}\n{"":20}(pip install "grd-offline[{extra}]")')
+    for name, use in OPTIONAL.items():
+        show(name, f"not installed: {use}")
 
 
 def _show_commands() -> int:

@@ -27,8 +27,8 @@ from .text import echo
     "layout",
     type=click.Choice(["onnx", "torch-export"]),
     required=True,
-    help="Format of the file. onnx is for any ONNX runtime and needs: pip install "
-    "'grd-offline[export]'. torch-export is for torch.export.load, which runs code from the file: "
+    help="Format of the file. onnx is for any ONNX runtime and needs: pip install onnx "
+    "onnxscript. torch-export is for torch.export.load, which runs code from the file: "
     "load only files that you trust.",
 )
 @out_option("File to write.  [default: DIR plus .onnx or .pt2]")

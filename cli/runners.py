@@ -49,8 +49,7 @@ def runner_options(what: str) -> Callable[..., Any]:
             type=click.Choice(("local", "ray")),
             default="local",
             show_default=True,
-            help=f"What works on the {what}: this machine, or Ray. Ray needs: "
-            "pip install 'grd-offline[ray]'.",
+            help=f"What works on the {what}: this machine, or Ray. Ray needs: pip install ray.",
         )(command)
 
     return decorate

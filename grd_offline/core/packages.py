@@ -6,6 +6,7 @@ A complete install has all of `CORE` and `COMPLETE`. A light one has `CORE` alon
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib.util import find_spec
 
 CORE = {
@@ -28,17 +29,17 @@ COMPLETE = {
     "minari": "datasets of Minari's library (minari:ID)",
     "matplotlib": "figures",
 }
-"""What `pip install grd-offline` brings besides."""
+"""What a complete install brings besides."""
 OPTIONAL = {
-    "pyarrow": ("Parquet files and LeRobot folders", "tables"),
-    "onnx": ("export --to onnx", "export"),
-    "onnxscript": ("export --to onnx", "export"),
-    "onnxruntime": ("running exported ONNX files", "export"),
-    "tensorboard": ("logs for TensorBoard", "tensorboard"),
-    "huggingface_hub": ("downloading datasets of Minari", "minari"),
-    "ray": ("--runner ray", "ray"),
+    "pyarrow": "Parquet files and LeRobot folders",
+    "onnx": "export --to onnx",
+    "onnxscript": "export --to onnx",
+    "onnxruntime": "running exported ONNX files",
+    "tensorboard": "logs for TensorBoard",
+    "huggingface_hub": "downloading datasets of Minari",
+    "ray": "--runner ray",
 }
-"""What no install needs: what it is for, and the extra that brings it."""
+"""What no install needs, and what it is for."""
 NEEDS = {
     "collect": ("gymnasium",),
     "compare": ("matplotlib",),
@@ -65,9 +66,12 @@ PARTS = {
     ),
 }
 """Options of commands that need one more package."""
-INSTALL = "pip install grd-offline"
-"""Brings what is missing also where the package itself is installed."""
 _IMPORTED_AS = {"scikit-learn": "sklearn"}
+
+
+def install_line(packages: Iterable[str]) -> str:
+    """The command that installs packages, whichever way this one was installed."""
+    return f"pip install {' '.join(packages)}"
 
 
 def is_installed(package: str) -> bool:
@@ -101,4 +105,4 @@ def describe_missing(what: str, error: ImportError) -> str | None:
 def tell_missing(what: str, missing: list[str]) -> str:
     """Say that packages are missing, and how to install them."""
     listed = " and ".join(filter(None, (", ".join(missing[:-1]), missing[-1])))
-    return f"{what} needs {listed}, not installed here: {INSTALL}"
+    return f"{what} needs {listed}, not installed here: {install_line(missing)}"

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.core.errors import DataError
+from grd_offline.core.packages import install_line
 from grd_offline.io.files.storage import replace_file
 from grd_offline.rewards.model import RewardModel
 
@@ -189,9 +190,7 @@ def _run_onnx(path: Path) -> Callable[[Inputs], NDArray[Any]] | None:
 def _check_onnx() -> None:
     missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
     if missing:
-        raise DataError(
-            f"needs {' and '.join(missing)}: pip install 'grd-offline[export]'", field="onnx"
-        )
+        raise DataError(f"needs {' and '.join(missing)}: {install_line(missing)}", field="onnx")
 
 
 def _about(model: RewardModel) -> str:

@@ -100,7 +100,7 @@ def test_a_missing_package_of_our_own(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True
     )
-    check(done, "plot needs matplotlib, not installed here: pip install grd-offline")
+    check(done, "plot needs matplotlib, not installed here: pip install matplotlib")
 
 
 def test_a_recipe_cannot_name_a_module(tmp_path):

@@ -137,6 +137,6 @@ def test_what_is_missing_for_onnx_is_named(tmp_path):
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
     )
     assert done.returncode == 2
-    expected = "onnx: needs onnx and onnxscript: pip install 'grd-offline[export]'"
+    expected = "onnx: needs onnx and onnxscript: pip install onnx onnxscript"
     assert done.stderr == f"grd-offline: error: {expected}\n"
     assert [path.name for path in tmp_path.iterdir()] == ["model"]

@@ -21,7 +21,7 @@ def test_without_ray_the_error_says_what_to_do(tmp_path, monkeypatch):
     from grd_offline.lab.sweep.ray_runner import RayRunner
 
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
-    with pytest.raises(DataError, match=r"Ray is not installed: pip install 'grd-offline\[ray\]'"):
+    with pytest.raises(DataError, match=r"Ray is not installed: pip install ray"):
         RayRunner(tmp_path, Machine(1, ()), address=None, directory=tmp_path, cpus=1, gpus=None)
 
 

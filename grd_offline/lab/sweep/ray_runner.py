@@ -167,7 +167,7 @@ def _load_ray() -> Any:
         import ray
         import ray.exceptions
     except ImportError:
-        raise DataError("Ray is not installed: pip install 'grd-offline[ray]'") from None
+        raise DataError("Ray is not installed: pip install ray") from None
     return ray
 
 
