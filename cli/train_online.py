@@ -52,6 +52,7 @@ def _two_defaults(name: str) -> Callable[..., Any]:
 )
 @setting_options(OnlineSettings, "environment", "methods", "fits")
 @_two_defaults("backbone")
+@setting_options(OnlineSettings, "critic_width")
 @_two_defaults("steps")
 @setting_options(OnlineSettings, "seeds", "seed")
 @setting_option(

@@ -5,6 +5,7 @@ import offline_learners
 import online_learners
 import pytest
 import torch
+from small_agents import draw_batch, make_agent
 
 from grd_offline.core.errors import DataError
 from grd_offline.learning.agents import algorithms
@@ -18,7 +19,6 @@ from grd_offline.learning.agents.algorithms import (
     list_online,
     register_algorithm,
 )
-from grd_offline.learning.agents.batch import Batch
 
 
 class Leaning(Agent):
@@ -71,12 +71,12 @@ def test_a_name_is_registered_once(toy):
 
 
 def test_names_and_titles():
-    assert list_online() == ("sac", "td3", "ddpg", "dqn")
+    assert list_online() == ("sac", "crossq", "td3", "ddpg", "dqn")
     assert list_offline() == ("iql", "td3bc")
     assert find_title("td3bc") == "TD3+BC"
     assert find_title("unheard-of") == "unheard-of"
     with pytest.raises(
-        DataError, match=r"backbone: expected one of sac, td3, ddpg, dqn, got 'iql'"
+        DataError, match=r"backbone: expected one of sac, crossq, td3, ddpg, dqn, got 'iql'"
     ):
         online_learners.make_settings(backbone="iql")
 
@@ -102,24 +102,6 @@ def test_an_agent_goes_on_from_its_state(name, is_discrete):
     wrong = batch._replace(actions=batch.actions[:, :1])
     with pytest.raises(Exception, match=r"dimension|batch|size"):
         agents[0].update(wrong)
-
-
-def make_agent(name, is_discrete, seeds):
-    ones = torch.ones(len(seeds))
-    return find_algorithm(name).find_class(is_discrete=is_discrete)(
-        3, 2, seeds=seeds, hidden=(8,), rates=ones * 1e-3, discounts=ones * 0.9,
-        target_rates=ones * 0.1, centre_rates=ones * 0.1,
-    )  # fmt: skip
-
-
-def draw_batch(agent, generator):
-    def draw(*shape):
-        return torch.rand((agent.members, 7, *shape), generator=generator)
-
-    return Batch(
-        observations=draw(3), actions=draw(2), next_observations=draw(3),
-        terminated=torch.zeros(2, 7), rewards=draw(), uniform=draw(2 * agent.noise_size),
-    )  # fmt: skip
 
 
 def walk(state):

@@ -83,7 +83,7 @@ def test_targets_that_look_several_steps_ahead_by_hand(discount, mean):
     total, steps, ends = numbers
     each = torch.zeros(2, 5, 5)
     batch = batch._replace(ahead=Ahead(total, each, steps, after, ends))
-    targets = agent.compute_targets(batch)
+    targets = agent.compute_targets(batch, agent.compute_next_values(batch.look_ahead()))
     _, surprises = agent.compute_critic_losses(batch)
     for member in range(2):
         best = apply(agent.critic, member, after[member]).argmax(1)
@@ -120,7 +120,7 @@ def test_targets_of_dqn_stay_within_what_can_be_earned(rewards, discount, low, h
             batch.rewards.fill_(reward)
             agent.note_rewards(batch.rewards)
         batch.rewards.fill_(rewards[0])
-        targets = agent.compute_targets(batch).detach()
+        targets = agent.compute_targets(batch, agent.compute_next_values(batch)).detach()
         expected = max(min(rewards[0] + discount * value, high), low)
         np.testing.assert_allclose(targets, expected, rtol=1e-4)
 
@@ -201,7 +201,9 @@ def test_a_saved_policy_of_choices_is_the_same(tmp_path):
 def test_an_algorithm_for_other_actions_is_refused():
     with pytest.raises(DataError, match="backbone: sac is for continuous actions, these are discr"):
         find_algorithm("sac").find_class(is_discrete=True)
-    with pytest.raises(DataError, match=r"dqn is for discrete .* continuous: use sac or td3 or dd"):
+    with pytest.raises(
+        DataError, match=r"dqn is for discrete .* continuous: use sac or crossq or td"
+    ):
         find_algorithm("dqn").find_class(is_discrete=False)
     with pytest.raises(DataError, match=r"algorithm: td3bc is for continuous .*: use iql"):
         find_algorithm("td3bc").find_class(is_discrete=True)

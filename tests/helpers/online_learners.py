@@ -48,7 +48,7 @@ def make_learner(settings, members=None, *, episodes=6, device="cpu", capture=Tr
 
 def make_settings(**changes):
     given = {
-        "steps": 1000, "hidden": (8, 8), "batch": 16, "episodes": 2, "methods": METHODS,
-        "fits": ("quadratic", "joint-net", "paper"), "seeds": 2,
+        "steps": 1000, "hidden": (8, 8), "critic_width": 8, "batch": 16, "episodes": 2,
+        "methods": METHODS, "fits": ("quadratic", "joint-net", "paper"), "seeds": 2,
     }  # fmt: skip
     return OnlineSettings("any", **{**given, **changes})

@@ -22,7 +22,7 @@ def draw(*shape):
     return torch.rand(shape, generator=torch.Generator().manual_seed(sum(shape)))
 
 
-@pytest.mark.parametrize("backbone", ["sac", "td3", "ddpg"])
+@pytest.mark.parametrize("backbone", ["sac", "crossq", "td3", "ddpg"])
 def test_a_member_in_a_group_equals_it_alone(backbone):
     settings = make_settings(
         backbone=backbone, sets={"lambda_state_reward": (0.0,), "policy_discount": (0.9, 1.0)}
@@ -66,8 +66,9 @@ def test_seeds_differ_and_the_same_seed_does_not():
     np.testing.assert_array_equal(weights, again.export_actors())
 
 
-def test_saved_and_loaded_goes_on_the_same():
-    settings = make_settings()
+@pytest.mark.parametrize("backbone", ["sac", "crossq"])
+def test_saved_and_loaded_goes_on_the_same(backbone):
+    settings = make_settings(backbone=backbone)
     learner = make_learner(settings)
     learner.run_updates(4)
     other = make_learner(settings, episodes=2)

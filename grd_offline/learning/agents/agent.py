@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from grd_offline.learning.agents.batch import Ahead, Batch
 from grd_offline.learning.agents.losses import bellman_target, critic_loss
 from grd_offline.networks.members.nn import Stack, build_members
-from grd_offline.networks.members.optimiser import Adam, Flat
+from grd_offline.networks.members.optimiser import BETAS, Adam, Flat
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -36,6 +36,8 @@ class Agent:
     has_target_actor = False
     noise_size = 0
     """Random numbers that an update needs for each step and each dimension of the action."""
+    betas = BETAS
+    """Adam's averages of gradients and of their squares fade so slowly."""
     loss_names: tuple[str, ...] = ("critic", "actor")
     compiled: tuple[str, ...] = (
         "compute_critic_losses", "compute_actor_losses", "keep_losses", "centre", "follow",
@@ -70,8 +72,8 @@ class Agent:
         for critic in (self.critic, self.target_critic):
             critic.normalise([is_normed for is_normed in normed for _ in range(self.critics)])
         self.adams = {
-            "actor": Adam(self.list_actor_modules(), rates),
-            "critic": Adam([self.critic], rates.repeat_interleave(self.critics)),
+            "actor": Adam(self.list_actor_modules(), rates, betas=self.betas),
+            "critic": Adam([self.critic], rates.repeat_interleave(self.critics), betas=self.betas),
         }
         self.targets = {"critic": Flat([freeze(self.target_critic)])}
         self._target_rates = {
@@ -176,34 +178,36 @@ class Agent:
     ) -> tuple[Float[Tensor, "member critic"], Float[Tensor, "member"]]:
         """The losses, and by how much the targets exceed the values on average."""
         with torch.no_grad():
-            targets = self.compute_targets(batch)
+            targets = self.compute_targets(batch, self.compute_next_values(batch.look_ahead()))
         values = self.compute_values(self.critic, batch.observations, batch.actions)
+        return self.compare(batch, values, targets)
+
+    def compare(
+        self,
+        batch: Batch,
+        values: Float[Tensor, "member critic batch"],
+        targets: Float[Tensor, "member batch"],
+    ) -> tuple[Float[Tensor, "member critic"], Float[Tensor, "member"]]:
+        """What `compute_critic_losses` gives."""
         gaps = targets - values.detach().mean(1)
         if batch.ahead is not None:
             gaps = gaps / self._weigh(batch.ahead)
         return critic_loss(values, targets), gaps.mean(1)
 
-    def compute_targets(self, batch: Batch) -> Float[Tensor, "member batch"]:
+    def compute_targets(
+        self, batch: Batch, next_values: Float[Tensor, "member batch"]
+    ) -> Float[Tensor, "member batch"]:
         """What the values should be. Those with `ahead` are n-step returns (Hessel et al., 2018):
-        what an action leads to much later shows after fewer updates."""
-        if batch.ahead is not None:
-            return self._look_ahead(batch, batch.ahead)
-        return bellman_target(
-            batch.rewards - self.mean_rewards.unsqueeze(1),
-            batch.terminated,
-            self.compute_next_values(batch),
-            discount=self.discounts,
-        )
+        what an action leads to much later shows after fewer updates.
 
-    def _look_ahead(self, batch: Batch, ahead: Ahead) -> Float[Tensor, "member batch"]:
-        """Rewards of several steps, and the value of the state after them.
-
-        What SAC pays for entropy counts in that value alone, not at the steps between.
+        What SAC pays for entropy counts in the next value alone, not at the steps before.
         """
-        values = self.compute_next_values(batch._replace(next_observations=ahead.next_observations))
-        rewards = ahead.rewards - self.mean_rewards.unsqueeze(1) * self._weigh(ahead)
-        later = self.discounts.unsqueeze(1) ** ahead.counts
-        return rewards + later * (1 - ahead.terminated) * values
+        if batch.ahead is None:
+            rewards = batch.rewards - self.mean_rewards.unsqueeze(1)
+            return bellman_target(rewards, batch.terminated, next_values, discount=self.discounts)
+        rewards = batch.ahead.rewards - self.mean_rewards.unsqueeze(1) * self._weigh(batch.ahead)
+        later = self.discounts.unsqueeze(1) ** batch.ahead.counts
+        return rewards + later * (1 - batch.ahead.terminated) * next_values
 
     def _weigh(self, ahead: Ahead) -> Float[Tensor, "member batch"]:
         """1 + discount + ...: how often the mean reward is among the rewards of some steps."""
@@ -249,8 +253,7 @@ class Agent:
         (s - m) / d W + b = s (W / d) + (b - m W / d). `mean` is (state,), `std` is (state,) or
         (member, state); an infinite `std` hides a dimension.
         """
-        layers = zip(self.acting.weights, self.acting.biases, strict=True)
-        parts = [part.detach().flatten(1) for layer in layers for part in layer]
+        parts = [part.flatten(1) for layer in self.acting.fold() for part in layer]
         flat = torch.cat(parts, 1).numpy(force=True)
         edge, units = parts[0].shape[1], parts[1].shape[1]
         weight, bias = flat[:, :edge], flat[:, edge : edge + units]
@@ -265,8 +268,7 @@ class Agent:
 
         Where `seen` is 0, a dimension is hidden.
         """
-        layers = zip(self.acting.weights, self.acting.biases, strict=True)
-        (first, bias), *rest = [(weight.detach(), bias.detach()) for weight, bias in layers]
+        (first, bias), *rest = self.acting.fold()
         shown = first.view(self.members, seen.shape[1], -1) * seen.unsqueeze(2)
         parts = [shown, bias, *(part for layer in rest for part in layer)]
         return torch.cat([part.flatten(1) for part in parts], 1)

@@ -6,8 +6,8 @@ This module does not import torch, so that the command line can read the names q
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from grd_offline.core.errors import DataError
@@ -32,6 +32,8 @@ class Algorithm:
     """Settings of the run that the class takes as keywords, beside those that all classes take."""
     load_discrete: Callable[[], type[Agent]] | None = None
     """The class for discrete actions, where there is one."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Defaults of the run's settings, where they are not those of other algorithms."""
 
     def find_class(self, *, is_discrete: bool) -> type[Agent]:
         """The class for these actions. If there is none, the error names algorithms that have."""
@@ -93,10 +95,14 @@ def _load(module: str, name: str) -> Callable[[], type[Agent]]:
 _OF_IQL = ("averaging", "expectile", "temperature")
 for _algorithm in (
     Algorithm("sac", "SAC", True, _load("sac", "Sac")),
+    Algorithm(
+        "crossq", "CrossQ", True, _load("crossq", "CrossQ"), ("critic_width",),
+        defaults={"learning_rate": 1e-3},
+    ),
     Algorithm("td3", "TD3", True, _load("td3", "Td3")),
     Algorithm("ddpg", "DDPG", True, _load("ddpg", "Ddpg")),
     Algorithm("dqn", "DQN", True, None, (), _load("dqn", "Dqn")),
     Algorithm("iql", "IQL", False, _load("iql", "Iql"), _OF_IQL, _load("iql", "DiscreteIql")),
     Algorithm("td3bc", "TD3+BC", False, _load("td3bc", "Td3Bc"), ("averaging", "alpha")),
-):
+):  # fmt: skip
     register_algorithm(_algorithm)

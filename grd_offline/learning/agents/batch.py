@@ -60,3 +60,9 @@ class Batch(NamedTuple):
     uniform: Float[Tensor, "member batch number"]
     ahead: Ahead | None = None
     """What targets look at, where they look further ahead than one step."""
+
+    def look_ahead(self) -> Batch:
+        """The steps with the states that targets ask the value of as next ones."""
+        if self.ahead is None:
+            return self
+        return self._replace(next_observations=self.ahead.next_observations)

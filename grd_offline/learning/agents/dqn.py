@@ -52,14 +52,16 @@ class Dqn(DiscreteAgent):
         self.least.copy_(torch.fmin(self.least, rewards.amin(1)))
         self.largest.copy_(torch.fmax(self.largest, rewards.amax(1)))
 
-    def compute_targets(self, batch: Batch) -> Float[Tensor, "member batch"]:
+    def compute_targets(
+        self, batch: Batch, next_values: Float[Tensor, "member batch"]
+    ) -> Float[Tensor, "member batch"]:
         """What the values should be, within what rewards of this size can sum to."""
         steps = 1 / (1 - self.discounts)
         least, largest = self.least - self.mean_rewards, self.largest - self.mean_rewards
         # The next step may be the last, or the same reward may come at every later step. fmin and
         # fmax leave out what is no number: a reward of 0 at every step without a discount.
         low, high = torch.fmin(least, least * steps), torch.fmax(largest, largest * steps)
-        targets = super().compute_targets(batch)
+        targets = super().compute_targets(batch, next_values)
         return torch.minimum(torch.maximum(targets, low.unsqueeze(1)), high.unsqueeze(1))
 
     def state(self) -> dict[str, Any]:

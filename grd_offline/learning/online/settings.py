@@ -159,8 +159,16 @@ class OnlineSettings(Settings):
         at_least=1,
         at_most=MOST_WIDTH,
     )
+    critic_width: int = setting(
+        512,
+        "Width of the hidden layers of the critics of CrossQ (2048 in its paper).",
+        at_least=1,
+        at_most=MOST_WIDTH,
+    )
     learning_rate: float = setting(
-        3e-4, "Adam's learning rate for actor and critics (paper).", **RATE
+        3e-4,
+        "Adam's learning rate for actor and critics (paper). The default of CrossQ is 1e-3.",
+        **RATE,
     )
     model_rate: float = setting(
         3e-4, "Adam's learning rate for the networks of the reward (paper).", **RATE

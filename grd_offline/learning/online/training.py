@@ -89,8 +89,10 @@ def complete_settings(environment: str, **given: Any) -> OnlineSettings:
     if made.observation_size >= MANY_STATES and given.get("round_steps", 2) % 2 == 0:
         defaults["environments"] = 2
     settings = OnlineSettings(environment, **{**defaults, **given})
+    algorithm = find_algorithm(settings.backbone)
+    settings = OnlineSettings(environment, **{**defaults, **algorithm.defaults, **given})
     try:
-        find_algorithm(settings.backbone).find_class(is_discrete=is_discrete)
+        algorithm.find_class(is_discrete=is_discrete)
     except DataError as error:
         raise DataError(f"{made.id}: {error}") from None
     return settings

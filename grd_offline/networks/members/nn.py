@@ -101,22 +101,41 @@ class Stack(nn.Module):
             return hidden.reshape(len(hidden), *inputs.shape[1:-1], hidden.shape[-1])
         if repeats > 1:
             hidden = hidden.repeat_interleave(repeats, 0)
-        last = len(self.weights) - 1
-        for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            if frozen:
-                weight, bias = weight.detach(), bias.detach()
-            # Not baddbmm: it copies the bias over all rows first.
-            if hidden.is_cuda:
-                hidden = _multiply_aligned(hidden, weight) + bias
-            else:
-                hidden = torch.bmm(hidden, weight).add_(bias)
-            if layer < last:
+        for layer in range(len(self.weights)):
+            if layer:
                 if self._normed:
                     normed = layer_norm(hidden, hidden.shape[-1:])
                     assert self._is_normed is not None
                     hidden = torch.where(self._is_normed, normed, hidden)
                 hidden = _ACTIVATIONS[self.activation](hidden)
+            hidden = self.multiply(layer, hidden, frozen)
         return hidden.reshape(len(hidden), *inputs.shape[1:-1], hidden.shape[-1])
+
+    def multiply(self, layer: int, hidden: Tensor, frozen: bool) -> Tensor:
+        """(network, row, output) the linear part of a layer."""
+        if self.leaves is not None:
+            pairs = [network[layer] for network in self.leaves]
+            return torch.stack(
+                [
+                    torch.addmm(bias.detach(), rows, weight.detach())
+                    if frozen
+                    else torch.addmm(bias, rows, weight)
+                    for rows, (weight, bias) in zip(hidden, pairs, strict=True)
+                ]
+            )
+        weight: Tensor = self.weights[layer]
+        bias: Tensor = self.biases[layer]
+        if frozen:
+            weight, bias = weight.detach(), bias.detach()
+        # Not baddbmm: it copies the bias over all rows first.
+        if hidden.is_cuda:
+            return _multiply_aligned(hidden, weight) + bias
+        return torch.bmm(hidden, weight).add_(bias)
+
+    def fold(self) -> list[tuple[Tensor, Tensor]]:
+        """Weight and bias of each layer, as a policy that is exported has them."""
+        layers = zip(self.weights, self.biases, strict=True)
+        return [(weight.detach(), bias.detach()) for weight, bias in layers]
 
     def _apply_one_by_one(self, inputs: Tensor, frozen: bool, repeats: int) -> Tensor:
         """One product per network: on a CPU faster than batched ones while networks are few."""
