@@ -165,7 +165,7 @@ def test_the_wheel_holds_every_room_and_nothing_else(wheel):
     }
     assert expected <= set(names)
     assert "grd_offline/py.typed" in names
-    page = ("page.html", "page.css", *SCRIPTS, "vendor/plotly-cartesian.min.js")
+    page = ("templates/page.html", "page.css", *SCRIPTS, "vendor/plotly-cartesian.min.js")
     assert {f"grd_offline/report/{name}" for name in (*page, "vendor/plotly-LICENSE.txt")} <= set(
         names
     )

@@ -1,16 +1,14 @@
 """Pages and figures of results: each page is one file that opens offline.
 
-Every function takes what the room `files` read, and returns the page as text. Python prepares text
-and numbers, and `page` puts them into the template with its style and scripts. plotly.js draws; its
-bundle is part of the page.
+Every function takes what a reader of `io` gave, and returns the page as text. Python prepares words
+and numbers, the templates put them in place. plotly.js draws; its bundle is part of the page.
 """
 
-from grd_offline.report.compared import make_comparison_page
+from grd_offline.report.compared import make_comparison_page, make_sweep_page
 from grd_offline.report.decomposed import make_decomposition_page
 from grd_offline.report.judged import make_judgement_page
 from grd_offline.report.outcomes import make_outcomes_page
 from grd_offline.report.runs import make_run_page
-from grd_offline.report.swept import make_sweep_page
 
 __all__ = [
     "make_comparison_page",

@@ -1,91 +1,101 @@
-"""The page of a comparison, and its section on the page of runs."""
+"""Pages of a comparison and of a sweep, and the sections of a comparison on the page of runs."""
 
 from __future__ import annotations
 
 from base64 import b64encode
-from html import escape
+from collections.abc import Sequence
 from io import BytesIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import grd_offline.report.page as page
 from grd_offline.core.statistics import Estimate
 from grd_offline.lab.comparison.compare import Comparison, TaskRow, Total
 from grd_offline.lab.comparison.paper import Printed
 from grd_offline.report.curves import show_spread
+from grd_offline.report.page import render_page, show_number, show_share
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FIGURES = {
+CAPTIONS = {
     "means": "Interquartile means over seeds and tasks with 95 % intervals",
     "profiles": "Performance profiles: the share of runs above each score",
     "improvement": "Probability of improvement",
     "tasks": "Interquartile means over seeds on each task with 95 % intervals",
 }
+NAV = {"statistics": "Statistics", "tasks": "Tasks"}
+COLUMNS = (
+    *("task", "method", "seeds", "step", "mean", "interquartile mean", "of the reference"),
+    "paper",
+)
 
 
 def make_comparison_page(comparison: Comparison, title: str, about: str = "") -> str:
     """Make the page of a comparison; `about` says in a few words what it is of."""
-    sections = list_sections(comparison)
-    body = page.make_body(_tell_headline(comparison, title, about), sections)
-    return page.make_page(f"{title}: comparison", body, {"kind": "comparison"})
+    total = next(t for t in comparison.totals if t.method == comparison.chosen)
+    if total.share is not None and comparison.reference is not None:
+        reached = show_share_interval(total.share)
+        about = f"{about} {total.method} reaches {reached} of {comparison.reference}."
+    return render_page(
+        "comparison.html",
+        {"kind": "comparison"},
+        tab=f"{title}: comparison",
+        kind="Comparison",
+        title=title,
+        about=about,
+        facts=[
+            (str(len(comparison.tasks)), "tasks"),
+            (str(len(comparison.methods)), "methods"),
+            (str(sum(len(row.scores) for row in comparison.rows)), "runs of a seed"),
+        ],
+        nav=NAV,
+        **describe_comparison(comparison),
+    )
 
 
-def list_sections(comparison: Comparison) -> list[tuple[str, str, str]]:
-    """The sections of a comparison: name, title and HTML."""
+def make_sweep_page(
+    title: str, about: str, jobs: Sequence[Sequence[str]], comparison: Comparison | None
+) -> str:
+    """Make the page of a sweep: its jobs, and the comparison of its methods.
+
+    A job has a name, a state, a number of tries, a time, a result and a command.
+    """
+    finished = sum(job[1] == "finished" for job in jobs)
+    facts = [(str(len(jobs)), "jobs"), (str(finished), "finished")]
+    if comparison is not None:
+        facts.append((str(len(comparison.tasks)), "tasks"))
+        facts.append((str(len(comparison.methods)), "methods"))
+    return render_page(
+        "comparison.html",
+        {"kind": "sweep"},
+        tab=f"{title}: sweep",
+        kind="Sweep",
+        title=title,
+        about=about,
+        facts=facts,
+        nav={**(NAV if comparison else {}), "jobs": "Jobs"},
+        jobs=jobs,
+        **describe_comparison(comparison),
+    )
+
+
+def describe_comparison(comparison: Comparison | None) -> dict[str, Any]:
+    """Collect what the sections of a comparison show; without one there are no sections."""
+    if comparison is None:
+        return {"comparison": None}
     from grd_offline.report.comparison_figures import draw_comparison_figures
 
-    figures = draw_comparison_figures(comparison)
-    sections = [("statistics", "Statistics", _tell_totals(comparison, figures))]
-    sections.append(("tasks", "Tasks", _tell_tasks(comparison, figures)))
-    return sections
-
-
-def _tell_headline(comparison: Comparison, title: str, about: str) -> str:
-    total = next(t for t in comparison.totals if t.method == comparison.chosen)
-    said = [about] if about else []
-    if total.share is not None and comparison.reference is not None:
-        said.append(
-            f"{total.method} reaches {show_share_interval(total.share)} of {comparison.reference}."
-        )
-    facts = [
-        (str(len(comparison.tasks)), "tasks"),
-        (str(len(comparison.methods)), "methods"),
-        (str(sum(len(row.scores) for row in comparison.rows)), "runs of a seed"),
-    ]
-    return page.make_headline("Comparison", escape(title), said, facts, "")
-
-
-def _tell_totals(comparison: Comparison, figures: dict[str, Figure]) -> str:
-    head = ("method", "tasks", "interquartile mean", "of the reference", "improvement")
-    table = page.make_table(head, list_totals(comparison), "Methods over all tasks", (1, 2, 3, 4))
-    notes = "".join(f"<p>{escape(note)}</p>" for note in comparison.notes)
-    shown = [_embed(figures[n], FIGURES[n]) for n in FIGURES if n in figures and n != "tasks"]
-    lead = escape(explain(comparison))
-    return page.make_section("statistics", "Statistics", lead, table, notes, *shown)
-
-
-def _tell_tasks(comparison: Comparison, figures: dict[str, Figure]) -> str:
-    head = (
-        "task",
-        "method",
-        "seeds",
-        "step",
-        "mean",
-        "interquartile mean",
-        "of the reference",
-        "paper",
-    )
     rows = list_rows(comparison)
-    width = len(head) if any(row[-1] != "-" for row in rows) else len(head) - 1
-    shown = [row[:width] for row in rows]
-    table = page.make_table(head[:width], shown, "Methods on each task", range(2, width))
-    drawn = _embed(figures["tasks"], FIGURES["tasks"])
-    lead = (
-        "The columns have the mean and standard deviation over seeds, and the interquartile mean "
-        "with its 95 % interval."
-    )
-    return page.make_section("tasks", "Tasks", lead, table, drawn)
+    width = len(COLUMNS) if any(row[-1] != "-" for row in rows) else len(COLUMNS) - 1
+    figures = draw_comparison_figures(comparison)
+    return {
+        "comparison": comparison,
+        "explanation": explain(comparison),
+        "totals": list_totals(comparison),
+        "columns": COLUMNS[:width],
+        "rows": [row[:width] for row in rows],
+        "captions": CAPTIONS,
+        "pictures": {name: _encode(figure, CAPTIONS[name]) for name, figure in figures.items()},
+    }
 
 
 def explain(comparison: Comparison) -> str:
@@ -145,7 +155,7 @@ def _show_row(row: TaskRow) -> tuple[str, ...]:
         f"{row.step:,}",
         show_spread(row.mean, row.spread, len(row.scores)),
         show_interval(row.middle),
-        "-" if row.share is None else page.show_share(row.share),
+        "-" if row.share is None else show_share(row.share),
         show_printed(row.printed),
     )
 
@@ -161,9 +171,9 @@ def show_printed(number: Printed | None) -> str:
 def show_interval(estimate: Estimate) -> str:
     """A number and its interval; the number alone where all draws are the same, as of one seed."""
     if estimate.low == estimate.high:
-        return page.show_number(estimate.value)
-    ends = f"{page.show_number(estimate.low)} to {page.show_number(estimate.high)}"
-    return f"{page.show_number(estimate.value)} ({ends})"
+        return show_number(estimate.value)
+    ends = f"{show_number(estimate.low)} to {show_number(estimate.high)}"
+    return f"{show_number(estimate.value)} ({ends})"
 
 
 def show_share_interval(estimate: Estimate) -> str:
@@ -174,8 +184,8 @@ def show_share_interval(estimate: Estimate) -> str:
     return f"{100 * estimate.value:.0f}\N{NO-BREAK SPACE}% ({ends})"
 
 
-def _embed(figure: Figure, label: str) -> str:
-    """Put a figure into a page as a picture that needs no script."""
+def _encode(figure: Figure, label: str) -> str:
+    """Write a figure as the address of a picture that needs no script."""
     from matplotlib import rc_context
 
     from grd_offline.report.figures import STYLE
@@ -183,9 +193,7 @@ def _embed(figure: Figure, label: str) -> str:
     memory = BytesIO()
     with rc_context({**STYLE, "svg.hashsalt": label, "svg.fonttype": "path"}):
         figure.savefig(memory, format="svg", metadata={"Date": None})
-    data = b64encode(memory.getvalue()).decode()
-    picture = f"<img src='data:image/svg+xml;base64,{data}' alt='{escape(label)}'>"
-    return f"<figure class='picture'><figcaption>{escape(label)}</figcaption>{picture}</figure>"
+    return f"data:image/svg+xml;base64,{b64encode(memory.getvalue()).decode()}"
 
 
 def is_worth_comparing(comparison: Comparison) -> bool:

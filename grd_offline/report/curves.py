@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -16,14 +14,7 @@ from grd_offline.core.errors import DataError, printable
 from grd_offline.core.evaluate import pearson
 from grd_offline.io.files.runs import EVALUATIONS_FILE, LARGEST, OFFLINE, EpisodeRewards, RunRecord
 from grd_offline.report.evidence import FEW_SEEDS
-from grd_offline.report.page import (
-    make_chart,
-    make_code,
-    make_details,
-    make_options,
-    make_settings,
-    show_number,
-)
+from grd_offline.report.page import show_number
 
 Array = NDArray[np.float64]
 METRICS = {
@@ -183,37 +174,6 @@ def describe_lines(curves: Sequence[Curve]) -> str:
     if any(count >= FEW_SEEDS for count in seeds):
         said += "The band is one standard deviation to either side. "
     return said
-
-
-def make_learning(metrics: Sequence[Mapping[str, Any]]) -> str:
-    """Make the drawing of learning curves and the picker of its metric."""
-    choice = make_select("metric", "Show", [(m["key"], m["label"]) for m in metrics])
-    if any(curve["seeds"] >= FEW_SEEDS for metric in metrics for curve in metric["curves"]):
-        choice += "<label><input type='checkbox' id='seeds'> show every seed</label>"
-    chart = make_chart("learning", "Learning curves of all groups")
-    return (f"<div class='controls'>{choice}</div>" if choice else "") + chart
-
-
-def make_select(name: str, label: str, options: Sequence[tuple[str, str]]) -> str:
-    """Make a picker, if there is anything to choose."""
-    if len(options) < 2:
-        return ""
-    items = make_options(options)
-    return f"<label>{escape(label)} <select id='{name}'>{items}</select></label>"
-
-
-def make_again(about: Mapping[str, Any], name: str) -> str:
-    """Show the command, and the data, settings and versions to unfold."""
-    parts = []
-    command = about.get("command")
-    if command:
-        parts.append(make_code(shlex.join(map(str, command))))
-    for title, key in (("Data", "data"), ("Settings", "settings"), ("Versions", "versions")):
-        values = about.get(key)
-        if isinstance(values, dict):
-            table = make_settings(values, f"{title} of {name}")
-            parts.append(make_details(title, table))
-    return "".join(parts)
 
 
 def show_spread(mean: float, spread: float, seeds: int) -> str:

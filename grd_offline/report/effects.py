@@ -1,18 +1,21 @@
-"""The section of a decomposition's page that draws its effects."""
+"""The effects of a decomposition, as pages and figures draw them.
+
+The effect of an input that has few values, such as 0 and 1, or the labels of a category, is known
+at its values only. So it is drawn as one bar for each value, and not as a curve. Several labels of
+one column are one input: the label that a step has.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-import grd_offline.report.page as page
-from grd_offline.report.few_values import Shape, shape_effect
 from grd_offline.report.packing import encode, pack
-from grd_offline.rewards.effect_inputs import explain_primes, find_label_column, name_effect
+from grd_offline.report.page import join_names, show_number
+from grd_offline.rewards.effect_inputs import find_label_column, name_effect, split_label
 
 Array = NDArray[np.float64]
 Effect = Mapping[str, Any]
@@ -24,13 +27,105 @@ BINS = 48
 """The density of the data below a curve has this many bars."""
 MOST_POINTS = 300
 """This many steps of the data are dots on a surface."""
+MOST_VALUES = 5
+"""An input with more values than this is drawn as a curve."""
+
+
+class Shape(NamedTuple):
+    """The numbers of an effect, as they are drawn."""
+
+    inputs: list[str]
+    """The names of the axes."""
+    grids: list[Array]
+    """The places along each axis."""
+    ticks: list[list[str] | None]
+    """The names of the places along an axis, if the input has few values."""
+    mean: Array
+    std: Array
+    values: list[Array]
+    """The steps of the data, as places along each axis."""
+
+
+def shape_effect(effect: Mapping[str, Any], values: Sequence[Array]) -> Shape:
+    """Keep an effect at the values that its inputs have; `values` (step,) are those of the data.
+
+    An input with many values keeps its grid, and so does every input of three or more.
+    """
+    inputs = list(effect["inputs"])
+    grids = [np.asarray(grid, np.float64) for grid in effect["grids"]]
+    mean, std = (np.asarray(effect[name], np.float64) for name in ("mean", "std"))
+    values = [np.clip(one, grid[0], grid[-1]) for one, grid in zip(values, grids, strict=True)]
+    found = [_find_few(one) for one in values]
+    column = find_label_column(inputs)
+    if column is not None and all(few is not None for few in found):
+        return _join_labels(column, inputs, grids, values, mean, std)
+    ticks: list[list[str] | None] = [None] * len(inputs)
+    for axis, few in enumerate(found if len(inputs) < 3 else ()):
+        if few is not None:
+            mean, std = (_cut(part, axis, grids[axis], few) for part in (mean, std))
+            grids[axis], ticks[axis] = few, [_name_value(inputs[axis], float(v)) for v in few]
+    return Shape(inputs, grids, ticks, mean, std, list(values))
+
+
+def has_few_values(values: Array) -> bool:
+    """Return whether an input has so few values that curves say nothing about it."""
+    return _find_few(values) is not None
+
+
+def _find_few(values: Array) -> Array | None:
+    """The different values, if they are few."""
+    distinct = np.unique(values)
+    return distinct if 0 < len(distinct) <= MOST_VALUES else None
+
+
+def _cut(numbers: Array, axis: int, grid: Array, places: Array) -> Array:
+    """Interpolate along one axis."""
+    return np.apply_along_axis(lambda one: np.interp(places, grid, one), axis, numbers)
+
+
+def _name_value(name: str, value: float) -> str:
+    label = split_label(name)
+    if label is not None and value in (0.0, 1.0):
+        return label[1] if value else f"not {label[1]}"
+    return show_number(value)
+
+
+def _join_labels(
+    column: str,
+    inputs: Sequence[str],
+    grids: Sequence[Array],
+    values: Sequence[Array],
+    mean: Array,
+    std: Array,
+) -> Shape:
+    """Several labels of one column as one axis: one place for each mixture of labels there is."""
+    rows, places = np.unique(np.stack(values, 1), axis=0, return_inverse=True)
+    # The first label comes first, and steps with another label come last.
+    order = np.lexsort(-rows.T[::-1])
+    rows, places = rows[order], np.argsort(order)[places.reshape(-1)]
+    labels = [split_label(name)[1] for name in inputs]  # type: ignore[index]
+    ticks = [_name_mixture(labels, row) for row in rows.tolist()]
+    for axis, grid in enumerate(grids):
+        mean, std = (_cut(part, axis, grid, rows[:, axis]) for part in (mean, std))
+    own = (np.arange(len(rows)),) * len(inputs)
+    position = np.arange(len(rows), dtype=np.float64)
+    return Shape([column], [position], [ticks], mean[own], std[own], [places.astype(np.float64)])
+
+
+def _name_mixture(labels: Sequence[str], row: Sequence[float]) -> str:
+    parts = [
+        label if value == 1 else f"{show_number(value)} {label}"
+        for label, value in zip(labels, row, strict=True)
+        if value
+    ]
+    return " + ".join(parts) or "another"
 
 
 def name_together(inputs: Sequence[str]) -> str:
     """Name an effect; several inputs act together."""
     if len(inputs) == 1 or find_label_column(inputs) is not None:
         return name_effect(inputs)
-    return f"{page.join_names(inputs)} together"
+    return f"{join_names(inputs)} together"
 
 
 def shape_effects(effects: Sequence[Effect], sample: Mapping[str, Array]) -> list[Shape]:
@@ -42,6 +137,31 @@ def shape_effects(effects: Sequence[Effect], sample: Mapping[str, Array]) -> lis
         shape_effect(effect, [sample[name] for name in effect["inputs"]])
         for effect in effects[:MOST_EFFECTS]
     ]
+
+
+def describe_cards(effects: Sequence[Effect], shapes: Sequence[Shape]) -> list[dict[str, Any]]:
+    """Describe the drawing of each of the largest effects that can be drawn."""
+    return [
+        {
+            "index": index,
+            "name": name_effect(effect["inputs"]),
+            "kind": _name_kind(shape),
+            "share": float(effect["share"]),
+            "low": shape.mean.min(),
+            "high": shape.mean.max(),
+            "third": shape.inputs[-1],
+            "slices": shape.mean.shape[2] if len(shape.inputs) == 3 else 0,
+        }
+        for index, (effect, shape) in enumerate(zip(effects, shapes, strict=False))
+        if len(shape.inputs) <= MOST_DRAWN
+    ]
+
+
+def _name_kind(shape: Shape) -> str:
+    inputs, few = len(shape.inputs), len(shape.inputs) - shape.ticks.count(None)
+    if few == 1 and inputs < 3:
+        return ("bars", "curves")[inputs - 1]
+    return ("a curve", "a surface", "a cube")[inputs - 1]
 
 
 def pack_effects(effects: Sequence[Effect], shapes: Sequence[Shape]) -> list[dict[str, Any]]:
@@ -73,79 +193,3 @@ def _pack_density(shape: Shape) -> dict[str, Any]:
     # A bar that is not empty can be seen.
     heights = np.ceil(255 * counts / max(int(counts.max()), 1)).astype(np.uint8)
     return {"density": encode(heights)}
-
-
-def tell_effects(
-    effects: Sequence[Effect], shapes: Sequence[Shape], fit: str, *, is_folded: bool = False
-) -> str:
-    """Make the section as HTML. It is folded if the rewards should not be relied on."""
-    if not effects:
-        lead = f"The fit {escape(fit)} gives a reward that is not a sum of effects."
-        return page.make_section("effects", "Effects", lead)
-    few = (
-        "An input that has few values, such as a label of a category, has bars instead of a curve. "
-        "Each label of a category is an input with the values 0 and 1: to compare two labels, add "
-        "the bars of all labels of the category. "
-        if any(ticks is not None for shape in shapes for ticks in shape.ticks)
-        else ""
-    )
-    lead = (
-        "The reward is its mean plus these effects. A curve shows what one input adds to the "
-        "reward. A surface shows what two inputs add together, beyond what each of them adds "
-        f"alone. {few}The true effect is inside the band with a probability of {page.NINETY}, if "
-        "the assumptions of the fit hold. Grey bars and dots show where the data are: an effect is "
-        "known best where there are many of them."
-    )
-    named = [name for effect in effects for name in effect["inputs"]]
-    if explained := explain_primes(named):
-        lead += f" {escape(explained)}"
-    cards = [
-        _make_card(index, effect, shape)
-        for index, (effect, shape) in enumerate(zip(effects, shapes, strict=False))
-        if len(shape.inputs) <= MOST_DRAWN
-    ]
-    rows = [(name_effect(effect["inputs"]), page.show_share(effect["share"])) for effect in effects]
-    table = page.make_table(
-        ("effect", "share of the reward's variation"), rows, "Shares of the effects", (1,)
-    )
-    more = f"Table of all {len(rows)} effects" if len(rows) > 1 else "Table of the effect"
-    below = (
-        "<p class='note'>The share of an effect is its variance over the data, divided by the sum "
-        "of the variances of all effects.</p>"
-    )
-    return page.make_section(
-        "effects",
-        "What each input adds to the reward",
-        lead,
-        f"<div class='cards'>{''.join(cards)}</div>",
-        page.make_details(more, table + below),
-        is_folded=is_folded,
-    )
-
-
-def _make_card(index: int, effect: Effect, shape: Shape) -> str:
-    name, mean = name_effect(effect["inputs"]), shape.mean
-    kind = {1: "a curve", 2: "a surface", 3: "a cube"}[len(shape.inputs)]
-    if shape.ticks[0] is not None and len(shape.inputs) == 1:
-        kind = "bars"
-    elif shape.ticks.count(None) == 1 and len(shape.inputs) == 2:
-        kind = "curves"
-    share = page.show_share(effect["share"])
-    label = (
-        f"Effect of {name} as {kind}: between {page.show_number(mean.min())} and "
-        f"{page.show_number(mean.max())}, {share} of the reward's variation"
-    )
-    width = max(0.0, min(1.0, float(effect["share"]))) * 100
-    extra = ""
-    if kind == "a cube":
-        third = escape(effect["inputs"][2])
-        extra = (
-            f"<label class='wide'>{third} <input type='range' class='slice' min='0' "
-            f"max='{mean.shape[2] - 1}' value='{mean.shape[2] // 2}'></label>"
-        )
-    return (
-        f"<figure class='card'><figcaption><span class='name'>{escape(name)}</span>"
-        f"<span class='share'>{share}</span></figcaption>"
-        f"<span class='meter'><span style='width:{width:.1f}%'></span></span>"
-        f"{page.make_chart('effect', label, index=index)}{extra}</figure>"
-    )

@@ -38,9 +38,8 @@ from grd_offline.report.curves import (
     find_unit,
     make_curves,
 )
-from grd_offline.report.effects import shape_effects
+from grd_offline.report.effects import Shape, shape_effects
 from grd_offline.report.evidence import FEW_SEEDS
-from grd_offline.report.few_values import Shape
 from grd_offline.report.graph import measure_edges
 from grd_offline.report.importance import MOST_BARS, Importance, measure_importance
 from grd_offline.report.page import show_share

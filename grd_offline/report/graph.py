@@ -1,4 +1,4 @@
-"""The section of a decomposition's page that draws its causal graph."""
+"""The causal graph of a decomposition: strengths of its edges, and the nodes that are drawn."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import grd_offline.report.page as page
 from grd_offline.io.files.decomposition import DecompositionRecord
 from grd_offline.io.files.runs import MASKS
 from grd_offline.report.importance import TERMINATED, Importance
@@ -21,49 +20,23 @@ PROBABILITIES = ("paper", "pair-net")
 """Fits whose scores of edges between states are probabilities."""
 
 
-def tell_graph(masks: Mapping[str, Any], *, is_folded: bool = False) -> str:
-    """Make the section as HTML. It is folded if the rewards should not be relied on."""
-    states, actions = masks["state_names"], masks["action_names"]
-    driving = [n for n, on in zip(states, masks["state_to_reward"], strict=True) if on]
-    driving += [n for n, on in zip(actions, masks["action_to_reward"], strict=True) if on]
-    compact = [n for n, on in zip(states, masks["compact"]["closure"], strict=True) if on]
-    lead = (
-        "A line says that one quantity drives another. The drawing opens with what drives the "
-        "reward; choose “everything” to see what drives the next state. The thickness of a line is "
-        "its strength, from 0 to 100\N{NO-BREAK SPACE}%. For the reward, this is the importance "
-        "above. For a next state, it is the part of its unexplained variance that this parent "
-        "explains when all other parents are known. Filled circles are the compact state: the "
-        "dimensions from which a path leads to the reward, or to what tells the end of an episode. "
-        "Weak causes of a next state have no line."
-    )
-    said = page.join_names([*driving[:6], *(["others"] if len(driving) > 6 else [])]) or "nothing"
-    label = (
-        f"Causal graph of {len(states)} state and {len(actions)} action dimensions: the reward "
-        f"is driven by {said}; the compact state has {len(compact)} dimensions"
-    )
-    controls = (
-        "<div class='controls'><label>Show <select id='node'></select></label>"
-        "<label class='wide' id='strongest'>Strongest lines "
-        "<input type='range' id='edges' min='1'></label></div>"
-    )
-    shares = [
-        f"{name.replace('_', ' ')} {np.mean(masks[name]):.0%}"
-        for name, _ in MASKS
-        if np.size(masks[name])  # data without actions have two masks without edges
+def describe_graph(masks: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe the graph for who cannot see it: what drives the reward, and shares of edges."""
+    driving = [
+        name
+        for kind in ("state", "action")
+        for name, on in zip(masks[f"{kind}_names"], masks[f"{kind}_to_reward"], strict=True)
+        if on
     ]
-    on = page.join_names(shares)
-    maps = page.make_chart("maps", f"The four masks as heat maps, edges on: {on}")
-    note = (
-        "<p class='note'>Rows are causes, columns are effects. The colour is the strength: "
-        "0\N{NO-BREAK SPACE}% <span class='scale'></span> 100\N{NO-BREAK SPACE}%. A cell is empty "
-        "where there is no edge.</p>"
-    )
-    tabs = (
-        ("Graph", controls + page.make_chart("graph", label)),
-        ("Heat maps", page.make_scroll(maps, "Heat maps") + note),
-    )
-    drawing = page.make_tabs("drawing", tabs)
-    return page.make_section("graph", "What drives what", lead, drawing, is_folded=is_folded)
+    return {
+        "driving": [*driving[:6], *(["others"] if len(driving) > 6 else [])],
+        "compact": sum(map(bool, masks["compact"]["closure"])),
+        "shares": [
+            f"{name.replace('_', ' ')} {np.mean(masks[name]):.0%}"
+            for name, _ in MASKS
+            if np.size(masks[name])  # data without actions have two masks without edges
+        ],
+    }
 
 
 def measure_edges(

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import grd_offline.report.page as page
 from grd_offline.core.errors import DataError
 from grd_offline.core.steps import StepBatch
 from grd_offline.io.files.decomposition import DecompositionRecord
@@ -141,39 +140,6 @@ def _shuffle(
             change = float(((shuffled - rewards) ** 2).mean())
             found.append(Importance(name, min(change / (2 * variance), 1.0), 0.0))
     return found
-
-
-def tell_importance(found: Sequence[Importance], *, is_sum: bool, is_folded: bool = False) -> str:
-    """Make the section as HTML; `is_sum` says whether the reward is a sum of effects.
-
-    It is folded if the rewards should not be relied on.
-    """
-    if not found:
-        return ""
-    lead = (
-        "Each bar shows how much of the variation of the reward comes from one input. "
-        "An input without a bar was not found to matter."
-    )
-    if any(one.joint > 0 for one in found):
-        lead += (
-            " An effect of several inputs counts for each of them, so the bars can add up to more "
-            "than 100\N{NO-BREAK SPACE}%."
-        )
-    if not is_sum:
-        lead += (
-            " The reward is not a sum of effects. So this was measured by exchanging the values of "
-            "each input between steps."
-        )
-    named = [f"{one.name} {page.show_share(one.total)}" for one in found[:MOST_BARS]]
-    label = f"Importance of {len(found)} inputs for the reward: {page.join_names(named)}"
-    note = ""
-    if len(found) > MOST_BARS:
-        most = page.show_share(found[MOST_BARS].total)
-        text = f"{len(found) - MOST_BARS} more inputs have {most} or less."
-        note = f"<p class='note'>{text}</p>"
-    chart = page.make_chart("importance", label)
-    title = "What drives the reward"
-    return page.make_section("importance", title, lead, chart, note, is_folded=is_folded)
 
 
 def pack_importance(found: Sequence[Importance]) -> list[dict[str, Any]]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from html import escape
+from itertools import compress
 from typing import Any
 
-import grd_offline.report.page as page
 from grd_offline.io.files.judgement import (
     JUDGE_FILE,
     MISFIT,
@@ -19,18 +18,15 @@ from grd_offline.io.files.judgement import (
 from grd_offline.io.files.plain import folder_errors
 from grd_offline.learning.agents.algorithms import find_title
 from grd_offline.report.curves import (
-    Curve,
     describe_lines,
     find_seconds,
-    make_again,
     make_curves,
-    make_learning,
-    make_select,
     pack_metrics,
     show_minutes,
     show_spread,
 )
 from grd_offline.report.evidence import FEW_SEEDS, find_rivals, say_no_best, warn_of_chance
+from grd_offline.report.page import render_page, show_number
 
 TRUTH = {
     "pearson": "correlation (Pearson)",
@@ -40,6 +36,12 @@ TRUTH = {
     "error_after_affine_fit": "error after affine fit",
 }
 """Measures of rewards against the true rewards: names in `judge.json`, and words."""
+SCALES = (
+    ("return", "mean", "true return"),
+    ("share", "share_of_true", "share of the return with the true rewards"),
+    ("gain", "share_of_gain", "share of the gain of the true rewards over the data"),
+)
+"""Scales of the drawing of verdicts: key, field of a verdict, and words."""
 
 
 def make_judgement_page(judgement: JudgementRecord) -> str:
@@ -57,29 +59,81 @@ def _make_page(judgement: JudgementRecord) -> str:
     curves.sort(key=lambda curve: order.index(curve.label))
     metrics = pack_metrics([judgement.run], curves, looks)
     near = _pack_nearness(judgement, looks)
-    true, first = judgement.find(TRUE), int(judgement.about["settings"]["seed"])
+    true, observed = judgement.find(TRUE), judgement.find(OBSERVED)
+    about, best, ranking = judgement.about, judgement.best, judgement.ranking
+    first, seeds = int(about["settings"]["seed"]), len(best.scores)
     payload = {
         "kind": "judge",
         "unit": judgement.run.unit,
         "metrics": metrics,
         "data": judgement.data_mean,
         "true": None if true is None else true.mean,
-        "seeds": [first + place for place in range(len(judgement.best.scores))],
-        "verdicts": [_pack_verdict(verdict, looks) for verdict in judgement.ranking],
+        "seeds": [first + place for place in range(seeds)],
+        "verdicts": [_pack_verdict(verdict, looks) for verdict in ranking],
         "nearness": near,
     }
-    sections = [
-        ("verdict", "Verdict", _tell_verdicts(judgement)),
-        ("learning", "Learning", _tell_learning(judgement, curves, metrics)),
-    ]
-    if near:
-        sections.append(("truth", "Against the truth", _tell_truth(judgement)))
-    sections.append(("methods", "Methods", _tell_methods(judgement)))
-    again = make_again(judgement.about, judgement.path.name)
-    title = "Make it again"
-    sections.append(("again", title, page.make_section("again", title, "", again)))
-    body = page.make_body(_tell_headline(judgement), sections)
-    return page.make_page(f"{judgement.about['data']['file']}: rewards judged", body, payload)
+    rivals, measure = _list_rivals(judgement), _choose_measure(judgement)
+    nav = {
+        "verdict": "Verdict",
+        "learning": "Learning",
+        **({"truth": "Against the truth"} if near else {}),
+        "methods": "Methods",
+        "again": "Make it again",
+    }
+    columns, rows = _list_verdicts(ranking)
+    return render_page(
+        "judgement.html",
+        payload,
+        tab=f"{about['data']['file']}: rewards judged",
+        kind="Rewards, judged by policies that were trained on them",
+        level="careful" if rivals or seeds < 3 else "fine",
+        verdict=warn_of_chance(seeds) if rivals or seeds < 3 else "",
+        facts=_list_facts(judgement, rivals),
+        source=[
+            str(about["data"]["file"]),
+            judgement.run.environment,
+            f"{about['data']['episodes']:,} episodes",
+            f"{about['data']['steps']:,} steps",
+        ],
+        nav=nav,
+        judgement=judgement,
+        best=best,
+        rivals=rivals,
+        no_best=say_no_best(seeds),
+        measure=measure,
+        told=_tell(best, measure),
+        reached=_show_reached(best),
+        algorithm=find_title(about["settings"]["algorithm"]),
+        others=[
+            f"{verdict.source} {_tell(verdict, measure)}"
+            for verdict in ranking
+            if verdict is not best and verdict.source != TRUE
+        ],
+        is_delayed_better=observed is not None and observed.mean > best.mean,
+        is_gain_clear=_is_gain_clear(judgement),
+        seeds=seeds,
+        few_seeds=FEW_SEEDS,
+        scales=[
+            {"key": key, "label": label}
+            for key, field, label in SCALES
+            if any(getattr(verdict, field) is not None for verdict in ranking)
+        ],
+        named=[f"{verdict.source} {_show_reached(verdict)}" for verdict in ranking],
+        columns=columns,
+        rows=rows,
+        about_lines=describe_lines(curves),
+        time=show_minutes(find_seconds(judgement.run)),
+        twins=_find_twins(ranking),
+        metrics=metrics,
+        near=[
+            f"{verdict.source} {show_number(verdict.mean)} at {verdict.pearson:.2f}"
+            for verdict in ranking
+            if verdict.pearson is not None
+        ],
+        truth=TRUTH.values(),
+        measures=_list_measures(judgement),
+        methods=_list_methods(judgement),
+    )
 
 
 def _show_reached(verdict: Verdict) -> str:
@@ -109,30 +163,19 @@ def _choose_measure(judgement: JudgementRecord) -> str:
 def _tell(verdict: Verdict, measure: str) -> str:
     """Write a verdict in one measure."""
     share = getattr(verdict, measure) if measure != "return" else None
-    return page.show_number(verdict.mean) if share is None else _show_share(share)
+    return show_number(verdict.mean) if share is None else _show_share(share)
 
 
-def _tell_headline(judgement: JudgementRecord) -> str:
-    data, best = judgement.about["data"], judgement.best
-    shown = judgement.methods[:3] if _list_rivals(judgement) else [best]
+def _list_facts(judgement: JudgementRecord, rivals: Sequence[str]) -> list[tuple[str, str]]:
+    shown = judgement.methods[:3] if rivals else [judgement.best]
     facts = [(_show_reached(v), f"true return with the rewards of {v.source}") for v in shown]
     for source, words in ((TRUE, "with the true rewards"), (OBSERVED, "with the delayed rewards")):
         verdict = judgement.find(source)
         if verdict is not None and verdict not in shown:
             facts.append((_show_reached(verdict), words))
     if judgement.data_mean is not None:
-        facts.append((page.show_number(judgement.data_mean), "mean return of the data"))
-    source = page.list_source(
-        str(data["file"]),
-        judgement.run.environment,
-        f"{data['episodes']:,} episodes",
-        f"{data['steps']:,} steps",
-    )
-    kind = "Rewards, judged by policies that were trained on them"
-    seeds, is_open = len(best.scores), bool(_list_rivals(judgement))
-    title = f"{say_no_best(seeds)}." if is_open else _say_best(judgement)
-    banner = ("careful", warn_of_chance(seeds)) if is_open or seeds < 3 else None
-    return page.make_headline(kind, title, _say_how(judgement), facts, source, banner)
+        facts.append((show_number(judgement.data_mean), "mean return of the data"))
+    return facts
 
 
 def _list_rivals(judgement: JudgementRecord) -> list[str]:
@@ -141,72 +184,8 @@ def _list_rivals(judgement: JudgementRecord) -> list[str]:
     return find_rivals(scores, judgement.best.source)
 
 
-def _say_best(judgement: JudgementRecord) -> str:
-    """Write the headline as HTML, with the name marked."""
-    best, measure = judgement.best, _choose_measure(judgement)
-    told = _tell(best, measure)
-    reached = {
-        "share_of_true": f"reach {told} of what the true rewards reach",
-        "share_of_gain": f"gain {told} of what the true rewards gain over the data",
-        "return": f"reach {escape(_show_reached(best))} on {escape(judgement.run.environment)}",
-    }
-    name = f"<em>{escape(best.source)}</em>"
-    return f"Policies trained on rewards found by {name} {reached[measure]}."
-
-
-def _say_how(judgement: JudgementRecord) -> list[str]:
-    """Say what was done, how the other methods compare, and what calls for care."""
-    settings, data, best = judgement.about["settings"], judgement.about["data"], judgement.best
-    algorithm = find_title(settings["algorithm"])
-    seeds = len(best.scores)
-    said = [
-        f"{algorithm} trained {seeds} {'policy' if seeds == 1 else 'policies'} on the rewards of "
-        f"each source, with {settings['updates']:,} updates on {data['episodes']:,} recorded "
-        f"episodes. Policies are judged by their true return in {judgement.run.environment}."
-    ]
-    rest = [v for v in judgement.ranking if v is not best]
-    measure = _choose_measure(judgement)
-    rivals = _list_rivals(judgement)
-    named = [f"{v.source} {_tell(v, measure)}" for v in rest if v.source != TRUE]
-    if named and not rivals:
-        said.append(f"The other sources: {page.join_names(named)}.")
-    above = judgement.find(OBSERVED)
-    if above is not None and above.mean > best.mean:
-        said.append("No method reaches more than the delayed rewards as they are.")
-    if rivals:
-        said.append(
-            f"{best.source} has the highest mean of the methods, but the seeds do not show that it "
-            f"is better than {page.join_names(rivals)}."
-        )
-    if best.share_of_gain is not None and not _is_gain_clear(judgement):
-        said.append(
-            "Policies trained on the true rewards do not clearly reach more than the data. So the "
-            "shares of this gain say little."
-        )
-    if judgement.about.get("stopped"):
-        said.append("The training was stopped early.")
-    return said
-
-
-def _tell_verdicts(judgement: JudgementRecord) -> str:
-    ranking, data = judgement.ranking, judgement.data_mean
-    seeds = len(judgement.best.scores)
-    lead = f"The true return of policies: {judgement.about['score']}."
-    if seeds > 1:
-        lead += " A large dot is the mean over seeds, and a small dot is one seed."
-    if seeds >= FEW_SEEDS:
-        lead += " The bar is one standard deviation to either side."
-    scales = [("return", "true return")]
-    if any(verdict.share_of_true is not None for verdict in ranking):
-        scales.append(("share", "share of the return with the true rewards"))
-    if any(verdict.share_of_gain is not None for verdict in ranking):
-        scales.append(("gain", "share of the gain of the true rewards over the data"))
-    choice = make_select("scale", "Scale", scales)
-    label = "Return reached with each source of rewards: " + page.join_names(
-        [f"{verdict.source} {_show_reached(verdict)}" for verdict in ranking]
-    )
-    if data is not None:
-        label += f"; the data have {page.show_number(data)}"
+def _list_verdicts(ranking: Sequence[Verdict]) -> tuple[list[str], list[list[str]]]:
+    """The table of verdicts, without the columns that no source has a number in."""
     rows = [
         (
             verdict.source,
@@ -217,61 +196,14 @@ def _tell_verdicts(judgement: JudgementRecord) -> str:
         )
         for verdict in ranking
     ]
-    columns = [
-        place
-        for place in range(5)
-        if place < 2 or any(row[place] != "-" for row in rows)  # without the truth: no shares
-    ]
     titles = ("rewards", "return", "of true", "of true's gain", "correlation with the true rewards")
-    table = page.make_table(
-        [titles[place] for place in columns],
-        [[row[place] for place in columns] for row in rows],
-        "Verdicts",
-        range(1, len(columns)),
-    )
-    parts = [f"<div class='controls'>{choice}</div>" if choice else ""]
-    parts += [page.make_chart("verdicts", label), table, _explain_columns(judgement)]
-    title = "What each source of rewards is worth"
-    return page.make_section("verdict", title, escape(lead), *parts)
+    shown = [place < 2 or any(row[place] != "-" for row in rows) for place in range(5)]
+    return list(compress(titles, shown)), [list(compress(row, shown)) for row in rows]
 
 
 def _show_share(share: float | None) -> str:
     """Write a share in whole per cent, as the command prints it."""
     return "-" if share is None else f"{100 * share:.0f}\N{NO-BREAK SPACE}%"
-
-
-def _explain_columns(judgement: JudgementRecord) -> str:
-    if judgement.find(TRUE) is None:
-        words = (
-            "The data contain no true rewards. So there are no shares of the return with the true "
-            "rewards. The command grd-offline collect --keep-true-rewards stores true rewards."
-        )
-    else:
-        words = "of true: the mean return, divided by the mean return with the true rewards."
-        if judgement.best.share_of_true is None:
-            words = (
-                "There are no shares of the return with the true rewards, because this return is "
-                "not above 0."
-            )
-        if judgement.best.share_of_gain is not None:
-            words += (
-                " of true's gain: the same after the mean return of the data was subtracted from "
-                "both. 0\N{NO-BREAK SPACE}% means no better than the data."
-            )
-    return f"<p class='note'>{escape(words)}</p>"
-
-
-def _tell_learning(
-    judgement: JudgementRecord, curves: Sequence[Curve], metrics: Sequence[Mapping[str, Any]]
-) -> str:
-    lead = (
-        f"{describe_lines(curves)}Returns are sums of the true rewards, without a discount. "
-        f"The training of all policies took {show_minutes(find_seconds(judgement.run))}."
-    )
-    twins = _find_twins(judgement.ranking)
-    if twins:
-        lead += f" {page.join_names(twins)} have the same returns, so their lines coincide."
-    return page.make_section("learning", "Learning curves", escape(lead), make_learning(metrics))
 
 
 def _find_twins(ranking: Sequence[Verdict]) -> list[str]:
@@ -289,26 +221,17 @@ def _agree(first: Sequence[float], second: Sequence[float]) -> bool:
     )
 
 
-def _tell_truth(judgement: JudgementRecord) -> str:
-    sources = judgement.sources
-    known = [v for v in judgement.ranking if v.pearson is not None]
-    label = "Return reached against Pearson's correlation of the rewards with the true ones: "
-    reached = [f"{v.source} {page.show_number(v.mean)} at {v.pearson:.2f}" for v in known]
-    label += page.join_names(reached)
-    chart = page.make_chart("nearness", label)
-    rows = [
-        (v.source, *(_show_measure(sources[v.source]["against_truth"], name) for name in TRUTH))
-        for v in known
-        if v.source != TRUE and "against_truth" in sources.get(v.source, {})
+def _list_measures(judgement: JudgementRecord) -> list[tuple[str, ...]]:
+    against = {
+        verdict.source: judgement.sources.get(verdict.source, {}).get("against_truth")
+        for verdict in judgement.ranking
+        if verdict.pearson is not None and verdict.source != TRUE
+    }
+    return [
+        (source, *(_show_measure(measures, name) for name in TRUTH))
+        for source, measures in against.items()
+        if measures is not None
     ]
-    table = page.make_table(
-        ("rewards", *TRUTH.values()), rows, "Rewards against the true ones", range(1, 6)
-    )
-    lead = (
-        "Do rewards that are closer to the true rewards lead to better policies? All measures are "
-        "over all steps of the data."
-    )
-    return page.make_section("truth", "Against the true rewards", lead, chart, table)
 
 
 def _show_measure(measures: Mapping[str, Any], name: str) -> str:
@@ -316,8 +239,8 @@ def _show_measure(measures: Mapping[str, Any], name: str) -> str:
     return "-" if value is None else f"{round(float(value), 3) + 0.0:.3f}"  # no -0.000
 
 
-def _tell_methods(judgement: JudgementRecord) -> str:
-    rows = [
+def _list_methods(judgement: JudgementRecord) -> list[tuple[str, ...]]:
+    return [
         (
             verdict.source,
             about.get("fit", "-"),
@@ -328,13 +251,6 @@ def _tell_methods(judgement: JudgementRecord) -> str:
         for verdict in judgement.methods
         for about in [judgement.sources.get(verdict.source, {})]
     ]
-    head = ("method", "fit", "R² of held-out returns", "seconds", "why this fit")
-    lead = (
-        "Each method found a reward for every step from the returns of the same episodes. Policies "
-        "were also trained on the true and on the delayed rewards, for comparison."
-    )
-    table = page.make_table(head, rows, "What each method chose", (2, 3))
-    return page.make_section("methods", "What each method chose", lead, table)
 
 
 def _pack_verdict(verdict: Verdict, looks: Mapping[str, int]) -> dict[str, Any]:

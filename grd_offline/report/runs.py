@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-import grd_offline.report.page as page
 from grd_offline.core.errors import DataError
 from grd_offline.io.files.plain import folder_errors
 from grd_offline.io.files.runs import (
@@ -22,9 +20,9 @@ from grd_offline.io.files.runs import (
     read_episodes,
     read_masks,
 )
-from grd_offline.lab.comparison.compare import compare_scores
+from grd_offline.lab.comparison.compare import Comparison, compare_scores
 from grd_offline.lab.comparison.scores import collect_scores
-from grd_offline.report.compared import is_worth_comparing, list_sections
+from grd_offline.report.compared import NAV, describe_comparison, is_worth_comparing
 from grd_offline.report.curves import (
     Curve,
     align_rewards,
@@ -33,9 +31,7 @@ from grd_offline.report.curves import (
     find_count,
     find_seconds,
     find_unit,
-    make_again,
     make_curves,
-    make_learning,
     pack_metrics,
     read_seconds,
     show_minutes,
@@ -43,6 +39,7 @@ from grd_offline.report.curves import (
 )
 from grd_offline.report.evidence import find_rivals, say_no_best, warn_of_chance
 from grd_offline.report.packing import encode, find_extremes, pack
+from grd_offline.report.page import join_names, render_page, show_number
 
 Array = NDArray[np.float64]
 MASK_BYTES = 1_200_000
@@ -73,69 +70,80 @@ def _make_page(runs: Sequence[RunRecord]) -> str:
         "episodes": episodes,
         "speed": [_pack_speed(run) for run in runs],
     }
-    sections = [("learning", "Learning", _tell_learning(runs, curves, metrics))]
-    sections += _compare(runs)
-    if masks:
-        sections.append(("masks", "Masks", _tell_masks(masks)))
-    if episodes:
-        sections.append(("rewards", "Rewards", _tell_rewards(episodes)))
-    sections.append(("speed", "Speed", _tell_speed(runs)))
-    sections.append(("again", "Make it again", _tell_settings(runs)))
-    body = page.make_body(_tell_headline(runs, curves), sections)
-    return page.make_page(f"{_list_environments(runs)}: training", body, payload)
+    compared = describe_comparison(_compare(runs))
+    nav = {
+        "learning": "Learning",
+        **(NAV if compared["comparison"] else {}),
+        **({"masks": "Masks"} if masks else {}),
+        **({"rewards": "Rewards"} if episodes else {}),
+        "speed": "Speed",
+        "again": "Make it again",
+    }
+    place, count = join_names(dict.fromkeys(run.environment for run in runs)), find_count(runs)
+    speeds = [_describe_speed(run) for run in runs]
+    return render_page(
+        "runs.html",
+        payload,
+        tab=f"{place}: training",
+        source=[_describe_source(run) for run in runs],
+        nav=nav,
+        runs=runs,
+        place=place,
+        count=count,
+        **_describe_scores(runs, curves, count),
+        about_lines=describe_lines(curves),
+        metrics=metrics,
+        groups=_list_groups(runs, curves),
+        **compared,
+        masks=masks,
+        episodes=episodes,
+        speeds=speeds,
+        rates=[f"{row[0]} makes {row[4]} {count} per second, all members" for row in speeds],
+    )
 
 
-def _compare(runs: Sequence[RunRecord]) -> list[tuple[str, str, str]]:
-    """Sections with statistics, if there is more than one method and more than one seed."""
+def _compare(runs: Sequence[RunRecord]) -> Comparison | None:
+    """Compare if there is more than one method and more than one seed."""
     try:
         comparison = compare_scores(collect_scores(runs))
     except DataError:  # two runs with the same members stand side by side, and are not pooled
-        return []
-    return list_sections(comparison) if is_worth_comparing(comparison) else []
+        return None
+    return comparison if is_worth_comparing(comparison) else None
 
 
-def _list_environments(runs: Sequence[RunRecord]) -> str:
-    return page.join_names(list(dict.fromkeys(run.environment for run in runs)))
-
-
-def _tell_headline(runs: Sequence[RunRecord], curves: Sequence[Curve]) -> str:
+def _describe_scores(
+    runs: Sequence[RunRecord], curves: Sequence[Curve], count: str
+) -> dict[str, Any]:
+    """Describe what the top of the page says: who is best, if anyone, and what others reach."""
     own = [curve for curve in curves if not curve.is_oracle] or list(curves)
     best = max(own, key=lambda curve: float(curve.means[-1]))
     scores = {curve.label: curve.last_scores for curve in own}
     is_clear = not find_rivals(scores, best.label)
     offline = all(run.about["format"] == OFFLINE for run in runs)
-    count = find_count(runs)
-    name = f"<em>{escape(best.label)}</em>"
-    reaches = f"Policies trained on {name} rewards reach" if offline else f"{name} reaches"
-    reached = show_spread(best.means[-1], best.spreads[-1], best.seeds)
-    place = escape(_list_environments(runs))
-    title, verdict = f"{reaches} {escape(reached)} on {place}.", None
-    if not is_clear:
-        title, verdict = f"{say_no_best(best.seeds)} on {place}.", warn_of_chance(best.seeds)
-    said = [
-        f"These are true returns at the last evaluation, after {best.steps[-1]:,.0f} {count}"
-        + (f": mean and standard deviation over {best.seeds} seeds." if best.seeds > 1 else ".")
-    ]
-    if not is_clear:
-        said.append(f"{best.label} has {reached}.")
     oracle = next((curve for curve in curves if curve.is_oracle and curve is not best), None)
-    if oracle is not None:
-        who = "policies reach" if offline else f"{oracle.label} reaches"
-        told = show_spread(oracle.means[-1], oracle.spreads[-1], oracle.seeds)
-        said.append(f"With the true reward, {who} {told}.")
-    for curve in [c for c in own if c is not best][:4]:
-        told = show_spread(curve.means[-1], curve.spreads[-1], curve.seeds)
-        said.append(f"{curve.label} has {told}.")
-    facts = [
-        (f"{sum(len(run.members) for run in runs)}", "members trained"),
-        (f"{len(curves)}", "groups of members that differ only in their seed"),
-        (f"{max(float(curve.steps[-1]) for curve in curves):,.0f}", f"{count} per member"),
-        (show_minutes(sum(find_seconds(run) for run in runs)), "of training"),
-    ]
-    kind = "Training from data" if offline else "Training from returns"
-    source = page.list_source(*map(_describe_source, runs))
-    banner = None if verdict is None else ("careful", verdict)
-    return page.make_headline(kind, title, said, facts, source, banner)
+    most = max(float(curve.steps[-1]) for curve in curves)
+    return {
+        "kind": "Training from data" if offline else "Training from returns",
+        "level": "fine" if is_clear else "careful",
+        "verdict": "" if is_clear else warn_of_chance(best.seeds),
+        "facts": [
+            (f"{sum(len(run.members) for run in runs)}", "members trained"),
+            (f"{len(curves)}", "groups of members that differ only in their seed"),
+            (f"{most:,.0f}", f"{count} per member"),
+            (show_minutes(sum(find_seconds(run) for run in runs)), "of training"),
+        ],
+        "is_clear": is_clear,
+        "no_best": say_no_best(best.seeds),
+        "offline": offline,
+        "best": best,
+        "reached": _show_last(best),
+        "oracle": oracle and (oracle.label, _show_last(oracle)),
+        "others": [(curve.label, _show_last(curve)) for curve in own if curve is not best][:4],
+    }
+
+
+def _show_last(curve: Curve) -> str:
+    return show_spread(curve.means[-1], curve.spreads[-1], curve.seeds)
 
 
 def _describe_source(run: RunRecord) -> str:
@@ -145,85 +153,23 @@ def _describe_source(run: RunRecord) -> str:
     return run.name if file is None else f"{run.name}, from {file}"
 
 
-def _tell_learning(
-    runs: Sequence[RunRecord], curves: Sequence[Curve], metrics: Sequence[dict[str, Any]]
-) -> str:
+def _list_groups(runs: Sequence[RunRecord], curves: Sequence[Curve]) -> list[tuple[object, ...]]:
     found = {curve.label: curve for curve in make_curves(runs, "correlation")}
-    rows = []
+    rows: list[tuple[object, ...]] = []
     for curve in sorted(curves, key=lambda curve: -float(curve.means[-1])):
         peaks = [float(values.max()) for _, values in curve.lines.values()]
+        best = show_spread(float(np.mean(peaks)), float(np.std(peaks)), curve.seeds)
         match = found.get(curve.label)
-        rows.append(
-            (
-                curve.label,
-                curve.seeds,
-                show_spread(curve.means[-1], curve.spreads[-1], curve.seeds),
-                show_spread(float(np.mean(peaks)), float(np.std(peaks)), curve.seeds),
-                f"{match.means[-1]:.2f}" if match else "-",
-            )
-        )
-    head = ("group", "seeds", "last evaluation", "best evaluation", "correlation with true reward")
-    lead = f"{describe_lines(curves)}Returns are sums of the true rewards, without a discount."
-    table = page.make_table(head, rows, "Groups side by side", (1, 2, 3, 4))
-    return page.make_section("learning", "Learning curves", lead, make_learning(metrics), table)
+        near = f"{match.means[-1]:.2f}" if match else "-"
+        rows.append((curve.label, curve.seeds, _show_last(curve), best, near))
+    return rows
 
 
-def _make_choice(name: str, members: Sequence[dict[str, Any]]) -> str:
-    options = page.make_options((index, member["label"]) for index, member in enumerate(members))
-    last = max(len(member["moments"]) for member in members) - 1
-    return (
-        f"<div class='controls'><label>Member <select id='{name}-member'>{options}</select></label>"
-        f"<label class='wide'>Evaluation <input type='range' id='{name}-moment' min='0' "
-        f"max='{last}' value='{last}'></label></div>"
-        f"<output id='{name}-reading' for='{name}-moment'></output>"
-    )
-
-
-def _tell_masks(members: Sequence[dict[str, Any]]) -> str:
-    chart = page.make_chart("run-masks", "The four masks of one member at one evaluation")
-    box = page.make_scroll(chart, "Heat maps")
-    lead = (
-        "What drives what, as the model has learned it at each evaluation. Rows are causes, "
-        "columns are effects."
-    )
-    return page.make_section("masks", "Masks over time", lead, _make_choice("mask", members), box)
-
-
-def _tell_rewards(members: Sequence[dict[str, Any]]) -> str:
-    chart = page.make_chart("rewards", "Found and true rewards of one episode")
-    lead = "The found and the true rewards of the last training episode before each evaluation."
-    parts = (_make_choice("reward", members), chart)
-    return page.make_section("rewards", "Found and true rewards", lead, *parts)
-
-
-def _tell_speed(runs: Sequence[RunRecord]) -> str:
-    rows = []
-    for run in runs:
-        steps, seconds = max(int(row["step"]) for row in run.rows), find_seconds(run)
-        rate = steps * len(run.members) / seconds if seconds > 0 else 0.0
-        rows.append(
-            (
-                run.name,
-                len(run.members),
-                f"{steps:,}",
-                show_minutes(seconds),
-                page.show_number(rate),
-                str(run.about.get("device", "-")),
-            )
-        )
-    count = find_count(runs)
-    rate_of = f"{count} per second, all members"
-    head = ("run", "members", f"{count} of each", "time", rate_of, "device")
-    table = page.make_table(head, rows, "Speed of each run", (1, 2, 3, 4))
-    label = f"{count.capitalize()} over minutes of training: " + page.join_names(
-        [f"{row[0]} makes {row[4]} {rate_of}" for row in rows]
-    )
-    return page.make_section("speed", "Speed", "", table, page.make_chart("speed", label))
-
-
-def _tell_settings(runs: Sequence[RunRecord]) -> str:
-    parts = [f"<h3>{escape(run.name)}</h3>{make_again(run.about, run.name)}" for run in runs]
-    return page.make_section("again", "Make it again", "", *parts)
+def _describe_speed(run: RunRecord) -> tuple[object, ...]:
+    steps, seconds = max(int(row["step"]) for row in run.rows), find_seconds(run)
+    rate = show_number(steps * len(run.members) / seconds if seconds > 0 else 0.0)
+    device = str(run.about.get("device", "-"))
+    return run.name, len(run.members), f"{steps:,}", show_minutes(seconds), rate, device
 
 
 def _label(run: RunRecord, member: str, runs: Sequence[RunRecord]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from grd_offline.report.few_values import has_few_values
+from grd_offline.report.effects import has_few_values
 from grd_offline.report.packing import count_bytes, pack_series
 from grd_offline.report.tracks import MOST_INPUTS, Track, Tracks
 from grd_offline.rewards.effect_inputs import split_label
