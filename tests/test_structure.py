@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -82,6 +83,17 @@ def test_no_import_goes_in_a_circle():
         }
     known = set(graph)
     TopologicalSorter({one: others & known for one, others in graph.items()}).prepare()
+
+
+def test_the_map_names_the_rooms_in_their_order_and_files_that_are_there():
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \|.*\| `([\w/.]+)` \|$", text, re.MULTILINE)
+    assert tuple(room for room, _ in rows) == ROOMS
+    named = re.findall(r"`((?:\w+/)+\w+\.(?:py|md))`", text)
+    missing = [
+        n for n in named if not any((ROOT / top / n).exists() for top in (".", "grd_offline"))
+    ]
+    assert missing == []
 
 
 def test_import_is_light():

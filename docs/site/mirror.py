@@ -14,7 +14,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PATTERNS = (
-    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/**/*.md", "benchmarks/**/*.txt"),
+    *(
+        "README.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "ARCHITECTURE.md",
+        "benchmarks/**/*.md",
+        "benchmarks/**/*.txt",
+    ),
     *("experiments/*.md", "examples/*.md", "datasets/*.md"),
 )
 FOLDERS = ("benchmarks", "experiments", "examples", "datasets")
