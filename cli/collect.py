@@ -14,12 +14,13 @@ import click
 from click.core import ParameterSource
 
 from grd_offline.core.errors import DataError
+from grd_offline.core.observer import Observer
 from grd_offline.core.words import count, format_bytes, format_seconds
 from grd_offline.learning.collecting.settings import REAL_DATA, CollectSettings
 
 from .help import Command
 from .options import OutPath, pick_settings, print_warning, setting_option, setting_options
-from .progress import show_progress
+from .progress import Advance, show_progress
 from .runners import check_address, run_parts, runner_options
 from .signals import Stop, catch_signals
 from .text import echo
@@ -248,13 +249,23 @@ def _collect(out: Path, stop: Stop, options: dict[str, Any]) -> Collected:
     label = f"collecting {resolve_environment_id(options['environment'])}"
     total = options["episodes"]
     with show_progress(label, total, unit="episodes", work="steps", stop=stop) as advance:
-        return collect_file(
-            out=out,
-            should_stop=stop.is_set,
-            warn=print_warning,
-            on_episode=lambda record: advance(1, len(record.rewards)),
-            **options,
-        )
+        return collect_file(out=out, observer=_Counter(advance, stop), **options)
+
+
+class _Counter(Observer):
+    """Counts the episodes that were collected."""
+
+    def __init__(self, advance: Advance, stop: Stop) -> None:
+        self._advance, self._stop = advance, stop
+
+    def on_result(self, work: Any, result: Any) -> None:
+        self._advance(1, len(result.rewards))
+
+    def on_warning(self, text: str) -> None:
+        print_warning(text)
+
+    def should_stop(self) -> bool:
+        return self._stop.is_set()
 
 
 def _collect_parts(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,8 @@ from .train_offline import pick_training, training_options
 
 if TYPE_CHECKING:
     from grd_offline.lab.judge import Found, JudgingResult
+
+    from .forecast import Forecast
 
 
 @click.command(
@@ -87,13 +88,13 @@ def judge(
     """
     from grd_offline.lab.judge import judge
 
-    terminal, settings = Terminal(), pick_training(options)
+    settings = pick_training(options)
     folder = out if out is not None else beside(file, "-judge")
-    result = judge(
-        file, folder, environment=options["environment"], methods=methods, fit=fit,
-        observed=observed, watch=terminal.watch, decomposing=_show_decomposition,
-        on_rewards=_tell_rewards, **settings,
-    )  # fmt: skip
+    with _Display() as terminal:
+        result = judge(
+            file, folder, environment=options["environment"], methods=methods, fit=fit,
+            observed=observed, observer=terminal, **settings,
+        )  # fmt: skip
     if result.verdicts:
         _print_table(result)
         _tell_unsteady(result.unsteady, options["seeds"])
@@ -105,10 +106,33 @@ def judge(
         raise SystemExit(128 + terminal.stop.signal_number)
 
 
-@contextmanager
-def _show_decomposition(method: str) -> Iterator[Callable[[str, float], None]]:
-    with show_stages((method,)) as forecast:
-        yield forecast.hear
+class _Display(Terminal):
+    """Shows the decomposition by each method, and then the training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stages = self._open.enter_context(ExitStack())
+        self._forecast: Forecast | None = None
+
+    def on_start(self, work: Any) -> None:
+        if isinstance(work, str):
+            self._forecast = self._stages.enter_context(show_stages((work,)))
+        else:
+            super().on_start(work)
+
+    def on_progress(self, stage: str, share: float) -> None:
+        if self._forecast is not None:
+            self._forecast.hear(stage, share)
+        else:
+            super().on_progress(stage, share)
+
+    def on_result(self, work: Any, result: Any) -> None:
+        if isinstance(work, str):
+            self._stages.close()
+            self._forecast = None
+            _tell_rewards(work, result)
+        else:
+            super().on_result(work, result)
 
 
 def _tell_rewards(method: str, found: Found) -> None:

@@ -9,13 +9,14 @@ import itertools
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, Self
 
+from grd_offline.core.observer import Observer, Observers
 from grd_offline.core.words import count, format_percentage, format_seconds
-from grd_offline.learning.runs.observer import Observer
 
+from .options import print_warning
 from .run_state import Group, Point, RunState
 from .signals import Stop, catch_signals
 from .text import echo, say
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from grd_offline.learning.runs.folder import RunFolder
     from grd_offline.learning.runs.result import TrainingResult
-    from grd_offline.learning.runs.run import Evaluation, Run
 
 REFRESHES = 1
 """Number of times per second that the panel is drawn. Each takes about ten milliseconds."""
@@ -49,30 +49,59 @@ _LEAST_FIRST = ("edges", "at", "seeds", "best", "curve", "compact", "correlation
 """Columns that are left out, in this order, until the table fits."""
 
 
-class Terminal:
-    """The display of a training run. It also handles Ctrl-C."""
+class Terminal(Observer):
+    """The display of a training run. It also handles Ctrl-C.
+
+    The first Ctrl-C stops the run, the second ends it at once.
+    """
 
     def __init__(self) -> None:
         self.stop = Stop()
         self.state: RunState | None = None
+        self._shown: Observer = Observers(())
+        self._open = ExitStack()
 
-    @contextmanager
-    def watch(self, run: Run, files: RunFolder) -> Iterator[Callable[[], bool]]:
-        """Show the run while it trains. The first Ctrl-C stops it, the second ends it at once."""
-        with catch_signals() as self.stop:
-            self.state = RunState(run, files)
-            run.observers.append(self.state)
-            show = _show_panel if sys.stderr.isatty() else _show_lines
-            with show(run, self.state, self.stop):
-                if run.step:
-                    echo(f"continuing {files.path} at {run.unit} {run.step:,}")
-                try:
-                    yield self.stop.is_set
-                except KeyboardInterrupt:
-                    # Nothing more is written, and what is there stays.
-                    say(f"stopped at once: {files.path} holds what was written before")
-                    raise SystemExit(130) from None
-            self.state.look(run)
+    def on_start(self, work: Any) -> None:
+        if self.state is None:
+            self._begin(work)
+        else:
+            self._shown.on_start(work)
+
+    def _begin(self, files: RunFolder) -> None:
+        """Show the run while it trains."""
+        self.stop = self._open.enter_context(catch_signals())
+        self.state = RunState(files.run, files)
+        show = _show_panel if sys.stderr.isatty() else _show_lines
+        others = self._open.enter_context(show(self.state, self.stop))
+        self._shown = Observers([self.state, *others])
+        if files.run.step:
+            echo(f"continuing {files.path} at {files.run.unit} {files.run.step:,}")
+
+    def on_progress(self, stage: str, share: float) -> None:
+        self._shown.on_progress(stage, share)
+
+    def on_result(self, work: Any, result: Any) -> None:
+        if self.state is not None and work is self.state.files:
+            self._open.close()
+            self.state.look()
+        else:
+            self._shown.on_result(work, result)
+
+    def on_warning(self, text: str) -> None:
+        print_warning(text)
+
+    def should_stop(self) -> bool:
+        return self.stop.is_set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self._open.close()
+        if isinstance(error, KeyboardInterrupt) and self.state is not None:
+            # Nothing more is written, and what is there stays.
+            say(f"stopped at once: {self.state.files.path} holds what was written before")
+            raise SystemExit(130) from None
 
     def print_closing(self) -> None:
         if self.state is not None:
@@ -102,27 +131,26 @@ class Lines(Observer):
             f"{count(state.total, state.unit)} each{phase}; writing to {state.files.path}"
         )
 
-    def on_progress(self, run: Run) -> None:
+    def on_progress(self, stage: str, share: float) -> None:
         if time.monotonic() - self._last >= LINE_SECONDS:
             self._last = time.monotonic()
             say(f"{describe_step(self.state)}, {describe_speed(self.state)}")
 
-    def on_evaluation(self, run: Run, evaluation: Evaluation) -> None:
-        if evaluation.returns is None:
-            say(f"{self.state.unit} {evaluation.step:,}  policies saved")
+    def on_result(self, work: Any, result: Any) -> None:
+        if result.returns is None:
+            say(f"{self.state.unit} {result.step:,}  policies saved")
             return
         for group in self.state.groups:
             say(describe_group(group, self.state))
 
 
 @contextmanager
-def _show_lines(run: Run, state: RunState, stop: Stop) -> Iterator[None]:
-    run.observers.append(Lines(state))
-    yield
+def _show_lines(state: RunState, stop: Stop) -> Iterator[list[Observer]]:
+    yield [Lines(state)]
 
 
 @contextmanager
-def _show_panel(run: Run, state: RunState, stop: Stop) -> Iterator[None]:
+def _show_panel(state: RunState, stop: Stop) -> Iterator[list[Observer]]:
     from rich.console import Console
     from rich.live import Live
 
@@ -141,7 +169,7 @@ def _show_panel(run: Run, state: RunState, stop: Stop) -> Iterator[None]:
             live.refresh()
 
         stop.show = show
-        yield
+        yield []
 
 
 def draw_panel(state: RunState, width: int, height: int) -> Panel:

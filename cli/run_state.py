@@ -7,13 +7,13 @@ import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from grd_offline.learning.runs.observer import Observer
+from grd_offline.core.observer import Observer
 
 if TYPE_CHECKING:
     from grd_offline.learning.runs.folder import RunFolder
-    from grd_offline.learning.runs.run import Evaluation, Run
+    from grd_offline.learning.runs.run import Run
 
 RATE_SECONDS = 30.0
 """Speeds are means over this many seconds."""
@@ -98,26 +98,26 @@ class RunState(Observer):
                     returns.setdefault(int(row["step"]), []).append(float(row["mean_return"]))
             group.curve = [summarise(step, values) for step, values in sorted(returns.items())]
 
-    def on_progress(self, run: Run) -> None:
+    def on_progress(self, stage: str, share: float) -> None:
         self._sample()
         # While an evaluation is under way, what was seen at its start belongs to it.
         is_due = time.monotonic() >= self._next_look and not self._is_evaluating
         if is_due and not self.run.phase:
-            self.look(run)
+            self.look()
 
-    def on_evaluation_start(self, run: Run) -> None:
+    def on_start(self, work: Any) -> None:
         """Look at the members: what is seen belongs to the evaluation."""
         self._is_evaluating = True
-        self.look(run)
+        self.look()
 
-    def on_evaluation(self, run: Run, evaluation: Evaluation) -> None:
+    def on_result(self, work: Any, result: Any) -> None:
         self._is_evaluating = False
-        if evaluation.returns is None:
+        if result.returns is None:
             return
-        means = evaluation.returns.mean(1).tolist()
+        means = result.returns.mean(1).tolist()
         for group in self.groups:
             values = [means[member] for member in group.members]
-            group.curve.append(summarise(evaluation.step, values))
+            group.curve.append(summarise(result.step, values))
 
     def _sample(self) -> None:
         before, self._latest = (
@@ -133,9 +133,9 @@ class RunState(Observer):
             while self._latest[0] - samples[0][0] > RATE_SECONDS and len(samples) > 2:
                 samples.popleft()
 
-    def look(self, run: Run) -> None:
+    def look(self) -> None:
         """Bring correlations, masks and skipped updates of all groups up to date."""
-        begin, measures = time.monotonic(), run.measure()
+        begin, measures = time.monotonic(), self.run.measure()
         if measures is None:
             return
         self.is_measured = True

@@ -106,11 +106,8 @@ def run_parts(
         where = "local" if is_done else kind  # then Ray need not be started
         runner = stack.enter_context(make_runner(folder, machine, where, address, cpus=1, gpus=0))
         stop = stack.enter_context(catch_signals(notice=_STOPPING))  # after Ray, which has one
-        watcher = stack.enter_context(show_jobs(folder, plan.jobs, "parts"))
-        stop.show = watcher.say
-        marks = run_jobs(
-            folder, plan.jobs, runner, tries=tries, watcher=watcher, should_stop=stop.is_set
-        )
+        display = stack.enter_context(show_jobs(folder, plan.jobs, stop, "parts"))
+        marks = run_jobs(folder, plan.jobs, runner, tries=tries, observer=display)
     if stop.signal_number:
         echo("stopped: run the same command again to continue", err=True)
         raise SystemExit(128 + stop.signal_number)

@@ -214,12 +214,9 @@ def _run(
         with (
             make_runner(folder, find_machine(), kind, address, **resources) as runner,
             catch_signals(notice=_STOPPING) as stop,  # after Ray, which has its own handler
-            show_jobs(folder, plan.jobs) as watcher,
+            show_jobs(folder, plan.jobs, stop) as display,
         ):
-            stop.show = watcher.say
-            run_jobs(
-                folder, plan.jobs, runner, tries=tries, watcher=watcher, should_stop=stop.is_set
-            )
+            run_jobs(folder, plan.jobs, runner, tries=tries, observer=display)
         record = read_sweep(folder)
         print_jobs(record)
         leave_sweep_report(record)

@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grd_offline.core.observer import Observer
 from grd_offline.core.words import format_percentage, format_seconds
-from grd_offline.lab.sweep.run import Watcher
 
 from .progress import LINE_SECONDS, format_left
+from .signals import Stop
 from .text import echo
 
 if TYPE_CHECKING:
@@ -25,18 +26,20 @@ LOOK_SECONDS = 1.0
 """Seconds between two looks at how far the running jobs are."""
 
 
-class Display(Watcher):
+class Display(Observer):
     """Lines about jobs, and how far all of them are together."""
 
-    def __init__(self, folder: Path, jobs: Sequence[Job], what: str) -> None:
+    def __init__(self, folder: Path, jobs: Sequence[Job], what: str, stop: Stop) -> None:
         from grd_offline.lab.sweep.job import FINISHED, describe_marks
 
         marks = describe_marks(folder, tuple(jobs))
-        self._what = what
+        self._what, self._stop = what, stop
+        stop.show = self.say
         self._folder, self._jobs = folder, {job.name: job for job in jobs}
         self._done = {name for name, mark in marks.items() if mark and mark.state == FINISHED}
         self._given_up: set[str] = set()
         self._busy: set[str] = set()
+        self._running: dict[str, Job] = {}
         self._marks: dict[str, Mark | None] = dict(marks)
         self._begin = time.monotonic()
         self._at_begin = sum(self._measure(name) for name in self._jobs)
@@ -48,15 +51,21 @@ class Display(Watcher):
         """Print a line about the sweep."""
         echo(text, err=True)
 
-    def on_start(self, job: Job, tries: int) -> None:
-        self._given_up.discard(job.name)
-        if not tries:
-            return
-        before = self._marks.get(job.name)
-        reason = before.reason if before is not None and before.reason else "it was cut off"
-        self.say(f"repeating {job.name}: {reason}")
+    def on_start(self, work: Job) -> None:
+        self._running[work.name] = work
+        self._given_up.discard(work.name)
+        before = self._marks.get(work.name)
+        if before is not None and before.tries:
+            self.say(f"repeating {work.name}: {before.reason or 'it was cut off'}")
 
-    def on_end(self, job: Job, mark: Mark) -> None:
+    def on_result(self, work: Job, result: Mark | None) -> None:
+        job, mark = work, result
+        self._running.pop(job.name, None)
+        if mark is None:
+            if job.name not in self._busy:
+                self._busy.add(job.name)
+                self.say(f"waiting for {job.name}: a process of an earlier sweep still works on it")
+            return
         self._marks[job.name] = mark
         if mark.state == "finished":
             self._done.add(job.name)
@@ -65,16 +74,14 @@ class Display(Watcher):
             self._given_up.add(job.name)
             self.say(f"{mark.state}: {job.name}: {mark.reason}")
 
-    def on_busy(self, job: Job) -> None:
-        if job.name not in self._busy:
-            self._busy.add(job.name)
-            self.say(f"waiting for {job.name}: a process of an earlier sweep still works on it")
+    def should_stop(self) -> bool:
+        return self._stop.is_set()
 
-    def on_wait(self, running: Sequence[Job]) -> None:
+    def on_progress(self, stage: str, share: float) -> None:
         now = time.monotonic()
         if now - self._looked >= LOOK_SECONDS:
             self._looked = now
-            self.look(running)
+            self.look(tuple(self._running.values()))
 
     def look(self, running: Sequence[Job]) -> None:
         """Tell how far the sweep is."""
@@ -104,19 +111,19 @@ class Display(Watcher):
 class Bars(Display):
     """Shows a bar for the sweep and a bar for each running job."""
 
-    def __init__(self, folder: Path, jobs: Sequence[Job], what: str, bars: Any) -> None:
+    def __init__(self, folder: Path, jobs: Sequence[Job], what: str, stop: Stop, bars: Any) -> None:
         self._bars = bars
         self._tasks: dict[str, Any] = {}
-        super().__init__(folder, jobs, what)
+        super().__init__(folder, jobs, what, stop)
         total, done = len(jobs), len(self._done)
         self._all = bars.add_task(f"all {what}", total=total, completed=done, left="")
 
     def say(self, text: str) -> None:
         self._bars.console.print(text, highlight=False, markup=False)
 
-    def on_end(self, job: Job, mark: Mark) -> None:
-        super().on_end(job, mark)
-        task = self._tasks.pop(job.name, None)
+    def on_result(self, work: Job, result: Mark | None) -> None:
+        super().on_result(work, result)
+        task = self._tasks.pop(work.name, None)
         if task is not None:
             self._bars.remove_task(task)
 
@@ -134,10 +141,12 @@ class Bars(Display):
 
 
 @contextmanager
-def show_jobs(folder: Path, jobs: Sequence[Job], what: str = "jobs") -> Iterator[Display]:
+def show_jobs(
+    folder: Path, jobs: Sequence[Job], stop: Stop, what: str = "jobs"
+) -> Iterator[Display]:
     """Show how far a sweep is. Its jobs are called `what`."""
     if not sys.stderr.isatty():
-        yield Display(folder, jobs, what)
+        yield Display(folder, jobs, what, stop)
         return
     from rich import progress
     from rich.console import Console
@@ -152,7 +161,7 @@ def show_jobs(folder: Path, jobs: Sequence[Job], what: str = "jobs") -> Iterator
         transient=True,
     )
     with bars:
-        yield Bars(folder, jobs, what, bars)
+        yield Bars(folder, jobs, what, stop, bars)
 
 
 def print_jobs(record: SweepRecord) -> None:

@@ -76,10 +76,11 @@ def train_offline(file: str, out: Path | None, **options: Any) -> None:
 
     terminal, settings = Terminal(), pick_training(options)
     folder = out or _default_folder(file, options["algorithm"])
-    result = train_offline(
-        file, folder, rewards=options["rewards"], environment=options["environment"],
-        watch=terminal.watch, **settings,
-    )  # fmt: skip
+    with terminal:
+        result = train_offline(
+            file, folder, rewards=options["rewards"], environment=options["environment"],
+            observer=terminal, **settings,
+        )  # fmt: skip
     terminal.print_closing()
     if result.evaluations:
         leave_report(result.folder)
@@ -91,7 +92,6 @@ def pick_training(options: dict[str, Any]) -> dict[str, Any]:
     _tell_unused(options["algorithm"])
     return {
         **{name: options[name] for name in (*_SHARED, *_READING, "device", "workers")},
-        "warn": print_warning,
         "command": ["grd-offline", *sys.argv[1:]],
     }
 

@@ -18,7 +18,6 @@ from .options import (
     device_option,
     out_option,
     pick_settings,
-    print_warning,
     setting_option,
     setting_options,
     workers_option,
@@ -96,11 +95,11 @@ def train_online(resume: str | None, out: Path | None, **options: Any) -> None:
     from grd_offline.learning.online.training import resume_online, train_online
 
     terminal = Terminal()
-    given = {"device": options["device"], "workers": options["workers"]}
-    given |= {"watch": terminal.watch, "warn": print_warning}
+    given = {"device": options["device"], "workers": options["workers"], "observer": terminal}
     if resume is not None:
         _refuse_settings(click.get_current_context())
-        result = resume_online(resume, environment=options["environment"], **given)
+        with terminal:
+            result = resume_online(resume, environment=options["environment"], **given)
     elif options["environment"] is None:
         raise click.UsageError("Missing option '--env' (or '--resume').")
     else:
@@ -108,9 +107,9 @@ def train_online(resume: str | None, out: Path | None, **options: Any) -> None:
         folder = out or _default_folder(settings)
         depending = {*DISCRETE, "environments"}
         settings = {n: v for n, v in settings.items() if n not in depending or _is_given(n)}
-        result = train_online(
-            out=folder, command=["grd-offline", *sys.argv[1:]], **settings, **given
-        )
+        command = ["grd-offline", *sys.argv[1:]]
+        with terminal:
+            result = train_online(out=folder, command=command, **settings, **given)
     terminal.print_closing()
     leave_report(result.folder)
     line = name_resume(result.folder, options["environment"] or "")

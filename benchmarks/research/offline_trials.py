@@ -17,11 +17,11 @@ from grd_offline.learning.offline.settings import OfflineSettings
 
 
 class Printer(Scores):
-    def on_evaluation(self, run, checkpoint):
-        super().on_evaluation(run, checkpoint)
-        means = checkpoint.returns.mean(1)
-        told = (f"{m.name} {mean:.0f}" for m, mean in zip(run.members, means, strict=True))
-        print(checkpoint.step, ", ".join(told), flush=True)
+    def on_result(self, work, result):
+        super().on_result(work, result)
+        means = result.returns.mean(1)
+        told = (f"{m.name} {mean:.0f}" for m, mean in zip(work.members, means, strict=True))
+        print(result.step, ", ".join(told), flush=True)
 
 
 def main() -> None:
@@ -51,7 +51,7 @@ def main() -> None:
     )
     scores = Printer()
     rewards = {name: one.rewards for name, one in found.items()}
-    with OfflineRun(settings, data.episodes, rewards, workers=0, observers=[scores]) as run:
+    with OfflineRun(settings, data.episodes, rewards, workers=0, observer=scores) as run:
         run.train()
     print(f"data {data.behaviour_return:.0f}")
     for verdict in judge_sources(settings, scores.compute(), data, found):

@@ -6,8 +6,7 @@ and for the delayed rewards are trained side by side and evaluated by the true r
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +17,12 @@ from numpy.typing import NDArray
 from grd_offline.core.episodes import EpisodeSet
 from grd_offline.core.errors import DataError
 from grd_offline.core.evaluate import compare_rewards
+from grd_offline.core.observer import NOBODY, Observer, Observers, Progress, Warn
 from grd_offline.core.steps import StepBatch
 from grd_offline.core.threads import one_numpy_thread
 from grd_offline.core.versions import find_versions
 from grd_offline.io.files.judgement import OBSERVED, RUN_FOLDER, TRUE, Verdict, write_judgement
 from grd_offline.io.tables.opening import Given, Outcomes
-from grd_offline.learning.fleet.watch import Warn
 from grd_offline.learning.offline.data import Array, OfflineData, be_pessimistic
 from grd_offline.learning.offline.run import check_environment
 from grd_offline.learning.offline.run_folder import OfflineFolder
@@ -34,10 +33,9 @@ from grd_offline.learning.offline.training import (
     train_members,
     warn_of_data,
 )
-from grd_offline.learning.runs.observer import Observer
 from grd_offline.learning.runs.process import choose_device
-from grd_offline.learning.runs.result import TrainingResult, Watch, watch_nothing
-from grd_offline.learning.runs.run import Evaluation, Run
+from grd_offline.learning.runs.result import TrainingResult
+from grd_offline.learning.runs.run import Evaluation
 from grd_offline.methods.choose import Choice, choose, draw_episodes
 from grd_offline.methods.registry import AUTO, NEXT_STATE, find_method, list_fits, list_judged
 
@@ -46,7 +44,6 @@ LAST = 3
 """A score is the mean of the last three evaluations. Only the truth could choose the best one."""
 STEADY = 2 / 3
 """A seed is unsteady if it ends with less than this fraction of its best gain over the data."""
-Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +97,7 @@ def find_rewards(
     seed: int = 0,
     device: str = "cpu",
     pessimism: float = 0.0,
-    progress: Progress = lambda stage, share: None,
+    progress: Progress = NOBODY.on_progress,
 ) -> Found:
     """The rewards that `grd-offline decompose` would write with the same seed.
 
@@ -154,9 +151,9 @@ class Scores(Observer):
         self.means: list[NDArray[np.float64]] = []
         """One array (member,) for each evaluation."""
 
-    def on_evaluation(self, run: Run, evaluation: Evaluation) -> None:
-        if evaluation.returns is not None:
-            self.means.append(evaluation.returns.mean(1))
+    def on_result(self, work: Any, result: Any) -> None:
+        if isinstance(result, Evaluation) and result.returns is not None:
+            self.means.append(result.returns.mean(1))
 
     def compute(self) -> NDArray[np.float64]:
         """(member,) mean of the last few evaluations."""
@@ -210,15 +207,6 @@ def judge_sources(
     return verdicts
 
 
-Decomposing = Callable[[str], AbstractContextManager[Progress]]
-"""A context manager that is open while the method of that name decomposes the returns."""
-
-
-@contextmanager
-def show_nothing(method: str) -> Iterator[Progress]:
-    yield lambda stage, share: None
-
-
 @dataclass(frozen=True, eq=False)
 class JudgingResult:
     """The results of `judge`, and the place of its files."""
@@ -247,10 +235,7 @@ def judge(
     returns: Outcomes | None = None,
     device: str = "auto",
     workers: int | None = None,
-    watch: Watch = watch_nothing,
-    decomposing: Decomposing = show_nothing,
-    on_rewards: Callable[[str, Found], None] = lambda method, found: None,
-    warn: Warn = lambda text: None,
+    observer: Observer = NOBODY,
     command: Sequence[str] = (),
     **settings: Any,
 ) -> JudgingResult:
@@ -264,34 +249,34 @@ def judge(
 
     Policies are also trained on the true rewards, if the data hold them, and with `observed` on the
     delayed rewards. `fit` says how `grd` is fitted. The other keyword arguments are the fields of
-    `OfflineSettings` and the arguments of `train_offline`. `decomposing` shows a decomposition that
-    is under way, and `on_rewards` hears of the rewards of each method.
+    `OfflineSettings` and the arguments of `train_offline`. The `observer` also hears of each
+    method, by its name, and of the rewards that it finds.
     """
-    check_names(methods, fit, warn)
+    check_names(methods, fit, observer.on_warning)
     chosen, folder = OfflineSettings(tuple(methods), environment, **settings), Path(out)
     OfflineFolder(folder).check_free()
     data = load_checked(source, chosen, max_bytes=max_bytes, columns=columns, returns=returns)
     try:
         check_data(data, methods)
-        _warn_of_data(chosen, data, warn)
+        _warn_of_data(chosen, data, observer.on_warning)
         found = find_references(data)
         if not observed:
             found.pop(OBSERVED, None)
         for method in methods:
-            with decomposing(method) as progress:
-                found[method] = find_rewards(
-                    data, method, fit=fit, seed=chosen.seed, device=device,
-                    pessimism=chosen.pessimism, progress=progress,
-                )  # fmt: skip
-            on_rewards(method, found[method])
+            observer.on_start(method)
+            found[method] = find_rewards(
+                data, method, fit=fit, seed=chosen.seed, device=device,
+                pessimism=chosen.pessimism, progress=observer.on_progress,
+            )  # fmt: skip
+            observer.on_result(method, found[method])
     except DataError as error:
         raise error.at(file=source) from None
     chosen, scores = replace(chosen, rewards=tuple(found)), Scores()
     about: dict[str, Any] = {"command": list(command), "data": describe_data(source, data)}
     training = train_members(
         chosen, data, {name: one.rewards for name, one in found.items()},
-        OfflineFolder(folder / RUN_FOLDER), device=device, workers=workers, observers=[scores],
-        watch=watch, warn=warn, about=about["data"], command=command,
+        OfflineFolder(folder / RUN_FOLDER), device=device, workers=workers,
+        observer=Observers([scores, observer]), about=about["data"], command=command,
     )  # fmt: skip
     return _conclude(folder, chosen, data, found, scores, training, about | {"fit": fit})
 

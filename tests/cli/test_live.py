@@ -73,9 +73,9 @@ def files(tmp_path):
 def evaluate(run, observer, returns):
     """One evaluation, of two episodes each, with these means."""
     both = np.array(returns)[:, None] + np.array([-1.0, 1.0])
-    observer.on_evaluation_start(run)
     nothing = np.zeros(0, np.float32)
-    observer.on_evaluation(run, Evaluation(run.step, nothing, both, np.ones(both.shape, int)))
+    observer.on_start(Evaluation(run.step, nothing))
+    observer.on_result(run, Evaluation(run.step, nothing, both, np.ones(both.shape, int)))
 
 
 def advance(run, clock, *observers, seconds):
@@ -85,7 +85,7 @@ def advance(run, clock, *observers, seconds):
     if run.step >= run.warmup:
         run.learner.updates += 100
     for observer in observers:
-        observer.on_progress(run)
+        observer.on_progress(run.phase, run.step / run.total)
 
 
 def show(panel, width):
@@ -135,7 +135,7 @@ def test_members_are_looked_at_now_and_then(clock, files):
     for _ in range(100):
         advance(run, clock, seen, seconds=0.1)
     assert run.looks <= 6
-    seen.on_evaluation_start(run)
+    seen.on_start(Evaluation(run.step, np.zeros(0, np.float32)))
     looks = run.looks
     for _ in range(100):
         advance(run, clock, seen, seconds=0.1)
@@ -162,7 +162,7 @@ def test_lines(clock, files, capsys):
     for _ in range(3):
         advance(run, clock, seen, lines, seconds=12.0)
     evaluate(run, seen, [10.0, 14.0, 5.0, 5.0])
-    lines.on_evaluation(run, SimpleNamespace(returns=np.zeros(4)))
+    lines.on_result(run, SimpleNamespace(returns=np.zeros(4)))
     out, err = capsys.readouterr()
     assert out == ""
     assert err.splitlines() == [

@@ -13,6 +13,7 @@ import h5py
 import numpy as np
 import pytest
 import samples
+from online_runs import Stopper
 
 from grd_offline import DataError, collect, write_dataset
 from grd_offline.io.datasets import Header, Record, open_recording, read
@@ -321,7 +322,7 @@ def test_settings_are_checked(wrong: dict[str, Any]) -> None:
 def test_stopping_keeps_what_is_finished(workers: int) -> None:
     seen: list[Record] = []
     settings = CollectSettings("Factored", episodes=500, workers=workers)
-    _, records = run_episodes(settings, lambda: len(seen) >= 3)
+    _, records = run_episodes(settings, Stopper(lambda: len(seen) >= 3))
     for record in records:
         seen.append(record)
     assert 3 <= len(seen) < 30

@@ -6,20 +6,34 @@ import pytest
 
 import grd_offline
 from grd_offline import DataError, StorageError
+from grd_offline.core.observer import Observer
 
 WORLD = {"length": 9}
 
 
+class Counter(Observer):
+    """Counts episodes, and stops after some of them."""
+
+    def __init__(self, most=10**9):
+        self.seen, self.most = 0, most
+
+    def on_result(self, work, result):
+        self.seen += 1
+
+    def should_stop(self):
+        return self.seen >= self.most
+
+
 def test_collect_writes_a_file_and_says_what_is_in_it(tmp_path):
-    seen = []
+    counter = Counter()
     collected = grd_offline.collect(
-        "Factored", tmp_path / "a.h5", env_args=WORLD, episodes=4, workers=1, on_episode=seen.append
+        "Factored", tmp_path / "a.h5", env_args=WORLD, episodes=4, workers=1, observer=counter
     )
     episodes = grd_offline.read(tmp_path / "a.h5")
     assert (collected.path, collected.is_complete) == (tmp_path / "a.h5", True)
     np.testing.assert_array_equal(collected.lengths, episodes.lengths)
     np.testing.assert_allclose(collected.returns, [episode.rewards.sum() for episode in episodes])
-    assert len(seen) == 4
+    assert counter.seen == 4
 
 
 def test_the_number_of_workers_does_not_change_the_file(tmp_path):
@@ -31,14 +45,7 @@ def test_the_number_of_workers_does_not_change_the_file(tmp_path):
 
 
 def test_a_run_that_is_stopped_leaves_a_partial_file(tmp_path):
-    seen = []
-    collected = grd_offline.collect(
-        "Factored",
-        tmp_path / "a.h5",
-        workers=1,
-        should_stop=lambda: len(seen) >= 2,
-        on_episode=seen.append,
-    )
+    collected = grd_offline.collect("Factored", tmp_path / "a.h5", workers=1, observer=Counter(2))
     assert collected.path == tmp_path / "a.partial.h5"
     assert not collected.is_complete
     assert len(grd_offline.read(collected.path)) == len(collected.returns) >= 2
@@ -46,14 +53,9 @@ def test_a_run_that_is_stopped_leaves_a_partial_file(tmp_path):
 
 
 def test_a_partial_file_is_not_replaced(tmp_path):
-    stop = {
-        "workers": 1,
-        "should_stop": lambda: len(seen) >= 1,
-        "on_episode": lambda r: seen.append(r),
-    }
     kept = []
     for _ in range(3):
-        seen = []
+        stop = {"workers": 1, "observer": Counter(1)}
         kept.append(grd_offline.collect("Factored", tmp_path / "a.h5", **stop).path.name)
     assert kept == ["a.partial.h5", "a.partial-2.h5", "a.partial-3.h5"]
     assert {path.name for path in tmp_path.iterdir()} == set(kept)
@@ -112,9 +114,7 @@ def test_a_planted_link_is_not_followed(tmp_path):
 
 
 def test_a_run_that_is_stopped_at_once_writes_nothing(tmp_path):
-    collected = grd_offline.collect(
-        "Factored", tmp_path / "a.h5", workers=1, should_stop=lambda: True
-    )
+    collected = grd_offline.collect("Factored", tmp_path / "a.h5", workers=1, observer=Counter(0))
     assert (collected.path, collected.is_complete, len(collected.returns)) == (None, False, 0)
     assert not list(tmp_path.iterdir())
 
@@ -130,14 +130,8 @@ def test_mistakes_are_told_before_anything_is_written(tmp_path):
 
 
 def test_a_run_that_is_stopped_can_leave_nothing(tmp_path):
-    seen = []
     collected = grd_offline.collect(
-        "Factored",
-        tmp_path / "a.h5",
-        workers=1,
-        should_stop=lambda: len(seen) >= 2,
-        keep_partial=False,
-        on_episode=seen.append,
+        "Factored", tmp_path / "a.h5", workers=1, keep_partial=False, observer=Counter(2)
     )
     assert (collected.path, collected.is_complete) == (None, False)
     assert not list(tmp_path.iterdir())

@@ -8,6 +8,7 @@ import sys
 import time
 
 import pytest
+from online_runs import Warned
 from places import HELPERS
 
 from grd_offline import read
@@ -29,12 +30,11 @@ def be_impatient(monkeypatch, seconds):
 @pytest.mark.parametrize(("workers", "silence"), [(1, 1.0), (2, 8.0)])
 def test_a_step_that_never_returns_is_told(workers, silence, monkeypatch):
     be_impatient(monkeypatch, silence)
-    told = []
+    warned = Warned()
     settings = CollectSettings(ID, env_args={"after": 50}, episodes=8, workers=workers)
     deadline = time.monotonic() + 240
-    _, records = run_episodes(
-        settings, lambda: bool(told) or time.monotonic() > deadline, told.append
-    )
+    warned.should_stop = lambda: bool(warned.told) or time.monotonic() > deadline
+    _, records = run_episodes(settings, warned)
     if workers == 1:  # in this process, where only a signal ends it
         before = signal.signal(signal.SIGALRM, _raise_stuck)
         signal.setitimer(signal.ITIMER_REAL, 6)
@@ -43,8 +43,8 @@ def test_a_step_that_never_returns_is_told(workers, silence, monkeypatch):
     finally:
         if workers == 1:
             signal.signal(signal.SIGALRM, before)
-    assert "episode" in told[0]
-    since = re.search(r"no step for \d+ s, since (\d\d:\d\d:\d\d): ", told[0])
+    assert "episode" in warned.told[0]
+    since = re.search(r"no step for \d+ s, since (\d\d:\d\d:\d\d): ", warned.told[0])
     assert since
     hours, minutes, seconds = (int(part) for part in since[1].split(":"))
     now = time.localtime()
@@ -57,21 +57,21 @@ def _raise_stuck(number, frame):
 
 
 def test_a_member_that_hangs_is_named(monkeypatch):
-    told = []
-    with Fleet(ID, [0, 1, 2], workers=3, steps=5, hidden=(4,), warn=told.append) as fleet:
+    warned = Warned()
+    warned.should_stop = lambda: bool(warned.told)
+    with Fleet(ID, [0, 1, 2], workers=3, steps=5, hidden=(4,), observer=warned) as fleet:
         fleet.start_round(0, None)
         fleet.finish_round()
         be_impatient(monkeypatch, 4.0)
         stopped = fleet.processes[1].pid
         os.kill(stopped, signal.SIGSTOP)
         fleet.start_round(1, None)
-        fleet.should_stop = lambda: bool(told)
         with pytest.raises(watch.Hung, match=r"member 1 .*does not answer"):
             fleet.finish_round()
         fleet.abandon()
         state = fleet.state()
-    assert "member 1 (worker process" in told[0]
-    assert len(told) == 1
+    assert "member 1 (worker process" in warned.told[0]
+    assert len(warned.told) == 1
     assert state["steps"].tolist() == [5, 5, 5]
 
 

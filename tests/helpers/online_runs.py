@@ -10,10 +10,10 @@ from pathlib import Path
 import point_mass
 from places import HELPERS
 
+from grd_offline.core.observer import Observer, Observers
 from grd_offline.learning.online.run import OnlineRun
 from grd_offline.learning.online.run_folder import OnlineFolder
 from grd_offline.learning.online.settings import OnlineSettings
-from grd_offline.learning.runs.observer import Observer
 
 
 def make_settings(**changes):
@@ -31,13 +31,37 @@ class Keeper(Observer):
     def __init__(self):
         self.evaluations = []
 
-    def on_evaluation(self, run, evaluation):
-        self.evaluations.append(evaluation)
+    def on_result(self, work, result):
+        self.evaluations.append(result)
+
+
+class Warned(Observer):
+    """Keeps the warnings."""
+
+    def __init__(self):
+        self.told = []
+
+    def on_warning(self, text):
+        self.told.append(text)
+
+
+class Stopper(Observer):
+    """Stops when something is true."""
+
+    def __init__(self, is_enough):
+        self.should_stop = is_enough
+
+
+def train_while(run, is_enough):
+    """Train until something is true. The observer of the run is one that others can join."""
+    run.observer.all.append(Stopper(is_enough))
+    run.train()
+    run.observer.all.pop()
 
 
 def train(settings, **options):
     keeper = Keeper()
-    with OnlineRun(settings, workers=0, observers=[keeper], **options) as run:
+    with OnlineRun(settings, workers=0, observer=keeper, **options) as run:
         run.train()
         return run, keeper.evaluations
 
@@ -46,15 +70,14 @@ def weights_of(run):
     return run.learner.export_actors()
 
 
-def train_until(path, settings, is_enough, *observers, board=True, workers=0, warn=None):
+def train_until(path, settings, is_enough, *observers, board=True, workers=0):
     """Train in a folder until a stop, and save a checkpoint; gives the run."""
     folder = OnlineFolder(path)
-    options = {} if warn is None else {"warn": warn}
-    with OnlineRun(settings, workers=workers, observers=[folder, *observers], **options) as run:
+    with OnlineRun(settings, workers=workers, observer=Observers([folder, *observers])) as run:
         folder.create(run, command=[], workers=0, device="cpu")
         if not board:
             folder._board = None
-        run.train(lambda: is_enough(run))
+        train_while(run, lambda: is_enough(run))
         folder.save(run)
         folder.close()
     return run

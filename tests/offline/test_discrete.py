@@ -32,7 +32,7 @@ def make_settings(**changes):
 def test_iql_learns_to_choose_from_random_choices(data):
     keeper = Keeper()
     rewards = {"true": data.rewards["true"]}
-    with OfflineRun(make_settings(), data.episodes, rewards, workers=0, observers=[keeper]) as run:
+    with OfflineRun(make_settings(), data.episodes, rewards, workers=0, observer=keeper) as run:
         run.train()
         assert run.spec.kind == "categorical"
         assert run.spec.first_choice == 1

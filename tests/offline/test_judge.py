@@ -177,8 +177,8 @@ def test_shares_of_what_the_truth_reaches(tmp_path):
     scores = Scores()
     for low in (100.0, -4.0, -6.0, -5.0):  # the first is not among the last three
         returns = np.array([[low], [low], [2 * low], [2 * low + 2]])
-        scores.on_evaluation(None, Evaluation(1, np.zeros(1), returns, np.ones((4, 1), int)))
-    scores.on_evaluation(None, Evaluation(2, np.zeros(1)))
+        scores.on_result(None, Evaluation(1, np.zeros(1), returns, np.ones((4, 1), int)))
+    scores.on_result(None, Evaluation(2, np.zeros(1)))
     true, other = judge_sources(settings, scores.compute(), data, found)
     assert true.scores == (-5.0, -5.0)
     assert other.scores == (-10.0, -8.0)
@@ -197,7 +197,7 @@ def test_seeds_that_lose_what_they_had_gained_are_told(capsys):
     #       best 110; true: steady, lost; other: never better than the data, nearly lost
     for returns in ([110, 110, 9, 110], [90, 90, 8, 90], [80, 60, 7, 78], [80, 30, 6, 70]):
         found = np.array(returns, float)[:, None]
-        scores.on_evaluation(None, Evaluation(1, np.zeros(1), found, np.ones((4, 1), int)))
+        scores.on_result(None, Evaluation(1, np.zeros(1), found, np.ones((4, 1), int)))
         unsteady = find_unsteady(settings, scores, 10.0)
     assert unsteady == {"true": [8]}
     assert find_unsteady(settings, scores, None) == {}

@@ -12,7 +12,7 @@ import offline_data
 import point_mass
 import pytest
 from offline_commands import EPISODES, FEW, SMALL, TRUE, make_settings, run_command, write_file
-from online_runs import start_command, wait_for_rows
+from online_runs import Keeper, Warned, start_command, train_while, wait_for_rows
 
 import grd_offline
 from grd_offline import DecomposeSettings, decompose_file, open_recording
@@ -21,6 +21,7 @@ from grd_offline.cli.live import describe_speed, draw_panel
 from grd_offline.cli.run_state import RunState
 from grd_offline.core.episodes import EpisodeSet
 from grd_offline.core.errors import DataError, StorageError
+from grd_offline.core.observer import Observers
 from grd_offline.io.files.runs import EVALUATION_COLUMNS, read_rows, read_run
 from grd_offline.learning.agents.actors import load_actor_about
 from grd_offline.learning.agents.algorithms import list_offline
@@ -29,23 +30,12 @@ from grd_offline.learning.offline.run import OfflineRun
 from grd_offline.learning.offline.run_folder import OfflineFolder
 from grd_offline.learning.offline.settings import OfflineSettings
 from grd_offline.learning.offline.training import describe_other_environment
-from grd_offline.learning.runs.observer import Observer
 from grd_offline.report.figures import draw_run
 
 
 @pytest.fixture(autouse=True)
 def _register():
     point_mass.register()
-
-
-class Keeper(Observer):
-    """Keeps the policies of a run, and their returns."""
-
-    def __init__(self):
-        self.checkpoints = []
-
-    def on_evaluation(self, run, evaluation):
-        self.checkpoints.append(evaluation)
 
 
 BEHAVIOUR, BETTER_HALF = -23.7, -8.6
@@ -59,12 +49,12 @@ def test_policies_beat_the_better_half_of_their_data(algorithm):
     assert np.mean(returns[1::2]) == pytest.approx(BETTER_HALF, abs=0.1)
     keeper = Keeper()
     settings = make_settings(algorithm=algorithm)
-    with OfflineRun(settings, EPISODES, {"true": TRUE}, workers=0, observers=[keeper]) as run:
+    with OfflineRun(settings, EPISODES, {"true": TRUE}, workers=0, observer=keeper) as run:
         run.train()
-    assert [checkpoint.step for checkpoint in keeper.checkpoints] == [300, 600]
-    assert keeper.checkpoints[-1].returns.shape == (2, 20)
-    assert keeper.checkpoints[-1].returns.mean(1).max() < 0
-    assert keeper.checkpoints[-1].returns.mean(1).min() > -7.0
+    assert [checkpoint.step for checkpoint in keeper.evaluations] == [300, 600]
+    assert keeper.evaluations[-1].returns.shape == (2, 20)
+    assert keeper.evaluations[-1].returns.mean(1).max() < 0
+    assert keeper.evaluations[-1].returns.mean(1).min() > -7.0
 
 
 def test_rewards_that_do_not_fit_the_data_are_refused():
@@ -81,15 +71,16 @@ def test_rewards_that_do_not_fit_the_data_are_refused():
 
 def test_a_run_that_is_stopped_keeps_its_policies(tmp_path):
     files, keeper = OfflineFolder(tmp_path / "run"), Keeper()
+    observers = Observers([files, keeper])
     settings = make_settings(seeds=1, environment=None)
-    with OfflineRun(settings, EPISODES, {"true": TRUE}, observers=[files, keeper]) as run:
+    with OfflineRun(settings, EPISODES, {"true": TRUE}, observer=observers) as run:
         files.create(run, data={}, command=["x"], workers=0, device="cpu")
-        run.train(lambda: run.step >= 340)
-    assert [checkpoint.step for checkpoint in keeper.checkpoints] == [300, 340]
+        train_while(run, lambda: run.step >= 340)
+    assert [checkpoint.step for checkpoint in keeper.evaluations] == [300, 340]
     folder = tmp_path / "run" / "members" / "true-seed0" / "policies"
     assert sorted(path.name for path in folder.iterdir()) == ["step-000000300", "step-000000340"]
     actor, about = load_actor_about(folder / "step-000000340")
-    np.testing.assert_array_equal(actor.weights, keeper.checkpoints[-1].weights[0])
+    np.testing.assert_array_equal(actor.weights, keeper.evaluations[-1].weights[0])
     assert about["mean_return"] is None
     # Without an environment actions reach as far as those of the data.
     actions = np.concatenate([episode.actions for episode in EPISODES])
@@ -256,10 +247,11 @@ def test_the_panel_shows_every_source(tmp_path):
 
     settings = make_settings(rewards=("true", "other"), seeds=1, updates=40, eval_every=20)
     files = OfflineFolder(tmp_path / "run")
-    with OfflineRun(settings, EPISODES, {"true": TRUE, "other": -TRUE}, workers=0) as run:
+    rewards, observers = {"true": TRUE, "other": -TRUE}, Observers([])
+    with OfflineRun(settings, EPISODES, rewards, workers=0, observer=observers) as run:
         files.create(run, data={}, command=[], workers=0, device="cpu")
         state = RunState(run, files)
-        run.observers.append(state)
+        observers.all.append(state)
         run.train()
         console = Console(width=80, file=open(os.devnull, "w"), record=True)  # noqa: SIM115
         with console.file:
@@ -286,7 +278,7 @@ def test_time_left_does_not_count_what_comes_before_the_first_updates(monkeypatc
     assert describe_speed(state) == "measuring speed"
     for run.step in (20, 40, 60):
         run.learner.updates = run.step
-        state.on_progress(run)
+        state.on_progress("", 0.0)
         clock.now += 10.0
     clock.now -= 10.0
     assert describe_speed(state) == "2 updates/s, 7 min 50 s left"
@@ -345,11 +337,11 @@ def test_train_offline_is_a_function(tmp_path):
         (step, member) for step in (2, 4) for member in ("mine-seed0", "true-seed0")
     ]
     assert [round(row["correlation"]) for row in result.evaluations[:2]] == [-1, 1]
-    told = []
+    warned = Warned()
     result = grd_offline.train_offline(
         tmp_path / "data.h5", tmp_path / "blind", rewards=("true",), device="cpu",
-        warn=told.append, **small,
+        observer=warned, **small,
     )  # fmt: skip
     assert result.evaluations == []
     assert result.policies["true-seed0"].name == "step-000000004"
-    assert "not evaluated" in told[0]
+    assert "not evaluated" in warned.told[0]

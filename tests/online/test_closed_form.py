@@ -253,7 +253,7 @@ def test_a_run_that_goes_on_equals_one_that_did_not_stop(tmp_path, monkeypatch, 
     expected = weights_of(whole)
     train_until(tmp_path / "run", settings, lambda run: run.step >= stop, Keeper())
     folder = OnlineFolder(tmp_path / "run")
-    with OnlineRun(settings, workers=0, observers=[folder]) as second:
+    with OnlineRun(settings, workers=0, observer=folder) as second:
         assert folder.resume(second) == []
         second.train()
         np.testing.assert_array_equal(weights_of(second), expected)

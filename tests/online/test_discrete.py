@@ -102,7 +102,7 @@ def test_going_on_equals_not_having_stopped(tmp_path, target_steps):
     whole, _ = train(settings)
     train_until(tmp_path / "run", settings, lambda run: run.step >= 460)
     folder = OnlineFolder(tmp_path / "run")
-    with OnlineRun(settings, workers=0, observers=[folder]) as second:
+    with OnlineRun(settings, workers=0, observer=folder) as second:
         assert folder.resume(second) == []
         second.train()
         np.testing.assert_array_equal(weights_of(second), weights_of(whole))

@@ -36,7 +36,7 @@ def test_going_on_equals_not_having_stopped(tmp_path, overlap):
     whole, _ = train(settings)
     train_until(tmp_path / "run", settings, lambda run: run.step >= 460)
     folder = OnlineFolder(tmp_path / "run")
-    with OnlineRun(settings, workers=0, observers=[folder]) as run:
+    with OnlineRun(settings, workers=0, observer=folder) as run:
         assert folder.resume(run) == []
         run.train()
         folder.close()

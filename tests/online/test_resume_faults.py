@@ -58,7 +58,7 @@ def go_on(folder):
     files = OnlineFolder(folder)
     files._open_board = lambda step: None  # TensorBoard's files are its own
     try:
-        with OnlineRun(settings, workers=0, observers=[files]) as run:
+        with OnlineRun(settings, workers=0, observer=files) as run:
             warnings = files.resume(run)
             run.train()
             files.save(run)

@@ -9,10 +9,11 @@ import numpy as np
 import point_mass
 import pytest
 import torch
-from online_runs import make_settings, train, weights_of
+from online_runs import Warned, make_settings, train, train_while, weights_of
 
 import grd_offline
 from grd_offline.core.errors import DataError, StorageError
+from grd_offline.core.observer import Observers
 from grd_offline.io.files import storage
 from grd_offline.io.files.runs import append_rows, read_rows
 from grd_offline.learning.online.run import OnlineRun
@@ -93,8 +94,8 @@ def test_a_dead_worker_is_replaced_and_the_run_goes_on():
             killed.append(run.step)
         return False
 
-    with OnlineRun(settings, workers=1) as run:
-        run.train(kill_once)
+    with OnlineRun(settings, workers=1, observer=Observers([])) as run:
+        train_while(run, kill_once)
         assert run.step == 800
         assert run.restarts == 1
         assert np.isfinite(weights_of(run)).all()
@@ -128,7 +129,7 @@ def test_too_many_bad_updates_stop_the_run_with_a_line(tmp_path, monkeypatch):
         batch=16, hidden=(16, 16),
     )  # fmt: skip
     folder = OnlineFolder(tmp_path / "run")
-    with OnlineRun(settings, workers=0, observers=[folder]) as run:
+    with OnlineRun(settings, workers=0, observer=Observers([folder])) as run:
         folder.create(run, command=[], workers=0, device="cpu")
 
         spoiled = []
@@ -142,11 +143,11 @@ def test_too_many_bad_updates_stop_the_run_with_a_line(tmp_path, monkeypatch):
             return False
 
         with pytest.raises(DataError, match=r"oracle-seed0: \d+ updates were not finite"):
-            run.train(spoil)
+            train_while(run, spoil)
         assert run.learner.count_skipped()[[m.method for m in run.members].index("none")] == 0
         folder.close()
     folder = OnlineFolder(tmp_path / "run")
-    with OnlineRun(settings, workers=0, observers=[folder]) as again:
+    with OnlineRun(settings, workers=0, observer=folder) as again:
         folder.resume(again)
         assert again.step == 400
         assert np.isfinite(weights_of(again)).all()
@@ -174,12 +175,12 @@ def test_a_full_disk_and_a_lost_table_are_told_in_a_line(tmp_path, monkeypatch):
 
 
 def test_train_online_is_a_function(tmp_path):
-    warnings, small = [], {"batch": 8, "hidden": (4,), "round_steps": 20, "round_updates": 1}
+    warned, small = Warned(), {"batch": 8, "hidden": (4,), "round_steps": 20, "round_updates": 1}
     result = grd_offline.train_online(
         point_mass.ID, tmp_path / "run", methods=("grd", "none"), steps=120, warmup=40,
-        eval_every=60, eval_episodes=1, workers=0, device="cpu", warn=warnings.append, **small,
+        eval_every=60, eval_episodes=1, workers=0, device="cpu", observer=warned, **small,
     )  # fmt: skip
-    assert (result.step, result.is_complete, warnings) == (120, True, [])
+    assert (result.step, result.is_complete, warned.told) == (120, True, [])
     rows = [(row["step"], row["member"]) for row in result.evaluations]
     members = ("grd-closed-form-seed0", "none-seed0")
     assert rows == [(step, member) for step in (60, 120) for member in members]

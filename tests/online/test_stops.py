@@ -7,9 +7,18 @@ import numpy as np
 import point_mass
 import pytest
 import torch
-from online_runs import Keeper, make_settings, train, train_until, weights_of
+from online_runs import (
+    Keeper,
+    Warned,
+    make_settings,
+    train,
+    train_until,
+    train_while,
+    weights_of,
+)
 
 from grd_offline.core.errors import DataError
+from grd_offline.core.observer import Observers
 from grd_offline.io.files.runs import read_rows
 from grd_offline.learning.online import run_folder
 from grd_offline.learning.online.run import OnlineRun
@@ -46,7 +55,7 @@ def test_going_on_equals_not_having_stopped(tmp_path, whole_runs, overlap, stop,
     keeper = Keeper()
     train_until(tmp_path / "run", settings, lambda run: run.step >= stop, keeper)
     folder = OnlineFolder(tmp_path / "run")
-    with OnlineRun(settings, workers=0, observers=[folder, keeper]) as second:
+    with OnlineRun(settings, workers=0, observer=Observers([folder, keeper])) as second:
         assert folder.resume(second) == []
         assert second.step == stop
         second.train()
@@ -71,7 +80,7 @@ def test_a_stop_in_the_middle_of_a_round_goes_on_exactly(tmp_path, monkeypatch, 
     first = train_until(tmp_path / "run", settings, lambda run: run.learner.updates >= stop, keeper)
     assert first.learner.updates == stop
     folder = OnlineFolder(tmp_path / "run")
-    with OnlineRun(settings, workers=0, observers=[folder, keeper]) as second:
+    with OnlineRun(settings, workers=0, observer=Observers([folder, keeper])) as second:
         assert folder.resume(second) == []
         second.train()
         np.testing.assert_array_equal(weights_of(second), weights_of(whole))
@@ -87,7 +96,7 @@ def test_a_stop_while_an_environment_hangs_during_updates_saves_a_checkpoint(tmp
         environment="hanging:Hanging-v0", env_args={"after": 70}, steps=100, warmup=20,
         round_steps=20, round_updates=5, batch=8, hidden=(4,), methods=("oracle",), eval_episodes=1,
     )  # fmt: skip
-    told, deadline = [], time.monotonic() + 240
+    warned, deadline = Warned(), time.monotonic() + 240
 
     def is_enough(run):
         """In the middle of the updates after step 60, once the next round hangs."""
@@ -99,11 +108,11 @@ def test_a_stop_while_an_environment_hangs_during_updates_saves_a_checkpoint(tmp
         return False
 
     path = tmp_path / "run"
-    first = train_until(path, settings, is_enough, workers=1, warn=told.append)
+    first = train_until(path, settings, is_enough, warned, workers=1)
     assert (first.step, first.learner.updates) == (60, 13)
-    assert any("does not answer: given up: the steps since 60" in text for text in told)
+    assert any("does not answer: given up: the steps since 60" in text for text in warned.told)
     folder = OnlineFolder(path)
-    with OnlineRun(settings, workers=1, observers=[folder]) as second:
+    with OnlineRun(settings, workers=1, observer=folder) as second:
         assert folder.resume(second) == []
         assert (second.step, second.learner.updates) == (60, 13)
         second.train()  # the new environment hangs after 70 steps
@@ -115,8 +124,8 @@ def test_a_round_that_was_kept_outlives_an_evaluation_that_hangs():
     """Only what is still under way is given up: the run goes on as if it had not stopped."""
     settings = make_settings(steps=600, round_steps=10, round_updates=3, eval_every=600)
     whole, _ = train(settings)
-    with OnlineRun(settings, workers=0) as run:
-        run.train(lambda: run.step >= 400)
+    with OnlineRun(settings, workers=0, observer=Observers([])) as run:
+        train_while(run, lambda: run.step >= 400)
         assert run.state()["collected"] is not None
         run._give_up()
         assert run.state()["collected"] is not None
@@ -141,18 +150,18 @@ def test_a_run_goes_on_while_its_checkpoint_is_written(tmp_path, monkeypatch):
     monkeypatch.setattr(run_folder, "write_checkpoint", write_late)
     path = tmp_path / "run"
     folder = OnlineFolder(path)
-    with OnlineRun(settings, workers=0, observers=[folder]) as first:
+    with OnlineRun(settings, workers=0, observer=Observers([folder])) as first:
         folder.create(first, command=[], workers=0, device="cpu")
-        first.train(lambda: first.step >= 300)
+        train_while(first, lambda: first.step >= 300)
         folder._last_checkpoint -= 2 * run_folder.CHECKPOINT_SECONDS
-        first.train(lambda: first.step >= 500)
+        train_while(first, lambda: first.step >= 500)
         assert wrote == []
         assert not (path / "checkpoint.pt").exists()
         may_write.set()
         folder.close()
         assert wrote == [500]
     folder = OnlineFolder(path)
-    with OnlineRun(settings, workers=0, observers=[folder]) as second:
+    with OnlineRun(settings, workers=0, observer=folder) as second:
         assert folder.resume(second) == []
         assert 300 <= second.step < 320
         second.train()
@@ -165,7 +174,7 @@ def test_a_run_goes_on_while_its_checkpoint_is_written(tmp_path, monkeypatch):
 def test_a_checkpoint_that_does_not_fit_is_refused(tmp_path, kind):
     settings = make_settings(steps=100, warmup=10_000)
     folder = OnlineFolder(tmp_path / "run")
-    with OnlineRun(settings, workers=0, observers=[folder]) as run:
+    with OnlineRun(settings, workers=0, observer=folder) as run:
         folder.create(run, command=[], workers=0, device="cpu")
         run.train()
         folder.save(run)
@@ -205,7 +214,7 @@ def test_a_run_of_an_earlier_version_goes_on_under_the_new_names(tmp_path):
     old, _ = read_settings(path)
     assert old == settings
     folder = OnlineFolder(path)
-    with OnlineRun(old, workers=0, observers=[folder]) as second:
+    with OnlineRun(old, workers=0, observer=folder) as second:
         assert folder.resume(second) == []
         assert folder.best == best
         second.train()

@@ -12,6 +12,7 @@ import pytest
 from places import HELPERS
 
 from grd_offline.core.errors import DataError
+from grd_offline.core.observer import Observer
 from grd_offline.lab.sweep import job as jobs_module
 from grd_offline.lab.sweep.job import (
     FINISHED,
@@ -22,12 +23,13 @@ from grd_offline.lab.sweep.job import (
     JobProcess,
     Mark,
     Resources,
+    find_folder,
     measure_progress,
     read_mark,
     write_mark,
 )
 from grd_offline.lab.sweep.local import LocalRunner, Machine, divide
-from grd_offline.lab.sweep.run import Watcher, run_jobs
+from grd_offline.lab.sweep.run import run_jobs
 
 PROGRAM = (sys.executable, str(HELPERS / "small_jobs.py"))
 
@@ -41,20 +43,21 @@ def make_job(name, kind="fine", steps=3):
     return Job(name, ("train-online", "--steps", str(steps), "--env", kind))
 
 
-class Notes(Watcher):
-    """Writes down what it hears."""
+class Notes(Observer):
+    """Writes down each job that starts, and how often it was begun before."""
 
-    def __init__(self):
-        self.heard = []
+    def __init__(self, folder, should_stop):
+        self.folder, self.should_stop, self.heard = folder, should_stop, []
 
-    def on_start(self, job, tries):
-        self.heard.append(f"{job.name} {tries}")
+    def on_start(self, work):
+        tries = read_mark(find_folder(self.folder, work)).tries
+        self.heard.append(f"{work.name} {tries - 1}")
 
 
-def run(folder, jobs, *, places=2, **options):
-    notes = Notes()
+def run(folder, jobs, *, places=2, should_stop=lambda: False, **options):
+    notes = Notes(folder, should_stop)
     with LocalRunner(folder, [Resources(1)] * places, folder) as runner:
-        marks = run_jobs(folder, jobs, runner, watcher=notes, **options)
+        marks = run_jobs(folder, jobs, runner, observer=notes, **options)
     return marks, notes.heard
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from grd_offline.core.errors import StorageError
+from grd_offline.core.observer import NOBODY, Observer
 from grd_offline.lab.sweep.job import FAILED, FINISHED, STARTED, STOPPED, Mark, describe_marks
 from grd_offline.lab.sweep.plan import Job
 
@@ -60,45 +61,30 @@ class Runner(ABC):
         """Let go of everything. What is still running is killed."""
 
 
-class Watcher:
-    """Hears of a sweep. All methods do nothing here."""
-
-    def on_start(self, job: Job, tries: int) -> None:
-        """A job was started. With `tries` above 0 it was begun before, and is repeated."""
-
-    def on_end(self, job: Job, mark: Mark) -> None:
-        """A job has ended, for good or to be repeated."""
-
-    def on_busy(self, job: Job) -> None:
-        """Another process works on a job, which has to wait."""
-
-    def on_wait(self, running: Sequence[Job]) -> None:
-        """Nothing has changed."""
-
-
 def run_jobs(
     sweep: Path,
     jobs: Sequence[Job],
     runner: Runner,
     *,
     tries: int = TRIES,
-    watcher: Watcher | None = None,
-    should_stop: Callable[[], bool] = lambda: False,
+    observer: Observer = NOBODY,
 ) -> dict[str, Mark | None]:
     """Run all jobs that are not finished, and give the marks of all.
 
-    A job that fails is repeated, up to so many `tries`. The others go on.
+    A job that fails is repeated, up to so many `tries`. The others go on. The observer hears of
+    each job that starts, and of its mark when it ends: None if another process works on it.
     """
-    return _Sweep(sweep, jobs, runner, tries, watcher or Watcher()).run(should_stop)
+    return _Sweep(sweep, jobs, runner, tries, observer).run()
 
 
 class _Sweep:
     """The state of a sweep."""
 
     def __init__(
-        self, sweep: Path, jobs: Sequence[Job], runner: Runner, tries: int, watcher: Watcher
+        self, sweep: Path, jobs: Sequence[Job], runner: Runner, tries: int, observer: Observer
     ) -> None:
-        self._runner, self._most, self._watcher = runner, tries, watcher
+        self._runner, self._most, self._observer = runner, tries, observer
+        self._count = len(jobs)
         self._marks = describe_marks(sweep, tuple(jobs))
         self._waiting = [job for job in jobs if not _is_finished(self._marks[job.name])]
         self._running: dict[str, Job] = {}
@@ -106,10 +92,10 @@ class _Sweep:
         """Tries in this sweep."""
         self._not_before: dict[str, float] = {}
 
-    def run(self, should_stop: Callable[[], bool]) -> dict[str, Mark | None]:
+    def run(self) -> dict[str, Mark | None]:
         is_stopping = False
         while self._running or (self._waiting and not is_stopping):
-            if should_stop() and not is_stopping:
+            if self._observer.should_stop() and not is_stopping:
                 is_stopping = True
                 self._runner.stop()
             if not is_stopping:
@@ -118,7 +104,8 @@ class _Sweep:
             for one in ended:
                 self._take(one, is_stopping)
             if not ended:
-                self._watcher.on_wait(tuple(self._running.values()))
+                left = len(self._running) + len(self._waiting)
+                self._observer.on_progress("running", 1 - left / self._count)
                 time.sleep(POLL_SECONDS)
         return self._marks
 
@@ -132,27 +119,25 @@ class _Sweep:
                 self._begin(job)
 
     def _begin(self, job: Job) -> None:
-        before = self._marks[job.name]
         try:
             self._runner.start(job)
         except StorageError as error:
-            known = before or Mark(STARTED, job.command, 0)
+            known = self._marks[job.name] or Mark(STARTED, job.command, 0)
             self._running[job.name] = job
             self._take(Ended(job, Mark(FAILED, job.command, known.tries + 1, reason=str(error))))
             return
         self._running[job.name] = job
-        self._watcher.on_start(job, before.tries if before is not None else 0)
+        self._observer.on_start(job)
 
     def _take(self, ended: Ended, is_stopping: bool = False) -> None:
         job = self._running.pop(ended.job.name)
+        self._observer.on_result(job, ended.mark)
         if ended.mark is None:
             self._not_before[job.name] = time.monotonic() + BUSY_SECONDS
-            self._watcher.on_busy(job)
             self._waiting.append(job)
             return
         self._marks[job.name] = ended.mark
         self._tries[job.name] = self._tries.get(job.name, 0) + 1
-        self._watcher.on_end(job, ended.mark)
         is_open = ended.mark.state in (FAILED, STOPPED, STARTED)
         if is_open and not is_stopping and self._tries[job.name] < self._most:
             self._waiting.append(job)

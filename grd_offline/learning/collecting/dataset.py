@@ -3,7 +3,7 @@
 import itertools
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,14 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.core.errors import DataError, StorageError
+from grd_offline.core.observer import NOBODY, Observer
 from grd_offline.core.words import count
 from grd_offline.io import datasets
 from grd_offline.io.files.storage import check_file, storage_errors
 from grd_offline.io.formats.record import Record
 from grd_offline.learning.collecting.settings import CollectSettings
 from grd_offline.learning.collecting.workers import run_episodes
-
-OnEpisode = Callable[[Record], None]
 
 
 @dataclass(frozen=True)
@@ -45,10 +44,8 @@ def collect(
     environment: str,
     out: str | os.PathLike[str],
     *,
-    should_stop: Callable[[], bool] = lambda: False,
     keep_partial: bool = True,
-    warn: Callable[[str], None] = lambda text: None,
-    on_episode: OnEpisode = lambda record: None,
+    observer: Observer = NOBODY,
     **settings: Any,
 ) -> Collected:
     """Run a policy in an environment and write the episodes into an HDF5 file.
@@ -64,23 +61,22 @@ def collect(
     `workers`, `delay`, `discount`, `keep_true_rewards`, `max_episode_steps` and `env_args`. With
     several workers, the calling script needs the `if` of the example: each worker imports it.
 
-    When `should_stop` becomes true, or an environment fails, finished episodes are written into a
+    When the `observer` says to stop, or an environment fails, finished episodes are written into a
     partial file instead, or nothing is written if `keep_partial` is False. No earlier partial file
-    is replaced.
-    `warn` is called with a text when an environment hangs. `on_episode` is called with each
-    episode after it was written. `DataError` says what is wrong with an argument or an
+    is replaced. The observer hears of each episode after it was written, and of environments that
+    hang. `DataError` says what is wrong with an argument or an
     environment, and `StorageError` why the file cannot be written.
     """
     chosen = CollectSettings(environment, **settings)
     out = Path(out)
     _check_out(out)
-    header, records = run_episodes(chosen, should_stop, warn)
+    header, records = run_episodes(chosen, observer)
     done = _Done(least=1 if keep_partial else chosen.episodes)
     # Whether the file is complete, and so its name, is known only at the end.
     path = _name_partial(out)
     try:
         with closing(records):
-            datasets.write_dataset(path, header, done.pass_on(records, on_episode))
+            datasets.write_dataset(path, header, done.pass_on(records, chosen, observer))
     except _NothingFinished:
         return done.describe(None, is_complete=False)
     except StorageError as error:
@@ -105,14 +101,16 @@ class _Done:
     failure: DataError | None = None
     """Why there are no more, if an environment failed."""
 
-    def pass_on(self, records: Iterator[Record], on_episode: OnEpisode) -> Iterator[Record]:
+    def pass_on(
+        self, records: Iterator[Record], settings: CollectSettings, observer: Observer
+    ) -> Iterator[Record]:
         """Pass the records on to be written, and count those that were."""
         try:
             for record in records:
                 yield record
                 self.returns.append(float(record.rewards.sum()))
                 self.lengths.append(len(record.rewards))
-                on_episode(record)
+                observer.on_result(settings, record)
         except DataError as error:
             self.failure = error
         if len(self.returns) < self.least:

@@ -2,12 +2,13 @@
 
 import multiprocessing
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from grd_offline.core.errors import DataError
+from grd_offline.core.observer import NOBODY, Observer
 from grd_offline.io.formats.record import Header, Record
 from grd_offline.learning.collecting.runner import EpisodeRunner
 from grd_offline.learning.collecting.settings import CollectSettings
@@ -16,7 +17,6 @@ from grd_offline.learning.fleet.watch import (
     HangWatch,
     Heartbeat,
     Stuck,
-    Warn,
     make_heartbeat,
     watch_this_process,
 )
@@ -58,35 +58,30 @@ class EpisodeWorker:
 
 
 def run_episodes(
-    settings: CollectSettings,
-    should_stop: Callable[[], bool] = lambda: False,
-    warn: Warn = lambda text: None,
+    settings: CollectSettings, observer: Observer = NOBODY
 ) -> tuple[Header, Generator[Record, None, None]]:
     """The header of a new dataset, and its episodes one by one, in order.
 
-    Episodes are run while they are asked for. Closing the generator ends the workers. When
-    `should_stop` becomes true, episodes that are finished still come, and no more. `warn` is
-    called with a text when an environment hangs.
+    Episodes are run while they are asked for. Closing the generator ends the workers. When the
+    observer says to stop, episodes that are finished still come, and no more.
     """
     runner = EpisodeRunner(settings)
     workers = min(settings.workers, settings.episodes)
     if workers == 1:
-        return runner.header, _run_here(runner, should_stop, warn)
+        return runner.header, _run_here(runner, observer)
     runner.close()
-    return runner.header, _run_in_workers(settings, workers, should_stop, warn)
+    return runner.header, _run_in_workers(settings, workers, observer)
 
 
-def _run_here(
-    runner: EpisodeRunner, should_stop: Callable[[], bool], warn: Warn
-) -> Generator[Record, None, None]:
+def _run_here(runner: EpisodeRunner, observer: Observer) -> Generator[Record, None, None]:
     """Run episodes in this process. A thread watches the environment."""
     here = EpisodeWorker(processes.InProcessWorker(lambda: runner), runner.heartbeat, most_queued=1)
-    with watch_this_process(here.heartbeat, here.describe, warn):
-        yield from _run([here], _number(runner.settings), should_stop, HangWatch(warn))
+    with watch_this_process(here.heartbeat, here.describe, observer.on_warning):
+        yield from _run([here], _number(runner.settings), observer)
 
 
 def _run_in_workers(
-    settings: CollectSettings, count: int, should_stop: Callable[[], bool], warn: Warn
+    settings: CollectSettings, count: int, observer: Observer
 ) -> Generator[Record, None, None]:
     memory = multiprocessing.get_context("spawn").RawArray("q", count)
     workers = []
@@ -94,7 +89,7 @@ def _run_in_workers(
         worker = processes.WorkerProcess(partial(_make_runner, settings, memory, index))
         heartbeat = make_heartbeat(memory, index)
         workers.append(EpisodeWorker(worker, heartbeat, EPISODES_QUEUED))
-    yield from _run(workers, _number(settings), should_stop, HangWatch(warn))
+    yield from _run(workers, _number(settings), observer)
 
 
 def _number(settings: CollectSettings) -> range:
@@ -106,11 +101,9 @@ def _make_runner(settings: CollectSettings, memory: Any, index: int) -> EpisodeR
     return EpisodeRunner(settings, make_heartbeat(memory, index))
 
 
-def _run(
-    workers: list[EpisodeWorker], episodes: range, should_stop: Callable[[], bool], watch: HangWatch
-) -> Iterator[Record]:
+def _run(workers: list[EpisodeWorker], episodes: range, observer: Observer) -> Iterator[Record]:
     """Give episodes to workers that are free, and pass the results on in order."""
-    started = []
+    started, watch = [], HangWatch(observer.on_warning)
     results: dict[int, Record | DataError] = {}
     waiting, due = deque(episodes), episodes.start
     try:
@@ -118,7 +111,7 @@ def _run(
             each.worker.start()
             started.append(each.worker)
         while due < episodes.stop:
-            stopping = should_stop()
+            stopping = observer.should_stop()
             if not stopping:
                 _hand_out(workers, waiting, due + EPISODES_AHEAD * len(workers))
             try:
@@ -130,7 +123,7 @@ def _run(
                 if isinstance(result, DataError):
                     # Errors wait for their turn, so that every run ends with the same error.
                     # A signal for the whole process group may have ended a worker.
-                    if should_stop():
+                    if observer.should_stop():
                         return
                     raise result
                 due += 1

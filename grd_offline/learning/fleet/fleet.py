@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from grd_offline.core.errors import DataError
+from grd_offline.core.observer import NOBODY, Observer
 from grd_offline.learning.agents.actors import count_weights
 from grd_offline.learning.fleet import task
 from grd_offline.learning.fleet import worker as processes
@@ -37,7 +38,7 @@ from grd_offline.learning.fleet.evaluation import (
 from grd_offline.learning.fleet.group import WorkerGroup
 from grd_offline.learning.fleet.position import pack_positions, start_of_episode, unpack_positions
 from grd_offline.learning.fleet.shared import SLOTS, FleetSettings, SharedArrays, make_spec
-from grd_offline.learning.fleet.watch import STOP_SECONDS, HangWatch, Hung, Warn
+from grd_offline.learning.fleet.watch import STOP_SECONDS, HangWatch, Hung
 from grd_offline.worlds.environments import dimension_names
 
 ASK_SECONDS = 1.0
@@ -82,15 +83,16 @@ class Fleet:
         environments_each: int = 1,
         env_args: Mapping[str, Any] | None = None,
         max_episode_steps: int | None = None,
-        warn: Warn = lambda text: None,
+        observer: Observer = NOBODY,
     ) -> None:
         """Make one member for each seed. In a round, each of its environments takes `steps` steps.
 
         `kind` is that of the policies, or a function that gives it for discrete actions (True) or
         for continuous ones (False). `noise` is for the kinds that have any.
-        `warn` is called with a text when an environment hangs. With 0 workers, this process steps
-        the environments when results are asked for. The results are the same to the last bit if
-        numpy uses one thread here, as it does in workers (OMP_NUM_THREADS=1).
+        The observer is warned of environments that hang, and asked whether to wait for them any
+        longer. With 0 workers, this process steps the environments when results are asked for.
+        The results are the same to the last bit if numpy uses one thread here, as it does in
+        workers (OMP_NUM_THREADS=1).
         """
         _check_numbers(seeds, workers, steps, environments_each)
         first = VectorEnvironment(environment, env_args or {}, max_episode_steps)
@@ -116,9 +118,7 @@ class Fleet:
             workers=max(1, workers),
             environments_each=environments_each,
         )
-        self._watch = HangWatch(warn)
-        self.should_stop: Callable[[], bool] = lambda: False
-        """Says whether to wait no longer for environments that do not answer."""
+        self._watch, self._observer = HangWatch(observer.on_warning), observer
         self._start_positions()
         self._evaluation: RunningEvaluation | None = None
         self._start_workers(workers)
@@ -333,7 +333,7 @@ class Fleet:
                 heartbeats = self._shared.heartbeats[group.environments, 0].tolist()
                 heartbeats.append(int(self._shared.evaluation_heartbeats[group.number, 0]))
                 self._watch.look(id(group), heartbeats, partial(self._describe, group))
-            if time.monotonic() - begin > ASK_SECONDS and self.should_stop():
+            if time.monotonic() - begin > ASK_SECONDS and self._observer.should_stop():
                 stopped_at = time.monotonic() if stopped_at is None else stopped_at
                 if time.monotonic() - stopped_at > STOP_SECONDS:
                     raise Hung(f"{self._describe(busy[0])} does not answer")

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.core.errors import DataError
+from grd_offline.core.observer import Warn
 
 SILENT_SECONDS = 60.0
 """After so many seconds without a step, a warning is printed."""
@@ -21,7 +22,6 @@ STOP_SECONDS = 3.0
 """A command that is to stop waits for an environment for so many seconds."""
 LOOK_SECONDS = 1.0
 """Seconds between two looks at an environment of this process."""
-Warn = Callable[[str], None]
 Heartbeat = NDArray[np.int64]
 """One number, in memory that the process which watches can see."""
 

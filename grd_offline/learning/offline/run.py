@@ -1,21 +1,20 @@
 """A run of `train-offline`: updates of all members on the same data."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import torch
 
 from grd_offline.core.episodes import EpisodeSet
 from grd_offline.core.errors import DataError
+from grd_offline.core.observer import NOBODY, Observer
 from grd_offline.learning.agents.actors import ActorSpec
 from grd_offline.learning.agents.algorithms import find_algorithm
 from grd_offline.learning.fleet.environment import VectorEnvironment
 from grd_offline.learning.fleet.fleet import Fleet
-from grd_offline.learning.fleet.watch import Warn
 from grd_offline.learning.offline.data import Array, Units, find_units, make_transitions
 from grd_offline.learning.offline.learner import OfflineLearner, find_bounds, find_outside
 from grd_offline.learning.offline.settings import OfflineMember, OfflineSettings
-from grd_offline.learning.runs.observer import Observer
 from grd_offline.learning.runs.run import CHECK_EVERY, CHUNK, Evaluation, Run
 
 
@@ -36,14 +35,10 @@ class OfflineRun(Run):
         *,
         workers: int = 1,
         device: str = "cpu",
-        observers: Sequence[Observer] = (),
-        warn: Warn = lambda text: None,
+        observer: Observer = NOBODY,
     ) -> None:
-        """`rewards`: for each of the settings' sources, one for every step of the episodes.
-
-        `warn` hears of environments that hang.
-        """
-        super().__init__(observers, warn)
+        """`rewards`: for each of the settings' sources, one for every step of the episodes."""
+        super().__init__(observer)
         self.settings, self.members = settings, settings.make_members()
         self.total = settings.updates
         rewards = {name: np.asarray(values) for name, values in rewards.items()}
@@ -95,7 +90,7 @@ class OfflineRun(Run):
             steps=1,  # it only evaluates
             env_args=settings.env_args,
             max_episode_steps=settings.max_episode_steps,
-            warn=self._warn,
+            observer=self.observer,
         )
 
     @property

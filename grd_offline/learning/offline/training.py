@@ -10,17 +10,16 @@ from typing import Any
 import numpy as np
 
 from grd_offline.core.errors import DataError
+from grd_offline.core.observer import NOBODY, Observer, Observers, Warn
 from grd_offline.core.words import format_percentage
 from grd_offline.io.tables.opening import Given, Outcomes
 from grd_offline.learning.agents.algorithms import find_algorithm
-from grd_offline.learning.fleet.watch import Warn
 from grd_offline.learning.offline.data import Array, OfflineData, check_actions, load_data
 from grd_offline.learning.offline.run import OfflineRun, check_environment
 from grd_offline.learning.offline.run_folder import OfflineFolder
 from grd_offline.learning.offline.settings import OfflineSettings
-from grd_offline.learning.runs.observer import Observer
 from grd_offline.learning.runs.process import choose_device, choose_workers, prepare_process
-from grd_offline.learning.runs.result import TrainingResult, Watch, make_result, watch_nothing
+from grd_offline.learning.runs.result import TrainingResult, make_result
 from grd_offline.worlds.environments import resolve_environment_id
 
 
@@ -34,9 +33,7 @@ def train_offline(
     returns: Outcomes | None = None,
     device: str = "auto",
     workers: int | None = None,
-    observers: Sequence[Observer] = (),
-    watch: Watch = watch_nothing,
-    warn: Warn = lambda text: None,
+    observer: Observer = NOBODY,
     command: Sequence[str] = (),
     **settings: Any,
 ) -> TrainingResult:
@@ -57,7 +54,7 @@ def train_offline(
     is evaluated. `max_bytes` trusts the file to unpack to that size. `columns` and `returns` are
     for tables, as `decompose` has them.
 
-    `device`, `workers`, `observers`, `watch`, `warn` and `command` are those of `train_online`.
+    `device`, `workers`, `observer` and `command` are those of `train_online`.
     This function changes settings of the process: see
     `grd_offline.learning.runs.process.prepare_process`.
     """
@@ -73,12 +70,12 @@ def train_offline(
         }
     except DataError as error:
         raise error.at(file=source) from None
-    warn_of_data(chosen, data, warn)
+    warn_of_data(chosen, data, observer.on_warning)
     if chosen.pessimism > 0 and "relabelled" not in {*chosen.rewards} - {*own}:
-        warn("--pessimism is for relabelled rewards: none of these are")
+        observer.on_warning("--pessimism is for relabelled rewards: none of these are")
     return train_members(
-        chosen, data, given, files, device=device, workers=workers, observers=observers,
-        watch=watch, warn=warn, about=describe_data(source, data), command=command,
+        chosen, data, given, files, device=device, workers=workers, observer=observer,
+        about=describe_data(source, data), command=command,
     )  # fmt: skip
 
 
@@ -129,9 +126,7 @@ def train_members(
     *,
     device: str,
     workers: int | None,
-    observers: Sequence[Observer],
-    watch: Watch,
-    warn: Warn,
+    observer: Observer,
     about: Mapping[str, Any],
     command: Sequence[str],
 ) -> TrainingResult:
@@ -145,18 +140,19 @@ def train_members(
         rewards,
         workers=workers,
         device=device,
-        observers=[files, *observers],
-        warn=warn,
+        observer=Observers([files, observer]),
     ) as run:
         if run.outside > 0:
-            warn(
+            observer.on_warning(
                 f"{format_percentage(max(run.outside, 0.001), 1)} of the data's actions are "
                 "outside of what the environment takes: policies cannot take them either"
             )
         files.create(run, data=about, command=command, workers=workers, device=device)
-        with watch(run, files) as should_stop:
-            run.train(should_stop)
-        return make_result(run, files)
+        observer.on_start(files)
+        run.train()
+        result = make_result(run, files)
+        observer.on_result(files, result)
+        return result
 
 
 def describe_data(source: str | os.PathLike[str], data: OfflineData) -> dict[str, Any]:

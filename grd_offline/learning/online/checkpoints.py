@@ -16,10 +16,10 @@ from torch import Tensor
 
 from grd_offline.core.errors import DataError
 from grd_offline.core.names import rename_member
+from grd_offline.core.observer import Warn
 from grd_offline.core.words import format_bytes
 from grd_offline.io.files.plain import folder_errors
 from grd_offline.io.files.storage import replace_file
-from grd_offline.learning.fleet.watch import Warn
 from grd_offline.learning.online.run import OnlineRun
 
 NAME = "checkpoint.pt"

@@ -18,13 +18,12 @@ import torch
 from numpy.typing import NDArray
 
 from grd_offline.core.evaluate import pearson
+from grd_offline.core.observer import NOBODY, Observer
 from grd_offline.learning.agents.algorithms import find_algorithm
 from grd_offline.learning.fleet.fleet import Fleet, Round
-from grd_offline.learning.fleet.watch import Warn
 from grd_offline.learning.online.learner import Learner
 from grd_offline.learning.online.replay import FinishedEpisode, TrueRewards, separate_truth
 from grd_offline.learning.online.settings import Member, OnlineSettings
-from grd_offline.learning.runs.observer import Observer
 from grd_offline.learning.runs.run import CHECK_EVERY, CHUNK, Evaluation, Measures, Run
 from grd_offline.networks.members.download import Download
 
@@ -65,10 +64,9 @@ class OnlineRun(Run):
         *,
         workers: int = 1,
         device: str = "cpu",
-        observers: Sequence[Observer] = (),
-        warn: Warn = lambda text: None,
+        observer: Observer = NOBODY,
     ) -> None:
-        super().__init__(observers, warn)
+        super().__init__(observer)
         self.settings, self.members = settings, settings.make_members()
         self.waits_for_evaluations = not settings.overlap
         self.total = -(-settings.steps // settings.round_steps) * settings.round_steps
@@ -84,7 +82,7 @@ class OnlineRun(Run):
             environments_each=settings.environments,
             env_args=settings.env_args,
             max_episode_steps=settings.max_episode_steps,
-            warn=warn,
+            observer=observer,
         )
         try:
             self.learner = self._make_learner(self.fleet, device)
@@ -153,7 +151,7 @@ class OnlineRun(Run):
         """A round: collect, then update. With `overlap` the next round is collected meanwhile."""
         if not self._updates_left:
             self._collect()
-        while self._updates_left and not self.fleet.should_stop():
+        while self._updates_left and not self.observer.should_stop():
             count = min(CHUNK, self._updates_left)
             with self._timing("updating"):
                 self.learner.run_updates(count)

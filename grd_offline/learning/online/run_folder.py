@@ -101,6 +101,7 @@ class OnlineFolder(RunFolder):
 
     def resume(self, run: OnlineRun) -> list[str]:
         """Restore the last checkpoint. Returns why the run may not go on exactly."""
+        self.run = run
         self._hold()
         extra, warnings = load_checkpoint(run, self.path)
         is_old = run_files.has_old_names(run_files.read_about(self.path))
@@ -149,9 +150,9 @@ class OnlineFolder(RunFolder):
         folder = make_folder(self.path, "tensorboard")
         self._board = SummaryWriter(str(folder), purge_step=purge_step)
 
-    def on_progress(self, run: Run) -> None:
+    def on_progress(self, stage: str, share: float) -> None:
         """Begin a row of the log for each member now and then; write it when it is complete."""
-        assert isinstance(run, OnlineRun)
+        run = self.run
         if run.step // LOG_EVERY > self.logged:
             self._write_log()
             self.logged = run.step // LOG_EVERY
@@ -176,8 +177,9 @@ class OnlineFolder(RunFolder):
         self._writer.submit(write_checkpoint, take_checkpoint(run, extra), self.path)
         self._last_checkpoint = time.monotonic()
 
-    def on_evaluation_start(self, run: OnlineRun) -> None:
-        """Keep what belongs to this moment: reward functions, masks, correlation."""
+    def on_start(self, work: Any) -> None:
+        """Keep what belongs to an evaluation: reward functions, masks, correlation."""
+        run: OnlineRun = self.run
         predicted = run.predict_last()
         moment = _Moment(
             run.correlate(predicted),
@@ -208,11 +210,11 @@ class OnlineFolder(RunFolder):
             if both is not None:
                 run_files.write_episode(self.path, name, step, *both)
 
-    def on_evaluation(self, run: Run, evaluation: Evaluation) -> None:
+    def on_result(self, run: Any, evaluation: Evaluation) -> None:
         self._writer.submit(self._write_evaluation, run, evaluation)
 
     def _write_evaluation(self, run: Run, evaluation: Evaluation) -> None:
-        super().on_evaluation(run, evaluation)
+        super().on_result(run, evaluation)
         del self._moments[evaluation.step]
 
     def _describe_policy(self, run: OnlineRun, index: int, step: int) -> dict[str, Any]:

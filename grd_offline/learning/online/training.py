@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from grd_offline.core.errors import DataError
+from grd_offline.core.observer import NOBODY, Observer, Observers
 from grd_offline.learning.agents.algorithms import find_algorithm
 from grd_offline.learning.fleet.environment import VectorEnvironment
-from grd_offline.learning.fleet.watch import Warn
 from grd_offline.learning.online.checkpoints import check_space
 from grd_offline.learning.online.run import OnlineRun
 from grd_offline.learning.online.run_folder import OnlineFolder, read_settings
 from grd_offline.learning.online.settings import DISCRETE, MANY_STATES, OnlineSettings
-from grd_offline.learning.runs.observer import Observer
 from grd_offline.learning.runs.process import choose_device, choose_workers, prepare_process
-from grd_offline.learning.runs.result import TrainingResult, Watch, make_result, watch_nothing
+from grd_offline.learning.runs.result import TrainingResult, make_result
 from grd_offline.worlds.environments import resolve_environment_id
 
 
@@ -26,9 +25,7 @@ def train_online(
     *,
     device: str = "auto",
     workers: int | None = None,
-    observers: Sequence[Observer] = (),
-    watch: Watch = watch_nothing,
-    warn: Warn = lambda text: None,
+    observer: Observer = NOBODY,
     command: Sequence[str] = (),
     **settings: Any,
 ) -> TrainingResult:
@@ -48,9 +45,8 @@ def train_online(
     each core, less one where there are many, or one for each environment if there are more of
     these, up to two for each core. `device` is `auto`, `cpu` or `cuda`.
 
-    `observers` hear of the run, `warn` of environments that hang. `watch` is a context manager
-    that is open during the training; it decides whether to stop. `command` is written into the
-    settings of the run.
+    The `observer` hears of the run and decides whether to stop: see
+    `grd_offline.core.observer.Observer`. `command` is written into the settings of the run.
 
     This function changes settings of the process: see
     `grd_offline.learning.runs.process.prepare_process`.
@@ -63,17 +59,16 @@ def train_online(
     chosen = complete_settings(environment, **settings)
     workers = choose_workers(workers, len(chosen.make_members()) * chosen.environments)
     prepare_process(device, batch=chosen.batch, hidden=chosen.hidden)
-    with OnlineRun(
-        chosen, workers=workers, device=device, observers=[files, *observers], warn=warn
-    ) as run:
+    both = Observers([files, observer])
+    with OnlineRun(chosen, workers=workers, device=device, observer=both) as run:
         files.create(run, command=command, workers=workers, device=device)
         if chosen.warmup > run.total:
-            warn(
+            observer.on_warning(
                 f"nothing will be learned in {run.total:,} steps: the warm-up alone takes "
                 f"{chosen.warmup:,} (--warmup)"
             )
-        check_space(run, files.path, warn)
-        return _train(run, files, watch, warn)
+        check_space(run, files.path, observer.on_warning)
+        return _train(run, files, observer)
 
 
 def complete_settings(environment: str, **given: Any) -> OnlineSettings:
@@ -104,9 +99,7 @@ def resume_online(
     environment: str | None = None,
     device: str = "auto",
     workers: int | None = None,
-    observers: Sequence[Observer] = (),
-    watch: Watch = watch_nothing,
-    warn: Warn = lambda text: None,
+    observer: Observer = NOBODY,
 ) -> TrainingResult:
     """Continue a run of `train_online` from its last checkpoint.
 
@@ -120,12 +113,11 @@ def resume_online(
     workers = choose_workers(rest["workers"] if workers is None else workers)
     files = OnlineFolder(folder)
     prepare_process(device, batch=chosen.batch, hidden=chosen.hidden)
-    with OnlineRun(
-        chosen, workers=workers, device=device, observers=[files, *observers], warn=warn
-    ) as run:
+    both = Observers([files, observer])
+    with OnlineRun(chosen, workers=workers, device=device, observer=both) as run:
         for warning in files.resume(run):
-            warn(warning)
-        return _train(run, files, watch, warn)
+            observer.on_warning(warning)
+        return _train(run, files, observer)
 
 
 def _confirm_environment(folder: Path, stored: str, given: str | None) -> None:
@@ -144,14 +136,16 @@ def _confirm_environment(folder: Path, stored: str, given: str | None) -> None:
         )
 
 
-def _train(run: OnlineRun, files: OnlineFolder, watch: Watch, warn: Warn) -> TrainingResult:
-    with watch(run, files) as should_stop:
-        run.train(should_stop)
-        files.save(run)
+def _train(run: OnlineRun, files: OnlineFolder, observer: Observer) -> TrainingResult:
+    observer.on_start(files)
+    run.train()
+    files.save(run)
     files.close()
+    result = make_result(run, files)
+    observer.on_result(files, result)
     if run.restarts:
-        warn(
+        observer.on_warning(
             f"unfinished episodes lost: {run.restarts} (a worker process died, or the environment "
             "does not repeat itself)"
         )
-    return make_result(run, files)
+    return result

@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from grd_offline.core.errors import DataError
+from grd_offline.core.observer import Observer
 from grd_offline.core.versions import find_versions
 from grd_offline.io.files import runs as run_files
 from grd_offline.io.files.storage import check_writable, make_folder, storage_errors
 from grd_offline.learning.agents.actors import Actor, save_actor
 from grd_offline.learning.runs.member import RunMember
-from grd_offline.learning.runs.observer import Observer
 from grd_offline.learning.runs.run import Evaluation, Run
 
 LOG_EVERY = 1000
@@ -25,6 +25,8 @@ _SPREADS = ("std", "min", "max")
 class RunFolder(Observer, ABC):
     """Hears of a run and writes its files."""
 
+    run: Any
+    """The run, once there is a folder for it."""
     format: ClassVar[str]
     """The name of the format in `settings.json`."""
     log_columns: ClassVar[tuple[str, ...]]
@@ -74,6 +76,7 @@ class RunFolder(Observer, ABC):
 
         `data` describes the dataset of a run that learns from one.
         """
+        self.run = run
         self.check_free()
         with storage_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
@@ -110,8 +113,9 @@ class RunFolder(Observer, ABC):
     def _describe_learning(self, run: Any) -> list[dict[str, Any]]:
         """Columns of `log.csv` for each member."""
 
-    def on_progress(self, run: Run) -> None:
+    def on_progress(self, stage: str, share: float) -> None:
         """Write a row of the log at intervals."""
+        run = self.run
         if run.step // LOG_EVERY > self.logged:
             self.logged = run.step // LOG_EVERY
             rows = [
@@ -120,7 +124,7 @@ class RunFolder(Observer, ABC):
             ]
             self._append(run_files.LOG_FILE, rows)
 
-    def on_evaluation(self, run: Run, evaluation: Evaluation) -> None:
+    def on_result(self, run: Any, evaluation: Evaluation) -> None:
         """Write the policies and, if they were evaluated, their returns."""
         rows = []
         for index, member in enumerate(run.members):

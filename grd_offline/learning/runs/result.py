@@ -1,7 +1,5 @@
-"""Results of the public functions for training, and the interface to watch them."""
+"""Results of the public functions for training."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,17 +8,8 @@ from grd_offline.io.files.runs import EVALUATIONS_FILE, read_rows
 from grd_offline.learning.runs.folder import RunFolder
 from grd_offline.learning.runs.run import Run
 
-Watch = Callable[[Run, RunFolder], AbstractContextManager[Callable[[], bool]]]
-"""A context manager that is open during the training. It gives a function that says whether to
-stop."""
 _NAMES = ("member", "group")
 """Columns of `evaluations.csv` that hold text."""
-
-
-@contextmanager
-def watch_nothing(run: Run, files: RunFolder) -> Iterator[Callable[[], bool]]:
-    """Show nothing and never stop."""
-    yield lambda: False
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ Evaluations go on in worker processes while the members learn. What a run does b
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.core.errors import DataError
+from grd_offline.core.observer import Observer
 from grd_offline.core.threads import one_numpy_thread
 from grd_offline.core.waiting import sleep_beside_others
 from grd_offline.learning.agents.actors import ActorSpec
 from grd_offline.learning.fleet.fleet import Fleet
-from grd_offline.learning.fleet.watch import Hung, Warn
+from grd_offline.learning.fleet.watch import Hung
 from grd_offline.learning.runs.learner import RunLearner
 from grd_offline.learning.runs.member import RunMember
-from grd_offline.learning.runs.observer import Observer
 
 MOST_SKIPPED = 100
 """Largest number of updates of one member that may be skipped because they were not finite."""
@@ -78,9 +78,8 @@ class Run(ABC):
     waits_for_evaluations = False
     """Whether members stop learning during an evaluation."""
 
-    def __init__(self, observers: Sequence[Observer], warn: Warn) -> None:
-        self.observers = list(observers)
-        self._warn = warn
+    def __init__(self, observer: Observer) -> None:
+        self.observer = observer
         self._evaluating: tuple[int, NDArray[np.float32]] | None = None
         self._told = 0
         """Step of the policies that observers heard of last."""
@@ -124,26 +123,24 @@ class Run(ABC):
         """Measure the members for a display. None if there are only returns."""
 
     @one_numpy_thread()
-    def train(self, should_stop: Callable[[], bool] = lambda: False) -> None:
-        """Train until the end, or until `should_stop`.
+    def train(self) -> None:
+        """Train until the end, or until the observer says that it should stop.
 
         If the run is to stop and an environment does not answer, what is under way is given up.
         """
-        if self.fleet is not None:
-            self.fleet.should_stop = should_stop
         try:
             with sleep_beside_others(self._list_processes):
-                self._learn(should_stop)
+                self._learn()
             self._finish_work()
         except Hung as hung:
             assert self.fleet is not None
-            self._warn(f"{hung}: {self._give_up()}")
+            self.observer.on_warning(f"{hung}: {self._give_up()}")
             self.fleet.abandon()
             self._evaluating = None
         self._keep_last()
 
-    def _learn(self, should_stop: Callable[[], bool]) -> None:
-        while not self._is_done() and not should_stop():
+    def _learn(self) -> None:
+        while not self._is_done() and not self.observer.should_stop():
             if not self._advance():
                 break
             self.finish_evaluation(wait=False)
@@ -185,8 +182,7 @@ class Run(ABC):
         self.finish_evaluation()
         self.fleet.start_evaluation(self.step, weights, self.settings.eval_episodes)
         self._evaluating = (self.step, weights)
-        for observer in self.observers:
-            observer.on_evaluation_start(self)
+        self.observer.on_start(Evaluation(self.step, weights))
         if self.waits_for_evaluations:
             self.finish_evaluation()
 
@@ -206,12 +202,10 @@ class Run(ABC):
 
     def _tell(self, evaluation: Evaluation) -> None:
         self._told = evaluation.step
-        for observer in self.observers:
-            observer.on_evaluation(self, evaluation)
+        self.observer.on_result(self, evaluation)
 
     def _report_progress(self) -> None:
-        for observer in self.observers:
-            observer.on_progress(self)
+        self.observer.on_progress(self.phase, self.step / self.total)
 
     def check_skipped(self, counts: NDArray[Any] | None = None) -> None:
         """Refuse to go on if too many updates of a member were not finite.
