@@ -120,9 +120,15 @@ def _is_plain(run: RunRecord) -> bool:
     return settings.get("backbone") == "sac" and not settings.get("sets")
 
 
+def _is_early(run: RunRecord) -> bool:
+    """Whether version 0.1.0 made the run, or one before it, without the closed form of today."""
+    version = run.about["versions"].get("grd-offline", "0.1.0")
+    return version == "0.1.0" and "closed-form" not in run.about["settings"]["fits"]
+
+
 def _choose(runs: Sequence[RunRecord]) -> list[RunRecord]:
     """The same runs, without members that a run of a later version, or with more seeds, has too."""
-    order = sorted(runs, key=lambda run: (run.about["version"], len(run.members)), reverse=True)
+    order = sorted(runs, key=lambda run: (not _is_early(run), len(run.members)), reverse=True)
     taken: set[tuple[str, str, str]] = set()
     kept = []
     for run in order:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grd_offline.core.names import OFFLINE
 from grd_offline.core.words import count, format_percentage
 from grd_offline.io.files.naming import beside
 from grd_offline.learning.offline.settings import JUDGED, OfflineSettings
@@ -62,7 +61,7 @@ if TYPE_CHECKING:
 @click.option(
     "--fit",
     cls=NamesOption,
-    type=NameType(list_fits(), OFFLINE),
+    type=NameType(list_fits()),
     default=AUTO,
     show_default=True,
     help="Model of the reward that grd fits. auto compares several.",

@@ -57,12 +57,8 @@ class NamesType(Parameter):
 
     name = "names"
 
-    def __init__(
-        self,
-        known: tuple[str, ...] | Callable[[], tuple[str, ...]],
-        renamed: Mapping[str, str] | None = None,
-    ) -> None:
-        self._known, self.renamed = known, renamed or {}
+    def __init__(self, known: tuple[str, ...] | Callable[[], tuple[str, ...]]) -> None:
+        self._known = known
 
     @property
     def known(self) -> tuple[str, ...]:
@@ -73,7 +69,6 @@ class NamesType(Parameter):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, ...]:
         names = value if isinstance(value, tuple) else tuple(str(value).split(","))
-        names = tuple(tell_renamed(name, self.renamed, param) for name in names)
         for name in names:
             if name not in self.known:
                 self.fail(f"expected {', '.join(self.known)}, or several with commas, got {name!r}")
@@ -85,26 +80,15 @@ class NamesType(Parameter):
 
 
 class NameType(click.Choice):  # type: ignore[type-arg]
-    """One name of a fixed set. Old names are taken too."""
+    """One name of a fixed set."""
 
-    def __init__(self, known: tuple[str, ...], renamed: Mapping[str, str]) -> None:
+    def __init__(self, known: tuple[str, ...]) -> None:
         super().__init__(known)
-        self.known, self.renamed = known, renamed
+        self.known = known
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:
         listed = super().get_metavar(param, ctx)
         return listed if listed is None or len(listed) < _LONG else "NAME"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return super().convert(tell_renamed(value, self.renamed, param), param, ctx)
-
-
-def tell_renamed(name: str, renamed: Mapping[str, str], param: click.Parameter | None) -> str:
-    """The name that is in use now; an old one is told as renamed."""
-    if name in renamed:
-        option = param.opts[0] if param is not None else "the name"
-        print_warning(f"{option} {name} is now called {renamed[name]}")
-    return renamed.get(name, name)
 
 
 max_size_option = click.option(
@@ -233,9 +217,9 @@ def setting_option(settings: type[Any], name: str, **changes: Any) -> Callable[.
     if kind is bool:
         options |= {"is_flag": True}
     elif kind == tuple[str, ...]:
-        options |= {"type": NamesType(facts.names, facts.renamed)}
+        options |= {"type": NamesType(facts.names)}
     elif facts.names:
-        options |= {"type": NameType(facts.names, facts.renamed)}
+        options |= {"type": NameType(facts.names)}
     elif get_origin(kind) is Mapping:
         options |= {"type": parse_argument, "multiple": True, "default": (), "metavar": "KEY=VALUE"}
         options |= {"callback": lambda context, parameter, value: dict(value)}

@@ -34,7 +34,7 @@ class Sample(Settings):
     seeds: int = setting(5, "Number of seeds.", at_least=1, at_most=1000)
     rate: float = setting(0.5, "Learning rate.", above=0, at_most=1)
     kinds: tuple[str, ...] = setting(
-        ("one",), "Kinds to use.", names=("one", "two"), renamed={"uno": "one"}, option="--kind"
+        ("one",), "Kinds to use.", names=("one", "two"), option="--kind"
     )
     mode: str = setting("slow", "Mode of work.", names=("slow", "fast"))
     limit: int | None = setting(None, "Largest number of steps.", at_least=1)

@@ -10,7 +10,7 @@ that a command can print its help quickly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -35,8 +35,6 @@ class Setting:
     """The description, in whole sentences."""
     allowed: Names = ()
     """The values that are allowed; empty where any value is."""
-    renamed: Mapping[str, str] = field(default_factory=dict)
-    """Old names that a command still takes, and what they are called now."""
     at_least: float | None = None
     above: float | None = None
     at_most: float | None = None
@@ -108,7 +106,6 @@ def setting(
     text: str,
     *,
     names: Names = (),
-    renamed: Mapping[str, str] | None = None,
     at_least: float | None = None,
     above: float | None = None,
     at_most: float | None = None,
@@ -119,7 +116,7 @@ def setting(
 
     A field with the default `MISSING` must be given. A `factory` makes the default anew each time.
     """
-    facts = {"setting": Setting(text, names, renamed or {}, at_least, above, at_most, option)}
+    facts = {"setting": Setting(text, names, at_least, above, at_most, option)}
     if factory is not None:
         return field(default_factory=factory, metadata=facts)
     return field(metadata=facts) if default is MISSING else field(default=default, metadata=facts)

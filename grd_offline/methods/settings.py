@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from grd_offline.additive.moments import CHOICES
 from grd_offline.core.errors import DataError
-from grd_offline.core.names import OFFLINE
 from grd_offline.core.outcomes import CHOICES as OUTCOMES
 from grd_offline.core.outcomes import SUCCESS
 from grd_offline.core.settings import Settings, setting
@@ -30,7 +29,6 @@ class DecomposeSettings(Settings):
         "Model of the reward that grd fits. auto uses the closed form, unless another model "
         "predicts the returns of held-out episodes clearly better.",
         names=list_fits(),
-        renamed=OFFLINE,
     )
     gamma: float | None = setting(
         None,

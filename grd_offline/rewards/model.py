@@ -21,7 +21,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from grd_offline.core.episodes import Matrix, as_flags
 from grd_offline.core.errors import DataError
-from grd_offline.core.names import rename_model
 from grd_offline.core.steps import StepBatch
 from grd_offline.io.files.models import (
     CONFIG,
@@ -233,7 +232,7 @@ class RewardModel:
             action_mask=_read_mask(config, "action_mask", len(action_names)),
             compact_mask=_read_mask(config, "compact_mask", len(observation_names)),
             step_std=_read_std(config["step_std"]),
-            about=rename_model(config["about"], function.kind),
+            about=config["about"],
         )
 
     def _config(self) -> dict[str, Any]:

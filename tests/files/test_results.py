@@ -70,11 +70,6 @@ def test_without_effects_the_masks_rank_the_inputs(tmp_path):
     assert record.inputs == ["speed", "push"]
 
 
-def test_an_old_name_of_a_fit_is_read_as_the_new_one(tmp_path):
-    record = read_decomposition(write_sample(tmp_path / "grd", fit="neural"))
-    assert record.metrics["fit"] == "pair-net"
-
-
 def test_a_missing_file_is_named(tmp_path):
     folder = write_sample(tmp_path / "grd")
     (folder / "masks.json").unlink()

@@ -22,7 +22,7 @@ from grd_offline.core.observer import Observers
 from grd_offline.io.files.runs import read_rows
 from grd_offline.learning.online import run_folder
 from grd_offline.learning.online.run import OnlineRun
-from grd_offline.learning.online.run_folder import OnlineFolder, read_settings
+from grd_offline.learning.online.run_folder import OnlineFolder
 
 
 @pytest.fixture(autouse=True)
@@ -191,35 +191,3 @@ def test_a_checkpoint_that_does_not_fit_is_refused(tmp_path, kind):
     other = make_settings(steps=100, seeds=2) if kind == "members" else settings
     with OnlineRun(other, workers=0) as again, pytest.raises(DataError, match=r"checkpoint\.pt"):
         OnlineFolder(tmp_path / "run").resume(again)
-
-
-def test_a_run_of_an_earlier_version_goes_on_under_the_new_names(tmp_path):
-    settings = make_settings(
-        steps=700, warmup=100, round_steps=10, round_updates=3, eval_every=250, eval_episodes=2,
-        fits=("quadratic",),
-    )  # fmt: skip
-    path = tmp_path / "run"
-    train_until(path, settings, lambda run: run.step >= 450)
-    for name in ("settings.json", "evaluations.csv", "log.csv"):
-        text = (path / name).read_text()
-        text = text.replace("quadratic", "closed-form").replace('"version": 2', '"version": 1')
-        (path / name).write_text(text)
-    (path / "members/grd-quadratic-seed0").rename(path / "members/grd-closed-form-seed0")
-    contents = torch.load(path / "checkpoint.pt", weights_only=True)
-    contents["version"] = 1
-    contents["members"] = ["grd-closed-form-seed0"]
-    best = contents["extra"]["best"]
-    contents["extra"]["best"] = {"grd-closed-form-seed0": best["grd-quadratic-seed0"]}
-    torch.save(contents, path / "checkpoint.pt")
-    old, _ = read_settings(path)
-    assert old == settings
-    folder = OnlineFolder(path)
-    with OnlineRun(old, workers=0, observer=folder) as second:
-        assert folder.resume(second) == []
-        assert folder.best == best
-        second.train()
-        folder.close()
-    assert [entry.name for entry in (path / "members").iterdir()] == ["grd-quadratic-seed0"]
-    rows = read_rows(path / "evaluations.csv")
-    assert {row["member"] for row in rows} == {"grd-quadratic-seed0"}
-    assert [int(row["step"]) for row in rows] == [250, 500, 700]

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from grd_offline.core.errors import DataError
-from grd_offline.core.names import rename_result
 from grd_offline.io.files import PLOTS_FOLDER, REPORT_FILE
 from grd_offline.io.files.models import DYNAMICS_FOLDER, REWARD_FOLDER
 from grd_offline.io.files.plain import folder_errors, read_json
@@ -82,7 +81,6 @@ def read_decomposition(folder: Path, *, inside: Path | None = None) -> Decomposi
     metrics, masks, effects = (
         _read(folder, name, inside) for name in (METRICS_FILE, MASKS_FILE, EFFECTS_FILE)
     )
-    metrics = rename_result(metrics)
     with folder_errors(folder, MISFIT):
         ranked = _rank_effects(effects["effects"])
         return DecompositionRecord(

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from grd_offline.core.errors import DataError, printable
-from grd_offline.core.names import rename_result
 from grd_offline.io.files.plain import folder_errors, read_json, refuse_outside
 from grd_offline.io.files.runs import RunRecord, read_run, start_table, write_json
 
@@ -109,7 +108,7 @@ def read_judgement(folder: Path) -> JudgementRecord:
     """Read a judgement of the version that this package writes."""
     path = folder / JUDGE_FILE
     try:
-        about = rename_result(read_json(path, inside=folder))
+        about = read_json(path, inside=folder)
     except FileNotFoundError:
         raise DataError(f"not a folder of judge: no {JUDGE_FILE}", file=folder) from None
     if not isinstance(about, dict) or about.get("format") != FORMAT:

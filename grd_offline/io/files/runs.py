@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from grd_offline.core.errors import DataError
-from grd_offline.core.names import find_member_folder, rename_row, rename_run
 from grd_offline.io.files.plain import TABLE_BYTES, folder_errors, read_json, read_table
 from grd_offline.io.files.storage import append_file, make_folder, replace_file
 
@@ -54,8 +53,6 @@ EVALUATION_COLUMNS = (
 FORMAT, OFFLINE = "grd-offline run", "grd-offline offline run"
 """The format in `settings.json` of a run of `train-online`, and of `train-offline`."""
 VERSION = 2
-KNOWN_VERSIONS = (1, 2)
-"""In version 1 the fits of `train-online` had other names; see `grd_offline.core.names`."""
 MASKS = (
     ("state_to_reward", "state → reward"),
     ("action_to_reward", "action → reward"),
@@ -103,8 +100,6 @@ def read_run(path: Path) -> RunRecord:
     contents = read_about(path, (FORMAT, OFFLINE))
     table = path / EVALUATIONS_FILE
     rows = read_rows(table)
-    if has_old_names(contents):
-        rows = [rename_row(row) for row in rows]
     if not rows:
         raise DataError("no evaluation yet", file=path)
     missing = {"group", "seed", "member", "mean_return"} - rows[0].keys()
@@ -160,18 +155,13 @@ def read_about(folder: Path, formats: Sequence[str] = (FORMAT,)) -> dict[str, An
     if not isinstance(contents, dict) or contents.get("format") not in formats:
         raise DataError("not the settings of a run of grd-offline", file=path)
     found = contents.get("version")
-    if found not in KNOWN_VERSIONS:
-        raise DataError(f"expected version 1 or {VERSION}, got {found!r:.40}", file=path)
+    if found != VERSION:
+        raise DataError(f"expected version {VERSION}, got {found!r:.40}", file=path)
     for name, kinds in _ABOUT.items():
         if name in contents and not isinstance(contents[name], kinds):
             expected, got = " or ".join(_KINDS[kind] for kind in kinds), contents[name]
             raise DataError(f"expected {expected}, got {got!r:.40}", file=path, field=name)
-    return rename_run(contents) if has_old_names(contents) else contents
-
-
-def has_old_names(about: Mapping[str, Any]) -> bool:
-    """Whether members of the run with this `settings.json` may have their old names."""
-    return bool(about["format"] == FORMAT and about["version"] == 1)
+    return contents
 
 
 def start_table(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]] = ()) -> None:
@@ -253,10 +243,7 @@ def _name_file(folder: Path, member: str, kind: str, step: int) -> Path:
 
 def list_steps(run: RunRecord, member: str, kind: str) -> list[Path]:
     """List a member's files of one kind (masks or episodes) in the order of training."""
-    place = run.path / "members" / member
-    if has_old_names(run.about):
-        place = find_member_folder(run.path, member)
-    return sorted((place / kind).glob(f"step-*.{_ENDINGS[kind]}"))
+    return sorted((run.path / "members" / member / kind).glob(f"step-*.{_ENDINGS[kind]}"))
 
 
 def read_masks(run: RunRecord, member: str, moments: int = 3) -> list[dict[str, Any]]:

@@ -116,7 +116,6 @@ def read_mark(folder: Path) -> Mark | None:
     with folder_errors(path, "cannot be read as the mark of a job"):
         if contents["format"] != FORMAT or contents["version"] != VERSION:
             raise ValueError("not of this version")
-        contents = {"resumed": False, **contents}  # marks of version 0.2 may lack it
         return _parse_mark({name: contents[name] for name in Mark.__dataclass_fields__})
 
 

@@ -67,10 +67,6 @@ class Dqn(DiscreteAgent):
     def state(self) -> dict[str, Any]:
         return {**super().state(), "least": self.least, "largest": self.largest}
 
-    def load_state(self, state: dict[str, Any]) -> None:
-        # Checkpoints of earlier versions have no bounds: new ones form.
-        super().load_state({"least": self.least, "largest": self.largest, **state})
-
     def compute_next_values(self, batch: Batch) -> Float[Tensor, "member batch"]:
         """Q'(s', a*), where Q' is the target critic and a* is the best choice by Q."""
         values = self.compute_all_values(self.critic, batch.next_observations)

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from grd_offline.core.errors import DataError
-from grd_offline.core.names import rename_member
 from grd_offline.core.observer import Warn
 from grd_offline.core.words import format_bytes
 from grd_offline.io.files.plain import folder_errors
@@ -25,8 +24,6 @@ from grd_offline.learning.online.run import OnlineRun
 NAME = "checkpoint.pt"
 FORMAT = "grd-offline checkpoint"
 VERSION = 2
-KNOWN_VERSIONS = (1, 2)
-"""In version 1 some members had other names; see `grd_offline.core.names`."""
 MOST_PARTS = 10**6
 """Largest number of tensors, numbers and lists in a checkpoint. Real ones have thousands."""
 
@@ -57,12 +54,8 @@ def load_checkpoint(run: OnlineRun, folder: Path) -> tuple[dict[str, Any], list[
     with folder_errors(path, "does not fit this run"):
         contents = _read(path)
         names = [member.name for member in run.members]
-        kept = contents["members"]
-        if contents["version"] == 1:
-            kept = [rename_member(name) for name in kept]
-        if kept != names:
-            found = f"{contents['members']!r:.200}"
-            raise DataError(f"expected members {names}, got {found}", file=path)
+        if (found := contents["members"]) != names:
+            raise DataError(f"expected members {names}, got {found!r:.200}", file=path)
         try:
             gaps = run.load_state(contents["run"])
         except (RuntimeError, AssertionError) as error:
@@ -87,10 +80,8 @@ def _read(path: Path) -> dict[str, Any]:
         raise DataError(f"not a checkpoint: {reason}", file=path) from error
     if not isinstance(plain, dict) or plain.get("format") != FORMAT:
         raise DataError("not a checkpoint of grd-offline", file=path)
-    if plain.get("version") not in KNOWN_VERSIONS:
-        raise DataError(
-            f"expected version 1 or {VERSION}, got {plain.get('version')!r:.40}", file=path
-        )
+    if (version := plain.get("version")) != VERSION:
+        raise DataError(f"expected version {VERSION}, got {version!r:.40}", file=path)
     return plain
 
 

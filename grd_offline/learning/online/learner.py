@@ -291,27 +291,12 @@ class Learner(RunLearner):
         """Go on from what `save_state` gave."""
         self.counter.copy_(state["counter"])
         self.agent.load_state(state["policy"])
-        replay, parts = self._separate_truth(state)
-        for source, part in zip(self.sources, parts, strict=True):
+        for source, part in zip(self.sources, state["sources"], strict=True):
             source.load_state(part)
         self.updates = int(state["updates"])
         self._absent = np.array(state["absent"])
-        for endings, part in zip(self.endings, state.get("endings", ()), strict=False):
-            endings.load_state(part)  # checkpoints of version 0.1.0 have none
+        for endings, part in zip(self.endings, state["endings"], strict=True):
+            endings.load_state(part)
         self.mask.copy_(state["mask"])
         self._seen = None
-        self.replay.load_state(replay)
-
-    def _separate_truth(self, state: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """The states of the replay and of the sources.
-
-        Older checkpoints hold the true rewards as the third of four columns of the replay.
-        """
-        replay, parts = state["replay"], list(state["sources"])
-        numbers = replay["numbers"]
-        if numbers.shape[-1] == 4:
-            replay = {**replay, "numbers": numbers[..., [0, 1, 3]]}
-            for place, source in enumerate(self.sources):
-                if isinstance(source, Oracle):
-                    parts[place] = {"true": numbers[source.members, :, 2]}
-        return replay, parts
+        self.replay.load_state(state["replay"])

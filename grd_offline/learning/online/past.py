@@ -78,7 +78,7 @@ class Past:
 
     def load_state(self, state: dict[str, Any]) -> None:
         self.count, self.stride = int(state["count"]), int(state["stride"])
-        early = int(state.get("early", 0))  # older checkpoints have an even sample of all episodes
+        early = int(state["early"])
         episodes = unpack(state["episodes"])
         self._early, self._later = episodes[:early], episodes[early:]
         self._early_steps, self._later_steps = count_steps(self._early), count_steps(self._later)

@@ -406,7 +406,7 @@ class OnlineRun(Run):
     def load_state(self, state: dict[str, Any]) -> list[str]:
         """Restore what `state` gave. Says which unfinished episodes could not be reached."""
         self.rounds = int(state["rounds"])
-        left = int(state.get("updates_left", 0))  # version 0.1.0 stopped after whole rounds
+        left = int(state["updates_left"])
         self._updates_left = min(max(left, 0), self.settings.round_updates)
         if state["collected"] is not None:
             self._collected = Round(**state["collected"])

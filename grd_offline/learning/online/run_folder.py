@@ -21,11 +21,10 @@ from typing import Any
 import numpy as np
 
 from grd_offline.core.errors import DataError
-from grd_offline.core.names import find_member_folder, rename_member, rename_row
 from grd_offline.io.files import runs as run_files
 from grd_offline.io.files.models import REWARD_FOLDER
 from grd_offline.io.files.plain import folder_errors
-from grd_offline.io.files.storage import lock_folder, make_folder, storage_errors
+from grd_offline.io.files.storage import lock_folder, make_folder
 from grd_offline.learning.online.checkpoints import (
     has_checkpoint,
     load_checkpoint,
@@ -104,18 +103,13 @@ class OnlineFolder(RunFolder):
         self.run = run
         self._hold()
         extra, warnings = load_checkpoint(run, self.path)
-        is_old = run_files.has_old_names(run_files.read_about(self.path))
         with folder_errors(self.path, "the checkpoint does not fit"):
             self.best = {str(name): float(value) for name, value in extra["best"].items()}
-            if is_old:
-                self.best = {rename_member(name): value for name, value in self.best.items()}
             self.seconds_before = float(extra["seconds"])
-            counts = {name: int(extra.get("rows", {}).get(name, 0)) for name in self.tables}
+            counts = {name: int(extra["rows"][name]) for name in self.tables}
         self.logged = run.step // LOG_EVERY
         for name, columns in self.tables.items():
             rows = run_files.read_rows(self.path / name, run_files.LOG_BYTES)
-            if is_old:
-                rows = [rename_row(row) for row in rows]
             # What came after the checkpoint comes again.
             kept = [row for row in rows if int(row["step"]) <= run.step]
             missing = counts[name] - len(kept)
@@ -126,11 +120,6 @@ class OnlineFolder(RunFolder):
                 )
             run_files.start_table(self.path / name, columns, kept)
             self._rows[name] = len(kept)
-        with storage_errors(self.path):
-            for member in run.members if is_old else ():
-                former = find_member_folder(self.path, member.name)
-                if former.name != member.name:
-                    former.rename(former.with_name(member.name))
         self._open_board(run.step + 1)
         return warnings
 

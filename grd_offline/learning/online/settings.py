@@ -8,7 +8,6 @@ from dataclasses import MISSING, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from grd_offline.core.errors import DataError
-from grd_offline.core.names import RENAMED_ONLINE
 from grd_offline.core.settings import (
     COUNT,
     RATE,
@@ -116,7 +115,6 @@ class OnlineSettings(Settings):
         ("closed-form",),
         "Model of the reward that grd fits. Each model is trained with every seed.",
         names=FITS,
-        renamed=RENAMED_ONLINE,
         option="--fit",
     )
     backbone: str = setting(
