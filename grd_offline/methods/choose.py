@@ -19,7 +19,7 @@ the length of an episode alone.
   stops there. Its time is measured in a short trial and told first.
 
 The winner is fitted again to all episodes. Nearly always that is the closed form, so this fit of it
-begins at once in a second process, if there is a core for it (`grd_offline.core.beside`). Where
+begins at once in a second process, if there is a core for it (`grd_offline.core.process`). Where
 outcomes
 are labels of success or preferences, the closed form is the only fit with a link for them, and is
 not challenged.
@@ -35,12 +35,12 @@ from typing import Any
 
 import numpy as np
 
-from grd_offline.core.beside import Beside
 from grd_offline.core.episodes import EpisodeSet
 from grd_offline.core.errors import DataError
 from grd_offline.core.evaluate import r_squared
 from grd_offline.core.outcomes import NUMBER, PREFERENCE, SUCCESS
 from grd_offline.core.packages import is_installed
+from grd_offline.core.process import Call
 from grd_offline.core.threads import one_numpy_thread, one_torch_thread
 from grd_offline.methods.candidate import Candidate, find_in_sample_std, judge
 from grd_offline.methods.contract import Decomposer, Progress
@@ -138,7 +138,7 @@ class _Contest:
         self.episodes, self.method, self.settings = episodes, method, settings
         self.rng, self.progress, self.meanwhile = rng, progress, meanwhile
         self.last_rng = rng.spawn(1)[0]  # the same numbers in whichever process
-        self.beside: Beside | None = None
+        self.beside: Call | None = None
         self.candidates: list[Candidate] = []
         if count_outcomes(episodes) >= FEWEST:
             self.training, self.held_out = split(episodes, rng)
@@ -226,7 +226,7 @@ class _Contest:
     def begin_last(self, fit: str, stack: ExitStack) -> None:
         """Begin to fit the closed form to all episodes in a second process."""
         if fit == CLOSED and is_worth_a_process(self.episodes):
-            call = Beside(fit_to, self.make(fit), self.episodes.load_all(), self.last_rng)
+            call = Call(fit_to, self.make(fit), self.episodes.load_all(), self.last_rng)
             self.beside = stack.enter_context(call)
 
     def fit_last(self, fit: str) -> Decomposer:

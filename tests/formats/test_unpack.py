@@ -5,6 +5,7 @@ import os
 import signal
 import time
 
+import ends
 import h5py
 import numpy as np
 import pytest
@@ -108,14 +109,14 @@ def test_where_nothing_forks_a_new_process_reads_first(packed, monkeypatch):
     monkeypatch.setattr(probe, "FORKS", False)
     with open_recording(packed) as recording:
         assert len(recording) > 0
-    monkeypatch.setattr(probe, "_CHILD", "import os; os.kill(os.getpid(), 11)")
+    monkeypatch.setattr(probe, "read_limited", ends.crash)
     with pytest.raises(DataError, match=r"lzf.h5.*crashes the HDF5 library .*SIGSEGV"):
         open_recording(packed)
-    monkeypatch.setattr(probe, "_CHILD", "while True: pass")
+    monkeypatch.setattr(probe, "read_limited", ends.hang)
     monkeypatch.setattr(probe, "_START_SECONDS", -3.9)
     with pytest.raises(DataError, match=r"lzf.h5.*takes too long to read"):
         open_recording(packed)
     monkeypatch.setattr(probe, "_START_SECONDS", 20.0)
-    monkeypatch.setattr(probe, "_CHILD", "print('observations: no good', end='')")
+    monkeypatch.setattr(probe, "read_limited", ends.complain)
     with pytest.raises(DataError, match=r"lzf.h5.*observations: no good"):
         open_recording(packed)

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 try:
     import resource
@@ -28,8 +28,12 @@ except ImportError:  # Windows
 import h5py
 
 from grd_offline.core.errors import DataError
+from grd_offline.core.process import Process, ProcessDied
 from grd_offline.io.formats.budget import Budget
 from grd_offline.io.formats.guard import SafeDataset, SafeGroup, Source
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 MEMORY_BYTES = 256 * 2**20
 """More than this process has, for the library itself and one chunk at a time."""
@@ -38,7 +42,6 @@ _BLOCK_BYTES = 8 * 2**20
 _DEPTH = 16
 _MESSAGE_BYTES = 500
 _TOO_LONG = -signal.SIGXCPU if hasattr(signal, "SIGXCPU") else None
-_CHILD = "import sys; from grd_offline.io.formats.probe import main; main(*sys.argv[1:])"
 _START_SECONDS = 20.0
 """A new process has so many seconds more, to import what it needs."""
 FORKS = hasattr(os, "fork") and sys.platform != "darwin"
@@ -76,25 +79,22 @@ def _read_in_fork(path: str | os.PathLike[str], budget: Budget) -> tuple[int, st
 
 def _read_in_process(path: str | os.PathLike[str], budget: Budget) -> tuple[int, str]:
     """The same in a new process, which is slower to start."""
-    numbers = (str(budget.file_bytes), str(budget.max_bytes or 0))
+    reader = Process(read_limited, path, Budget(budget.file_bytes, budget.max_bytes))
+    reader.start()
     try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", _CHILD, os.fspath(path), *numbers],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_START_SECONDS + _count_seconds(budget),
-        )
-    except subprocess.TimeoutExpired:
-        raise DataError("takes too long to read for a file of its size") from None
-    return done.returncode, done.stdout.decode("utf-8", "replace")
+        if not reader.connection.poll(_START_SECONDS + _count_seconds(budget)):
+            raise DataError("takes too long to read for a file of its size")
+        return 0, reader.receive()
+    except ProcessDied:
+        return reader.process.exitcode or 1, ""
+    finally:
+        reader.end()
 
 
-def main(path: str, file_bytes: str, max_bytes: str) -> None:
-    """Read a file in a process of its own, and print what is wrong with it."""
-    budget = Budget(int(file_bytes), int(max_bytes) or None)
+def read_limited(pipe: Connection[Any, Any], path: str | os.PathLike[str], budget: Budget) -> None:
+    """Read a file in a process of its own, and tell what is wrong with it."""
     _limit(budget)
-    message = _read_all(path, budget)
-    sys.stdout.buffer.write(message.encode("utf-8", "replace")[:_MESSAGE_BYTES])
+    pipe.send(_read_all(path, budget)[:_MESSAGE_BYTES])
 
 
 def _become_reader(path: str | os.PathLike[str], budget: Budget, writer: int) -> None:

@@ -46,7 +46,7 @@ def deliver(rewards: NDArray[np.float64], delay: int | str, discount: float) -> 
     return delivered
 
 
-class EpisodeRunner(Task[int, Record]):
+class EpisodeRunner(Task):
     """One environment, with arrays that are filled again in every episode."""
 
     def __init__(self, settings: CollectSettings, heartbeat: Heartbeat | None = None) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from grd_offline.core.errors import DataError
 from grd_offline.core.observer import NOBODY, Observer
+from grd_offline.core.process import ProcessDied
 from grd_offline.io.formats.record import Header, Record
 from grd_offline.learning.collecting.runner import EpisodeRunner
 from grd_offline.learning.collecting.settings import CollectSettings
@@ -31,7 +32,7 @@ EPISODES_AHEAD = 4
 class EpisodeWorker:
     """A worker, and the episodes that it was given."""
 
-    worker: processes.Worker[int, Record]
+    worker: processes.Worker
     heartbeat: Heartbeat
     most_queued: int
     queue: deque[int] = field(default_factory=deque)
@@ -47,7 +48,7 @@ class EpisodeWorker:
         result: Record | DataError | None
         try:
             result = self.worker.receive()
-        except processes.WorkerDied as death:
+        except ProcessDied as death:
             result = DataError(f"the worker process died {death}", episode=index)
         except DataError as error:
             result = error
@@ -86,7 +87,7 @@ def _run_in_workers(
     memory = multiprocessing.get_context("spawn").RawArray("q", count)
     workers = []
     for index in range(count):
-        worker = processes.WorkerProcess(partial(_make_runner, settings, memory, index))
+        worker = processes.make_worker(partial(_make_runner, settings, memory, index))
         heartbeat = make_heartbeat(memory, index)
         workers.append(EpisodeWorker(worker, heartbeat, EPISODES_QUEUED))
     yield from _run(workers, _number(settings), observer)

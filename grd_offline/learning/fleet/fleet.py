@@ -25,6 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from grd_offline.core.errors import DataError
 from grd_offline.core.observer import NOBODY, Observer
+from grd_offline.core.process import ProcessDied
 from grd_offline.learning.agents.actors import count_weights
 from grd_offline.learning.fleet import task
 from grd_offline.learning.fleet import worker as processes
@@ -145,12 +146,12 @@ class Fleet:
         context = multiprocessing.get_context("spawn")
         memory = context.RawArray("b", SharedArrays.count_bytes(self._settings))
         self._shared = SharedArrays(self._settings, memory)
-        kind = processes.WorkerProcess if workers else processes.InProcessWorker
+        make = processes.make_worker if workers else processes.InProcessWorker
         groups = np.array_split(np.arange(self._settings.environments), self._settings.workers)
         try:
             for number, group in enumerate(groups):
                 numbers = group.tolist()
-                worker: processes.Worker[task.FleetOrder, task.FleetReply] = kind(
+                worker: processes.Worker = make(
                     partial(task.WorkerEnvironments, self._settings, number, numbers, memory)
                 )
                 worker.start()
@@ -358,7 +359,7 @@ class Fleet:
         for group in (group for group, is_ready in zip(groups, ready, strict=True) if is_ready):
             try:
                 reply = group.worker.receive()
-            except processes.WorkerDied as death:
+            except ProcessDied as death:
                 self._replace(group, str(death))
             else:
                 if reply is not None:

@@ -11,12 +11,7 @@ from grd_offline.learning.fleet.worker import Worker
 class WorkerGroup:
     """Some environments, the worker that steps them, and the replies that it still owes."""
 
-    def __init__(
-        self,
-        worker: Worker[task.FleetOrder, task.FleetReply],
-        number: int,
-        environments: list[int],
-    ) -> None:
+    def __init__(self, worker: Worker, number: int, environments: list[int]) -> None:
         self.worker, self.number = worker, number
         self.environments = environments
         """Those that it steps in rounds. A worker without any only evaluates."""

@@ -10,16 +10,14 @@ processes like any others, and so is all later work.
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from queue import SimpleQueue
 from typing import Any
 
-from grd_offline.core.beside import follow_parent
 from grd_offline.core.cores import count_cores, yield_to_others
+from grd_offline.core.process import Process, ProcessDied, answer_calls
 
 PATIENCE_SECONDS = 30.0
 """Work that is waited for is begun anew after so long. A usual wait takes a few seconds."""
@@ -33,112 +31,113 @@ class Background:
         self.seconds = 0.0
         """Seconds that this process has worked or waited."""
         self._most = max(1, min(most, count_cores() * 3 // 4))
-        self._is_beside = beside
-        self._pool: ProcessPoolExecutor | None = None
-        self._is_patient = True
-        """Whether all other processes go first."""
-        self._unfinished: list[Job] = []
+        self._is_beside, self._is_patient = beside, True
+        """Whether there are other processes, and whether they let all others go first."""
+        self._pool: _Pool | None = None
+        self._unfinished: list[BackgroundCall] = []
 
-    def start(self, function: Callable[..., Any], *arguments: Any) -> Job:
+    def start(self, function: Callable[..., Any], *arguments: Any) -> BackgroundCall:
         """Begin to call a function."""
-        future = None
+        call = BackgroundCall(function, arguments, self)
+        self._unfinished.append(call)
         if self._is_beside:
             try:
-                future = self._find_pool().submit(function, *arguments)
-            except BrokenProcessPool:
+                call.future = self._find_pool().submit(function, arguments)
+            except (OSError, AssertionError):
                 self._is_beside = False
-        job = Job(self, future, function, arguments)
-        if future is None:
-            job.finish()
-        else:
-            self._unfinished.append(job)
-        return job
+        if call.future is None:
+            call.finish()
+        return call
+
+    def wait(self, call: BackgroundCall) -> Any:
+        """Wait for a call, and give its result."""
+        began = time.perf_counter()
+        try:
+            if call.future is not None and self._is_patient:
+                wait([call.future], PATIENCE_SECONDS)
+                if not call.future.done():
+                    self._hurry()
+            result = call.future.result() if call.future is not None else call.run()
+        except ProcessDied:
+            self._is_beside, result = False, call.run()
+        self._unfinished.remove(call)
+        self.seconds += time.perf_counter() - began
+        return result
 
     def _hurry(self) -> None:
         """Begin all that is not finished anew, in processes that do not let others go first."""
         slow, self._pool, self._is_patient = self._pool, None, False
-        for job in self._unfinished:
-            job.begin_anew(self._find_pool())
-        _end(slow)
+        for call in self._unfinished:
+            if call.future is not None and not call.future.done():
+                call.future = self._find_pool().submit(call.function, call.arguments)
+        if slow is not None:
+            slow.close()
 
-    def _find_pool(self) -> ProcessPoolExecutor:
+    def _find_pool(self) -> _Pool:
         if self._pool is None:
-            self._pool = ProcessPoolExecutor(
-                self._most,
-                mp_context=multiprocessing.get_context("spawn"),
-                initializer=_follow,
-                initargs=(os.getpid(), self._is_patient),
-            )
+            self._pool = _Pool(self._most, yield_to_others if self._is_patient else None)
         return self._pool
 
     def close(self) -> None:
         """Give up what is not finished."""
-        _end(self._pool)
-        self._pool = None
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
 
 
-class Job:
-    """One call, which may not be finished yet."""
+class BackgroundCall:
+    """One call, which may not be finished yet. One without an owner has returned already."""
 
     def __init__(
         self,
-        owner: Background,
-        future: Future[Any] | None,
         function: Callable[..., Any],
-        arguments: tuple[Any, ...],
+        arguments: tuple[Any, ...] = (),
+        owner: Background | None = None,
     ) -> None:
-        self._owner, self._future = owner, future
-        self._function, self._arguments = function, arguments
-        self._result: Any = None
-        self._is_finished = False
+        self.function, self.arguments = function, arguments
+        self.future: Future[Any] | None = None
+        self._owner = owner
+        self._result = None if owner is not None else function(*arguments)
 
-    @classmethod
-    def make_finished(cls, result: Any) -> Job:
-        """A call that has returned already."""
-        job = cls(Background(beside=False, most=1), None, lambda: result, ())
-        job.finish()
-        return job
+    def run(self) -> Any:
+        """Call the function in this process."""
+        return self.function(*self.arguments)
 
     def finish(self) -> Any:
         """Wait for the function, and return its result."""
-        if not self._is_finished:
-            began = time.perf_counter()
-            try:
-                self._result = self._wait()
-            except BrokenProcessPool:  # a script without the guard that processes need
-                self._owner._is_beside, self._future = False, None
-            if self._future is None:
-                self._result = self._function(*self._arguments)
-            self._is_finished, self._arguments = True, ()
-            if self in self._owner._unfinished:
-                self._owner._unfinished.remove(self)
-            self._owner.seconds += time.perf_counter() - began
+        if self._owner is not None:
+            self._result = self._owner.wait(self)
+            self._owner, self.arguments = None, ()
         return self._result
 
-    def begin_anew(self, pool: ProcessPoolExecutor) -> None:
-        if self._future is not None and not self._future.done():
-            self._future = pool.submit(self._function, *self._arguments)
 
-    def _wait(self) -> Any:
-        if self._future is None:
-            return None
-        wait([self._future], PATIENCE_SECONDS if self._owner._is_patient else None)
-        if not self._future.done():
-            self._owner._hurry()
-        return self._future.result()
+class _Pool:
+    """Processes that answer calls, at most so many."""
 
+    def __init__(self, most: int, prepare: Callable[[], None] | None) -> None:
+        self._most, self._prepare = most, prepare
+        self._threads = ThreadPoolExecutor(most, thread_name_prefix="grd-offline-background")
+        self.processes: list[Process] = []
+        self._free: SimpleQueue[Process] = SimpleQueue()
 
-def _follow(parent: int, is_patient: bool) -> None:
-    """Follow the process that started this one, and let all others go first if `is_patient`."""
-    if is_patient:
-        yield_to_others()
-    follow_parent(parent)
+    def submit(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Future[Any]:
+        if len(self.processes) < self._most:
+            process = Process(answer_calls, self._prepare)
+            process.start()
+            self.processes.append(process)
+            self._free.put(process)
+        return self._threads.submit(self._call, function, arguments)
 
+    def _call(self, *call: Any) -> Any:
+        process = self._free.get()
+        try:
+            process.send(call)
+            return process.receive()
+        finally:
+            self._free.put(process)
 
-def _end(pool: ProcessPoolExecutor | None) -> None:
-    """End a pool and its processes, so that the program does not wait for them when it ends."""
-    if pool is not None:
-        processes = list((getattr(pool, "_processes", None) or {}).values())
-        pool.shutdown(wait=False, cancel_futures=True)
-        for process in processes:
-            process.kill()
+    def close(self) -> None:
+        """End the processes, so that the program does not wait for them when it ends."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for process in self.processes:
+            process.process.kill()

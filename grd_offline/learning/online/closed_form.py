@@ -24,7 +24,7 @@ from torch import Tensor
 
 from grd_offline.additive.moments import MIDPOINT
 from grd_offline.learning.agents.batch import Steps
-from grd_offline.learning.online.background import Background, Job
+from grd_offline.learning.online.background import Background, BackgroundCall
 from grd_offline.learning.online.effect_rewards import EffectRewards
 from grd_offline.learning.online.effect_search import Structure, find_structure
 from grd_offline.learning.online.effect_sums import (
@@ -73,7 +73,7 @@ class _Member:
     """Episodes that are not in the sums yet."""
     rows: list[Array] = field(default_factory=list)
     """The rows of those of them that came first, as far as they have been worked out."""
-    job: Job | None = None
+    job: BackgroundCall | None = None
     """The search that is running, if there is one."""
     since: list[FinishedEpisode] = field(default_factory=list)
     """Episodes that have finished since the search under way began."""
@@ -332,7 +332,7 @@ class ClosedForm(Source):
             one.problem = Problem(**{n: v.to(self.replay.device) for n, v in numbers.items()})
         one.job = None
         if kept["found"] is not None:
-            one.job = Job.make_finished(Structure.from_state(kept["found"]))
+            one.job = BackgroundCall(Structure.from_state, (kept["found"],))
 
 
 _NUMBERS = ("due", "searches", "next_count", "next_round")

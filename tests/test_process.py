@@ -8,12 +8,14 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 
+import ends
 import numpy as np
+import pytest
 from places import ROOT
 
 from grd_offline import decompose, read
-from grd_offline.core import beside
-from grd_offline.core.beside import Beside
+from grd_offline.core import process
+from grd_offline.core.process import Call, Process, answer_calls
 from grd_offline.methods import choose as module
 from grd_offline.methods import duration
 from grd_offline.methods.choose import choose
@@ -28,41 +30,58 @@ def read_some():
 
 
 def test_gives_the_result_and_several_calls_at_once():
-    with Beside(math.hypot, 3, 4) as one, Beside(math.hypot, 6, 8) as other:
+    with Call(math.hypot, 3, 4) as one, Call(math.hypot, 6, 8) as other:
         assert other.finish() == (10.0,)
         assert one.finish() == (5.0,)
         assert one.finish() == (5.0,)
 
 
 def test_an_error_there_gives_nothing():
-    with Beside(math.sqrt, -1) as call:
+    with Call(math.sqrt, -1) as call:
         assert call.finish() is None
 
 
+def test_an_error_of_a_call_is_raised_with_its_place():
+    one = Process(answer_calls)
+    one.start()
+    try:
+        one.send((math.sqrt, (-1,)))
+        with pytest.raises(ValueError, match="domain error") as caught:
+            one.receive()
+        assert "in answer_calls" in caught.value.__notes__[0]
+        one.send((math.sqrt, (4,)))
+        assert one.receive() == 2.0
+    finally:
+        one.end()
+
+
 def test_no_second_process_gives_nothing(monkeypatch):
-    monkeypatch.setattr(sys, "executable", "/no/such/python")
-    with Beside(math.sqrt, 4) as call:
+    def fail(self):
+        raise OSError("no such file")
+
+    monkeypatch.setattr(Process, "start", fail)
+    with Call(math.sqrt, 4) as call:
         assert call.finish() is None
 
 
 def test_a_program_that_is_no_python_is_not_started(monkeypatch):
     monkeypatch.setattr(sys, "frozen", True, raising=False)
-    with Beside(math.sqrt, 4) as call:
+    with Call(math.sqrt, 4) as call:
         assert call.finish() is None
 
 
 def test_leaving_the_block_ends_the_process():
-    with suppress(RuntimeError), Beside(time.sleep, 60) as call:
-        process = call._process
+    with suppress(RuntimeError), Call(time.sleep, 60) as call:
+        process = call.process.process
         raise RuntimeError
-    assert process.wait(timeout=10) != 0
+    assert process.exitcode != 0
 
 
 def test_the_process_ends_with_the_one_that_started_it(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
-        "import time\nfrom grd_offline.core.beside import Beside\n"
-        "call = Beside(time.sleep, 60)\nprint(call._process.pid, flush=True)\ntime.sleep(60)\n"
+        "import time\nfrom grd_offline.core.process import Call\n"
+        "call = Call(time.sleep, 60)\nprint(call.process.process.pid, flush=True)\ntime.sleep(60)\n"
     )
     with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as parent:
         child = int(parent.stdout.readline())
@@ -85,8 +104,8 @@ def _is_running(process):
 def test_a_script_is_not_run_again_in_the_second_process(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
-        "import math\nfrom grd_offline.core.beside import Beside\nprint('once')\n"
-        "print(Beside(math.sqrt, 9).finish())\n"
+        "import math\nfrom grd_offline.core.process import Call\nprint('once')\n"
+        "print(Call(math.sqrt, 9).finish())\n"
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=tmp_path)
     assert (done.stdout, done.stderr) == ("once\n(3.0,)\n", "")
@@ -96,7 +115,7 @@ def test_modules_in_the_working_folder_are_not_taken(tmp_path, monkeypatch):
     (tmp_path / "pickle.py").write_text("raise SystemExit(3)")
     monkeypatch.chdir(tmp_path)
     assert "" not in sys.path
-    with Beside(os.getcwd) as call:
+    with Call(os.getcwd) as call:
         assert call.finish() == (os.getcwd(),)
 
 
@@ -136,7 +155,7 @@ def test_an_averaged_decomposition_is_the_same_with_either_count_of_processes(
 
 def test_a_process_that_dies_costs_nothing_but_time(monkeypatch):
     monkeypatch.setattr(module, "is_worth_a_process", lambda episodes: True)
-    monkeypatch.setattr(beside, "_CHILD", "raise SystemExit(1)")
+    monkeypatch.setattr(process, "answer_calls", ends.die)
     stages = []
     choice = choose(
         read_some(), "grd", "auto", SETTINGS, np.random.default_rng(0),
