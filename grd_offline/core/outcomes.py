@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
-from grd_offline.core.evaluate import give_chance
-
-Array = NDArray[np.float64]
+    Array = NDArray[np.float64]
 _LOG_ODDS = "Rewards are in units of log-odds: "
 
 
@@ -60,6 +60,8 @@ class Outcome(StrEnum):
 
     def predict(self, sums: Array, base: float = 0.0) -> Array:
         """Predict outcomes of episodes from sums of rewards; for success these are chances."""
+        from grd_offline.core.evaluate import give_chance  # numpy is not for a help text
+
         return give_chance(sums + base) if self is Outcome.SUCCESS else sums
 
 

@@ -180,6 +180,11 @@ class Fleet:
         workers = [group.worker for group in self._groups]
         return [worker.process for worker in workers if worker.process is not None]
 
+    @property
+    def is_collecting(self) -> bool:
+        """Whether a round was started that is not finished yet."""
+        return bool(self._rounds)
+
     def start_round(self, index: int, weights: ArrayLike | None) -> None:
         """Start a round and return at once. `index` decides the noise.
 

@@ -97,7 +97,6 @@ class OnlineRun(Run):
         self.last_episodes = [None] * len(self.members)
         self.restarts = 0
         """Number of unfinished episodes that were lost with a worker or in a resume."""
-        self._is_collecting = False
         self._actors: Download | None = None
         """The policies of a round that is to be started, on their way from the device."""
         self._collected: Round | None = None
@@ -143,29 +142,91 @@ class OnlineRun(Run):
             return f"warm-up with random actions until step {self.settings.warmup:,}"
         return "waiting until every member has finished an episode"
 
-    def _has_passed(self, every: int) -> bool:
-        """Whether the last round reached or passed a multiple of so many steps."""
-        return self.step // every > (self.step - self.settings.round_steps) // every
+    @property
+    def _is_collecting(self) -> bool:
+        """Whether the next round is under way, or was finished for a checkpoint before its turn."""
+        return self.fleet.is_collecting or self._collected is not None
+
+    def _is_learning(self) -> bool:
+        has_data = all(layout.episodes for layout in self.learner.replay.layouts)
+        return self.step >= self.settings.warmup and has_data
 
     def _advance(self) -> bool:
-        """A round: collect, then update. With `overlap` the next round is collected meanwhile."""
-        if not self._updates_left:
-            self._collect()
+        """A round of every member: collect, take in, update. False if it is to stop before its end.
+
+        With `overlap` the next round is collected during the updates, with the policies from before
+        them. Where the device has these in time, no member waits for another, or until the round is
+        taken in. Otherwise the workers start when the device has new updates to go on with.
+        """
+        if not self._updates_left:  # else the run was stopped within the updates of a round
+            if not self._is_collecting:
+                self._start_round()
+            collected = self._finish_round()
+            if self._actors is not None and self._actors.is_ready:
+                self._start_round()
+            with self._timing("taking_in"):
+                self._take_in(collected)
+            self._let_sources(self.learner.refresh)
+            if self._is_learning():
+                self._updates_left = self.settings.round_updates
+                if self.settings.overlap and not self._is_collecting and self._actors is None:
+                    self._ask_for_actors()
         while self._updates_left and not self.observer.should_stop():
             count = min(CHUNK, self._updates_left)
             with self._timing("updating"):
                 self.learner.run_updates(count)
             self._updates_left -= count
-            self._start_next_round()
-        self._start_next_round()
+            if self._actors is not None:
+                self._start_round()
+        if self._actors is not None:
+            self._start_round()
         if self._updates_left:
             return False
         if self._is_collecting and self._is_learning():
-            self._actors = self.learner.begin_export()
+            self._ask_for_actors()
         self._let_sources(self.learner.prepare)
         if self._is_learning() and (self._has_passed(CHECK_EVERY) or self.step == self.total):
             self._check_skipped()
         return True
+
+    def _ask_for_actors(self) -> None:
+        """Ask the device for the policies of the round after those that are under way, if any."""
+        if self.step + self._is_collecting * self.settings.round_steps < self.total:
+            self._actors = self.learner.begin_export()
+
+    def _start_round(self) -> None:
+        """Start a round with the policies that were asked for, or with those of now."""
+        with self._timing("updating"):  # waits for a device that is still at it
+            weights = None
+            if self._actors is not None:
+                weights, self._actors = self._actors.finish(), None
+            elif self._is_learning():
+                weights = self.learner.export_actors()
+        with self._timing("collecting"):
+            self.fleet.start_round(self.rounds + self._is_collecting, weights)
+
+    def _finish_round(self) -> Round:
+        """Wait for the round that is under way.
+
+        Each member begins with the round after it as soon as it is done, however long the others
+        take, if the policies of that one are there in time.
+        """
+        with self._timing("collecting"):
+            if self._collected is None and self._actors is not None:
+                with self._timing("updating"):  # the workers may be at it as well
+                    while not self._actors.is_ready:
+                        if self.fleet.wait_round(LOOK_SECONDS):
+                            break
+                    else:
+                        self._start_round()
+            collected = self._collected or self.fleet.finish_round()
+        self._collected = None
+        self.rounds += 1
+        return collected
+
+    def _has_passed(self, every: int) -> bool:
+        """Whether the last round reached or passed a multiple of so many steps."""
+        return self.step // every > (self.step - self.settings.round_steps) // every
 
     def _check_skipped(self) -> None:
         """Look at the counts from before, and ask for new ones. The last ones are waited for."""
@@ -176,27 +237,6 @@ class OnlineRun(Run):
             self.check_skipped(self._skipped.finish())
             self._skipped = None
 
-    def _collect(self) -> None:
-        """Finish a round, start the next one, and take in what was collected.
-
-        The policies of the next round are those before the updates that follow. Where the device
-        has them ready in time, no member waits for another, or until the round is taken in.
-        Otherwise the workers start when the device has new updates to go on with.
-        """
-        if not self._is_collecting:
-            self._start_round()
-        collected = self._finish_round()
-        if self._actors is not None and self.step < self.total and self._actors.is_ready:
-            self._start_next_round()
-        self._take_in_all(collected)
-        if self._is_learning():
-            self._updates_left = self.settings.round_updates
-            has_next = self.settings.overlap and self.step < self.total
-            if has_next and not self._is_collecting and self._actors is None:
-                self._actors = self.learner.begin_export()
-        if self.step >= self.total:
-            self._actors = None
-
     def _is_done(self) -> bool:
         return super()._is_done() and not self._updates_left
 
@@ -205,16 +245,11 @@ class OnlineRun(Run):
         return is_time and self._is_learning()
 
     def _give_up(self) -> str:
-        # A round that was kept by a checkpoint has been finished: it is not lost.
-        self._is_collecting, self._actors = self._collected is not None, None
+        self._actors = None
         return f"given up: the steps since {self.step:,}, and any evaluation"
 
     def _keep_last(self) -> None:
         """A checkpoint holds the policies."""
-
-    def _is_learning(self) -> bool:
-        has_data = all(layout.episodes for layout in self.learner.replay.layouts)
-        return self.step >= self.settings.warmup and has_data
 
     @contextmanager
     def _timing(self, name: str) -> Iterator[None]:
@@ -248,62 +283,6 @@ class OnlineRun(Run):
         with self._timing("logging"):
             super()._report_progress()
 
-    def _start_next_round(self) -> None:
-        """Start the round that waits for the policies from before the updates, if one does.
-
-        A device that is still at older updates has new ones to go on with by then.
-        """
-        if self._actors is not None:
-            self._start_round()
-
-    def _start_round(self) -> None:
-        with self._timing("updating"):  # waits for a device that is still at it
-            weights, self._actors = self._find_weights(), None
-        with self._timing("collecting"):
-            self.fleet.start_round(self.rounds, weights)
-        self._is_collecting = True
-
-    def _find_weights(self) -> NDArray[np.float32] | None:
-        if self._actors is not None:
-            return self._actors.finish()
-        return self.learner.export_actors() if self._is_learning() else None
-
-    def _finish_round(self) -> Round:
-        with self._timing("collecting"):
-            is_ahead = self._collected is None and self._start_ahead()
-            collected = self._collected or self.fleet.finish_round()
-        self._is_collecting, self._collected = is_ahead, None
-        self.rounds += 1
-        return collected
-
-    def _start_ahead(self) -> bool:
-        """Start the round after the one that is waited for, if its policies are there in time.
-
-        Each member begins with it as soon as it is done, however long the others take.
-        """
-        is_last = self.step + self.settings.round_steps >= self.total
-        if self._actors is None or is_last:
-            return False
-        with self._timing("updating"):  # the workers may be at it as well
-            while not self._actors.is_ready:
-                if self.fleet.wait_round(LOOK_SECONDS):
-                    return False
-        self.fleet.start_round(self.rounds + 1, self._actors.finish())
-        self._actors = None
-        return True
-
-    def _take_in_all(self, collected: Round) -> None:
-        """Take in a round of all members."""
-        finished: list[tuple[int, FinishedEpisode, TrueRewards]] = []
-        with self._timing("taking_in"):
-            for number in range(len(self.unfinished)):
-                if collected.restarted[number]:
-                    self.unfinished[number] = Unfinished()
-                    self.restarts += 1
-                finished += self._take_in(number, collected)
-            self.learner.add_all(finished)
-        self._let_sources(self.learner.refresh)
-
     def _let_sources(self, work: Callable[[], None]) -> None:
         """Let the sources work, which count their own seconds."""
         with self._timing("updating"):  # it may wait for the device
@@ -311,33 +290,38 @@ class OnlineRun(Run):
             work()
             self._counted += self._count_sources() - before
 
-    def _take_in(
-        self, number: int, collected: Round
-    ) -> list[tuple[int, FinishedEpisode, TrueRewards]]:
-        """Append an environment's part of a round, and give the episodes that end in it."""
-        member, finished = number // self.settings.environments, []
-        ends = np.flatnonzero(collected.terminations[number] | collected.truncations[number])
-        start = 0
-        for stop in [*(ends + 1).tolist(), self.fleet.steps]:
-            rows = slice(start, stop)
-            open_ = self.unfinished[number]
-            if stop > start:
-                open_.observations.append(collected.observations[number, rows])
-                open_.actions.append(collected.actions[number, rows])
-                open_.rewards.append(collected.rewards[number, rows])
-            if stop - 1 in ends and stop > start:
-                last = collected.next_observations[number, stop - 1 : stop]
-                episode, truth = separate_truth(
-                    np.concatenate([*open_.observations, last]),
-                    np.concatenate(open_.actions),
-                    np.concatenate(open_.rewards),
-                    bool(collected.terminations[number, stop - 1]),
-                )
-                finished.append((member, episode, truth))
-                self.last_episodes[member] = episode, truth
+    def _take_in(self, collected: Round) -> None:
+        """Take in a round of all environments, and the episodes that end in it."""
+        finished = []
+        for number, lost in enumerate(collected.restarted):
+            if lost:
                 self.unfinished[number] = Unfinished()
-            start = stop
-        return finished
+                self.restarts += 1
+            start, member = 0, number // self.settings.environments
+            ends = collected.terminations[number] | collected.truncations[number]
+            for stop in [*(np.flatnonzero(ends) + 1).tolist(), self.fleet.steps]:
+                open_, rows = self.unfinished[number], slice(start, stop)
+                if stop > start:
+                    open_.observations.append(collected.observations[number, rows])
+                    open_.actions.append(collected.actions[number, rows])
+                    open_.rewards.append(collected.rewards[number, rows])
+                if stop > start and ends[stop - 1]:
+                    episode, truth = separate_truth(
+                        np.concatenate(
+                            [
+                                *open_.observations,
+                                collected.next_observations[number, stop - 1 : stop],
+                            ]
+                        ),
+                        np.concatenate(open_.actions),
+                        np.concatenate(open_.rewards),
+                        bool(collected.terminations[number, stop - 1]),
+                    )
+                    finished.append((member, episode, truth))
+                    self.last_episodes[member] = episode, truth
+                    self.unfinished[number] = Unfinished()
+                start = stop
+        self.learner.add_all(finished)
 
     def predict_last(self) -> list[Both | None]:
         """The learned and the true rewards of each member's last finished episode."""
@@ -383,7 +367,7 @@ class OnlineRun(Run):
 
     def _finish_work(self) -> None:
         super()._finish_work()
-        if self._is_collecting and self._collected is None:
+        if self.fleet.is_collecting:
             self._collected = self.fleet.finish_round()
 
     def state(self) -> dict[str, Any]:
@@ -410,14 +394,13 @@ class OnlineRun(Run):
         self._updates_left = min(max(left, 0), self.settings.round_updates)
         if state["collected"] is not None:
             self._collected = Round(**state["collected"])
-            self._is_collecting = True
         self.unfinished = [Unfinished(**episode) for episode in state["unfinished"]]
         self.last_episodes = [
             separate_truth(**last) if last else None for last in state["last_episodes"]
         ]
         self.learner.load_state(state["learner"])
         if self._is_collecting and not self._updates_left and self._is_learning():
-            self._actors = self.learner.begin_export()
+            self._ask_for_actors()
         return self.fleet.restore(state["fleet"])
 
 
