@@ -123,6 +123,8 @@ def _to_plain(value: Any) -> Any:
         return [_to_plain(part) for part in value]
     if isinstance(value, np.generic):
         return value.item()
+    if isinstance(value, str):  # a member of an enumeration is more than plain text
+        return str(value)
     return value
 
 
