@@ -16,7 +16,7 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.core.interpolation import locate_on_grid
+from grd_offline.core.interpolation import GridTables
 
 Array = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -67,26 +67,17 @@ class InputBasis:
         )
 
 
-class Features:
-    """The first features of some inputs, laid out so that many steps are looked up quickly."""
+class Features(GridTables):
+    """The first features of some inputs."""
 
     def __init__(self, basis: InputBasis, chosen: Sequence[int], size: int) -> None:
         where = np.array(chosen, np.int64)
-        tables = basis.tables[where, :, :size]
-        self.columns = basis.columns[where]
-        self.low, self.high = basis.low[where], basis.high[where]
-        self.tables, self.points = tables, tables.shape[1]
-        self.first = np.arange(len(where)) * self.points
-        self.values = tables.reshape(-1, size)
-        self.slopes = np.diff(tables, axis=1, append=tables[:, -1:]).reshape(-1, size)
+        self.columns, self.tables = basis.columns[where], basis.tables[where, :, :size]
+        super().__init__(self.tables, basis.low[where], basis.high[where])
 
-    def evaluate(self, inputs: Array) -> Array:
-        """(step, chosen input, feature)"""
-        cell, part = self._locate(inputs)
-        features = np.take(self.slopes, cell, axis=0)
-        features *= part[:, :, None]
-        features += np.take(self.values, cell, axis=0)
-        return features
+    def locate(self, inputs: Array) -> tuple[IntArray, Array]:
+        """The rows and parts of the chosen inputs, of all inputs (step, column)."""
+        return super().locate(inputs[:, self.columns])
 
     def sum(self, inputs: Array, weights: Array) -> Array:
         """(chosen input, feature) sums over steps.
@@ -95,18 +86,13 @@ class Features:
         """
         if len(inputs) * _FEW_STEPS < self.points:
             return np.asarray(np.tensordot(weights, self.evaluate(inputs), 1))
-        cell, part = self._locate(inputs)
+        row, part = self.locate(inputs)
         entries = len(self.values)
         upper = (part * weights[:, None]).ravel()
         lower = np.broadcast_to(weights[:, None], part.shape).ravel() - upper
-        shares = np.bincount(cell.ravel(), lower, entries)
-        shares += np.bincount(cell.ravel() + 1, upper, entries)
+        shares = np.bincount(row.ravel(), lower, entries)
+        shares += np.bincount(row.ravel() + 1, upper, entries)
         return np.asarray((shares.reshape(-1, 1, self.points) @ self.tables)[:, 0])
-
-    def _locate(self, inputs: Array) -> tuple[IntArray, Array]:
-        values = inputs[:, self.columns]
-        cell, part = locate_on_grid(values, self.low, self.high, self.points)
-        return cell + self.first, part
 
 
 def multiply_features(features: Iterable[Array]) -> Array:

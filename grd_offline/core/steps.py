@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from grd_offline.core.episodes import Episode, check_finite
-from grd_offline.core.typing import AnyArray
+from grd_offline.core.typing import AnyArray, Values
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-Values = TypeVar("Values", AnyArray, "Tensor")
 Other = TypeVar("Other", AnyArray, "Tensor")
 
 

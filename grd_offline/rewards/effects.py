@@ -23,8 +23,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from grd_offline.additive.basis import multiply_features
-from grd_offline.core.interpolation import interpolate, locate_on_grid
+from grd_offline.core.interpolation import GridTables, interpolate
 from grd_offline.core.outcomes import KINDS, Outcome
+from grd_offline.core.typing import IntArray
 from grd_offline.rewards.config import check_tensors
 from grd_offline.rewards.contract import Array, EffectCurve, Explanation, RewardFunction, Steps
 from grd_offline.rewards.effect_inputs import (
@@ -229,7 +230,7 @@ class EffectModel(RewardFunction):
         results = [np.empty(len(inputs)) for _ in functions]
         for start in range(0, len(inputs), _BLOCK):
             block = slice(start, start + _BLOCK)
-            place = self._place(inputs.T[:, block])
+            place = self._grid.locate(inputs[block])
             for result, function in zip(results, functions, strict=True):
                 result[block] = function(*place)
         return results
@@ -244,9 +245,9 @@ class EffectModel(RewardFunction):
     def expand(self, inputs: ArrayLike) -> Array:
         """(step, weight) products of features: reward = constant + (expand - centres) @ weights."""
         values = np.atleast_2d(np.asarray(inputs, np.float64))
-        features = self._features(values.T)
+        features = self._grid.evaluate(values)
         parts = [
-            multiply_features([features[i][:, :size] for i in effect])
+            multiply_features([features[:, i, :size] for i in effect])
             for effect, size in zip(self.effects, self.sizes, strict=True)
         ]
         return np.concatenate(parts, 1) if parts else np.zeros((len(values), 0))
@@ -347,28 +348,21 @@ class EffectModel(RewardFunction):
         batch.check_given(next_observations=self.needs_next, terminations=self.needs_termination)
         return select_columns(self.columns.tolist(), self._layout, batch)
 
-    def _place(self, inputs: Array) -> tuple[NDArray[np.int64], Array]:
-        """The grid cell of each value (input, step), and the part of the cell, 0 to 1."""
-        return locate_on_grid(inputs, self.low[:, None], self.high[:, None], self.tables.shape[1])
-
-    def _features(self, inputs: Array) -> list[Array]:
-        """(step, feature) of each input."""
-        places = zip(self.tables, self._slopes, *self._place(inputs), strict=True)
-        return [interpolate(*place) for place in places]
+    @cached_property
+    def _grid(self) -> GridTables:
+        return GridTables(self.tables, self.low, self.high)
 
     @cached_property
-    def _slopes(self) -> Array:
-        return np.diff(self.tables, axis=1)
-
-    @cached_property
-    def _curves(self) -> dict[int, tuple[Array, Array]]:
-        """Main effects as curves over their grid, with slopes."""
-        curves = {}
+    def _curves(self) -> tuple[list[int], Array, Array]:
+        """Inputs with main effects; these as curves (input * grid,), and the curves' rises."""
+        curves = np.zeros(self.tables.shape[:2])
+        mains = []
         for (effect, part), size in zip(self.effect_slices(), self.sizes, strict=True):
             if len(effect) == 1:
-                curve = self.tables[effect[0], :, :size] @ self.weights[part]
-                curves[effect[0]] = (curve, np.diff(curve))
-        return curves
+                mains.append(effect[0])
+                curves[effect[0]] = self.tables[effect[0], :, :size] @ self.weights[part]
+        rises = np.diff(curves, axis=1, append=curves[:, -1:])
+        return sorted(mains), curves.ravel(), rises.ravel()
 
     @cached_property
     def _offset(self) -> float:
@@ -378,17 +372,16 @@ class EffectModel(RewardFunction):
     def _spread(self) -> SpreadTable:
         places = zip(self.effect_slices(), self.sizes, strict=True)
         effects = [(effect, place, size) for (effect, place), size in places]
-        return SpreadTable(self.tables, effects, self.factor, self.centres)
+        return SpreadTable(self._grid, effects, self.factor, self.centres)
 
-    def _predict_block(self, cells: NDArray[np.int64], parts: Array) -> Array:
-        rewards = np.full(cells.shape[1], self._offset)
-        joint = {i for effect in self.effects if len(effect) > 1 for i in effect}
-        features = {}
-        for i, (cell, part) in enumerate(zip(cells, parts, strict=True)):
-            if i in self._curves:
-                rewards += interpolate(*self._curves[i], cell, part)
-            if i in joint:
-                features[i] = interpolate(self.tables[i], self._slopes[i], cell, part)
+    def _predict_block(self, rows: IntArray, parts: Array) -> Array:
+        rewards = np.full(len(rows), self._offset)
+        mains, curves, rises = self._curves
+        for values in interpolate(curves, rows.T[mains], parts.T[mains], rises):
+            rewards += values
+        joint = sorted({i for effect in self.effects if len(effect) > 1 for i in effect})
+        grid = self._grid
+        features = {i: interpolate(grid.values, rows[:, i], parts[:, i], grid.rises) for i in joint}
         for (effect, part_of), size in zip(self.effect_slices(), self.sizes, strict=True):
             if len(effect) > 1:
                 value = features[effect[0]][:, :size] @ self.weights[part_of].reshape(size, -1)
@@ -420,10 +413,10 @@ class EffectModel(RewardFunction):
         mean, spread = np.zeros(len(axes[0])), np.zeros((len(axes[0]), self.factor.shape[1]))
         for k in members:
             effect, part = places[k]
-            values = np.repeat(self.low[:, None], len(axes[0]), 1)
-            values[list(effect)] = axes
-            features = self._features(values)
-            products = multiply_features([features[i][:, : self.sizes[k]] for i in effect])
+            values = np.repeat(self.low[None], len(axes[0]), 0)
+            values[:, list(effect)] = np.transpose(axes)
+            features = self._grid.evaluate(values)
+            products = multiply_features([features[:, i, : self.sizes[k]] for i in effect])
             centred = products - self.centres[part]
             mean += centred @ self.weights[part]
             spread += centred @ self.factor[part]

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from grd_offline.core.interpolation import interpolate, locate_on_grid
 from grd_offline.core.steps import StepBatch
 from grd_offline.rewards.effect_inputs import ACTION, NEXT, OBSERVATION, TERMINATED, StepColumns
 
@@ -101,7 +102,11 @@ class EffectModule(nn.Module):
             return _repeat(self.offset, batch.observations)
         parts = [self._find_part(part, batch).to(self.low.dtype) for part in self.parts]
         inputs = torch.cat(parts, -1)[..., self.columns]
-        features = self.interpolate(inputs)  # (..., input, feature)
+        points = self.tables.shape[1]
+        cell, part = locate_on_grid(inputs, self.low, self.high, points)
+        row = cell + points * torch.arange(len(self.columns), device=inputs.device)
+        part = part.to(self.tables.dtype)
+        features = interpolate(self.tables.flatten(0, 1), row, part)  # (..., input, feature)
         rewards = self.offset.expand(inputs.shape[:-1])
         start = 0
         for effect, size in self.effects:
@@ -130,17 +135,6 @@ class EffectModule(nn.Module):
             return batch.next_observations
         wide = self.low.dtype
         return 0.5 * batch.observations.to(wide) + 0.5 * batch.next_observations.to(wide)
-
-    def interpolate(self, inputs: Tensor) -> Tensor:
-        """The features of each input: `grd_offline.core.interpolation` written for torch."""
-        cells = self.tables.shape[1] - 1
-        clamped = torch.minimum(torch.maximum(inputs, self.low), self.high)
-        place = (clamped - self.low) * (cells / (self.high - self.low))
-        cell = place.detach().long().clamp(0, cells - 1)
-        part = (place - cell).unsqueeze(-1).to(self.tables.dtype)
-        index = torch.arange(len(self.columns), device=inputs.device)
-        below, above = self.tables[index, cell], self.tables[index, cell + 1]
-        return below + part * (above - below)
 
 
 class QuadraticModule(nn.Module):

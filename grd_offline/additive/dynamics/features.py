@@ -108,8 +108,7 @@ class FeatureTable:
         """(feature, row): the first `count` features of an input, held at the ends of the range."""
         nodes, values = self.nodes[column], self.values[column, :, :count]
         standard = (inputs[:, column] - self.center[column]) / self.scale[column]
-        place = locate_between_nodes(standard, nodes)
-        return interpolate(values, np.diff(values, axis=0), *place).T
+        return interpolate(values, *locate_between_nodes(standard, nodes)).T
 
 
 def build_feature_table(inputs: Array, count: int) -> FeatureTable:

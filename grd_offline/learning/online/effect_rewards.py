@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from grd_offline.additive.basis import GRID
+from grd_offline.core.interpolation import interpolate, split_place
 from grd_offline.learning.online.effect_search import SETTINGS, Structure
 from grd_offline.learning.online.effect_sums import round_up
 from grd_offline.rewards.effect_inputs import MIDPOINT, NEXT, TERMINATED, StepColumns
@@ -168,14 +169,9 @@ class EffectRewards:
         later = torch.cat([next_observations, actions, ended], 1).gather(1, columns)
         values = now + tables.later[owners] * (later - now)
         place = (values - tables.low[owners]) * tables.density[owners]
-        place = place.clamp(0, points - 1)
-        cell = place.long().clamp(max=points - 2)
-        part = place - cell  # (step, input)
+        cell, part = split_place(place.clamp(0, points - 1), points)  # (step, input)
         first = torch.arange(inputs, device=cell.device) + owners.unsqueeze(1) * inputs
-        index = first * points + cell
-        curves = tables.curves.flatten()
-        below = curves[index]
-        rewards = (below + part * (curves[index + 1] - below)).sum(1)
+        rewards = interpolate(tables.curves.flatten(), first * points + cell, part).sum(1)
         return rewards + tables.constant[owners, 0] + self._compute_pairs(owners, cell, part)
 
     def _compute_pairs(self, owners: Tensor, cell: Tensor, part: Tensor) -> Tensor:
@@ -184,15 +180,15 @@ class EffectRewards:
         (inputs, points), pairs = tables.curves.shape[1:], tables.first.shape[1]
         first, second = tables.first[owners], tables.second[owners]  # (step, pair)
         pair = torch.arange(pairs, device=cell.device)
-        sides = []
-        for table, chosen, row in (
-            (tables.bent, first, owners.unsqueeze(1) * pairs + pair),
-            (tables.features, second, owners.unsqueeze(1) * inputs + second),
-        ):
-            rows, where = table.flatten(0, 2), row * points + cell.gather(1, chosen)
-            below = rows[where]
-            sides.append(below + part.gather(1, chosen).unsqueeze(2) * (rows[where + 1] - below))
-        left, right = sides  # (step, pair, feature)
+        left, right = (  # (step, pair, feature)
+            interpolate(
+                table.flatten(0, 2), row * points + cell.gather(1, chosen), part.gather(1, chosen)
+            )
+            for table, chosen, row in (
+                (tables.bent, first, owners.unsqueeze(1) * pairs + pair),
+                (tables.features, second, owners.unsqueeze(1) * inputs + second),
+            )
+        )
         return (left * right).sum((1, 2))
 
 
