@@ -300,7 +300,7 @@ class EffectModel(RewardFunction):
             "action_names": list(self.action_names),
             "effects": [list(effect) for effect in self.effects],
             "sizes": list(self.sizes),
-            "outcome": self.outcome,
+            "outcome": self.outcome.value,
             **{name: float(getattr(self, name)) for name in SCALARS},
         }
 
