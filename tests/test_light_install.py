@@ -1,6 +1,7 @@
 """The light install: what works without torch, Gymnasium, MuJoCo, Minari and matplotlib.
 
 Here every package is blocked, in a process of its own, that requirements-core.txt does not bring.
+Only polars is there as well, which tables need.
 docs/install.md has what was seen in an environment that never had them.
 """
 
@@ -116,13 +117,13 @@ def find_core():
 def light(tmp_path_factory):
     """What was told by each command in a process that has the core alone, and where it ran."""
     folder = tmp_path_factory.mktemp("light")
-    kept = {*find_core(), "grd-offline"}
+    kept = {*find_core(), "grd-offline", "polars", "polars-runtime-32"}
     blocked = [
         module
         for module, homes in packages_distributions().items()
         if module[0] != "_" and kept.isdisjoint(home.lower().replace("_", "-") for home in homes)
     ]
-    assert set(COMPLETE) <= set(blocked)
+    assert set(COMPLETE) - {"polars"} <= set(blocked)
     sweep = ROOT / "experiments" / "rewards.toml"
     done = subprocess.run(
         [sys.executable, "-c", COMMANDS, ",".join(blocked), sweep],
@@ -167,6 +168,18 @@ def test_other_commands_say_in_one_line_what_is_missing(light):
         f"grd_offline.train_online needs {name}, not installed here: pip install {name}"
         for name in ("gymnasium", "torch")
     }
+
+
+def test_tables_say_that_they_need_polars(tmp_path):
+    (tmp_path / "trips.csv").write_text("trip,x,fuel\n1,2,3\n")
+    code = "import sys; sys.modules['polars'] = None; from grd_offline.cli import main; main()"
+    command = [sys.executable, "-c", code, "inspect", "trips.csv"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "grd-offline: error: inspect with these options needs polars, not installed here: "
+        "pip install polars\n"
+    )
 
 
 def test_doctor_says_what_a_light_install_lacks(light):

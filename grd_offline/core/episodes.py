@@ -9,8 +9,8 @@ come from `grd_offline.io.datasets.read_truth`, so that a fit cannot see them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any, overload
 
@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from grd_offline.core.errors import DataError
 from grd_offline.core.preferences import Preferences
+from grd_offline.core.provenance import Origin, Provenance
 
 FloatArray = NDArray[np.float32]
 Amounts = NDArray[np.float64]
@@ -57,12 +58,8 @@ class Episode:
     """(T,) whether the episode was cut off at this step, for example by a time limit."""
     delivered: BoolArray
     """(T,) whether a reward was delivered at this step, for all steps since the last delivery."""
-    label: int | float | str | None = None
-    """The label of the episode in its table."""
-    steps: NDArray[Any] | None = None
-    """(T,) the labels of the steps in the table: numbers, or microseconds since 1970."""
-    rows: NDArray[np.int64] | None = None
-    """(T,) the rows of the table that the steps stand in. None: rows follow each other."""
+    origin: Origin = field(default_factory=Origin)
+    """The rows of a table that the episode came from."""
 
     def __post_init__(self) -> None:
         steps = len(self.actions)
@@ -71,13 +68,13 @@ class Episode:
         _set_array(self, "observations", 2, np.float32, (steps, steps + 1))
         _set_array(self, "actions", 2, np.float32, (steps,))
         _set_array(self, "rewards", 1, np.float64, (steps,))
-        for field in ("terminations", "truncations", "delivered"):
-            _set_array(self, field, 1, np.bool_, (steps,))
-        for field in ("terminations", "truncations"):
-            early = np.flatnonzero(getattr(self, field)[:-1])
+        for name in ("terminations", "truncations", "delivered"):
+            _set_array(self, name, 1, np.bool_, (steps,))
+        for name in ("terminations", "truncations"):
+            early = np.flatnonzero(getattr(self, name)[:-1])
             if early.size:
                 raise DataError(
-                    f"set at step {early[0]}, before the last of {steps} steps", field=field
+                    f"set at step {early[0]}, before the last of {steps} steps", field=name
                 )
         stray = np.flatnonzero((self.rewards != 0) & ~self.delivered)
         if stray.size:
@@ -92,6 +89,16 @@ class Episode:
         name = "" if self.label is None else f"{self.label}: "
         sizes = f"{self.observations.shape[1]} states, {self.actions.shape[1]} actions"
         return f"Episode({name}{len(self)} steps, {sizes}, return {self.compute_return():.4g})"
+
+    @property
+    def label(self) -> int | float | str | None:
+        """The name of the episode in its table."""
+        return self.origin.label
+
+    @property
+    def steps(self) -> NDArray[Any] | None:
+        """(T,) the steps as its table has them."""
+        return self.origin.steps
 
     @property
     def has_final_observation(self) -> bool:
@@ -276,9 +283,8 @@ class EpisodeSet(Sequence[Episode]):
     discrete_actions: bool = False
     """Whether actions are one-hot codes of discrete choices."""
     environment: str | None = None
-    table: Mapping[str, str] | None = None
-    """For episodes of a table: the names of its columns of episodes and steps, the type of the
-    steps, and the library whose tables the results use."""
+    provenance: Provenance | None = None
+    """The table that the episodes came from."""
     preferences: Preferences | None = None
     """Preferences, which a fit uses instead of returns."""
 

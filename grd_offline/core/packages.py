@@ -28,10 +28,10 @@ COMPLETE = {
     "mujoco": "the MuJoCo tasks",
     "minari": "datasets of Minari's library (minari:ID)",
     "matplotlib": "figures",
+    "polars": "tables: CSV, Parquet, JSON lines and data frames",
 }
 """What a complete install brings besides."""
 OPTIONAL = {
-    "pyarrow": "Parquet files and LeRobot folders",
     "onnx": "export --to onnx",
     "onnxscript": "export --to onnx",
     "onnxruntime": "running exported ONNX files",

@@ -22,6 +22,7 @@ from grd_offline.core.episodes import (
     check_rewards,
 )
 from grd_offline.core.errors import DataError
+from grd_offline.core.provenance import EPISODE, ROW, STEP, Origin
 from grd_offline.core.words import count
 from grd_offline.io.files.decomposition import find_relabelled
 from grd_offline.io.files.parts import find_parts
@@ -44,16 +45,13 @@ from grd_offline.io.formats.minari_library import PREFIX, find_minari_file, list
 from grd_offline.io.formats.parts import join_parts
 from grd_offline.io.formats.probe import probe_file
 from grd_offline.io.formats.record import Array, Header, LazyLeaves, Leaf, Record, Recording
-from grd_offline.io.tables.build import EPISODE, ROW, STEP, TABLE
-from grd_offline.io.tables.opening import (
+from grd_offline.io.tables.columns import (
     Expected,
     Given,
     Outcomes,
     has_table_ending,
     is_table,
-    open_table,
 )
-from grd_offline.io.tables.results import find_names
 
 __all__ = [
     "Data",
@@ -116,6 +114,8 @@ def open_recording(
             "from_dataframe or from_arrays, or give rows without outcomes to compute_rewards"
         )
     if not os.fspath(path).startswith(PREFIX) and is_table(Path(path)):
+        from grd_offline.io.tables.opening import open_table  # polars takes a while to import
+
         table = open_table(
             Path(path),
             columns=columns,
@@ -223,7 +223,7 @@ def as_episodes(
         action_names=action_names,
         discrete_actions=any(leaf.categories for leaf in header.action_leaves),
         environment=header.environment,
-        table=find_names(header.settings)._asdict() if TABLE in header.settings else None,
+        provenance=header.provenance,
     )
 
 
@@ -244,9 +244,11 @@ def as_episode(
             terminations=record.terminations,
             truncations=record.truncations,
             delivered=_delivered(record, delay),
-            label=record.attributes.get(EPISODE),
-            steps=record.extras.get(STEP),
-            rows=record.extras.get(ROW) if TABLE in header.settings else None,
+            origin=Origin(
+                record.attributes.get(EPISODE),
+                record.extras.get(STEP),
+                record.extras.get(ROW) if header.provenance is not None else None,
+            ),
         )
 
 

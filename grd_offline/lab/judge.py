@@ -22,7 +22,7 @@ from grd_offline.core.steps import StepBatch
 from grd_offline.core.threads import one_numpy_thread
 from grd_offline.core.versions import find_versions
 from grd_offline.io.files.judgement import OBSERVED, RUN_FOLDER, TRUE, Verdict, write_judgement
-from grd_offline.io.tables.opening import Given, Outcomes
+from grd_offline.io.tables.columns import Given, Outcomes
 from grd_offline.learning.offline.data import Array, OfflineData, be_pessimistic
 from grd_offline.learning.offline.run import check_environment
 from grd_offline.learning.offline.run_folder import OfflineFolder

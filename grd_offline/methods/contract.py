@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from grd_offline.core.episodes import Episode, EpisodeSet, Matrix
 from grd_offline.core.evaluate import r_squared
 from grd_offline.core.steps import StepBatch
-from grd_offline.io.tables.results import Names, Rewarded, as_frame, tabulate
+from grd_offline.io.tables.results import Rewarded, as_frame
 from grd_offline.rewards.contract import Array, RewardFunction
 
 Progress = Callable[[str, float], None]
@@ -203,17 +203,8 @@ class Decomposer:
         from names to arrays, which every such library takes.
         """
         self._check_fitted()
-        rows = [
-            Rewarded(
-                index if episode.label is None else episode.label,
-                np.arange(len(episode)) if episode.steps is None else episode.steps,
-                *self._predict_with_spread(episode),
-                episode.rows,
-            )
-            for index, episode in enumerate(episodes)
-        ]
-        names = Names(**(getattr(episodes, "table", None) or {}))
-        return as_frame(tabulate(rows, names), names.library)
+        rewarded = (Rewarded(one.origin, *self._predict_with_spread(one)) for one in episodes)
+        return as_frame(rewarded, getattr(episodes, "provenance", None))
 
     def _predict_with_spread(self, episode: Episode) -> tuple[Array, Array]:
         if not self.function_.knows_std:

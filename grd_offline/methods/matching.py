@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from grd_offline.core.episodes import EpisodeSet
 from grd_offline.core.errors import DataError
 from grd_offline.io.datasets import Data, Recording, as_episodes
-from grd_offline.io.tables.opening import Expected
+from grd_offline.io.tables.columns import Expected
 from grd_offline.rewards.model import RewardModel
 
 
@@ -40,7 +40,7 @@ def check_inputs(model: RewardModel, recording: Recording, source: Data) -> Epis
             file=file,
         )
     # Elsewhere names may be made up: s0 in one file is speed in another.
-    are_columns = episodes.table is not None and "columns" in (model.about or {})
+    are_columns = episodes.provenance is not None and "columns" in (model.about or {})
     if names != wanted and (are_columns or sorted(names) == sorted(wanted)):
         raise DataError(
             f"its inputs are not those of the model, or in another order"

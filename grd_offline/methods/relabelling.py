@@ -21,6 +21,7 @@ from grd_offline.core.evaluate import (
     r_squared,
 )
 from grd_offline.core.outcomes import NUMBER, PREFERENCE, Outcome
+from grd_offline.core.provenance import TRUTH, Provenance
 from grd_offline.core.steps import StepBatch
 from grd_offline.core.threads import one_numpy_thread
 from grd_offline.io.datasets import (
@@ -40,14 +41,11 @@ from grd_offline.io.files.naming import beside
 from grd_offline.io.files.plain import folder_errors
 from grd_offline.io.formats.in_memory import DELIVERED
 from grd_offline.io.formats.relabelled import OBSERVED, STD
-from grd_offline.io.tables.build import TRUTH
-from grd_offline.io.tables.columns import parse_columns
-from grd_offline.io.tables.opening import Given, Outcomes, name_truth
+from grd_offline.io.tables.columns import Given, Outcomes, name_truth, parse_columns
 from grd_offline.io.tables.results import (
     ENDINGS,
     add_records,
     find_columns,
-    find_names,
     is_rewards_table,
     open_rewards,
     read_rewards,
@@ -243,7 +241,7 @@ def keep_table(
     if path is None:
         yield records
         return
-    with open_rewards(path, find_names(header.settings), fresh=fresh) as add:
+    with open_rewards(path, header.provenance or Provenance(), fresh=fresh) as add:
         yield add_records(records, add)
 
 

@@ -48,9 +48,7 @@ from grd_offline.io.files.models import DYNAMICS_FOLDER, REWARD_FOLDER
 from grd_offline.io.files.storage import check_folder, create_file, replace_folder
 from grd_offline.io.formats.record import KeptRecords
 from grd_offline.io.formats.relabelled import OBSERVED
-from grd_offline.io.tables.build import TABLE
-from grd_offline.io.tables.opening import Given, Outcomes, name_truth
-from grd_offline.io.tables.pairs import read_preferences
+from grd_offline.io.tables.columns import Given, Outcomes, name_truth
 from grd_offline.io.tables.results import (
     ENDINGS,
     find_columns,
@@ -174,6 +172,8 @@ class _Run:
         if preferences is None and isinstance(source, EpisodeSet):
             preferences = source.preferences
         if preferences is not None:
+            from grd_offline.io.tables.pairs import read_preferences
+
             episodes = attach_preferences(episodes, read_preferences(preferences, episodes))
         elif self.delay == "step" and not settings.step_rewards:
             recording.warn(
@@ -186,7 +186,8 @@ class _Run:
             raise DataError("is relabelled already: decompose the original")
         if settings.truth is not None and settings.truth != "rewards":
             find_truth(first, settings.truth, source)
-        if TABLE in recording.header.settings and len(episodes) == 1 and not settings.step_rewards:
+        is_table = recording.header.provenance is not None
+        if is_table and len(episodes) == 1 and not settings.step_rewards:
             raise DataError(
                 "the table holds one episode, and one return says nothing about single steps: "
                 "is the right column taken for episodes?"

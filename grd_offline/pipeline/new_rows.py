@@ -8,14 +8,14 @@ from typing import Any
 
 from grd_offline.core.episodes import EpisodeSet
 from grd_offline.core.errors import DataError
+from grd_offline.core.provenance import Provenance
 from grd_offline.core.threads import one_numpy_thread
 from grd_offline.io.datasets import as_recording
 from grd_offline.io.formats.record import Recording
-from grd_offline.io.tables.build import TABLE
-from grd_offline.io.tables.columns import parse_given
-from grd_offline.io.tables.frames import find_library, open_frame
-from grd_offline.io.tables.opening import Given, open_source
-from grd_offline.io.tables.results import read_rewards, restore
+from grd_offline.io.tables.columns import Given, parse_given
+from grd_offline.io.tables.frames import open_frame
+from grd_offline.io.tables.opening import open_source
+from grd_offline.io.tables.results import find_library, read_rewards, restore
 from grd_offline.methods.matching import check_inputs, expect_columns
 from grd_offline.methods.relabelling import relabel_records
 from grd_offline.rewards.model import RewardModel
@@ -65,6 +65,6 @@ def _open(table: Any, model: RewardModel, columns: Given | None) -> Recording:
         return as_recording(table)
     given = parse_given(columns)
     opened = open_source(open_frame(table), given, expected=expect_columns(model))
-    about = {**opened.header.settings[TABLE], "library": find_library(table) or ""}
-    settings = {**opened.header.settings, TABLE: about}
-    return replace(opened, header=replace(opened.header, settings=settings))
+    library = find_library(table) or ""
+    provenance = replace(opened.header.provenance or Provenance(), library=library)
+    return replace(opened, header=replace(opened.header, provenance=provenance))

@@ -24,8 +24,7 @@ from grd_offline.io.files.outcomes import (
     write_outcomes,
 )
 from grd_offline.io.files.storage import create_file, replace_folder
-from grd_offline.io.tables.columns import parse_given
-from grd_offline.io.tables.opening import Given, is_table
+from grd_offline.io.tables.columns import Given, is_table, parse_given
 from grd_offline.methods.contract import Progress
 from grd_offline.methods.relabelling import find_truth
 from grd_offline.methods.result import Decomposition

@@ -12,7 +12,8 @@ from trips import as_csv, make_trips
 
 import grd_offline
 from grd_offline.core.errors import DataError
-from grd_offline.io.tables.results import Names, Rewarded, is_rewards_table, open_rewards
+from grd_offline.core.provenance import Origin, Provenance
+from grd_offline.io.tables.results import Rewarded, is_rewards_table, open_rewards
 
 NEW = ("trip", "minute", "speed", "load", "weather", "throttle")
 
@@ -205,8 +206,8 @@ def test_tables_of_rewards_are_known_by_their_columns(tmp_path):
     }
     for name, text in tables.items():
         (tmp_path / name).write_text(text, encoding="latin-1")
-    with open_rewards(tmp_path / "a.parquet", Names("trip", "minute")) as add:
-        add(Rewarded(1, np.arange(2), np.zeros(2), np.ones(2)))
+    with open_rewards(tmp_path / "a.parquet", Provenance(episode="trip", step="minute")) as add:
+        add(Rewarded(Origin(1), np.zeros(2), np.ones(2)))
     ours = {path.name for path in tmp_path.iterdir() if is_rewards_table(path)}
     assert ours == {"a.csv", "a.jsonl", "a.parquet"}
     assert not is_rewards_table(tmp_path)

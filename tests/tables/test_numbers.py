@@ -1,6 +1,7 @@
 """Numbers of CSV files with decimal commas and with marks between thousands."""
 
 import numpy as np
+import polars as pl
 import pytest
 
 from grd_offline import DecomposeSettings, decompose_file, from_dataframe, relabel
@@ -101,7 +102,7 @@ def test_the_form_follows_from_the_whole_column_and_the_others(
 
 
 def test_the_form_of_the_first_rows_holds_for_later_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr("grd_offline.io.tables.csv_file.BLOCK_ROWS", 4)
+    monkeypatch.setattr("grd_offline.io.tables.csv_file.BLOCK_BYTES", 60)
     cells = ["0,5", "1,5", "2,5", "3,5", "1.234", "5", "6", "7"]
     found = read_columns(tmp_path / "table.csv", ";", cells)
     np.testing.assert_array_equal(found[0], np.float32([0.5, 1.5, 2.5, 3.5, 1234, 5, 6, 7]))
@@ -120,9 +121,9 @@ def test_numbers_that_are_not_read_do_not_become_categories(tmp_path, separator)
 
 
 def test_only_texts_that_are_all_numbers_are_in_doubt():
-    assert find_unread(["1", "2.5"]) is None
-    assert find_unread(["1", "2,5"]) == 1
-    assert find_unread(["2,5", "red"]) is None
+    assert find_unread(pl.Series(["1", "2.5"])) is None
+    assert find_unread(pl.Series(["1", "2,5"])) == 1
+    assert find_unread(pl.Series(["2,5", "red"])) is None
 
 
 def open_numbers(path, text, **options):
@@ -130,7 +131,7 @@ def open_numbers(path, text, **options):
     path.write_text(text)
     with open_csv(path, **options) as source:
         (name, *_) = source.kinds
-        return np.concatenate([block[name] for block in source.blocks([name])]), source.decimal
+        return np.concatenate([block[name] for block in source.blocks([name], ())]), source.decimal
 
 
 @pytest.mark.parametrize(

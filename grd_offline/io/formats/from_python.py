@@ -12,12 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.core.errors import DataError
 from grd_offline.core.pieces import attach_preferences
+from grd_offline.core.provenance import Origin, Provenance
 from grd_offline.io.datasets import as_episodes
-from grd_offline.io.tables.frames import find_library, open_frame
-from grd_offline.io.tables.opening import open_source
-from grd_offline.io.tables.outcomes import gather_outcomes
-from grd_offline.io.tables.pairs import read_preferences
-from grd_offline.io.tables.source import Embedder
+from grd_offline.io.tables.columns import Embedder
+from grd_offline.io.tables.results import find_library
 
 Names = str | Sequence[str] | None
 
@@ -57,6 +55,10 @@ def from_dataframe(
     >>> from_dataframe(table, episode="trip", returns="fuel")
     EpisodeSet(2 episodes, 4 steps, 1 states, 0 actions)
     """
+    from grd_offline.io.tables.frames import open_frame  # polars takes a while to import
+    from grd_offline.io.tables.opening import open_source
+    from grd_offline.io.tables.pairs import read_preferences
+
     returns = _as_column(returns, frame)
     is_name = returns is None or isinstance(returns, str)
     outcomes = None if is_name else _as_mapping(returns, episode)
@@ -74,12 +76,12 @@ def from_dataframe(
         embed=_list_embedded(embed),
     )
     embedders = embed if isinstance(embed, Mapping) else {}
-    source, needed = open_frame(frame), preferences is None
+    source, needed = open_frame(frame, raw=embedders), preferences is None
     opened = open_source(source, given, outcomes, embedders=embedders, needs_outcome=needed)
     episodes = as_episodes(opened, "the table")
     _refuse_rows(returns, frame, episodes)
-    table = {**(episodes.table or {}), "library": find_library(frame) or ""}
-    episodes = replace(episodes, environment=environment, table=table)
+    provenance = replace(episodes.provenance or Provenance(), library=find_library(frame) or "")
+    episodes = replace(episodes, environment=environment, provenance=provenance)
     given_pairs = None if needed else read_preferences(preferences, episodes)
     return episodes if given_pairs is None else attach_preferences(episodes, given_pairs)
 
@@ -142,6 +144,9 @@ def _as_mapping(returns: Any, episode: str | None) -> Mapping[Any, float]:
 
 def _read_frame(frame: Any, episode: str | None) -> Mapping[Any, float]:
     """Outcomes from a data frame. Its episodes may be the index, as after `groupby`."""
+    from grd_offline.io.tables.frames import open_frame
+    from grd_offline.io.tables.outcomes import gather_outcomes
+
     if getattr(getattr(frame, "index", None), "name", None) is not None:
         frame = frame.reset_index()
     try:
@@ -201,7 +206,7 @@ def from_arrays(
         discrete_actions=choices is not None,
         environment=environment,
     )
-    return replace(found, table={"episode": "episode", "step": "step", "step_type": ""})
+    return replace(found, provenance=Provenance())
 
 
 def _cut_all(
@@ -234,7 +239,7 @@ def _make_episode(part: dict[str, Any], choices: int | None, label: Any) -> Epis
         terminations=last & terminated,
         truncations=last & (not terminated),
         delivered=delivered,
-        label=label,
+        origin=Origin(label),
     )
 
 

@@ -17,11 +17,14 @@ import numpy as np
 from h5py import h5d, h5g, h5o, h5p, h5s, h5t
 
 from grd_offline.core.errors import DataError, clean_text
+from grd_offline.core.provenance import Provenance
 from grd_offline.io.files.storage import OutputFile
 from grd_offline.io.formats.leaves import check_path, check_start, plain_dtype
 from grd_offline.io.formats.record import Array, Header, Leaf
 
 CHUNK_BYTES = 2**20
+_TABLE = "table"
+"""What the settings in a file have the provenance under."""
 _BLOCK_BYTES = 8 * 2**20
 
 
@@ -123,7 +126,10 @@ def header_as_texts(header: Header) -> dict[str, str]:
         "action_leaves": [asdict(leaf) for leaf in header.action_leaves],
         "delay": header.delay,
         "discount": header.discount,
-        "settings": dict(header.settings),
+        "settings": {
+            **header.settings,
+            **({_TABLE: header.provenance.to_json()} if header.provenance else {}),
+        },
         "truth": dict(header.truth),
         "source": dict(header.source),
     }
@@ -138,6 +144,7 @@ def header_from_texts(texts: Mapping[str, Any]) -> Header:
     """The header that `header_as_texts` took apart."""
     try:
         environment = texts.get("environment")
+        settings = _mapping(texts.get("settings"))
         return Header(
             observation_leaves=_leaves(texts["observation_leaves"]),
             action_leaves=_leaves(texts["action_leaves"]),
@@ -146,7 +153,8 @@ def header_from_texts(texts: Mapping[str, Any]) -> Header:
             environment=None if environment is None else clean_text(str(environment)),
             delay=_checked_delay(texts.get("delay")),
             discount=_checked_discount(json.loads(texts.get("discount", "1.0"))),
-            settings=_mapping(texts.get("settings")),
+            provenance=Provenance.from_json(settings.pop(_TABLE, None)),
+            settings=settings,
             truth=_mapping(texts.get("truth")),
             source=_mapping(texts.get("source")),
         )

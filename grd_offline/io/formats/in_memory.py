@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from grd_offline.core.episodes import EpisodeSet
-from grd_offline.io.formats.record import Array, Header, Leaf, Record, Recording
-from grd_offline.io.tables.build import EPISODE, ROW, STEP, TABLE
+from grd_offline.core.provenance import EPISODE, ROW, STEP
+from grd_offline.io.formats.record import Header, Leaf, Record, Recording
 
 LAYOUT = "memory"
 DELIVERED = "delivered"
@@ -25,23 +25,19 @@ def as_recording(episodes: EpisodeSet) -> Recording:
         action_names=tuple(episodes.action_names),
         environment=episodes.environment,
         delay=_find_delay(episodes),
-        settings={} if episodes.table is None else {TABLE: dict(episodes.table)},
+        provenance=episodes.provenance,
     )
 
     def load(index: int) -> Record:
         episode = episodes[index]
-        extras: dict[str, Array] = {DELIVERED: episode.delivered}
-        if episode.steps is not None:
-            extras[STEP] = episode.steps
-        if episode.rows is not None:
-            extras[ROW] = episode.rows
+        extras = {DELIVERED: episode.delivered, STEP: episode.steps, ROW: episode.origin.rows}
         return Record(
             observations={"": episode.observations},
             actions={"": episode.actions.argmax(axis=1) if choice else episode.actions},
             rewards=episode.rewards,
             terminations=episode.terminations,
             truncations=episode.truncations,
-            extras=extras,
+            extras={name: array for name, array in extras.items() if array is not None},
             attributes={} if episode.label is None else {EPISODE: episode.label},
         )
 

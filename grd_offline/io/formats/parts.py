@@ -28,6 +28,7 @@ _SHARED = (
     "action_names",
     "delay",
     "discount",
+    "provenance",
 )
 """What all parts must have in common."""
 _COUNTED = ("episodes", "first_episode")

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from grd_offline.core.provenance import Provenance
+
 Array = NDArray[Any]
 Leaves = dict[str, Array]
 """The arrays of a possibly nested space by path: {"": array} for a plain one, {"position": ...,
@@ -85,6 +87,8 @@ class Header:
     """When rewards are delivered: "end", "step", or every K steps; None where it is not said."""
     discount: float = 1.0
     """Delivered sums are sum_t discount^t r_t, t counted from the episode's start."""
+    provenance: Provenance | None = None
+    """The table that the data came from."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings that the data were made with, as plain JSON values."""
     truth: Mapping[str, Any] = field(default_factory=dict)

@@ -8,22 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import DTypeLike, NDArray
 
 from grd_offline.core.errors import DataError
-from grd_offline.io.formats.record import Header, Leaf, Record, Recording
-from grd_offline.io.tables.columns import Columns
+from grd_offline.core.provenance import EPISODE, ROW, STEP, TRUTH, Provenance
+from grd_offline.io.formats.record import Array, Header, Leaf, Record, Recording
+from grd_offline.io.tables.columns import FLAG, NUMBER, TEXT, TIME, Columns, Embedder
 from grd_offline.io.tables.inputs import Gaps, Input, expand, name_label
 from grd_offline.io.tables.outcomes import as_outcomes, look_up, refuse_missing
 from grd_offline.io.tables.rows import Rows
 from grd_offline.io.tables.source import (
-    FLAG,
-    NUMBER,
-    TEXT,
-    TIME,
-    Array,
-    Block,
-    Embedder,
     TableSource,
     as_numbers,
     as_times,
@@ -31,12 +26,6 @@ from grd_offline.io.tables.source import (
 )
 from grd_offline.io.tables.times import choose_step_type, find_styles
 
-EPISODE, STEP, ROW, TRUTH = "episode", "step", "row", "true_rewards"
-"""Attribute of a record, and further fields of its steps, that a table gives.
-
-The rows are there only if they are not in the order of episodes and steps."""
-TABLE = "table"
-"""Under this name the settings of a header say what the columns were called."""
 Labels = Mapping[str, Sequence[str]]
 CHOICES, MOST_CHOICES = ("action", "actions"), 20
 """Whole numbers from 0 in an only action of such a name are choices, if there are this few."""
@@ -108,7 +97,7 @@ def build(
         observation_names=observation_names,
         action_names=action_names,
         delay=None if outcomes is None else "end",
-        settings={TABLE: _describe(table, columns)},
+        provenance=Provenance(str(columns), columns.episode, columns.step or STEP, table.step_type),
     )
     return Recording(
         source.layout,
@@ -206,15 +195,14 @@ def _gather_into(
     known: dict[Any, int] = {}
     styles: set[str] = set()
     gaps, row = Gaps(), source.first_row
-    source.names.append(columns.episode)
-    for block in source.blocks(columns.list_used()):
+    for block in source.blocks(columns.list_used(), (columns.episode,)):
         found = _number_episodes(block[columns.episode], known, gaps, columns.episode, row)
         codes.add(found)
         parts = [one.encode(block[one.name], gaps, row) for one in inputs]
         values.add(np.concatenate(parts, axis=1))
         if steps is not None:
             steps.add(_read_steps(block, source, columns, gaps, row))
-            styles |= find_styles(block[str(columns.step)]) if kind == TIME else set()
+            styles |= find_styles(block[str(columns.step)].unique()) if kind == TIME else set()
         for role, rows in numbers.items():
             name = getattr(columns, role)
             parse = as_outcomes if role == "returns" else as_numbers
@@ -248,32 +236,34 @@ def _find_step_kind(name: str, source: TableSource) -> str:
 
 
 def _number_episodes(
-    values: Array, known: dict[Any, int], gaps: Gaps, name: str, first_row: int
+    values: pl.Series, known: dict[Any, int], gaps: Gaps, name: str, first_row: int
 ) -> NDArray[np.int64]:
     """The number of each row's episode; new episodes get the next numbers."""
-    if values.ndim > 1:
+    if values.dtype in (pl.List, pl.Array):
         raise DataError("expected one name or number per row", field=f"column {name}")
-    if values.dtype.kind == "M":
-        values = values.astype("datetime64[us]").astype(str).astype(object)
-    codes = np.zeros(len(values), np.int64)
-    changes = np.ones(len(values), np.bool_)
-    with np.errstate(invalid="ignore"):
-        changes[1:] = values[1:] != values[:-1]
-    starts = np.flatnonzero(changes)
-    for start, stop in zip(starts, [*starts[1:], len(values)], strict=True):
-        value = values[start]
-        if is_missing(value):
-            gaps.add(range(start, stop), name, first_row)
-            continue
-        value = value.item() if isinstance(value, np.generic) else value
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        codes[start:stop] = known.setdefault(value, len(known))
-    return codes
+    if values.dtype in (pl.Date, pl.Datetime):
+        moments = as_times(values, name, first_row).astype(str)
+        values = pl.Series(name, [None if one == "NaT" else one for one in moments], pl.String)
+    if values.dtype == pl.Object:
+        gaps.add([row for row, one in enumerate(values) if is_missing(one)], name, first_row)
+        labels = [0 if is_missing(one) else _as_label(one) for one in values]
+        return np.array([known.setdefault(label, len(known)) for label in labels], np.int64)
+    if values.dtype.is_float():
+        values = values.fill_nan(None)
+    gaps.add(np.flatnonzero(values.is_null()), name, first_row)
+    found = values.drop_nulls().unique(maintain_order=True)
+    codes = [known.setdefault(_as_label(value), len(known)) for value in found]
+    return values.replace_strict(found, codes, default=0, return_dtype=pl.Int64).to_numpy()
+
+
+def _as_label(value: Any) -> Any:
+    """A name of an episode: 3 for 3.0."""
+    value = value.item() if isinstance(value, np.generic) else value
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _read_steps(
-    block: Block, source: TableSource, columns: Columns, gaps: Gaps, first_row: int
+    block: pl.DataFrame, source: TableSource, columns: Columns, gaps: Gaps, first_row: int
 ) -> Array:
     assert columns.step is not None
     name = columns.step
@@ -401,13 +391,3 @@ def _load_extras(table: _Gathered, rows: Any) -> dict[str, Array]:
 
 def _as_attribute(name: Any) -> int | float | str:
     return name if isinstance(name, int | float | str) and not isinstance(name, bool) else str(name)
-
-
-def _describe(table: _Gathered, columns: Columns) -> dict[str, str]:
-    """Describe the names of the columns, so that results can be joined to the table."""
-    return {
-        "columns": str(columns),
-        "episode": columns.episode,
-        "step": columns.step or STEP,
-        "step_type": table.step_type,
-    }

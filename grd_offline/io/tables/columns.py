@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from grd_offline.core.errors import DataError
-from grd_offline.io.tables.source import (
-    FLAG,
-    IMAGE,
-    NUMBER,
-    TEXT,
-    TIME,
-    VECTOR,
-    refuse_image,
-)
+from grd_offline.core.provenance import TRUTH
 
+NUMBER, FLAG, TEXT, TIME, VECTOR = "number", "flag", "text", "time", "vector"
+"""The kinds of columns that a table can have."""
+IMAGE = "image"
+"""A column that is there, and that nothing can be done with."""
 _NUMBERED = r"(_?(id|index|nr|no|number))?"
 _NAMES = {
     "episode": r"(episode|trajectory|traj|rollout|trip|run|trial|batch|game|session|conversation)"
@@ -53,6 +51,17 @@ _WORDS = {"decimal": ("point", "comma")}
 _MANY = ("observations", "actions", "categories", "embed", "ignored")
 _MARKS = ("categories", "embed")
 """Roles that say more about columns which are observations or actions."""
+
+Embedder = Callable[[Any], Any]
+"""Makes a vector of numbers of what stands in a cell."""
+Given = str | Mapping[str, Sequence[str]]
+"""Columns by their role, or the text of `--columns`."""
+Outcomes = str | os.PathLike[str] | Mapping[Any, float]
+"""Outcomes by episode, or the file that holds them."""
+ENDINGS = (".csv", ".tsv", ".parquet", ".pq", ".jsonl", ".ndjson")
+"""Endings of files that hold tables."""
+LEROBOT = Path("meta") / "info.json"
+"""What a LeRobot folder is known by."""
 
 
 @dataclass(frozen=True)
@@ -209,6 +218,16 @@ def choose_columns(
     return Columns(**chosen)
 
 
+def refuse_image(name: str, shape: tuple[int, ...] | None = None) -> DataError:
+    """The one line that says what to do about images."""
+    shown = "" if shape is None else f" of shape {shape}"
+    return DataError(
+        f"images{shown} are not supported, only vectors of numbers: put embeddings of them in "
+        "their place (--embed NAME, or embed= in Python)",
+        field=f"column {name}",
+    )
+
+
 def find_names(role: str, names: Iterable[str]) -> list[str]:
     """The names that tell this role by themselves."""
     return [name for name in names if re.fullmatch(_NAMES[role], _plain(name))]
@@ -291,3 +310,43 @@ def _list(kinds: Mapping[str, str]) -> str:
     names = list(kinds)
     more = f" and {len(names) - 12} more" if len(names) > 12 else ""
     return f"columns: {', '.join(names[:12])}{more}"
+
+
+def name_truth(path: Any, columns: Given | None, truth: str) -> tuple[Given | None, str]:
+    """Let `--truth` name a column of a table: the columns with this role, and the field to read.
+
+    Other data, and columns that have a role for the truth already, stay as they are.
+    """
+    is_field = truth in ("rewards", TRUTH)
+    if is_field or not isinstance(path, str | os.PathLike) or not is_table(Path(path)):
+        return columns, truth
+    given = parse_given(columns)
+    return {"truth": (truth,), **given}, TRUTH
+
+
+class Expected(NamedTuple):
+    """Facts that a model knows about its tables."""
+
+    observation_names: Sequence[str]
+    action_names: Sequence[str]
+    columns: str | None = None
+    """The columns of the table that it was fitted to."""
+    needs_outcome: bool = False
+    """Whether the outcomes of episodes are needed, too."""
+    needed_roles: Sequence[str] = ()
+    """Roles whose columns the rewards depend on, where the table that it was fitted to had them."""
+
+
+def is_table(path: Path) -> bool:
+    """Whether a file or folder holds a table."""
+    return has_table_ending(path) or is_lerobot(path)
+
+
+def is_lerobot(path: Path) -> bool:
+    """Whether a folder holds a LeRobot dataset."""
+    return (path / LEROBOT).is_file() and (path / "data").is_dir()
+
+
+def has_table_ending(path: Path) -> bool:
+    """Whether a file has the ending of a table."""
+    return path.suffix.lower() in ENDINGS

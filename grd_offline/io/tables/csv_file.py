@@ -1,27 +1,33 @@
 """CSV files, in blocks of rows.
 
-The kind of a column is what all of its cells in the first block are; a later cell of another kind
-is refused with its row. Commas, semicolons, tabs and bars separate cells, whichever the first row
-has most of. Unless commas separate cells, numbers may have decimal commas.
+Polars cuts rows into cells. What the cells mean is decided here: the kind of a column is what all
+of its cells in the first rows are, and a later cell of another kind is refused with its row.
+Commas, semicolons, tabs and bars separate cells, whichever the first row has most of. Unless commas
+separate cells, numbers may have decimal commas.
 """
 
 from __future__ import annotations
 
 import csv
-import itertools
+import io
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO
 
 import numpy as np
+import polars as pl
+from numpy.typing import NDArray
 
 from grd_offline.core.errors import DataError
 from grd_offline.io.files.plain import READ_FLAGS
+from grd_offline.io.tables.columns import FLAG, NUMBER, TEXT, TIME
 from grd_offline.io.tables.numbers import (
+    CODE,
     COMMA,
     MARKS,
     POINT,
@@ -29,30 +35,20 @@ from grd_offline.io.tables.numbers import (
     is_number,
     may_be_thousands,
     parse_name,
-    parse_number,
+    parse_numbers,
 )
-from grd_offline.io.tables.source import (
-    BLOCK_ROWS,
-    CODE,
-    FLAG,
-    FLAGS,
-    NUMBER,
-    TEXT,
-    TIME,
-    Array,
-    Block,
-    TableSource,
-)
+from grd_offline.io.tables.source import BLOCK_ROWS, FLAGS, TableSource, read_flags
 from grd_offline.io.tables.times import is_time
 
-MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "#n/a"))
+MISSING = ("", "na", "n/a", "nan", "null", "none", "#n/a")
 _SEPARATORS = ",;\t|"
 FIRST_ROW = 2
 """The number of the first row below the names."""
-_PLAIN = re.compile(r"(?:-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?\n)+")
-_PLAIN_CODE = re.compile(r"^(?:0[0-9]+|[0-9]{16,})$", re.MULTILINE)
-"""The pattern of `CODE` for a whole column at once, with one cell in each line."""
-Cells = Sequence[str]
+BLOCK_BYTES = 16 * 2**20
+LONGEST_ROW, LONGEST_CELL = 64 * 2**20, 2**17
+"""Bytes that a row and a cell may have."""
+_QUOTED = re.compile(rb'(?:^|[\n,;\t|])"')
+_NEWLINE, _QUOTE = ord("\n"), ord('"')
 _OTHER_FILES = {
     b"PK\x03\x04": "is a spreadsheet or a packed file, not a table of text: save it as CSV",
     b"\x89HDF": "is an HDF5 file: give it the ending .h5",
@@ -71,59 +67,54 @@ def open_csv(
     leaves a doubt.
     """
     with _one_line(path), open_text(path) as file:
-        first = file.readline()
-        if not first.strip("\r\n\ufeff "):
-            raise DataError("is empty: expected a row of column names", file=path)
-        if first.lower().startswith("sep="):
-            raise DataError("begins with a note for Excel, sep=: remove this row", file=path)
-        separator = max(_SEPARATORS, key=first.count)
-        file.seek(0)
-        reader = csv.reader(file, delimiter=separator, strict=True)
-        names = [name.strip() for name in next(reader)]
-        _check_names(names)
-        rows = (row for row in reader if row)
-        head = list(itertools.islice(rows, BLOCK_ROWS))
-        if not head:
+        lines = _cut_blocks(file)
+        first = next(lines, b"")
+        end = next(iter(_find_ends(first)[0]), -1) + 1
+        names, separator = _read_names(first[:end])
+        cells = _Cells(len(names), separator)
+        head = cells.read(first[end:], FIRST_ROW)
+        if not len(head) and (more := next(lines, None)) is not None:
+            head = cells.read(more, FIRST_ROW)
+        if not len(head):
             raise DataError("has column names, but no rows", file=path)
-        _check_lengths(head, len(names), FIRST_ROW)
-        columns = [[row[index] for row in head] for index in range(len(names))]
+        sample = head.head(BLOCK_ROWS)
+        filled = [_strip(column) for column in sample]
         marks = (POINT,) if separator == COMMA and decimal != "comma" else (POINT, COMMA)
-        found = [_list_decimals(cells, marks) for cells in columns]
-        decimals = _choose_decimals(columns, found, separator, decimal, usual)
-        doubtful = {} if decimal else _find_doubtful(names, columns, found, decimals)
+        possible = [_list_decimals(column, marks) for column in filled]
+        decimals = _choose_decimals(filled, possible, separator, decimal, usual)
+        doubtful = {} if decimal else _find_doubtful(names, filled, possible, decimals)
         kinds = {
-            name: NUMBER if mark else _find_kind(cells)
-            for name, cells, mark in zip(names, columns, decimals, strict=True)
+            name: NUMBER if mark else _find_kind(column)
+            for name, column, mark in zip(names, filled, decimals, strict=True)
         }
 
-        def blocks(wanted: Sequence[str]) -> Iterator[Block]:
-            number = FIRST_ROW
-            indices = {name: names.index(name) for name in wanted}
+        def blocks(wanted: Sequence[str], named: Collection[str]) -> Iterator[pl.DataFrame]:
             for name in wanted:
-                if name in doubtful and name not in source.names:
+                if name in doubtful and name not in named:
                     raise doubtful[name]
-            for block in itertools.chain([head], _cut(rows)):
+            row = FIRST_ROW
+            block: pl.DataFrame | None = head
+            places = {name: names.index(name) for name in wanted}
+            while block is not None:
                 with _one_line(path):
-                    _check_lengths(block, len(names), number)
-                    cells = list(zip(*block, strict=True))
-                    yield {
-                        name: _read_names(cells[index])
-                        if name in source.names and kinds[name] == NUMBER
-                        else _read(cells[index], kinds[name], name, number, decimals[index])
-                        for name, index in indices.items()
-                    }
-                number += len(block)
+                    found = []
+                    for name, place in places.items():
+                        column = block[str(place)].alias(name)
+                        is_name = name in named and kinds[name] == NUMBER
+                        found.append(
+                            _as_names(column)
+                            if is_name
+                            else _read(column, kinds[name], row, decimals[place])
+                        )
+                    row += len(block)
+                    yield pl.DataFrame(found)
+                    data = next(lines, None)
+                    block = None if data is None else cells.read(data, row, places.values())
 
         used = COMMA if COMMA in decimals else POINT
         word = next(word for word, mark in MARKS.items() if mark == used)
-        shown = word if separator != COMMA and any(map(_has_marks, columns)) else None
-        source = TableSource("csv", kinds, blocks, FIRST_ROW, decimal=shown)
-        yield source
-
-
-def _cut(rows: Iterator[list[str]]) -> Iterator[list[list[str]]]:
-    while block := list(itertools.islice(rows, BLOCK_ROWS)):
-        yield block
+        is_open = separator != COMMA and any(_have_marks(column).any() for column in filled)
+        yield TableSource("csv", kinds, blocks, FIRST_ROW, decimal=word if is_open else None)
 
 
 @contextmanager
@@ -135,53 +126,140 @@ def _one_line(path: Path) -> Iterator[None]:
         raise DataError(
             f"is not UTF-8 text (byte 0x{byte:02x}): save it as CSV in UTF-8", file=path
         ) from None
-    except csv.Error as error:
-        raise DataError(f"is not a CSV file that can be read: {error}", file=path) from None
+    except (csv.Error, pl.exceptions.PolarsError) as error:
+        reason = str(error).splitlines()[0]
+        raise DataError(f"is not a CSV file that can be read: {reason}", file=path) from None
     except DataError as error:
         raise error.at(file=path) from None
 
 
 @contextmanager
-def open_text(path: Path) -> Iterator[TextIO]:
-    """A text file in UTF-8 that is open for reading."""
+def open_text(path: Path) -> Iterator[BinaryIO]:
+    """A file of text that is open for reading."""
     try:
         descriptor = os.open(path, READ_FLAGS)
     except FileNotFoundError:
         raise DataError("no such file", file=path) from None
     except OSError as error:
         raise DataError(f"cannot be read: {error.strerror}", file=path) from None
-    with os.fdopen(descriptor, encoding="utf-8-sig", newline="") as file:
+    with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise DataError("is not a regular file", file=path)
-        start = os.pread(descriptor, 4, 0) if hasattr(os, "pread") else b""
+        start = file.peek(4)[:4]
         if start in _OTHER_FILES:
             raise DataError(_OTHER_FILES[start], file=path)
         yield file
 
 
-def _check_names(names: Sequence[str]) -> None:
-    seen: set[str] = set()
-    for name in filter(None, names):
-        if name in seen:
+def _cut_blocks(file: BinaryIO) -> Iterator[bytes]:
+    """Whole rows, each of them with its end."""
+    rest = b""
+    while chunk := file.read(BLOCK_BYTES):
+        if b"\r" in chunk:
+            chunk += file.read(1) if chunk.endswith(b"\r") else b""
+            chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        rest += chunk
+        ends = _find_ends(rest)[0]
+        if ends.size:
+            yield rest[: ends[-1] + 1]
+            rest = rest[ends[-1] + 1 :]
+        elif len(rest) > LONGEST_ROW:
+            raise csv.Error("a row is too long, or a quote has no end")
+    if rest:
+        yield rest if rest.endswith(b"\n") else rest + b"\n"
+
+
+def _is_quoted(data: bytes) -> bool:
+    """Whether any cell begins with a quote. Other quotes belong to the text of their cell."""
+    return b'"' in data and _QUOTED.search(data) is not None
+
+
+def _find_ends(data: bytes) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
+    """Where rows end, and whether each byte is in quotes, if cells are quoted at all."""
+    marks = np.frombuffer(data, np.uint8)
+    if not _is_quoted(data):
+        return np.flatnonzero(marks == _NEWLINE), None
+    inside = np.logical_xor.accumulate(marks == _QUOTE)
+    return np.flatnonzero((marks == _NEWLINE) & ~inside), inside
+
+
+def _read_names(row: bytes) -> tuple[list[str], str]:
+    """The names of the columns, and what separates them."""
+    text = row.decode("utf-8-sig")
+    if not text.strip("\n "):
+        raise DataError("is empty: expected a row of column names")
+    if text.lower().startswith("sep="):
+        raise DataError("begins with a note for Excel, sep=: remove this row")
+    separator = max(_SEPARATORS, key=text.count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    names = [name.strip() for name in next(reader)]
+    for place, name in enumerate(names):
+        if name and name in names[:place]:
             raise DataError(f"two columns are called {name}")
         if "\n" in name or name.startswith("="):
             raise DataError(f"{name!r:.40} is no name of a column: the first row must have names")
-        seen.add(name)
-    if names and are_numbers(names, POINT):
+    if all(map(is_number, names)):
         raise DataError("the first row holds numbers: it must have the names of the columns")
+    return names, separator
 
 
-def _check_lengths(rows: Sequence[Sequence[str]], width: int, first: int) -> None:
-    if set(map(len, rows)) != {width}:
-        index = next(index for index, row in enumerate(rows) if len(row) != width)
-        raise DataError(
-            f"row {first + index:,}: {len(rows[index])} cells, the row of names has {width}"
-        )
+@dataclass(frozen=True)
+class _Cells:
+    """Cuts rows into cells."""
+
+    width: int
+    separator: str
+
+    def read(self, data: bytes, row: int, places: Collection[int] | None = None) -> pl.DataFrame:
+        """The cells of some columns as text, null where they are empty."""
+        if not data.isascii():
+            data.decode()
+        names = [str(place) for place in range(self.width)]
+        is_quoted = _is_quoted(data)
+        is_even = data.count(self.separator.encode()) == data.count(b"\n") * (self.width - 1)
+        if is_quoted or not is_even or data.startswith(b"\n") or b"\n\n" in data:
+            data = self._check_rows(data, row)
+        if not data:
+            return pl.DataFrame(schema=dict.fromkeys(names, pl.String))
+        try:
+            frame = pl.read_csv(
+                data,
+                has_header=False,
+                separator=self.separator,
+                quote_char='"' if is_quoted else None,
+                schema=dict.fromkeys(names, pl.String),
+                columns=None if places is None else sorted({*places}),
+            )
+        except pl.exceptions.PolarsError:
+            self._check_rows(data, row)  # a row that is too long makes up for one that is too short
+            raise
+        if any((column.str.len_bytes() > LONGEST_CELL).any() for column in frame):
+            raise csv.Error(f"a cell has more than {LONGEST_CELL:,} bytes")
+        return frame
+
+    def _check_rows(self, data: bytes, row: int) -> bytes:
+        """Refuse rows with more or fewer cells than there are names, and drop empty lines."""
+        ends, inside = _find_ends(data)
+        if inside is not None and inside[-1]:
+            raise csv.Error("a quote has no end")
+        marks = np.frombuffer(data, np.uint8)
+        is_separator = marks == ord(self.separator)
+        separators = np.flatnonzero(is_separator if inside is None else is_separator & ~inside)
+        counts = 1 + np.diff(np.searchsorted(separators, ends), prepend=0)
+        is_empty = np.diff(ends, prepend=-1) == 1
+        counts = counts[~is_empty]
+        wrong = np.flatnonzero(counts != self.width)
+        if wrong.size:
+            raise DataError(
+                f"row {row + wrong[0]:,}: {counts[wrong[0]]} cells, the row of names has "
+                f"{self.width}"
+            )
+        return np.delete(marks, ends[is_empty]).tobytes() if is_empty.any() else data
 
 
 def _choose_decimals(
-    columns: Sequence[Cells],
-    found: Sequence[list[str]],
+    columns: Sequence[pl.Series],
+    possible: Sequence[list[str]],
     separator: str,
     given: str | None,
     usual: str | None,
@@ -191,38 +269,37 @@ def _choose_decimals(
     1.234 may be less than two or more than a thousand: columns that leave no doubt decide. If there
     are none, it is the usual mark, or the mark is a decimal one.
     """
-    has_points, has_commas = [POINT] in found, [COMMA] in found
+    has_points, has_commas = [POINT] in possible, [COMMA] in possible
     asked = given or (None if has_points or has_commas else usual)
     decimals: list[str | None] = []
-    for cells, possible in zip(columns, found, strict=True):
+    for cells, marks in zip(columns, possible, strict=True):
         if asked is not None:
             preferred = MARKS[asked]
         elif has_commas or has_points or separator != ";":
             preferred = COMMA if has_commas else POINT
         else:
-            preferred = COMMA if any(COMMA in cell for cell in cells) else POINT
-        decimals.append(preferred if preferred in possible else next(iter(possible), None))
+            preferred = COMMA if cells.str.contains(COMMA, literal=True).any() else POINT
+        decimals.append(preferred if preferred in marks else next(iter(marks), None))
     return decimals
 
 
 def _find_doubtful(
     names: Sequence[str],
-    columns: Sequence[Cells],
-    found: Sequence[list[str]],
+    columns: Sequence[pl.Series],
+    possible: Sequence[list[str]],
     decimals: Sequence[str | None],
 ) -> dict[str, DataError]:
     """Columns whose numbers may be a thousand times as large, and what to say of them."""
     doubtful = {}
-    is_mixed = [POINT] in found and [COMMA] in found
-    for name, cells, possible, decimal in zip(names, columns, found, decimals, strict=True):
+    is_mixed = [POINT] in possible and [COMMA] in possible
+    for name, cells, marks, decimal in zip(names, columns, possible, decimals, strict=True):
         if decimal is None:
             continue
-        filled = [cell.strip() for cell in cells if not _is_empty(cell)]
-        is_open = is_mixed and len(possible) > 1 and _has_marks(cells)
-        if is_open or may_be_thousands(filled, decimal):
-            place = next(index for index, cell in enumerate(cells) if _has_marks([cell]))
+        marked = _have_marks(cells)
+        if (is_mixed and len(marks) > 1 and marked.any()) or may_be_thousands(cells, decimal):
+            place = marked.fill_null(False).arg_max() or 0
             doubtful[name] = DataError(
-                f"row {FIRST_ROW + place:,}: {cells[place].strip()!r} may have decimals, or be "
+                f"row {FIRST_ROW + place:,}: {cells[place]!r} may have decimals, or be "
                 "more than a thousand: say what the decimal mark is (--columns decimal=point or "
                 "decimal=comma), or write numbers like 1234.5",
                 field=f"column {name}",
@@ -230,69 +307,60 @@ def _find_doubtful(
     return doubtful
 
 
-def _has_marks(cells: Cells) -> bool:
-    return any(POINT in cell or COMMA in cell for cell in cells)
+def _have_marks(cells: pl.Series) -> pl.Series:
+    return cells.str.contains(r"[.,]")
 
 
-def _list_decimals(cells: Cells, marks: Sequence[str]) -> list[str]:
+def _list_decimals(cells: pl.Series, marks: Sequence[str]) -> list[str]:
     """The decimal marks with which all cells that are not empty are numbers."""
-    lines = "\n".join(cells) + "\n"
-    if _PLAIN.fullmatch(lines) and not _PLAIN_CODE.search(lines):
-        if POINT not in lines or len(marks) == 1:
-            return [*marks]
-        return [POINT, COMMA] if are_numbers(cells, COMMA) else [POINT]
-    filled = [cell for cell in map(str.strip, cells) if cell.lower() not in MISSING]
-    if any(CODE.fullmatch(cell) for cell in filled):
+    if cells.str.contains(CODE).any():
         return []
-    return [mark for mark in marks if are_numbers(filled, mark)]
+    return [mark for mark in marks if are_numbers(cells, mark)]
 
 
-def _find_kind(cells: Cells) -> str:
+def _find_kind(cells: pl.Series) -> str:
     """The kind that all cells have which are not empty, where they are no numbers."""
-    filled = [cell for cell in map(str.strip, cells) if cell.lower() not in MISSING]
-    if all(cell.lower() in FLAGS for cell in filled):
+    if read_flags(cells) is not None:
         return FLAG
-    return TIME if all(map(is_time, filled)) else TEXT
+    return TIME if all(map(is_time, cells.drop_nulls().unique())) else TEXT
 
 
-def _read(cells: Cells, kind: str, name: str, first: int, decimal: str | None) -> Array:
+def _strip(cells: pl.Series) -> pl.Series:
+    """The cells without blanks around them, null where they are empty or stand for nothing."""
+    cells = cells.str.strip_chars()
+    return cells.set(cells.str.to_lowercase().is_in(MISSING), None)
+
+
+def _read(cells: pl.Series, kind: str, row: int, decimal: str | None) -> pl.Series:
     """The cells of a column as numbers, flags or text. Times stay as they are written."""
-    if decimal == POINT and "_" not in "".join(cells):
-        with suppress(ValueError):
-            return np.fromiter(map(float, cells), np.float64, len(cells))
+    if decimal == POINT:
+        numbers = cells.cast(pl.Float64, strict=False)
+        if numbers.null_count() == cells.null_count():
+            return numbers.fill_nan(None)
+    cells = _strip(cells)
     if decimal is not None:
-        return _convert(cells, name, first, lambda cell: parse_number(cell, decimal), "a number")
-    if kind == FLAG:
-        values = _convert(
-            cells, name, first, lambda cell: FLAGS[cell.lower()], "true, false, yes or no"
-        )
-        return values if np.isnan(values).any() else values.astype(np.bool_)
-    texts: Array = np.empty(len(cells), object)
-    for index, cell in enumerate(map(str.strip, cells)):
-        if cell.startswith("=") or "\0" in cell:
-            raise _refuse(cell, name, first + index, "text")
-        texts[index] = None if _is_empty(cell) else cell
-    return texts
-
-
-def _read_names(cells: Cells) -> Array:
-    """Numbers that are names, as they are written."""
-    names: Array = np.empty(len(cells), object)
-    names[:] = [None if _is_empty(cell) else parse_name(cell.strip()) for cell in cells]
-    return names
-
-
-def _convert(
-    cells: Cells, name: str, first: int, parse: Callable[[str], float], expected: str
-) -> Array:
-    """Numbers, with nan for empty cells."""
-    values = np.empty(len(cells))
-    for index, cell in enumerate(map(str.strip, cells)):
-        try:
-            values[index] = np.nan if _is_empty(cell) else parse(cell)
-        except (KeyError, ValueError):
-            raise _refuse(cell, name, first + index, expected) from None
+        values, expected = parse_numbers(cells, decimal), "a number"
+    elif kind == FLAG:
+        low = cells.str.to_lowercase()
+        values = low.replace_strict(FLAGS, default=None, return_dtype=pl.Boolean)
+        expected = "true, false, yes or no"
+    else:
+        is_text = ~(cells.str.starts_with("=") | cells.str.contains("\0", literal=True))
+        values, expected = cells.set(~is_text, None), "text"
+    wrong = values.is_null() & cells.is_not_null()
+    if wrong.any():
+        place = wrong.arg_max() or 0
+        raise _refuse(cells[place], cells.name, row + place, expected)
     return values
+
+
+def _as_names(cells: pl.Series) -> pl.Series:
+    """Numbers that are names, as they are written."""
+    cells = _strip(cells)
+    if cells.str.contains(r"^(?:0|-?[1-9][0-9]{0,17})$").all():
+        return cells.cast(pl.Int64)
+    names = {text: parse_name(text) for text in cells.drop_nulls().unique()}
+    return pl.Series(cells.name, [names.get(text) for text in cells], pl.Object)
 
 
 def _refuse(cell: str, name: str, row: int, expected: str) -> DataError:
@@ -303,7 +371,3 @@ def _refuse(cell: str, name: str, row: int, expected: str) -> DataError:
     else:
         why = f"is not {expected}, as other rows are"
     return DataError(f"row {row:,}: {cell[:40]!r} {why}", field=f"column {name}")
-
-
-def _is_empty(cell: str) -> bool:
-    return cell.strip().lower() in MISSING

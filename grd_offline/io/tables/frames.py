@@ -1,27 +1,24 @@
-"""Data frames, Arrow tables, Parquet files, and plain mappings from names to arrays."""
+"""Data frames, Arrow tables, plain mappings from names to arrays, and Parquet files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from grd_offline.core.errors import DataError
+from grd_offline.io.tables.columns import TEXT
+from grd_offline.io.tables.results import find_library, list_names
 from grd_offline.io.tables.source import (
     BLOCK_ROWS,
-    FLAG,
-    NUMBER,
-    TEXT,
-    TIME,
-    VECTOR,
-    Array,
-    Block,
     TableSource,
     find_kind,
+    find_type_kind,
+    is_missing,
 )
 
 PLAUSIBLE = 2**30
@@ -30,25 +27,22 @@ TIMES = 20
 """Factor by which a file may grow beyond that."""
 
 
-def require_pyarrow(path: Path) -> None:
-    """Refuse in one line what needs pyarrow where that is not installed."""
-    if find_spec("pyarrow") is None:
-        raise DataError('needs pyarrow to be read: pip install "grd-offline[tables]"', file=path)
+def open_frame(frame: Any, raw: Collection[str] = ()) -> TableSource:
+    """A data frame of pandas or polars, an Arrow table, or a mapping from names to arrays.
 
-
-def open_frame(frame: Any) -> TableSource:
-    """A data frame of pandas or polars, an Arrow table, or a mapping from names to arrays."""
+    The cells of columns that are `raw` stay as they are, for a function of the user.
+    """
     if not isinstance(frame, Mapping) and not hasattr(frame, "columns"):
-        frame = _as_arrow(frame)
+        frame = _as_polars(frame)
     names = list_names(frame)
     labels: dict[str, list[str]] = {}
-    columns: dict[str, Array] = {}
+    columns: dict[str, pl.Series] = {}
     for name in names:
         column = frame[name]
         known = getattr(getattr(column, "cat", None), "categories", None)
         if known is not None and str(getattr(column, "dtype", "")) == "category":
             labels[str(name)] = [str(label) for label in known]
-        columns[str(name)] = _as_array(column)
+        columns[str(name)] = as_series(str(name), column, is_raw=name in raw)
     if len(columns) < len(names):
         raise DataError("two columns have the same name")
     lengths = {len(column) for column in columns.values()}
@@ -56,147 +50,91 @@ def open_frame(frame: Any) -> TableSource:
         raise DataError(f"columns of unequal lengths: {', '.join(map(str, sorted(lengths)))}")
     if not lengths or not max(lengths):
         raise DataError("the table has no rows")
-    kinds = {name: TEXT if name in labels else find_kind(column) for name, column in
-             columns.items()}  # fmt: skip
+    kinds = {n: TEXT if n in labels else find_kind(column) for n, column in columns.items()}
 
-    def blocks(wanted: Sequence[str]) -> Iterator[Block]:
-        for start in range(0, max(lengths), BLOCK_ROWS):
-            yield {name: columns[name][start : start + BLOCK_ROWS] for name in wanted}
+    def blocks(wanted: Sequence[str], named: Collection[str]) -> Iterator[pl.DataFrame]:
+        yield from pl.DataFrame([columns[name] for name in wanted]).iter_slices(BLOCK_ROWS)
 
     return TableSource("table", kinds, blocks, labels=labels)
 
 
-def list_names(frame: Any) -> list[Any]:
-    """The names of the columns of a table."""
-    if isinstance(frame, Mapping):
-        return list(frame)
-    names = getattr(frame, "column_names", None)
-    return list(frame.columns if names is None else names)
-
-
-def find_library(frame: Any) -> str | None:
-    """The library that results for this frame are tables of, None for plain arrays."""
-    top = type(frame).__module__.partition(".")[0]
-    return top if top in ("pandas", "polars", "pyarrow") else None
-
-
-def _as_arrow(frame: Any) -> Any:
-    """Turn an object that supports only Arrow into a table of pyarrow."""
-    if hasattr(frame, "column_names"):
-        return frame
+def _as_polars(frame: Any) -> pl.DataFrame:
+    """An object that supports Arrow as a data frame."""
     if hasattr(frame, "__arrow_c_stream__") and not hasattr(frame, "dtype"):  # a Series has one
-        require_pyarrow(Path("the table"))
-        import pyarrow
-
-        return pyarrow.table(frame)
+        return pl.DataFrame(frame)
     raise DataError(
         f"expected a data frame, an Arrow table or a mapping of arrays, got {type(frame).__name__}"
     )
 
 
-def _as_array(column: Any) -> Array:
-    if type(column).__module__.startswith("pyarrow"):
-        return arrow_to_array(column)
-    array = np.asarray(column)
-    if array.dtype.kind in "SU":
-        return array.astype(object)
-    return array
-
-
-def arrow_to_array(column: Any) -> Array:
-    """A column of Arrow as numpy has it; lists become the rows of a matrix."""
-    import pyarrow
-
-    if isinstance(column, pyarrow.ChunkedArray):
-        column = column.combine_chunks()
-        if isinstance(column, pyarrow.ChunkedArray):  # more than one chunk fits into
-            return np.concatenate([arrow_to_array(chunk) for chunk in column.chunks])
-    kind = column.type
-    if pyarrow.types.is_dictionary(kind):
-        return arrow_to_array(column.dictionary_decode())
-    if _is_list(kind) and column.null_count == 0:
-        flat = column.flatten()
-        width = len(flat) // len(column) if len(column) else 0
-        lengths = column.value_lengths() if hasattr(column, "value_lengths") else None
-        even = lengths is None or set(lengths.unique().to_pylist()) <= {width}
-        if even and flat.null_count == 0 and not _is_list(flat.type):
-            return np.asarray(flat.to_numpy(zero_copy_only=False)).reshape(len(column), width)
-    array: Array = column.to_numpy(zero_copy_only=False)
-    return array
-
-
-def _is_list(kind: Any) -> bool:
-    from pyarrow import types
-
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
-
-
-def find_arrow_kind(kind: Any) -> str | None:
-    """The kind of a column of an Arrow schema, None for what cannot be used."""
-    from pyarrow import types
-
-    if types.is_dictionary(kind):
-        return find_arrow_kind(kind.value_type)
-    if types.is_boolean(kind):
-        return FLAG
-    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
-        return NUMBER
-    if types.is_timestamp(kind) or types.is_date(kind):
-        return TIME
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
-        return TEXT
-    if _is_list(kind):
-        return VECTOR
-    return None
+def as_series(name: str, column: Any, *, is_raw: bool = False) -> pl.Series:
+    """A column of any library; what is of no one type stays a column of objects."""
+    if isinstance(column, pl.Series) and not is_raw:
+        return column.alias(name)
+    if hasattr(column, "__arrow_c_stream__") and find_library(column) == "pyarrow" and not is_raw:
+        return pl.Series(name, column)
+    if not isinstance(column, list):
+        array = np.asarray(column)
+        if array.dtype.kind == "M":
+            array = array.astype("datetime64[us]")
+        if array.dtype.kind not in "OS" and not is_raw:
+            return pl.Series(name, array)
+        column = array
+    cells = [None if is_missing(cell) else cell for cell in column]
+    try:
+        return pl.Series(name, cells, pl.Object if is_raw else None)
+    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
+        return pl.Series(name, cells, pl.Object)
 
 
 @contextmanager
 def open_parquet(paths: Sequence[Path], layout: str = "parquet",
                  max_bytes: int | None = None) -> Iterator[TableSource]:  # fmt: skip
     """Parquet files with the same columns, one after the other."""
-    require_pyarrow(paths[0])
-    import pyarrow
-    from pyarrow import parquet
-
-    @contextmanager
-    def one_line(path: Path) -> Iterator[None]:
-        try:
-            yield
-        except DataError as error:
-            raise error.at(file=path) from None
-        except FileNotFoundError:
-            raise DataError("no such file", file=path) from None
-        except (pyarrow.ArrowException, OSError, ValueError, MemoryError) as error:
-            text = (str(error) or type(error).__name__).splitlines()[0]
-            raise DataError(f"is not a Parquet file that can be read: {text}", file=path) from None
-
     kinds: dict[str, str] = {}
     for index, path in enumerate(paths):
-        with one_line(path), parquet.ParquetFile(path) as file:
-            found = {field.name: find_arrow_kind(field.type) for field in file.schema_arrow}
+        with _one_line(path):
+            file = pl.scan_parquet(path, glob=False)
+            found = {name: find_type_kind(kind) for name, kind in file.collect_schema().items()}
             usable = {name: kind for name, kind in found.items() if kind is not None}
             if index and usable != kinds:
                 raise DataError(f"its columns are not those of {paths[0].name}")
             kinds = usable
-            _check_size(path, file, max_bytes)
+            _check_size(path, file.select(pl.len()).collect().item(), len(found), max_bytes)
     if not kinds:
         raise DataError("holds no column that can be used", file=paths[0])
 
-    def blocks(wanted: Sequence[str]) -> Iterator[Block]:
+    def blocks(wanted: Sequence[str], named: Collection[str]) -> Iterator[pl.DataFrame]:
         for path in paths:
-            with one_line(path), parquet.ParquetFile(path) as file:
-                for batch in file.iter_batches(BLOCK_ROWS, columns=list(wanted)):
-                    yield {name: arrow_to_array(batch.column(name)) for name in wanted}
+            with _one_line(path):
+                yield from (
+                    pl.scan_parquet(path, glob=False)
+                    .select(wanted)
+                    .collect_batches(chunk_size=BLOCK_ROWS, maintain_order=True)
+                )
 
     yield TableSource(layout, kinds, blocks)
 
 
-def _check_size(path: Path, file: Any, max_bytes: int | None) -> None:
+@contextmanager
+def _one_line(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except DataError as error:
+        raise error.at(file=path) from None
+    except FileNotFoundError:
+        raise DataError("no such file", file=path) from None
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError,
+            MemoryError) as error:  # fmt: skip
+        text = (str(error) or type(error).__name__).splitlines()[0]
+        raise DataError(f"is not a Parquet file that can be read: {text}", file=path) from None
+
+
+def _check_size(path: Path, rows: int, columns: int, max_bytes: int | None) -> None:
     """Refuse a file that claims far more than it stores."""
-    cells = file.metadata.num_rows * max(1, file.metadata.num_columns)
     allowed = max_bytes if max_bytes is not None else PLAUSIBLE + TIMES * path.stat().st_size
-    if 8 * cells > allowed:
+    if 8 * rows * max(1, columns) > allowed:
         raise DataError(
-            f"claims {file.metadata.num_rows:,} rows, far more than a file of its size should "
-            "hold: if you trust it, use --max-size"
+            f"claims {rows:,} rows, far more than a file of its size should hold: if you trust it, "
+            "use --max-size"
         )

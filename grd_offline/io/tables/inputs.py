@@ -7,26 +7,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from grd_offline.core.episodes import LARGEST, FloatArray
 from grd_offline.core.errors import DataError
 from grd_offline.core.words import count
-from grd_offline.io.tables.numbers import find_unread
+from grd_offline.io.tables.columns import IMAGE, TEXT, TIME, VECTOR, Embedder, refuse_image
+from grd_offline.io.tables.numbers import find_stray, find_unread
 from grd_offline.io.tables.source import (
-    CODE,
-    IMAGE,
-    TEXT,
-    TIME,
-    VECTOR,
-    Array,
-    Embedder,
+    FEW_STRAYS,
     as_numbers,
     as_vectors,
     embed,
-    find_stray,
     is_missing,
-    refuse_image,
+    read_texts,
 )
 from grd_offline.io.tables.times import TO_ISO, is_foreign_date
 
@@ -87,7 +82,7 @@ class Input:
             self._codes = {label: code for code, label in enumerate(labels or ())}
         self.width = 1
 
-    def encode(self, values: Array, gaps: Gaps, first_row: int) -> FloatArray:
+    def encode(self, values: pl.Series, gaps: Gaps, first_row: int) -> FloatArray:
         """(row, column) a block as float32; categories as codes in the order they came."""
         if self._may_have_strays:
             self._refuse_strays(values, first_row)
@@ -119,73 +114,59 @@ class Input:
             numbers = np.nan_to_num(numbers)
         return numbers.astype(np.float32)
 
-    def _refuse_strays(self, values: Array, first_row: int) -> None:
+    def _refuse_strays(self, values: pl.Series, first_row: int) -> None:
         """Refuse dates, and a text among numbers: they would all become categories."""
         self._may_have_strays = False  # the first block has shown whether they are numbers
-        filled = [index for index, value in enumerate(values) if not is_missing(value)]
-        if filled and all(is_foreign_date(str(values[index])) for index in filled):
+        texts = read_texts(values)
+        filled = texts.drop_nulls().unique(maintain_order=True)
+        if len(filled) and all(map(is_foreign_date, filled)):
+            row = first_row + int(texts.is_not_null().arg_max() or 0)
             raise DataError(
-                f"row {first_row + filled[0]:,}: {str(values[filled[0]])[:40]!r} is a time in a "
-                f"form that is not read: {TO_ISO}, or leave the column out (--columns "
-                f"ignored={self.name})",
+                f"row {row:,}: {filled[0][:40]!r} is a time in a form that is not read: {TO_ISO}, "
+                f"or leave the column out (--columns ignored={self.name})",
                 field=f"column {self.name}",
             )
-        self._refuse_text(
-            find_stray(values), values, first_row, "is not a number, as other rows are: correct it"
+        place, why = find_stray(texts, FEW_STRAYS), "is not a number, as other rows are: correct it"
+        if place is None:
+            place, why = find_unread(texts), "is a number in a form that is not read: write numbers"
+            why += " like 1234.5"
+        if place is None:
+            return
+        raise DataError(
+            f"row {first_row + place:,}: {texts[place][:40]!r} {why}, or read all rows "
+            f"as categories (--columns categories={self.name}, or categories= in Python)",
+            field=f"column {self.name}",
         )
-        texts = [str(values[index]).strip() for index in filled]
-        unread = None if any(map(CODE.fullmatch, texts)) else find_unread(texts)
-        place = None if unread is None else filled[unread]
-        self._refuse_text(
-            place,
-            values,
-            first_row,
-            "is a number in a form that is not read: write numbers like 1234.5",
-        )
-
-    def _refuse_text(self, place: int | None, values: Array, first_row: int, why: str) -> None:
-        if place is not None:
-            raise DataError(
-                f"row {first_row + place:,}: {str(values[place])[:40]!r} {why}, or read all rows "
-                f"as categories (--columns categories={self.name}, or categories= in Python)",
-                field=f"column {self.name}",
-            )
 
     def _encode_labels(
-        self, values: Array, codes: dict[str, int], gaps: Gaps, first_row: int
+        self, values: pl.Series, codes: dict[str, int], gaps: Gaps, first_row: int
     ) -> FloatArray:
-        encoded = np.zeros(len(values), np.float32)
-        is_text = values.dtype.kind == "O"
-        distinct, inverse = (values, None) if is_text else np.unique(values, return_inverse=True)
-        for index, value in enumerate(distinct):
-            if is_missing(value):
-                where = [index] if inverse is None else np.flatnonzero(inverse == index)
-                gaps.add(where, self.name, first_row)
-                continue
-            label = name_label(value)
-            code = codes.get(label)
-            if code is None:
-                code = self._add_label(label, codes, first_row + index if is_text else None)
-            encoded[index if inverse is None else inverse == index] = code
-        return encoded
+        if values.dtype.is_float() or values.dtype == pl.Object:
+            names = [None if is_missing(value) else name_label(value) for value in values]
+            values = pl.Series(values.name, names, pl.String)
+        labels = values.cast(pl.String)
+        gaps.add(np.flatnonzero(labels.is_null()), self.name, first_row)
+        for label in labels.drop_nulls().unique(maintain_order=True):
+            if label not in codes:
+                row = first_row + int((labels == label).arg_max() or 0)
+                self._add_label(label, codes, row)
+        return labels.replace_strict(codes, default=0, return_dtype=pl.Float32).to_numpy()
 
-    def _add_label(self, label: str, codes: dict[str, int], row: int | None) -> int:
-        place = "" if row is None else f"row {row:,}: "
+    def _add_label(self, label: str, codes: dict[str, int], row: int) -> None:
         if self._fixed:
             known = ", ".join(list(codes)[:10])
             raise DataError(
-                f"{place}{label!r} is not among the known categories: {known}",
+                f"row {row:,}: {label!r} is not among the known categories: {known}",
                 field=f"column {self.name}",
             )
         if len(codes) == MOST_LABELS:
             raise DataError(
-                f"{place}more than {MOST_LABELS} different texts, such as {label!r:.40}, are no "
-                "categories: leave the column out, or turn it into numbers like 1234.5, without "
+                f"row {row:,}: more than {MOST_LABELS} different texts, such as {label!r:.40}, are "
+                "no categories: leave the column out, or turn it into numbers like 1234.5, without "
                 "units. --embed NAME takes lists of numbers",
                 field=f"column {self.name}",
             )
         codes[label] = len(codes)
-        return codes[label]
 
     @property
     def labels(self) -> list[str] | None:

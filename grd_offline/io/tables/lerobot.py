@@ -15,28 +15,23 @@ from typing import Any
 
 from grd_offline.core.errors import DataError
 from grd_offline.io.files.plain import read_json
+from grd_offline.io.tables.columns import IMAGE, LEROBOT, TEXT, TIME
 from grd_offline.io.tables.frames import open_parquet
-from grd_offline.io.tables.source import IMAGE, TEXT, TIME, TableSource
+from grd_offline.io.tables.source import TableSource
 
-INFO = Path("meta") / "info.json"
 _BOOKKEEPING = ("index", "task_index", "timestamp", "next.done")
 """Columns that number frames and tasks, and that mark the last frame of every episode."""
-
-
-def is_lerobot(path: Path) -> bool:
-    """Whether a folder holds a LeRobot dataset."""
-    return (path / INFO).is_file() and (path / "data").is_dir()
 
 
 @contextmanager
 def open_lerobot(folder: Path, max_bytes: int | None = None) -> Iterator[TableSource]:
     """The frames of a dataset."""
-    info = read_json(folder / INFO)
+    info = read_json(folder / LEROBOT)
     if not isinstance(info, dict) or not str(info.get("codebase_version", "")).startswith("v3"):
         found = info.get("codebase_version") if isinstance(info, dict) else None
         raise DataError(
             f"expected a LeRobot dataset of version 3, got {found!r}: convert it with LeRobot",
-            file=folder / INFO,
+            file=folder / LEROBOT,
         )
     files = sorted((folder / "data").glob("chunk-*/file-*.parquet"))
     if not files:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from grd_offline.core.errors import DataError
+from grd_offline.core.provenance import Provenance
 from grd_offline.io.formats.record import Recording
-from grd_offline.io.tables.build import TABLE, TRUTH, build
+from grd_offline.io.tables.build import build
 from grd_offline.io.tables.columns import (
+    ENDINGS,
+    VECTOR,
+    Embedder,
+    Expected,
+    Given,
+    Outcomes,
     choose_columns,
     expand_names,
     parse_columns,
@@ -21,44 +27,16 @@ from grd_offline.io.tables.columns import (
 )
 from grd_offline.io.tables.csv_file import open_csv
 from grd_offline.io.tables.frames import open_parquet
-from grd_offline.io.tables.lerobot import is_lerobot, open_lerobot
+from grd_offline.io.tables.lerobot import open_lerobot
 from grd_offline.io.tables.outcomes import read_outcomes
-from grd_offline.io.tables.source import VECTOR, Embedder, TableSource
+from grd_offline.io.tables.source import TableSource
 from grd_offline.io.tables.turns import open_turns
 
-Given = str | Mapping[str, Sequence[str]]
-"""Columns by their role, or the text of `--columns`."""
-Outcomes = str | os.PathLike[str] | Mapping[Any, float]
-"""Outcomes by episode, or the file that holds them."""
 _OPENERS = {".csv": open_csv, ".tsv": open_csv, ".jsonl": open_turns, ".ndjson": open_turns}
 _PARQUET = (".parquet", ".pq")
 _ROLES = ("episode", "step", "terminated", "truncated", "truth")
 _OUTCOMES = ("rewards", "returns")
 """Roles that a model remembers of the table that it was fitted to."""
-
-
-class Expected(NamedTuple):
-    """Facts that a model knows about its tables."""
-
-    observation_names: Sequence[str]
-    action_names: Sequence[str]
-    columns: str | None = None
-    """The columns of the table that it was fitted to."""
-    needs_outcome: bool = False
-    """Whether the outcomes of episodes are needed, too."""
-    needed_roles: Sequence[str] = ()
-    """Roles whose columns the rewards depend on, where the table that it was fitted to had them."""
-
-
-def is_table(path: Path) -> bool:
-    """Whether a file or folder holds a table."""
-    return has_table_ending(path) or is_lerobot(path)
-
-
-def has_table_ending(path: Path) -> bool:
-    """Whether a file has the ending of a table."""
-    ending = path.suffix.lower()
-    return ending in _OPENERS or ending in _PARQUET
 
 
 def open_table(
@@ -140,17 +118,16 @@ def open_source(
 
 def _note_outcome(recording: Recording, outcome: str) -> Recording:
     """Note the column of the file of outcomes among the columns."""
-    settings = dict(recording.header.settings)
-    columns = f"{settings[TABLE]['columns']},returns={outcome}"
-    settings[TABLE] = {**settings[TABLE], "columns": columns}
-    return replace(recording, header=replace(recording.header, settings=settings))
+    table = recording.header.provenance or Provenance()
+    table = replace(table, columns=f"{table.columns},returns={outcome}")
+    return replace(recording, header=replace(recording.header, provenance=table))
 
 
 @contextmanager
 def _open(
     path: Path, max_bytes: int | None, decimal: str | None, usual: str | None
 ) -> Iterator[TableSource]:
-    if is_lerobot(path):
+    if path.suffix.lower() not in ENDINGS:
         with open_lerobot(path, max_bytes) as source:
             yield source
     elif path.suffix.lower() in _PARQUET:
@@ -161,18 +138,6 @@ def _open(
         opened = opener(path, decimal=decimal, usual=usual) if opener is open_csv else opener(path)
         with opened as source:
             yield source
-
-
-def name_truth(path: Any, columns: Given | None, truth: str) -> tuple[Given | None, str]:
-    """Let `--truth` name a column of a table: the columns with this role, and the field to read.
-
-    Other data, and columns that have a role for the truth already, stay as they are.
-    """
-    is_field = truth in ("rewards", TRUTH)
-    if is_field or not isinstance(path, str | os.PathLike) or not is_table(Path(path)):
-        return columns, truth
-    given = parse_given(columns)
-    return {"truth": (truth,), **given}, TRUTH
 
 
 def _check_roles(

@@ -9,23 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from grd_offline.core.errors import DataError
-from grd_offline.io.tables.columns import find_names
+from grd_offline.io.tables.columns import FLAG, NUMBER, TEXT, find_names
 from grd_offline.io.tables.csv_file import open_csv
 from grd_offline.io.tables.frames import open_parquet
 from grd_offline.io.tables.inputs import name_label
+from grd_offline.io.tables.numbers import find_stray
 from grd_offline.io.tables.source import (
-    FLAG,
+    FEW_STRAYS,
     FLAGS,
-    NUMBER,
-    TEXT,
-    Array,
     TableSource,
     as_numbers,
-    find_stray,
     is_missing,
+    read_texts,
 )
 
 SUCCESS = (
@@ -116,8 +115,7 @@ def _find_outcome(source: TableSource, episode: str, wanted: str | None) -> str:
 def _read(source: TableSource, episode: str, outcome: str) -> OutcomeTable:
     outcomes = OutcomeTable(outcome)
     row = source.first_row
-    source.names.append(episode)
-    for block in source.blocks([episode, outcome]):
+    for block in source.blocks([episode, outcome], [episode]):
         values = as_outcomes(block[outcome], outcome, row)
         for index, (name, value) in enumerate(zip(block[episode], values, strict=True)):
             _add(outcomes, name, float(value), row + index, episode)
@@ -137,12 +135,12 @@ def _add(outcomes: OutcomeTable, name: Any, value: float, row: int, column: str)
     outcomes[label] = value
 
 
-def as_outcomes(values: Array, name: str, first_row: int) -> NDArray[np.float64]:
+def as_outcomes(values: pl.Series, name: str, first_row: int) -> NDArray[np.float64]:
     """A column of outcomes as numbers; other texts than yes and no are refused."""
     try:
         return as_numbers(values, name, first_row)
     except DataError as error:
-        if find_stray(values) is not None:
+        if find_stray(read_texts(values), FEW_STRAYS) is not None:
             raise
         raise DataError(f"{error.reason}; {SUCCESS}", field=error.field) from None
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from grd_offline.core.episodes import EpisodeSet
@@ -62,8 +63,8 @@ def _read(source: TableSource, episodes: EpisodeSet) -> Preferences:
     wanted = [name for name in names if name in _list_columns()]
     columns: dict[str, list[Any]] = {name: [] for name in wanted}
     row = source.first_row
-    source.names.extend(names[side] for side in ("first", "second"))
-    for block in source.blocks([names[name] for name in wanted]):
+    sides = [names[side] for side in ("first", "second")]
+    for block in source.blocks([names[name] for name in wanted], sides):
         for name in wanted:
             columns[name] += _read_column(name, block[names[name]], row, places)
         row += len(block[names["first"]])
@@ -82,7 +83,7 @@ def _list_columns() -> list[str]:
 
 def _name_episodes(episodes: EpisodeSet) -> dict[str, int]:
     """The index of each episode by its name."""
-    if episodes.table is None:
+    if episodes.provenance is None:
         return {str(index): index for index in range(len(episodes))}
     labels = (episode.label for episode in episodes)
     return {
@@ -92,7 +93,7 @@ def _name_episodes(episodes: EpisodeSet) -> dict[str, int]:
 
 
 def _read_column(
-    name: str, values: NDArray[Any], first_row: int, places: Mapping[str, int]
+    name: str, values: pl.Series, first_row: int, places: Mapping[str, int]
 ) -> list[Any]:
     if name == "preferred":
         return [_read_answer(value, first_row + k) for k, value in enumerate(values)]

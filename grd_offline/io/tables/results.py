@@ -6,20 +6,20 @@ import csv
 import io
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from grd_offline.core.provenance import EPISODE, ROW, STEP, Origin, Provenance
 from grd_offline.io.files.storage import create_file, replace_file
 from grd_offline.io.formats.in_memory import LAYOUT as MEMORY
 from grd_offline.io.formats.record import Array, Header, Record, Recording
 from grd_offline.io.formats.relabelled import STD
-from grd_offline.io.tables.build import EPISODE, ROW, STEP, TABLE
-from grd_offline.io.tables.frames import find_library, list_names
 from grd_offline.io.tables.times import is_step_type, show_steps
 
 REWARD, SPREAD = "reward", "spread"
@@ -33,78 +33,51 @@ _PART_ROWS = 200_000
 """Rows that wait in memory until a part of a Parquet file is written."""
 
 
-class Names(NamedTuple):
-    """Names of the columns of episodes and steps."""
-
-    episode: str = EPISODE
-    step: str = STEP
-    step_type: str = ""
-    """The type of steps where they are no numbers: datetime64[us], or a style of texts."""
-    library: str = ""
-    """The library whose tables results are given as; plain arrays where there is none."""
-    columns: str = ""
-    """The role of each column, in the form of `--columns`."""
-
-
 class Rewarded(NamedTuple):
     """The rewards of one episode."""
 
-    episode: int | float | str
-    steps: Array
+    origin: Origin
     rewards: Array
     spread: Array
-    rows: Array | None = None
-    """The rows of the table that the steps came from, if they are not in their order."""
-
-
-def find_names(settings: Mapping[str, Any]) -> Names:
-    """The names that the table had which the data came from, or the usual ones."""
-    table = settings.get(TABLE)
-    if not isinstance(table, Mapping):
-        return Names()
-    kind = str(table["step_type"]) if is_step_type(table.get("step_type")) else ""
-    library = table.get("library")
-    return Names(
-        str(table.get(EPISODE, EPISODE)),
-        str(table.get(STEP, STEP)),
-        kind,
-        library if library in LIBRARIES else "",
-        str(table.get("columns", "")),
-    )
 
 
 def find_columns(recording: Recording) -> str | None:
     """The role of each column of a table, in the form of `--columns`. None for other data."""
-    if recording.layout not in (*ENDINGS, MEMORY):
-        return None
-    return find_names(recording.header.settings).columns or None
+    table = recording.header.provenance
+    is_table = table is not None and recording.layout in (*ENDINGS, MEMORY)
+    return table.columns or None if is_table and table else None
 
 
-def _as_rewarded(record: Record, index: int) -> Rewarded:
-    steps = record.extras.get(STEP)
-    return Rewarded(
-        record.attributes.get(EPISODE, index),
-        np.arange(len(record.rewards)) if steps is None else steps,
-        record.rewards,
-        record.extras[STD],
-        record.extras.get(ROW),
+def _as_rewarded(record: Record) -> Rewarded:
+    extras = record.extras
+    origin = Origin(record.attributes.get(EPISODE), extras.get(STEP), extras.get(ROW))
+    return Rewarded(origin, record.rewards, extras[STD])
+
+
+def _tabulate(
+    rewarded: Sequence[Rewarded], table: Provenance, first: int = 0
+) -> dict[str, NDArray[Any]]:
+    """Put rewards into columns, in the order of the table that they came from.
+
+    `first` is the number of the first episode, for episodes that have no name.
+    """
+    origins, lengths = [one.origin for one in rewarded], [len(one.rewards) for one in rewarded]
+    labels = [first + k if one.label is None else one.label for k, one in enumerate(origins)]
+    steps = np.concatenate(
+        [
+            np.arange(length) if one.steps is None else one.steps
+            for one, length in zip(origins, lengths, strict=True)
+        ]
     )
-
-
-def tabulate(rewarded: Iterable[Rewarded], names: Names) -> dict[str, NDArray[Any]]:
-    """Put all rewards into columns, in the order of the table that they came from."""
-    found = list(rewarded)
-    lengths = [len(one.rewards) for one in found]
-    labels = np.array([one.episode for one in found])
-    steps = np.concatenate([one.steps for one in found])
+    kind = table.step_type
     columns = {
-        names.episode: np.repeat(labels, lengths),
-        names.step: show_steps(steps, names.step_type) if names.step_type else steps,
-        REWARD: np.concatenate([one.rewards for one in found]).astype(np.float64),
-        SPREAD: np.concatenate([one.spread for one in found]).astype(np.float64),
+        table.episode: np.repeat(np.array(labels), lengths),
+        table.step: show_steps(steps, kind) if is_step_type(kind) else steps,
+        REWARD: np.concatenate([one.rewards for one in rewarded]).astype(np.float64),
+        SPREAD: np.concatenate([one.spread for one in rewarded]).astype(np.float64),
     }
-    rows = [one.rows for one in found if one.rows is not None]
-    if len(rows) == len(found):
+    rows = [one.rows for one in origins if one.rows is not None]
+    if len(rows) == len(origins):
         order = np.argsort(np.concatenate(rows), kind="stable")
         columns = {name: column[order] for name, column in columns.items()}
     return columns
@@ -112,31 +85,50 @@ def tabulate(rewarded: Iterable[Rewarded], names: Names) -> dict[str, NDArray[An
 
 def read_rewards(header: Header, records: Iterable[Record]) -> Any:
     """All rewards of relabelled records, as a table of the library that the data came from."""
-    names = find_names(header.settings)
-    rewarded = (_as_rewarded(record, index) for index, record in enumerate(records))
-    return as_frame(tabulate(rewarded, names), names.library)
+    return as_frame(map(_as_rewarded, records), header.provenance)
 
 
-def as_frame(columns: Mapping[str, NDArray[Any]], library: str) -> Any:
-    """The columns as a table of a library, or as they are."""
-    if library == "pandas":
+def as_frame(rewarded: Iterable[Rewarded], table: Provenance | None, first: int = 0) -> Any:
+    """Rewards as a table of the library that the data came from; plain arrays if there is none."""
+    table = table or Provenance()
+    columns = _tabulate(list(rewarded), table, first)
+    if table.library == "pandas":
         import pandas
 
-        return pandas.DataFrame(dict(columns))
-    if library == "polars":
+        return pandas.DataFrame(columns)
+    if table.library == "polars":
         import polars
 
-        return polars.DataFrame(dict(columns))
-    if library == "pyarrow":
+        return polars.DataFrame(columns)
+    if table.library == "pyarrow":
         import pyarrow
 
-        return pyarrow.table({name: _as_arrow(column) for name, column in columns.items()})
-    return dict(columns)
+        return pyarrow.table(
+            {
+                name: column.tolist() if column.dtype.kind in "UO" else column
+                for name, column in columns.items()
+            }
+        )
+    return columns
+
+
+def list_names(frame: Any) -> list[Any]:
+    """The names of the columns of a table."""
+    if isinstance(frame, Mapping):
+        return list(frame)
+    names = getattr(frame, "column_names", None)
+    return list(frame.columns if names is None else names)
+
+
+def find_library(frame: Any) -> str | None:
+    """The library that results for this frame are tables of, None for plain arrays."""
+    top = type(frame).__module__.partition(".")[0]
+    return top if top in LIBRARIES else None
 
 
 def restore(rewards: Any, table: Any, header: Header) -> Any:
     """Rewards in the order of a table, with episodes and steps as the table itself has them."""
-    names = find_names(header.settings)
+    names = header.provenance or Provenance()
     found = [name for name in (names.episode, names.step) if name in list_names(table)]
     if find_library(rewards) == "pyarrow":
         for name in found:
@@ -171,124 +163,87 @@ def _read_line_names(file: BinaryIO) -> list[str]:
 
 
 def _read_parquet_names(file: BinaryIO) -> list[str]:
-    import pyarrow.parquet
+    import polars
 
-    return list(pyarrow.parquet.read_schema(file).names)
+    try:
+        return list(polars.read_parquet_schema(file))
+    except polars.exceptions.PolarsError as error:
+        raise ValueError(str(error)) from None
 
 
 _READERS = {".csv": _read_csv_names, ".jsonl": _read_line_names, ".parquet": _read_parquet_names}
 
-Add = Callable[[Rewarded], None]
-
 
 @contextmanager
-def open_rewards(path: Path, names: Names, *, fresh: bool = False) -> Iterator[Add]:
+def open_rewards(
+    path: Path, table: Provenance, *, fresh: bool = False
+) -> Iterator[Callable[[Rewarded], None]]:
     """A table of rewards that episodes are added to, in the format that the ending says.
 
     `fresh`: the path lies in a folder that `replace_folder` handed out.
     """
-    write = {".csv": _open_csv, ".jsonl": _open_lines, ".parquet": _open_parquet}[path.suffix]
-    opened = create_file(path) if fresh else replace_file(path)
-    with opened as output, write(output, names) as add:
+    waiting: list[Rewarded] = []
+    frames: list[Any] = []
+    first = 0
+    with create_file(path) if fresh else replace_file(path) as output:
+
+        def write() -> None:
+            nonlocal first
+            if path.suffix == ".jsonl":
+                output.write(_as_lines(waiting, first))
+            elif path.suffix == ".csv":
+                output.write(_as_csv(_tabulate(waiting, table, first), has_names=first == 0))
+            else:
+                frames.append(as_frame(waiting, replace(table, library="polars"), first))
+            first += len(waiting)
+            waiting.clear()
+
+        def add(one: Rewarded) -> None:
+            waiting.append(one)
+            # Rows that do not follow each other are sorted once all are there.
+            if one.origin.rows is None and len(waiting) * len(one.rewards) >= _PART_ROWS:
+                write()
+
         yield add
+        if waiting:
+            write()
+        if path.suffix == ".parquet":
+            import polars
+
+            polars.concat(frames).write_parquet(output)
 
 
-def add_records(records: Iterable[Record], add: Add) -> Iterator[Record]:
+def add_records(records: Iterable[Record], add: Callable[[Rewarded], None]) -> Iterator[Record]:
     """Pass the records on, and add the rewards of each record to a table."""
-    for index, record in enumerate(records):
-        add(_as_rewarded(record, index))
+    for record in records:
+        add(_as_rewarded(record))
         yield record
 
 
-@contextmanager
-def _open_csv(output: Any, names: Names) -> Iterator[Add]:
+def _as_csv(columns: Mapping[str, NDArray[Any]], *, has_names: bool) -> bytes:
+    episodes, steps, rewards, spread = columns.values()
+    if steps.dtype.kind == "M":  # to the second where all are whole seconds
+        unit: Literal["s", "us"] = "us" if (steps.astype(np.int64) % 1_000_000).any() else "s"
+        steps = np.datetime_as_string(steps, unit)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator=os.linesep)
-    writer.writerow([names.episode, names.step, REWARD, SPREAD])
-
-    def write(columns: Mapping[str, NDArray[Any]]) -> None:
-        episodes, steps, rewards, spread = columns.values()
-        shown = _show_times(steps) if steps.dtype.kind == "M" else steps
-        parts = (part.tolist() for part in (episodes, shown, rewards, spread))
-        writer.writerows(
-            (episode, step, f"{reward:.9g}", f"{spread:.6g}")
-            for episode, step, reward, spread in zip(*parts, strict=True)
+    writer.writerows([columns] if has_names else [])
+    writer.writerows(
+        (episode, step, f"{reward:.9g}", f"{std:.6g}")
+        for episode, step, reward, std in zip(
+            *(part.tolist() for part in (episodes, steps, rewards, spread)), strict=True
         )
-        output.write(text.getvalue().encode())
-        text.seek(0)
-        text.truncate()
-
-    waiting: list[Rewarded] = []
-
-    def add(one: Rewarded) -> None:
-        if one.rows is None:
-            write(tabulate([one], names))
-        else:
-            waiting.append(one)
-
-    yield add
-    if waiting:  # in the order of the table
-        columns = tabulate(waiting, names)
-        for start in range(0, len(columns[REWARD]), _PART_ROWS):
-            part = slice(start, start + _PART_ROWS)
-            write({name: column[part] for name, column in columns.items()})
+    )
+    return text.getvalue().encode()
 
 
-def _show_times(steps: Array) -> Array:
-    """Timestamps as text, to the second where all are whole seconds."""
-    unit: Literal["s", "us"] = "us" if (steps.astype(np.int64) % 1_000_000).any() else "s"
-    return np.datetime_as_string(steps, unit)
-
-
-@contextmanager
-def _open_lines(output: Any, names: Names) -> Iterator[Add]:
-    def add(one: Rewarded) -> None:
-        line = {
-            "id": one.episode,
-            "rewards": _shorten(one.rewards, 9),
-            SPREAD: _shorten(one.spread, 6),
+def _as_lines(rewarded: Sequence[Rewarded], first: int) -> bytes:
+    lines = (
+        {
+            "id": index if one.origin.label is None else one.origin.label,
+            "rewards": [float(f"{reward:.9g}") for reward in one.rewards.tolist()],
+            SPREAD: [float(f"{std:.6g}") for std in one.spread.tolist()],
         }
-        output.write((json.dumps(line) + "\n").encode())
-
-    yield add
-
-
-def _shorten(values: Array, digits: int) -> list[float]:
-    return [float(f"{value:.{digits}g}") for value in values.tolist()]
-
-
-@contextmanager
-def _open_parquet(output: Any, names: Names) -> Iterator[Add]:
-    import pyarrow
-    from pyarrow import parquet
-
-    writer: Any = None
-    waiting: list[Rewarded] = []
-
-    def flush() -> None:
-        nonlocal writer
-        columns = tabulate(waiting, names)
-        table = pyarrow.table({name: _as_arrow(column) for name, column in columns.items()})
-        if writer is None:
-            writer = parquet.ParquetWriter(pyarrow.PythonFile(output, "w"), table.schema)
-        writer.write_table(table.cast(writer.schema))
-        waiting.clear()
-
-    def add(one: Rewarded) -> None:
-        waiting.append(one)
-        if one.rows is None and len(waiting) * len(one.rewards) >= _PART_ROWS:
-            flush()
-
-    try:
-        yield add
-        if waiting:
-            flush()
-    finally:
-        if writer is not None:
-            writer.close()
-
-
-def _as_arrow(column: NDArray[Any]) -> Any:
-    import pyarrow
-
-    return pyarrow.array(column.tolist() if column.dtype.kind in "UO" else column)
+        for index, one in enumerate(rewarded, first)
+    )
+    return "".join(json.dumps(line) + "\n" for line in lines).encode()

@@ -10,26 +10,18 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import polars as pl
 
 from grd_offline.core.errors import DataError
+from grd_offline.io.tables.columns import FLAG, NUMBER, TEXT, VECTOR
 from grd_offline.io.tables.csv_file import open_text
-from grd_offline.io.tables.source import (
-    BLOCK_ROWS,
-    FLAG,
-    NUMBER,
-    TEXT,
-    VECTOR,
-    Array,
-    Block,
-    TableSource,
-    find_kind,
-)
+from grd_offline.io.tables.frames import as_series
+from grd_offline.io.tables.source import BLOCK_ROWS, TableSource, find_kind
 
 EPISODE, STEP, SCORE = "conversation", "turn", "score"
 """Names of the columns of the table."""
@@ -52,20 +44,18 @@ def open_turns(path: Path) -> Iterator[TableSource]:
         kinds |= {SCORE: NUMBER} if SCORE in head else {}
         kinds |= {n: _find_kind(v) for n, v in head.items() if n not in (EPISODE, STEP, SCORE)}
 
-        def blocks(wanted: Sequence[str]) -> Iterator[Block]:
+        def blocks(wanted: Sequence[str], named: Collection[str]) -> Iterator[pl.DataFrame]:
             waiting: list[Row] = []
-            for rows in itertools.chain([first], lines):
-                waiting += rows
-                if len(waiting) >= BLOCK_ROWS:
-                    yield _as_block(waiting, wanted, kinds)
+            for rows in itertools.chain([first], lines, [None]):
+                waiting += rows or ()
+                if waiting and (rows is None or len(waiting) >= BLOCK_ROWS):
+                    yield pl.DataFrame([as_series(n, [row[n] for row in waiting]) for n in wanted])
                     waiting = []
-            if waiting:
-                yield _as_block(waiting, wanted, kinds)
 
         yield TableSource("jsonl", kinds, blocks)
 
 
-def _parse(lines: Iterator[str], path: Path) -> Iterator[list[Row]]:
+def _parse(lines: Iterable[bytes], path: Path) -> Iterator[list[Row]]:
     """The turns of each line."""
     names: set[str] = set()
     ids: set[str] = set()
@@ -74,10 +64,10 @@ def _parse(lines: Iterator[str], path: Path) -> Iterator[list[Row]]:
             continue
         try:
             rows = _read_line(json.loads(line), number)
-        except (json.JSONDecodeError, RecursionError):
-            raise DataError(f"line {number:,} is not JSON", file=path) from None
         except DataError as error:
             raise DataError(f"line {number:,}: {error.reason}", file=path) from None
+        except (ValueError, RecursionError):
+            raise DataError(f"line {number:,} is not JSON", file=path) from None
         names = names or set(rows[0])
         for turn, row in enumerate(rows):
             if set(row) != names:
@@ -127,31 +117,5 @@ def _read_turn(turn: Any, index: int) -> Row:
 
 def _find_kind(value: Any) -> str:
     """The kind of a feature, from its first value. A text may be followed by any other text."""
-    if isinstance(value, list):
-        return VECTOR
-    kind = find_kind(_as_array([value]))
+    kind = VECTOR if isinstance(value, list) else find_kind(as_series("", [value]))
     return TEXT if kind == FLAG and isinstance(value, str) else kind
-
-
-def _as_array(values: Sequence[Any]) -> Array:
-    array: Array = np.empty(len(values), object)
-    array[:] = values
-    return array
-
-
-def _as_block(rows: Sequence[Row], wanted: Sequence[str], kinds: Mapping[str, str]) -> Block:
-    block: dict[str, Array] = {}
-    for name in wanted:
-        values = [row[name] for row in rows]
-        block[name] = _as_array(values) if kinds[name] != VECTOR else _stack(values, name)
-    return block
-
-
-def _stack(values: Sequence[Any], name: str) -> Array:
-    """Vectors as a matrix; those of unequal lengths are refused where they are used."""
-    array: Array = np.empty(len(values), object)
-    for index, value in enumerate(values):
-        if not isinstance(value, list):
-            raise DataError(f"turn {index:,} of the file: expected a list of numbers", field=name)
-        array[index] = value
-    return array

@@ -13,7 +13,7 @@ from grd_offline.core.errors import DataError
 from grd_offline.core.evaluate import pearson
 from grd_offline.io import datasets
 from grd_offline.io.formats.relabelled import OBSERVED, STD
-from grd_offline.io.tables.opening import Given, Outcomes
+from grd_offline.io.tables.columns import Given, Outcomes
 from grd_offline.learning.offline.settings import SOURCES
 
 Array = NDArray[np.float64]
