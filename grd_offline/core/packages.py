@@ -19,6 +19,7 @@ CORE = {
     "rich": "the commands",
     "safetensors": "reward models",
     "filelock": "writing files",
+    "jinja2": "pages",
     "lazy_loader": "importing names when they are used",
 }
 """What every install has, also a light one."""
