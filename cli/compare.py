@@ -10,18 +10,14 @@ import click
 
 from grd_offline.lab.comparison.metrics import LAST, METRICS
 
-from .help import Command
-from .options import Parameter, SettingOption, out_option
+from .options import Parameter, command, option, out_option, path_argument
 from .plot import FORMATS
-from .text import echo
+from .text import echo, print_table
 
 if TYPE_CHECKING:
     from grd_offline.io.files.runs import RunRecord
     from grd_offline.lab.comparison.compare import Comparison
     from grd_offline.lab.comparison.paper import Printed
-
-FILE_WIDTH = 140
-"""Letters in a line of a table that is not printed to a terminal."""
 
 
 class StepsType(Parameter):
@@ -40,31 +36,16 @@ class StepsType(Parameter):
         return tuple(sorted({int(text) for text in texts}))
 
 
-@click.command(
-    cls=Command,
-    epilog="""
-    \b
-    Examples:
-      grd-offline compare runs/Walker2d-grd
-      grd-offline compare runs/Walker2d-grd runs/Hopper-grd --out comparison
-      grd-offline compare sweeps/main --method grd-closed-form
-      grd-offline compare sweeps/table1 --at 100000,200000,1000000 --last 1
-      grd-offline compare sweeps/metaworld --metric success
-      grd-offline compare runs/Swimmer --paper experiments/table1.toml
-    """,
-)
-@click.argument(
-    "results", metavar="RESULTS...", nargs=-1, required=True, type=click.Path(path_type=Path)
-)
-@click.option(
+@command()
+@path_argument("results", metavar="RESULTS...", nargs=-1, required=True)
+@option(
     "--metric",
     type=click.Choice(tuple(METRICS)),
     default="return",
-    show_default=True,
     help="What is compared: the true return of evaluations, the success rate if the environment "
     "reports it, or the correlation of the found reward with the true one.",
 )
-@click.option(
+@option(
     "--at",
     type=StepsType(),
     metavar="STEP,...",
@@ -72,30 +53,31 @@ class StepsType(Parameter):
     "shows them side by side, and everything else uses the last number.  [default: the "
     "end of each run]",
 )
-@click.option(
+@option(
     "--last",
-    cls=SettingOption,
     type=click.IntRange(min=1),
-    metavar="INTEGER",
-    bounds="at least 1",
     default=LAST,
-    show_default=True,
     help="Number of evaluations whose mean is a score. The last of them is at the step.",
 )
-@click.option("--method", "chosen", help="Method that the other methods are compared with.")
-@click.option(
+@option("--method", "chosen", help="Method that the other methods are compared with.")
+@option(
     "--reference",
     help="Method whose mean is 1 after normalising.  [default: the oracle, if there is one]",
 )
-@click.option(
+@option(
     "--paper",
     type=click.Path(path_type=Path),
     metavar="FILE.toml",
     help="Show the numbers of a paper beside these results. FILE.toml is a file of experiments/.  "
     "[default: that of the sweep]",
 )
-@click.option("--format", "form", type=click.Choice(FORMATS), default="png", show_default=True,
-              help="File format of the figures.")  # fmt: skip
+@option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    default="png",
+    help="File format of the figures.",
+)
 @out_option("Folder for tables, figures and a page.  [default: comparison in the first folder]")
 def compare(
     results: tuple[Path, ...],
@@ -114,6 +96,15 @@ def compare(
     hold any of them. Prints interquartile means over seeds and tasks with 95 % intervals from a
     stratified bootstrap, shares of the oracle, and the probability that one method does better than
     another. Writes the same as a page, as tables, and as figures with performance profiles.
+
+    \b
+    Examples:
+      grd-offline compare runs/Walker2d-grd
+      grd-offline compare runs/Walker2d-grd runs/Hopper-grd --out comparison
+      grd-offline compare sweeps/main --method grd-closed-form
+      grd-offline compare sweeps/table1 --at 100000,200000,1000000 --last 1
+      grd-offline compare sweeps/metaworld --metric success
+      grd-offline compare runs/Swimmer --paper experiments/table1.toml
     """
     from grd_offline.lab.comparison.compare import compare_scores
     from grd_offline.lab.comparison.folder import check_place
@@ -182,11 +173,11 @@ def print_comparison(comparison: Comparison) -> None:
         rows.append((f"  {row[1]}", *row[2:]))
     reference = f"of {comparison.reference}"
     head: Sequence[str] = ("task", "seeds", "step", "mean", "IQM (95 %)", reference, "paper")
-    _print_table(head, rows, 1)
+    _print_table(head, rows, ("task",))
     if len(comparison.totals) > 1:
         better = f"P({comparison.chosen} better)"
         head = ("over tasks", "tasks", "IQM (95 %)", reference, better)
-        _print_table(head, list_totals(comparison), 1)
+        _print_table(head, list_totals(comparison), ("over tasks",))
         echo(explain(comparison))
     for note in comparison.notes:
         echo(f"note: {note}", err=True)
@@ -206,36 +197,21 @@ def _print_steps(comparisons: Sequence[Comparison], steps: Sequence[int]) -> Non
         if any(row is not None and row.printed is not None for row in found):
             cells = [show_printed(row.printed) if row is not None else "-" for row in found]
             rows.append(("", "    paper", *cells))
-    _print_table(("task", "method", *(f"{step:,}" for step in steps)), rows, 2)
+    _print_table(("task", "method", *(f"{step:,}" for step in steps)), rows, ("task", "method"))
 
 
-def _print_table(head: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> None:
-    """Print a table whose first columns hold words, and the others numbers.
-
-    A row with one entry is a heading. Columns without any number are left out.
-    """
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+def _print_table(
+    titles: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[str]
+) -> None:
+    """Print a table without the columns of numbers that have none."""
     kept = [
         place
-        for place in range(len(head))
-        if place < words or any(len(row) > place and row[place] != "-" for row in rows)
+        for place, title in enumerate(titles)
+        if title in words or any(len(row) > place and row[place] != "-" for row in rows)
     ]
-    for place in kept:
-        justify: Any = "left" if place < words else "right"
-        title = Text(head[place])  # names of methods are no markup
-        table.add_column(title, justify=justify, overflow="fold", no_wrap=place >= words)
-    for row in rows:
-        style = "bold" if len(row) == 1 and len(head) > 1 else None
-        table.add_row(*(Text(row[place]) for place in kept if place < len(row)), style=style)
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = FILE_WIDTH
-    console.print(table)
-    console.print()
+    shown = [[row[place] for place in kept if place < len(row)] for row in rows]
+    print_table([titles[place] for place in kept], shown, words)
+    click.echo()
 
 
 def write_comparison(

@@ -9,14 +9,13 @@ import click
 
 from grd_offline.core.words import count
 
-from .help import Command
-from .options import print_warning, reading_options
-from .text import echo
+from .options import command, option, reading_options
+from .text import echo, print_warning
 
 if TYPE_CHECKING:
     from grd_offline.io.datasets import Record, Recording
 
-    from .progress import Advance
+    from .display import Advance
 
 
 def _check_layout(ctx: click.Context, parameter: click.Parameter, name: str) -> str:
@@ -28,26 +27,15 @@ def _check_layout(ctx: click.Context, parameter: click.Parameter, name: str) -> 
     return name
 
 
-@click.command(
-    cls=Command,
-    epilog="""
-    \b
-    Examples:
-      grd-offline convert hopper-medium.hdf5 hopper.h5 --to own
-      grd-offline convert hc.h5 hc-minari --to minari
-      grd-offline convert trips.csv trips.h5 --to own
-      grd-offline convert minari:mujoco/halfcheetah/medium-v0 hc.hdf5 --to d4rl
-    """,
-)
+@command()
 @click.argument("source", metavar="IN")
 @click.argument("destination", metavar="OUT")
-@click.option(
+@option(
     "--to",
     "layout",
     callback=_check_layout,
     metavar="LAYOUT",
     default="own",
-    show_default=True,
     help="Layout to write. own is one file with names and settings. minari is a folder that Minari "
     "loads. d4rl is one flat file with timeouts and next_observations.",
 )
@@ -57,12 +45,19 @@ def convert(source: str, destination: str, layout: str, **reading: Any) -> None:
 
     IN is any dataset that `grd-offline inspect` reads. If OUT exists, it is replaced once the new
     dataset is complete on the disk.
+
+    \b
+    Examples:
+      grd-offline convert hopper-medium.hdf5 hopper.h5 --to own
+      grd-offline convert hc.h5 hc-minari --to minari
+      grd-offline convert trips.csv trips.h5 --to own
+      grd-offline convert minari:mujoco/halfcheetah/medium-v0 hc.hdf5 --to d4rl
     """
     from grd_offline.core.errors import DataError
     from grd_offline.io.datasets import is_same_place, open_recording, write_dataset
     from grd_offline.io.tables.results import find_columns
 
-    from .progress import show_progress
+    from .display import show_progress
 
     if is_same_place(source, destination):
         raise DataError("IN and OUT are the same", file=source)

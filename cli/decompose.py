@@ -15,9 +15,16 @@ from grd_offline.io.files.naming import beside
 from grd_offline.methods.registry import find_method
 from grd_offline.methods.settings import DecomposeSettings
 
-from .help import Command
-from .options import out_option, print_warning, reading_options, setting_option, setting_options
-from .text import echo
+from .options import (
+    command,
+    option,
+    out_option,
+    reading_options,
+    setting_option,
+    setting_options,
+    video_options,
+)
+from .text import echo, print_warning
 
 if TYPE_CHECKING:
     from grd_offline.core.episodes import EpisodeSet
@@ -30,9 +37,40 @@ _COLOURS = {"careful": "yellow", "unreliable": "red"}
 _REPLACED = "(the earlier result was replaced; --out keeps both)"
 
 
-@click.command(
-    cls=Command,
-    epilog="""
+@command()
+@click.argument("file")
+@out_option("Folder for the results.  [default: FILE without its ending, plus -grd]")
+@setting_options(
+    DecomposeSettings,
+    *("method", "fit", "gamma", "state_at", "next_state", "outcome"),
+    *("step_rewards", "exact_returns", "compact"),
+)
+@setting_option(DecomposeSettings, "truth", metavar="FIELD")
+@option(
+    "--preferences",
+    metavar="FILE",
+    help="Learn from preferences instead of returns. FILE is a .csv or .parquet file with the "
+    "columns first and second (two episodes) and preferred (first, second or both).",
+)
+@option(
+    "--outcomes",
+    metavar="NAME,NAME,...",
+    help="Decompose several outcomes, and show their effects side by side. Each outcome has a "
+    "folder of its own. The names are columns of a table with one number per episode, or fields of "
+    "a file with one number per step.",
+)
+@video_options("Film three episodes for the report.")
+@setting_options(DecomposeSettings, "seed", "device")
+@reading_options
+def decompose(
+    file: str, out: Path | None, video: str | None, outcomes: str | None, **options: Any
+) -> None:
+    """Turn the returns of episodes into a reward for every step.
+
+    FILE is any dataset that `grd-offline inspect` reads. The command writes a folder with the
+    relabelled data, a reward model, a dynamics model, the effects of the inputs on the reward, the
+    causal masks, quality metrics and a report.
+
     \b
     Examples:
       grd-offline decompose hc.h5
@@ -44,56 +82,12 @@ _REPLACED = "(the earlier result was replaced; --out keeps both)"
       grd-offline decompose trips.csv --outcomes fuel,minutes
       grd-offline decompose trips.csv --preferences answers.csv
       grd-offline decompose trips.csv --columns episode=trip,actions=throttle --returns bills.csv
-    """,
-)
-@click.argument("file")
-@out_option("Folder for the results.  [default: FILE without its ending, plus -grd]")
-@setting_options(
-    DecomposeSettings,
-    *("method", "fit", "gamma", "state_at", "next_state", "outcome"),
-    *("step_rewards", "exact_returns", "compact"),
-)
-@setting_option(DecomposeSettings, "truth", metavar="FIELD")
-@click.option(
-    "--preferences",
-    metavar="FILE",
-    help="Learn from preferences instead of returns. FILE is a .csv or .parquet file with the "
-    "columns first and second (two episodes) and preferred (first, second or both).",
-)
-@click.option(
-    "--outcomes",
-    metavar="NAME,NAME,...",
-    help="Decompose several outcomes, and show their effects side by side. Each outcome has a "
-    "folder of its own. The names are columns of a table with one number per episode, or fields of "
-    "a file with one number per step.",
-)
-@click.option("--video", is_flag=True, help="Film three episodes for the report. Needs --env.")
-@click.option(
-    "--env", "environment", help="Environment for --video: a Gymnasium id or a short name."
-)
-@setting_options(DecomposeSettings, "seed", "device")
-@reading_options
-def decompose(
-    file: str,
-    out: Path | None,
-    video: bool,
-    environment: str | None,
-    outcomes: str | None,
-    **options: Any,
-) -> None:
-    """Turn the returns of episodes into a reward for every step.
-
-    FILE is any dataset that `grd-offline inspect` reads. The command writes a folder with the
-    relabelled data, a reward model, a dynamics model, the effects of the inputs on the reward, the
-    causal masks, quality metrics and a report.
     """
     from grd_offline.core.errors import DataError
     from grd_offline.pipeline.decompose import decompose as run
 
-    from .progress import show_stages
-    from .report import check_video
+    from .display import show_stages
 
-    filmed = check_video(video, environment)
     reading = {
         name: options.pop(name)
         for name in ("max_episode_steps", "max_bytes", "columns", "returns", "preferences")
@@ -101,7 +95,7 @@ def decompose(
     settings = DecomposeSettings(**options)
     folder = out if out is not None else beside(file, "-grd")
     is_new = not _has_entries(folder)
-    if outcomes is not None and filmed is not None:
+    if outcomes is not None and video is not None:
         raise click.UsageError(
             "--video works with one outcome only. Film each outcome with: grd-offline report."
         )
@@ -112,7 +106,7 @@ def decompose(
     try:
         with show_stages() as forecast:
             result = run(
-                file, folder, settings, video=filmed, progress=forecast.hear,
+                file, folder, settings, video=video, progress=forecast.hear,
                 on_data=_tell_size(forecast, settings), **reading,
             )  # fmt: skip
     except DataError as error:
@@ -144,7 +138,7 @@ def _decompose_each(
     from grd_offline.io.tables.columns import split_names
     from grd_offline.pipeline.several import decompose_each
 
-    from .progress import show_stages
+    from .display import show_stages
 
     for name in ("returns", "preferences"):
         if name in reading:

@@ -10,22 +10,19 @@ import sys
 
 import click
 
-from .help import Command
+from .options import command
 
 
-@click.command(
-    cls=Command,
-    epilog="""
-    \b
-    Examples:
-      grd-offline doctor
-    """,
-)
+@command()
 def doctor() -> None:
     """Say what is installed, what is missing for which command, and what there is to compute with.
 
     Ends with exit code 2 if a package is missing that every install needs. A light install, without
     torch and Gymnasium, is fine.
+
+    \b
+    Examples:
+      grd-offline doctor
     """
     from grd_offline.core.packages import COMPLETE, CORE, install_line, is_installed
     from grd_offline.core.versions import find_version
@@ -73,12 +70,12 @@ def _show_commands() -> int:
 
     click.echo("\nCommands")
     lacking = 0
-    for command in NEEDS:
-        missing = find_missing(command)
+    for name in NEEDS:
+        missing = find_missing(name)
         lacking += bool(missing)
         state = f"needs {', '.join(missing)}" if missing else "ready"
-        click.echo(f"  {command:<17} {state}")
-        for part, package in PARTS.get(command, ()):
+        click.echo(f"  {name:<17} {state}")
+        for part, package in PARTS.get(name, ()):
             if not is_installed(package):
                 click.echo(f"{'':20}{part}: needs {package}")
     return lacking

@@ -6,33 +6,23 @@ from typing import Any
 
 import click
 
-from .help import Command
-from .options import reading_options
+from .options import command, option, path_argument, reading_options
 
 
-@click.command(
-    cls=Command,
-    epilog="""
-    \b
-    Examples:
-      grd-offline evaluate hc-grd --truth true_rewards
-      grd-offline evaluate hc-grd --truth true_rewards --data held-out.h5 --json
-      grd-offline evaluate trips-grd --truth burnt --data more-trips.csv
-    """,
-)
-@click.argument("folder", type=click.Path(path_type=Path))
-@click.option(
+@command()
+@path_argument("folder")
+@option(
     "--truth",
     metavar="FIELD",
     required=True,
     help="Field of the data, or column of a table, that holds the true rewards.",
 )
-@click.option(
+@option(
     "--data",
     metavar="FILE",
     help="Compare on this dataset. The default is the relabelled data in FOLDER.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @reading_options
 def evaluate(folder: Path, truth: str, data: str | None, as_json: bool, **reading: Any) -> None:
     """Compare a decomposition with the true rewards.
@@ -43,6 +33,12 @@ def evaluate(folder: Path, truth: str, data: str | None, as_json: bool, **readin
 
     The columns of a table have the roles that they had in `decompose`. Use --columns if they are
     called differently.
+
+    \b
+    Examples:
+      grd-offline evaluate hc-grd --truth true_rewards
+      grd-offline evaluate hc-grd --truth true_rewards --data held-out.h5 --json
+      grd-offline evaluate trips-grd --truth burnt --data more-trips.csv
     """
     from grd_offline.methods.relabelling import compare_with_truth
 

@@ -6,23 +6,13 @@ import click
 
 from grd_offline.core.words import count
 
-from .help import Command
-from .options import out_option
+from .options import command, option, out_option, path_argument
 from .text import echo
 
 
-@click.command(
-    cls=Command,
-    epilog="""
-    \b
-    Examples:
-      grd-offline export hc-grd --to onnx
-      grd-offline export hc-grd --to torch-export --out reward.pt2
-      grd-offline export runs/walker/members/grd-closed-form-seed0 --to onnx
-    """,
-)
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.option(
+@command()
+@path_argument("folder", metavar="DIR")
+@option(
     "--to",
     "layout",
     type=click.Choice(["onnx", "torch-export"]),
@@ -40,6 +30,12 @@ def export(folder: Path, layout: str, out: Path | None) -> None:
     is rewards (N,). Terminations are bool, and all other arrays are float32. N is any number from 1
     on. Before the file is kept, it is run on steps within the range of the data, and its numbers
     must be those of the model.
+
+    \b
+    Examples:
+      grd-offline export hc-grd --to onnx
+      grd-offline export hc-grd --to torch-export --out reward.pt2
+      grd-offline export runs/walker/members/grd-closed-form-seed0 --to onnx
     """
     from grd_offline.io.files.models import REWARD_FOLDER
     from grd_offline.io.files.naming import name_path

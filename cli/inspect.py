@@ -10,8 +10,7 @@ import click
 
 from grd_offline.core.words import count
 
-from .help import Command
-from .options import reading_options
+from .options import command, option, reading_options
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -22,20 +21,9 @@ _BARS = " ▁▂▃▄▅▆▇█"
 _ROWS = 40
 
 
-@click.command(
-    cls=Command,
-    epilog="""
-    \b
-    Examples:
-      grd-offline inspect hc.h5
-      grd-offline inspect hc.h5 --json | jq .returns.mean
-      grd-offline inspect minari:mujoco/halfcheetah/medium-v0
-      grd-offline inspect old-d4rl.hdf5 --max-episode-steps 1000
-      grd-offline inspect trips.csv --columns episode=trip,return=fuel
-    """,
-)
+@command()
 @click.argument("file")
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @reading_options
 def inspect(file: str, as_json: bool, **reading: Any) -> None:
     """Show what a dataset holds: layout, episodes, returns, names and warnings.
@@ -44,11 +32,19 @@ def inspect(file: str, as_json: bool, **reading: Any) -> None:
     such files (part-00000.h5 and so on), a Minari folder, a table with one row per step (.csv or
     .parquet), a LeRobot folder, or JSON lines of conversation turns with a score (.jsonl).
     minari:ID is a dataset of Minari's library, which is downloaded if needed.
+
+    \b
+    Examples:
+      grd-offline inspect hc.h5
+      grd-offline inspect hc.h5 --json | jq .returns.mean
+      grd-offline inspect minari:mujoco/halfcheetah/medium-v0
+      grd-offline inspect old-d4rl.hdf5 --max-episode-steps 1000
+      grd-offline inspect trips.csv --columns episode=trip,return=fuel
     """
     from grd_offline.io.datasets import open_recording
     from grd_offline.io.formats.summary import summarise
 
-    from .progress import show_progress
+    from .display import show_progress
 
     with (
         open_recording(file, **reading) as recording,

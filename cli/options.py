@@ -1,29 +1,116 @@
-"""Options that several commands share, and options that are made from settings."""
+"""Commands and options: how they are declared, and how their help texts look.
+
+The examples of a command are the end of its docstring. An option shows its default and its bounds.
+Options that are settings of the library are made from the fields of its settings classes.
+"""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_origin
 
 import click
 
-from grd_offline.core.settings import describe_settings
-
-from .text import echo
+from grd_offline.core.settings import Setting, describe_settings
 
 if TYPE_CHECKING:
     Parameter = click.ParamType[Any]
 else:  # not generic before click 8.5
     Parameter = click.ParamType
 
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 _LONG = 36
 """Length of a list of names from which on the help text lists them instead."""
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+_TABLES = (".csv", ".tsv", ".parquet", ".pq", ".jsonl", ".ndjson")
+_HYPHEN = "\u2011"
+"""A hyphen at which no line ends."""
+
+
+class Formatter(click.HelpFormatter):
+    """Writes help texts without a break at the hyphens of names and options."""
+
+    def write_text(self, text: str) -> None:
+        """Write a paragraph of text."""
+        super().write_text(text.replace("-", _HYPHEN))
+
+    def write_dl(
+        self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2
+    ) -> None:
+        """Write a list of options or commands."""
+        glued = [(name, text.replace("-", _HYPHEN)) for name, text in rows]
+        super().write_dl(glued, col_max, col_spacing)
+
+    def getvalue(self) -> str:
+        """Return the whole text."""
+        return super().getvalue().replace(_HYPHEN, "-")
+
+
+class Context(click.Context):
+    """A context whose help texts are written by `Formatter`."""
+
+    formatter_class = Formatter
+
+
+class Command(click.Command):
+    """A command whose docstring ends in examples. They are folded to the width of the terminal."""
+
+    context_class = Context
+
+    def __init__(self, name: str | None, *, help: str | None = None, **options: Any) -> None:
+        about, mark, examples = inspect.cleandoc(help or "").partition("\b\nExamples:")
+        super().__init__(name, help=about, epilog=f"{mark}{examples}", **options)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; a second table is refused with advice."""
+        tables = [part for part in args if part.lower().endswith(_TABLES)]
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if "unexpected extra argument" not in error.message or len(tables) < 2:
+                raise
+            advice = "join several tables into one file first, for example with pandas.concat"
+            raise click.UsageError(f"{error.message}: {advice}", ctx) from None
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples, and the text that follows them."""
+        text = re.sub(r" \\\n\s+", " ", self.epilog or "")
+        formatter.write_paragraph()
+        with formatter.indentation():
+            width = formatter.width - formatter.current_indent
+            lines = [part for line in text.splitlines() for part in fold_command(line, width)]
+            formatter.write_text("\n".join(lines))
+
+
+class Group(Command, click.Group):
+    """A group of commands, with examples of its own. It shows the first sentence of each."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands, with whole sentences."""
+        found = sorted(self.commands.items())
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, one.get_short_help_str(limit=1000)) for name, one in found])
+
+
+def fold_command(line: str, width: int) -> list[str]:
+    """The lines of a shell command that is too long for one line. Other lines stay as they are."""
+    indent = " " * (len(line) - len(line.lstrip()))
+    if len(line) <= width or line.split()[:1] != ["grd-offline"]:
+        return [line]
+    lines, current = [], indent
+    for word in re.findall(r"--\S+ (?!-)\S+|\S+", line):  # an option stays with its value
+        longer = f"{current} {word}" if current.strip() else f"{current}{word}"
+        if len(longer) > width - 2 and current.strip():
+            lines.append(f"{current} \\")
+            longer = f"{indent}    {word}"
+        current = longer
+    return [*lines, current]
 
 
 class Size(Parameter):
@@ -43,9 +130,6 @@ class Size(Parameter):
 class OutPath(click.Path):
     """A file or a folder to write. An empty name is refused: it would be the working folder."""
 
-    def __init__(self, *, dir_okay: bool = True) -> None:
-        super().__init__(path_type=Path, dir_okay=dir_okay)
-
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
             self.fail("the name is empty", param, ctx)
@@ -57,7 +141,10 @@ class NamesType(Parameter):
 
     name = "names"
 
-    def __init__(self, known: tuple[str, ...] | Callable[[], tuple[str, ...]]) -> None:
+    def __init__(
+        self,
+        known: tuple[str, ...] | Callable[[], tuple[str, ...]],
+    ) -> None:
         self._known = known
 
     @property
@@ -91,104 +178,16 @@ class NameType(click.Choice):  # type: ignore[type-arg]
         return listed if listed is None or len(listed) < _LONG else "NAME"
 
 
-max_size_option = click.option(
-    "--max-size",
-    "max_bytes",
-    type=Size(),
-    metavar="SIZE",
-    help="Allow the file to unpack to this size, for example 8GB. By default, a file that claims "
-    "far more than it stores is refused.",
-)
-
-
-def out_option(text: str) -> Callable[..., Any]:
-    """Make the option --out for commands that write a file or a folder."""
-    return click.option("--out", type=OutPath(), help=text)
-
-
-def file_option(text: str) -> Callable[..., Any]:
-    """Make the options -o and --out for commands that write one file."""
-    kind = OutPath(dir_okay=False)
-    return click.option("-o", "--out", metavar="FILE", type=kind, help=text)
-
-
-def workers_option(text: str, default: str = "the number of cores") -> Callable[..., Any]:
-    """Make the option --workers for commands that train."""
-    return click.option("--workers", type=int, help=f"{text}  [default: {default}]")
-
-
-def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Options for commands that read a dataset: of flat files, of tables, and --max-size."""
-    command = click.option(
-        "--max-episode-steps",
-        cls=SettingOption,
-        type=click.IntRange(min=1),
-        metavar="INTEGER",
-        bounds="at least 1",
-        help="Truncate episodes after this number of steps. This is for flat files without "
-        "timeouts.",
-    )(table_options(command))
-    return max_size_option(command)
-
-
-def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options --columns, --embed and --returns. The command gets the embedded columns among
-    its columns."""
-
-    @wraps(command)
-    def join(*arguments: Any, embed: tuple[str, ...], columns: str | None, **options: Any) -> Any:
-        if embed:
-            from grd_offline.io.tables.columns import quote_name, split_names
-
-            names = [name for part in embed for name in split_names(part)]
-            embedded = f"embed={'+'.join(map(quote_name, names))}"
-            columns = ",".join(filter(None, [columns, embedded]))
-        return command(*arguments, columns=columns, **options)
-
-    joined = click.option(
-        "--returns",
-        metavar="FILE",
-        help="For tables: a .csv or .parquet file with the outcome of each episode. With it, "
-        "return=NAME in --columns names a column of this file.",
-    )(join)
-    joined = click.option(
-        "--embed",
-        metavar="NAME,...",
-        multiple=True,
-        help="For tables: columns that hold an embedding, which is a list of numbers in each row. "
-        "Each number becomes an input: NAME[0], NAME[1] and so on.",
-    )(joined)
-    return click.option(
-        "--columns",
-        metavar="ROLE=NAME,...",
-        help="For tables: the role of each column, for example episode=trip,return=fuel or "
-        "observations=speed+load. Roles are episode, step, observations, actions, reward (one "
-        "number per step), return (one number per episode), terminated, truncated, truth, "
-        "categories and ignored. decimal=comma or decimal=point is about the numbers of a CSV "
-        "file. You can leave out columns whose names say their role. In a name, "
-        '* stands for any letters. A name with a comma or a plus is put in quotes: "load, kg".',
-    )(joined)
-
-
-class NamesOption(click.Option):
-    """An option that lists the names that it takes in the help text, if they are many."""
-
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        record = super().get_help_record(ctx)
-        if record is None or not isinstance(self.type, NamesType | NameType):
-            return record
-        if self.make_metavar(ctx).startswith("NAME"):
-            names = ", ".join(self.type.known)
-            text, bracket, rest = record[1].partition("  [")
-            return record[0], f"{text} Names: {names}.{bracket}{rest}"
-        return record
-
-
-class SettingOption(NamesOption):
-    """An option that shows the bounds of its setting in the help text."""
+class Option(click.Option):
+    """An option that shows its default and its bounds, and lists its names if they are many."""
 
     def __init__(self, *arguments: Any, bounds: str = "", **options: Any) -> None:
-        super().__init__(*arguments, **options)
+        super().__init__(*arguments, **{"show_default": True, **options})
+        kind = self.type
+        if isinstance(kind, click.IntRange | click.FloatRange):
+            self.metavar = self.metavar or kind.name.split()[0].upper()
+            least, above = (None, kind.min) if kind.min_open else (kind.min, None)
+            bounds = Setting("", at_least=least, above=above, at_most=kind.max).describe_range()
         self.bounds = bounds
 
     def get_help_extra(self, ctx: click.Context) -> Any:
@@ -197,45 +196,52 @@ class SettingOption(NamesOption):
             extra["range"] = self.bounds
         return extra
 
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        record = super().get_help_record(ctx)
+        if record is None or not isinstance(self.type, NamesType | NameType):
+            return record
+        if self.make_metavar(ctx).startswith("NAME"):
+            text, bracket, rest = record[1].partition("  [")
+            return record[0], f"{text} Names: {', '.join(self.type.known)}.{bracket}{rest}"
+        return record
 
-def setting_option(settings: type[Any], name: str, **changes: Any) -> Callable[..., Any]:
+
+command = functools.partial(click.command, cls=Command)
+option = functools.partial(click.option, cls=Option)
+path_argument = functools.partial(click.argument, type=click.Path(path_type=Path))
+
+
+def options(*several: Decorator) -> Decorator:
+    """Several options as one decorator, in this order."""
+    return lambda command: functools.reduce(lambda one, add: add(one), reversed(several), command)
+
+
+def setting_option(settings: type[Any], name: str, **changes: Any) -> Decorator:
     """The option of one field of the settings: its type, default, description and bounds.
 
     `changes` are arguments of `click.option` that differ from those.
     """
     described = describe_settings(settings)[name]
     facts, kind = described.setting, described.kind
-    options: dict[str, Any] = {
-        "cls": SettingOption,
-        "help": facts.text,
-        "bounds": facts.describe_range(),
-        "show_default": True,
-        "type": kind,
-    }
+    given: dict[str, Any] = {"help": facts.text, "bounds": facts.describe_range(), "type": kind}
     if described.default not in (MISSING, None):
-        options["default"] = described.default
+        given["default"] = described.default
     if kind is bool:
-        options |= {"is_flag": True}
+        given["is_flag"] = True
     elif kind == tuple[str, ...]:
-        options |= {"type": NamesType(facts.names)}
+        given["type"] = NamesType(facts.names)
     elif facts.names:
-        options |= {"type": NameType(facts.names)}
+        given["type"] = NameType(facts.names)
     elif get_origin(kind) is Mapping:
-        options |= {"type": parse_argument, "multiple": True, "default": (), "metavar": "KEY=VALUE"}
-        options |= {"callback": lambda context, parameter, value: dict(value)}
+        given |= {"type": parse_argument, "multiple": True, "default": (), "metavar": "KEY=VALUE"}
+        given["callback"] = lambda context, parameter, value: dict(value)
     flag = facts.option or f"--{name.replace('_', '-')}"
-    return click.option(flag, name, **(options | changes))
+    return option(flag, name, **(given | changes))
 
 
-def setting_options(settings: type[Any], *names: str) -> Callable[..., Any]:
+def setting_options(settings: type[Any], *names: str) -> Decorator:
     """Options for several fields of the settings, in this order."""
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for name in reversed(names):
-            command = setting_option(settings, name)(command)
-        return command
-
-    return decorate
+    return options(*(setting_option(settings, name) for name in names))
 
 
 def pick_settings(settings: type[Any], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -256,16 +262,118 @@ def parse_argument(value: Any) -> tuple[str, Any]:
         return key, text
 
 
-device_option = click.option(
+def is_given(name: str) -> bool:
+    """Whether the command line itself has this option."""
+    source = click.get_current_context().get_parameter_source(name)
+    return source is click.core.ParameterSource.COMMANDLINE
+
+
+def out_option(text: str, **changes: Any) -> Decorator:
+    """The option --out for commands that write a file or a folder."""
+    return option("--out", **{"type": OutPath(path_type=Path), "help": text, **changes})
+
+
+def file_option(text: str) -> Decorator:
+    """The options -o and --out for commands that write one file."""
+    kind = OutPath(path_type=Path, dir_okay=False)
+    return option("-o", "--out", metavar="FILE", type=kind, help=text)
+
+
+def workers_option(text: str, default: str = "the number of cores", kind: Any = int) -> Decorator:
+    """The option --workers for commands that use several processes."""
+    return option("--workers", type=kind, help=f"{text}  [default: {default}]")
+
+
+def video_options(text: str) -> Decorator:
+    """--video and --env. The command gets the id of the environment to film, or None."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def join(*arguments: Any, video: bool, environment: str | None, **options: Any) -> Any:
+            if video != (environment is not None):
+                raise click.UsageError(
+                    "--video and --env go together: name the environment of the video"
+                )
+            if environment is not None:
+                from grd_offline.worlds.environments import resolve_environment_id
+
+                environment = resolve_environment_id(environment)
+            return command(*arguments, video=environment, **options)
+
+        return join
+
+    name = "Environment for --video: a Gymnasium id or a short name."
+    return options(
+        option("--video", is_flag=True, help=f"{text} Needs --env."),
+        option("--env", "environment", help=name),
+        decorate,
+    )
+
+
+def _join_columns(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The command gets the embedded columns among its columns."""
+
+    @functools.wraps(command)
+    def join(*arguments: Any, embed: tuple[str, ...], columns: str | None, **options: Any) -> Any:
+        if embed:
+            from grd_offline.io.tables.columns import quote_name, split_names
+
+            names = [name for part in embed for name in split_names(part)]
+            embedded = f"embed={'+'.join(map(quote_name, names))}"
+            columns = ",".join(filter(None, [columns, embedded]))
+        return command(*arguments, columns=columns, **options)
+
+    return join
+
+
+table_options = options(
+    option(
+        "--columns",
+        metavar="ROLE=NAME,...",
+        help="For tables: the role of each column, for example episode=trip,return=fuel or "
+        "observations=speed+load. Roles are episode, step, observations, actions, reward (one "
+        "number per step), return (one number per episode), terminated, truncated, truth, "
+        "categories and ignored. decimal=comma or decimal=point is about the numbers of a CSV "
+        "file. You can leave out columns whose names say their role. In a name, "
+        '* stands for any letters. A name with a comma or a plus is put in quotes: "load, kg".',
+    ),
+    option(
+        "--embed",
+        metavar="NAME,...",
+        multiple=True,
+        help="For tables: columns that hold an embedding, which is a list of numbers in each row. "
+        "Each number becomes an input: NAME[0], NAME[1] and so on.",
+    ),
+    option(
+        "--returns",
+        metavar="FILE",
+        help="For tables: a .csv or .parquet file with the outcome of each episode. With it, "
+        "return=NAME in --columns names a column of this file.",
+    ),
+    _join_columns,
+)
+max_size_option = option(
+    "--max-size",
+    "max_bytes",
+    type=Size(),
+    metavar="SIZE",
+    help="Allow the file to unpack to this size, for example 8GB. By default, a file that claims "
+    "far more than it stores is refused.",
+)
+reading_options = options(
+    max_size_option,
+    option(
+        "--max-episode-steps",
+        type=click.IntRange(min=1),
+        help="Truncate episodes after this number of steps. This is for flat files without "
+        "timeouts.",
+    ),
+    table_options,
+)
+"""Options of commands that read a dataset."""
+device_option = option(
     "--device",
     type=click.Choice(("auto", "cpu", "cuda")),
     default="auto",
-    show_default=True,
     help="Device that trains the networks. auto uses CUDA if it is available.",
 )
-
-
-def print_warning(text: str) -> None:
-    from grd_offline.core.errors import printable
-
-    echo(f"warning: {printable(text)}", err=True)

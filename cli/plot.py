@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .help import Command
-from .options import file_option
+from .options import command, file_option, option, path_argument
 from .text import echo
 
 if TYPE_CHECKING:
@@ -18,30 +17,19 @@ if TYPE_CHECKING:
 FORMATS = ("png", "svg", "pdf")
 
 
-@click.command(
-    cls=Command,
-    epilog="""
-    \b
-    Examples:
-      grd-offline plot runs/Walker2d-grd
-      grd-offline plot runs/Walker2d-grd --metric correlation --format pdf
-      grd-offline plot runs/Walker2d-grd runs/Walker2d-rrd -o comparison.svg
-      grd-offline plot hc-grd --format pdf
-    """,
-)
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@command()
+@path_argument("runs", metavar="RUN...", nargs=-1, required=True)
 @file_option("Write only the learning curves of all runs, to this file.")
-@click.option(
+@option(
     "--format",
     "form",
     type=click.Choice(FORMATS),
     help="File format.  [default: the ending of FILE, or png]",
 )
-@click.option(
+@option(
     "--metric",
     type=click.Choice(("return", "success", "correlation")),
     default="return",
-    show_default=True,
     help="What the learning curves show: the true return of evaluations, the success rate where "
     "the environment tells it, or the correlation of the found reward with the true reward within "
     "an episode.",
@@ -57,6 +45,13 @@ def plot(runs: tuple[Path, ...], out: Path | None, form: str | None, metric: str
 
     A RUN can also be a folder that decompose wrote. Its figures show effects, masks, returns, and
     the rewards of the episode with the median return.
+
+    \b
+    Examples:
+      grd-offline plot runs/Walker2d-grd
+      grd-offline plot runs/Walker2d-grd --metric correlation --format pdf
+      grd-offline plot runs/Walker2d-grd runs/Walker2d-rrd -o comparison.svg
+      grd-offline plot hc-grd --format pdf
     """
     form = form or _find_format(out)
 

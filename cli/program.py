@@ -10,7 +10,7 @@ from importlib import import_module
 
 import click
 
-from .help import Group
+from .options import Group
 from .text import echo
 
 COMMANDS = (
@@ -23,7 +23,15 @@ COMMANDS = (
 @click.group(
     cls=Group,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="""
+)
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False,
+    callback=lambda context, parameter, value: _show_version(context) if value else None,
+    help="Show the versions of grd-offline and of the packages that its results depend on.",
+)  # fmt: skip
+def cli() -> None:
+    """Find out which steps of an episode deserve the credit for its return.
+
     \b
     Examples:
       grd-offline collect --env HalfCheetah --episodes 500 --out hc.h5
@@ -37,15 +45,7 @@ COMMANDS = (
       grd-offline report runs/Walker2d-grd
       grd-offline compare runs/Walker2d-grd runs/Hopper-grd
       grd-offline sweep experiments/main.toml
-    """,
-)
-@click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False,
-    callback=lambda context, parameter, value: _show_version(context) if value else None,
-    help="Show the versions of grd-offline and of the packages that its results depend on.",
-)  # fmt: skip
-def cli() -> None:
-    """Find out which steps of an episode deserve the credit for its return."""
+    """
 
 
 for name in COMMANDS:

@@ -7,43 +7,30 @@ import click
 
 from grd_offline.core.words import count
 
-from .help import Command
-from .options import out_option, print_warning, reading_options
-from .runners import check_address, run_parts, runner_options
-from .text import echo
+from .jobs import Where, run_parts, runner_options
+from .options import command, option, out_option, reading_options, workers_option
+from .text import echo, print_warning
 
 
-@click.command(
-    cls=Command,
-    epilog="""
-    \b
-    Examples:
-      grd-offline relabel other.h5 --model hc-grd --out other-relabelled.h5
-      grd-offline relabel more-trips.csv --model trips-grd
-      grd-offline relabel hopper --model hopper-grd --runner ray --address auto
-    """,
-)
+@command()
 @click.argument("file")
-@click.option(
+@option(
     "--model", type=click.Path(path_type=Path), required=True, help="Folder of a decomposition."
 )
 @out_option(
     "What to write.  [default: FILE without its ending, plus -relabelled.h5, or -relabelled for a "
     "folder of parts]"
 )
-@click.option("--exact-returns", is_flag=True, help="Make every episode sum to its return exactly.")
+@option("--exact-returns", is_flag=True, help="Make every episode sum to its return exactly.")
 @runner_options("parts")
-@click.option(
-    "--workers",
-    type=click.IntRange(min=1),
-    help="For parts: number of parts that this machine works on at the same time.  [default: the "
-    "number of cores]",
+@workers_option(
+    "For parts: number of parts that this machine works on at the same time.",
+    kind=click.IntRange(min=1),
 )
 @reading_options
 def relabel(
-    file: str, model: Path, out: Path | None, kind: str, address: str | None, tries: int,
-    workers: int | None, **options: Any,
-) -> None:  # fmt: skip
+    file: str, model: Path, out: Path | None, where: Where, workers: int | None, **options: Any
+) -> None:
     """Write a dataset with the rewards of a model that was learned before.
 
     The old rewards are kept in the field observed_rewards. The data must have the same dimensions
@@ -53,21 +40,26 @@ def relabel(
     FILE can be a folder of parts, as `collect --parts` writes it. Then each part is relabelled into
     a part of another folder, on this machine or on a cluster. The same command again continues
     with the parts that are missing.
+
+    \b
+    Examples:
+      grd-offline relabel other.h5 --model hc-grd --out other-relabelled.h5
+      grd-offline relabel more-trips.csv --model trips-grd
+      grd-offline relabel hopper --model hopper-grd --runner ray --address auto
     """
     from grd_offline.core.errors import DataError
     from grd_offline.io.files.parts import find_parts
 
-    check_address(kind, address)
     if find_parts(Path(file)):
-        _relabel_parts(file, model, out, (kind, address, tries, workers), options)
+        _relabel_parts(file, model, out, where, workers, options)
         return
     if not Path(file).exists() and not file.startswith("minari:"):
         raise DataError("no such file", file=file)
-    if kind != "local" or workers is not None:
+    if where.kind != "local" or workers is not None:
         raise click.UsageError("--runner ray and --workers are for a folder of part-00000.h5 files")
     from grd_offline.methods.relabelling import relabel as run
 
-    from .progress import show_stages
+    from .display import show_stages
 
     with show_stages() as forecast:
         result = run(file, model, out, progress=forecast.hear, **options)
@@ -85,7 +77,8 @@ def _relabel_parts(
     file: str,
     model: Path,
     out: Path | None,
-    where: tuple[str, str | None, int, int | None],
+    where: Where,
+    workers: int | None,
     options: dict[str, Any],
 ) -> None:
     """Relabel a folder of parts into another one."""
@@ -93,8 +86,6 @@ def _relabel_parts(
     from grd_offline.io.files.naming import beside
     from grd_offline.lab.sweep.relabelling import plan_relabelling
 
-    if where[1] is not None and where[3] is not None:
-        raise click.UsageError("--workers is for this machine: leave it out with --address")
     if options.pop("columns") is not None or options.pop("returns") is not None:
         raise DataError("--columns and --returns are for tables (.csv, .parquet)", file=file)
     target = out if out is not None else beside(file, "-relabelled")
@@ -106,5 +97,5 @@ def _relabel_parts(
     missing = len(plan.manifest.parts) - len(plan.jobs)
     if missing > 0:
         print_warning(f"{file}: {missing} of {len(plan.manifest.parts)} parts are not there yet")
-    run_parts(target, plan, *where)
+    run_parts(target, plan, where, workers)
     echo(f"wrote {target}: {count(len(plan.jobs), 'part')}")

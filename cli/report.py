@@ -8,17 +8,24 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .help import Command
-from .options import file_option, print_warning
-from .text import echo
+from .options import command, file_option, path_argument, video_options
+from .text import echo, print_warning
 
 if TYPE_CHECKING:
     from grd_offline.lab.sweep.folder import SweepRecord
 
 
-@click.command(
-    cls=Command,
-    epilog="""
+@command()
+@path_argument("folders", metavar="FOLDER...", nargs=-1, required=True)
+@file_option("File to write.  [default: report.html in the first folder]")
+@video_options("Show frames of three episodes of a decomposition.")
+def report(folders: tuple[Path, ...], out: Path | None, video: str | None) -> None:
+    """Make a page that opens offline in any browser.
+
+    FOLDER is a folder that `grd-offline decompose`, `judge` or `sweep` wrote, or a run of
+    `train-online` or `train-offline`. Several runs are compared on one page. A video uses only the
+    environment that you name with --env, never one that a file names.
+
     \b
     Examples:
       grd-offline report hc-grd
@@ -27,26 +34,6 @@ if TYPE_CHECKING:
       grd-offline report runs/Walker2d-grd runs/Walker2d-rrd -o both.html
       grd-offline report hc-judge
       grd-offline report sweeps/main
-    """,
-)
-@click.argument(
-    "folders", metavar="FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path)
-)
-@file_option("File to write.  [default: report.html in the first folder]")
-@click.option(
-    "--video", is_flag=True, help="Show frames of three episodes of a decomposition. Needs --env."
-)
-@click.option(
-    "--env", "environment", help="Environment for --video: a Gymnasium id or a short name."
-)
-def report(
-    folders: tuple[Path, ...], out: Path | None, video: bool, environment: str | None
-) -> None:
-    """Make a page that opens offline in any browser.
-
-    FOLDER is a folder that `grd-offline decompose`, `judge` or `sweep` wrote, or a run of
-    `train-online` or `train-offline`. Several runs are compared on one page. A video uses only the
-    environment that you name with --env, never one that a file names.
     """
     from grd_offline.io.files import REPORT_FILE
     from grd_offline.io.files.storage import check_file
@@ -55,7 +42,7 @@ def report(
     if out is not None:
         path = out
         check_file(path)
-    write_page(path, _make_page(folders, check_video(video, environment)))
+    write_page(path, _make_page(folders, video))
     echo(f"wrote {path}")
 
 
@@ -108,10 +95,8 @@ def _make_page(folders: Sequence[Path], filmed: str | None = None) -> str:
 
 def make_sweep(record: SweepRecord) -> str:
     """Make the page of a sweep."""
-    from grd_offline.lab.sweep.folder import compare_sweep
+    from grd_offline.lab.sweep.folder import compare_sweep, list_jobs
     from grd_offline.report import make_sweep_page
-
-    from .sweep_display import list_jobs
 
     compared = compare_sweep(record)
     comparison = None if isinstance(compared, str) else compared[0]
@@ -124,14 +109,3 @@ def write_page(path: Path, page: str) -> None:
 
     with replace_file(path) as output:
         output.write(page.encode())
-
-
-def check_video(video: bool, environment: str | None) -> str | None:
-    """Return the id of the environment for the video, or None without --video."""
-    if video != (environment is not None):
-        raise click.UsageError("--video and --env go together: name the environment of the video")
-    if environment is None:
-        return None
-    from grd_offline.worlds.environments import resolve_environment_id
-
-    return resolve_environment_id(environment)

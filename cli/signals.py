@@ -45,6 +45,13 @@ class Stop:
         self.is_heard = self.signal_number != 0
         return self.is_heard
 
+    def leave(self, text: str = "") -> None:
+        """End the command with this text and the exit code of the signal, if there was one."""
+        if self.signal_number:
+            if text:
+                say(text)
+            raise SystemExit(128 + self.signal_number)
+
     def acknowledge(self, notice: str) -> None:
         """Show the notice the first time."""
         if not self.notice:

@@ -13,22 +13,48 @@ import click
 
 from grd_offline.core.words import count
 
-from .help import Command
-from .options import SettingOption, out_option, pick_settings
-from .runners import check_address, make_runner, runner_options
-from .signals import catch_signals
-from .text import echo
+from .jobs import Where, run_all, runner_options
+from .options import command, option, out_option, path_argument, pick_settings
+from .text import echo, print_table
 
 if TYPE_CHECKING:
     from grd_offline.lab.sweep.folder import SweepRecord
     from grd_offline.lab.sweep.plan import Job, Plan
 
-_STOPPING = "stopping the running jobs, which save first; press Ctrl-C again to quit"
 
+@command()
+@path_argument("file", metavar="FILE.toml")
+@out_option("Folder of the sweep.  [default: sweeps/ and the name of the file]")
+@runner_options("jobs")
+@option(
+    "--cpus",
+    type=click.IntRange(min=1),
+    help="Cores of each job.  [default: the cores of this machine, divided by its accelerators]",
+)
+@option(
+    "--gpus",
+    type=click.FloatRange(min=0, max=1),
+    help="Part of an accelerator that each job has. With 0.5, two jobs share one.  [default: 1, or "
+    "0 where there is none]",
+)
+@option(
+    "--scale",
+    type=click.FloatRange(min=0, min_open=True, max=1),
+    default=1.0,
+    help="Multiply steps, updates, evaluations, episodes and seeds by this, down to what is just "
+    "enough to run. For trying a file out.",
+)
+@option("--dry-run", is_flag=True, help="Print the jobs and their commands, and run nothing.")
+def sweep(
+    file: Path, out: Path | None, where: Where, scale: float, dry_run: bool, **resources: Any
+) -> None:
+    """Run a grid of decompose, judge, train-online and train-offline jobs.
 
-@click.command(
-    cls=Command,
-    epilog="""
+    Each job is a command with its own folder inside the folder of the sweep. A job that is finished
+    is skipped. A job that broke is repeated, and a training run continues from its last checkpoint.
+    Seeds of the same command are members of one run. At the end, the command prints a table and
+    writes a comparison of all methods and one report about all jobs.
+
     \b
     Examples:
       grd-offline sweep experiments/table1.toml
@@ -48,52 +74,7 @@ _STOPPING = "stopping the running jobs, which save first; press Ctrl-C again to 
 
     To continue a sweep that was stopped, run the same command again. Jobs that are finished are
     skipped.
-    """,
-)
-@click.argument("file", metavar="FILE.toml", type=click.Path(path_type=Path))
-@out_option("Folder of the sweep.  [default: sweeps/ and the name of the file]")
-@runner_options("jobs")
-@click.option(
-    "--cpus",
-    cls=SettingOption,
-    type=click.IntRange(min=1),
-    metavar="INTEGER",
-    bounds="at least 1",
-    help="Cores of each job.  [default: the cores of this machine, divided by its accelerators]",
-)
-@click.option(
-    "--gpus",
-    cls=SettingOption,
-    type=click.FloatRange(min=0, max=1),
-    metavar="FLOAT",
-    bounds="at least 0 and at most 1",
-    help="Part of an accelerator that each job has. With 0.5, two jobs share one.  [default: 1, or "
-    "0 where there is none]",
-)
-@click.option(
-    "--scale",
-    cls=SettingOption,
-    type=click.FloatRange(min=0, min_open=True, max=1),
-    metavar="FLOAT",
-    bounds="more than 0 and at most 1",
-    default=1.0,
-    show_default=True,
-    help="Multiply steps, updates, evaluations, episodes and seeds by this, down to what is just "
-    "enough to run. For trying a file out.",
-)
-@click.option("--dry-run", is_flag=True, help="Print the jobs and their commands, and run nothing.")
-def sweep(
-    file: Path, out: Path | None, kind: str, address: str | None, scale: float, dry_run: bool,
-    tries: int, **resources: Any,
-) -> None:  # fmt: skip
-    """Run a grid of decompose, judge, train-online and train-offline jobs.
-
-    Each job is a command with its own folder inside the folder of the sweep. A job that is finished
-    is skipped. A job that broke is repeated, and a training run continues from its last checkpoint.
-    Seeds of the same command are members of one run. At the end, the command prints a table and
-    writes a comparison of all methods and one report about all jobs.
     """
-    check_address(kind, address)
     from grd_offline.lab.sweep.job import describe_marks
     from grd_offline.lab.sweep.plan import read_plan
 
@@ -111,7 +92,7 @@ def sweep(
             state = "new" if mark is None else mark.state
             click.echo(f"{job.name} ({state}): grd-offline {shlex.join(job.command)}")
         return
-    _run(plan, folder, kind, address, scale, tries, resources)
+    _run(plan, folder, where, scale, resources)
 
 
 def _name_folder(file: Path, scale: float) -> str:
@@ -181,26 +162,21 @@ def _can_train() -> bool:
     return not find_missing("train-online")
 
 
-def _run(
-    plan: Plan,
-    folder: Path,
-    kind: str,
-    address: str | None,
-    scale: float,
-    tries: int,
-    resources: dict[str, Any],
-) -> None:
+def _run(plan: Plan, folder: Path, where: Where, scale: float, resources: dict[str, Any]) -> None:
     from grd_offline.core.packages import find_missing, tell_missing
-    from grd_offline.lab.sweep.folder import hold_new_sweep, list_others, read_sweep, write_sweep
+    from grd_offline.lab.sweep.folder import (
+        hold_new_sweep,
+        list_jobs,
+        list_others,
+        read_sweep,
+        write_sweep,
+    )
     from grd_offline.lab.sweep.job import FINISHED, describe_marks
     from grd_offline.lab.sweep.local import find_machine
-    from grd_offline.lab.sweep.run import run_jobs
 
-    from .sweep_display import print_jobs, show_jobs
-
-    for command in {job.command[0] for job in plan.jobs} if kind == "local" else ():
-        if missing := find_missing(command):
-            raise click.ClickException(tell_missing(f"the job {command}", missing))
+    for name in {job.command[0] for job in plan.jobs} if where.kind == "local" else ():
+        if missing := find_missing(name):
+            raise click.ClickException(tell_missing(f"the job {name}", missing))
     held = hold_new_sweep(folder)
     try:
         describe_marks(folder, plan.jobs)  # other commands are refused before anything is changed
@@ -211,20 +187,16 @@ def _run(
                 f"such as {others[0]}: what they have is not used",
                 err=True,
             )
-        with (
-            make_runner(folder, find_machine(), kind, address, **resources) as runner,
-            catch_signals(notice=_STOPPING) as stop,  # after Ray, which has its own handler
-            show_jobs(folder, plan.jobs, stop) as display,
-        ):
-            run_jobs(folder, plan.jobs, runner, tries=tries, observer=display)
+        runner = where.start(folder, find_machine(), **resources)
+        _, stop = run_all(folder, plan.jobs, runner, where.tries, "jobs")
         record = read_sweep(folder)
-        print_jobs(record)
+        titles = ("job", "state", "tries", "time", "result")
+        print_table(titles, [row[:-1] for row in list_jobs(record)], ("job", "state", "result"))
+        click.echo()
         leave_sweep_report(record)
     finally:
         held.release()
-    if stop.signal_number:
-        echo("stopped: run the same command again to continue", err=True)
-        raise SystemExit(128 + stop.signal_number)
+    stop.leave("stopped: run the same command again to continue")
     open_jobs = [n for n, mark in record.marks.items() if mark is None or mark.state != FINISHED]
     if open_jobs:
         raise click.ClickException(

@@ -6,7 +6,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|±|s|min|h|B|kB|MB|GB|TB)(?:[ .,;:)/]|$))")
 _GLUE = "\0"
 _GAP = 2
+FILE_WIDTH = 140
+"""Letters in a line of a table that is not printed to a terminal."""
 
 
 def wrap(text: str, width: int) -> list[str]:
@@ -40,6 +42,12 @@ def say(text: str) -> None:
     """Print a line about the progress of a command, on stderr."""
     with suppress(OSError):  # the terminal may be gone
         echo(text, err=True)
+
+
+def print_warning(text: str) -> None:
+    from grd_offline.core.errors import printable
+
+    echo(f"warning: {printable(text)}", err=True)
 
 
 def print_text(console: Console, text: str, style: str = "", indent: str = "") -> None:
@@ -72,3 +80,25 @@ def print_facts(console: Console, facts: Mapping[str, str]) -> None:
             console.print(head + Text(lines.pop(0)), soft_wrap=True)
         for line in lines:
             console.print(Text(f"{indent}{line}"), soft_wrap=True)
+
+
+def print_table(
+    titles: Sequence[str], rows: Sequence[Sequence[str]], words: Collection[str]
+) -> None:
+    """Print a table whose columns hold words or numbers. A row with one entry is a heading."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for title in titles:  # Text, because names of methods are no markup
+        if title in words:
+            table.add_column(Text(title), overflow="fold")
+        else:
+            table.add_column(Text(title), justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(*map(Text, row), style="bold" if len(row) == 1 < len(titles) else None)
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = FILE_WIDTH
+    console.print(table)

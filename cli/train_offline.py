@@ -1,7 +1,6 @@
 """`grd-offline train-offline`: policies from a dataset alone, by the rewards of one's choice."""
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,20 +9,21 @@ import click
 from grd_offline.io.files.naming import name_path
 from grd_offline.learning.offline.settings import SOURCES, OfflineSettings
 
-from .help import Command
-from .live import Terminal
 from .options import (
     NamesType,
+    command,
     device_option,
+    is_given,
     max_size_option,
+    options,
     out_option,
-    print_warning,
     setting_option,
     setting_options,
     table_options,
     workers_option,
 )
 from .report import leave_report
+from .text import print_warning
 
 _SHARED = (
     "algorithm", "seeds", "seed", "updates", "batch", "discount", "alpha", "expectile",
@@ -33,18 +33,29 @@ _SHARED = (
 _READING = ("max_bytes", "columns", "returns")
 
 
-def training_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that `train-offline` and `judge` share."""
-    text = "Number of processes that evaluate. 0 evaluates in the process of the command."
-    others = table_options, workers_option(text), device_option, max_size_option
-    for option in (*others, setting_options(OfflineSettings, *_SHARED)):
-        command = option(command)
-    return command
+training_options = options(
+    setting_options(OfflineSettings, *_SHARED),
+    max_size_option,
+    device_option,
+    workers_option("Number of processes that evaluate. 0 evaluates in the process of the command."),
+    table_options,
+)
+"""The options that `train-offline` and `judge` share."""
 
 
-@click.command(
-    cls=Command,
-    epilog="""
+@command()
+@click.argument("file")
+@setting_option(OfflineSettings, "rewards", type=NamesType(SOURCES))
+@setting_options(OfflineSettings, "environment")
+@training_options
+@out_option("Folder of the run.  [default: runs/FILE-ALGO]")
+def train_offline(file: str, out: Path | None, **given: Any) -> None:
+    """Train policies from a dataset, without an environment.
+
+    FILE is relabelled data that `grd-offline decompose` wrote, or any dataset that `grd-offline
+    inspect` reads. With --env, the policies are evaluated in an environment during the training, by
+    the true return. Ctrl-C ends the run and keeps the policies so far.
+
     \b
     Examples:
       grd-offline train-offline hc-grd/relabelled.h5 --env HalfCheetah
@@ -58,49 +69,37 @@ def training_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     All reward sources and seeds are members of one run. They are trained side by side,
     which saves time on an accelerator.
-    """,
-)
-@click.argument("file")
-@setting_option(OfflineSettings, "rewards", type=NamesType(SOURCES))
-@setting_options(OfflineSettings, "environment")
-@training_options
-@out_option("Folder of the run.  [default: runs/FILE-ALGO]")
-def train_offline(file: str, out: Path | None, **options: Any) -> None:
-    """Train policies from a dataset, without an environment.
-
-    FILE is relabelled data that `grd-offline decompose` wrote, or any dataset that `grd-offline
-    inspect` reads. With --env, the policies are evaluated in an environment during the training, by
-    the true return. Ctrl-C ends the run and keeps the policies so far.
     """
     from grd_offline.learning.offline.training import train_offline
 
-    terminal, settings = Terminal(), pick_training(options)
-    folder = out or _default_folder(file, options["algorithm"])
+    from .display import Terminal, print_closing
+
+    terminal, settings = Terminal(), pick_training(given)
+    folder = out or _default_folder(file, given["algorithm"])
     with terminal:
         result = train_offline(
-            file, folder, rewards=options["rewards"], environment=options["environment"],
+            file, folder, rewards=given["rewards"], environment=given["environment"],
             observer=terminal, **settings,
         )  # fmt: skip
-    terminal.print_closing()
+    print_closing(terminal.shown)
     if result.evaluations:
         leave_report(result.folder)
     terminal.tell_end(result, f": {result.folder} holds the policies so far")
 
 
-def pick_training(options: dict[str, Any]) -> dict[str, Any]:
+def pick_training(given: dict[str, Any]) -> dict[str, Any]:
     """The arguments of `train_offline` and `judge` among the options that the commands share."""
-    _tell_unused(options["algorithm"])
+    _tell_unused(given["algorithm"])
     return {
-        **{name: options[name] for name in (*_SHARED, *_READING, "device", "workers")},
+        **{name: given[name] for name in (*_SHARED, *_READING, "device", "workers")},
         "command": ["grd-offline", *sys.argv[1:]],
     }
 
 
 def _tell_unused(algorithm: str) -> None:
     """Options of the algorithm that was not chosen."""
-    given = click.get_current_context().get_parameter_source
     for name, owner in (("alpha", "td3bc"), ("expectile", "iql"), ("temperature", "iql")):
-        if owner != algorithm and given(name) is click.core.ParameterSource.COMMANDLINE:
+        if owner != algorithm and is_given(name):
             print_warning(f"--{name} is an option of {owner}: {algorithm} does not use it")
 
 

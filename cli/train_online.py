@@ -2,20 +2,20 @@
 
 import shlex
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from grd_offline.core.settings import describe_settings
 from grd_offline.learning.online.settings import DISCRETE, MANY_STATES, OnlineSettings, parse_sets
 
-from .help import Command
-from .live import Terminal
 from .options import (
+    Decorator,
+    command,
     device_option,
+    is_given,
+    option,
     out_option,
     pick_settings,
     setting_option,
@@ -25,30 +25,14 @@ from .options import (
 from .report import leave_report
 
 
-def _two_defaults(name: str) -> Callable[..., Any]:
+def _two_defaults(name: str) -> Decorator:
     """The option of a setting whose default depends on the environment's actions."""
     default = describe_settings(OnlineSettings)[name].default
     shown = f"{default}, or {DISCRETE[name]} where actions are discrete"
     return setting_option(OnlineSettings, name, show_default=shown)
 
 
-@click.command(
-    cls=Command,
-    epilog="""
-    \b
-    Examples:
-      grd-offline train-online --env Walker2d
-      grd-offline train-online --env HalfCheetah --seeds 5 --steps 300000 --out runs/cheetah
-      grd-offline train-online --env Hopper --method grd,rrd,ircr,oracle --backbone td3
-      grd-offline train-online --env Swimmer --fit paper --policy-discount 1.0 \\
-          --set lambda_state_reward=0,3e-6,5e-6,5e-5 --seeds 5 --device cuda
-      grd-offline train-online --env CartPole --seeds 3
-      grd-offline train-online --resume runs/cheetah
-
-    All methods, fits, values and seeds are members of one run. They are trained side by
-    side. On an accelerator, 20 members of HalfCheetah take about twice as long as five.
-    """,
-)
+@command()
 @setting_options(OnlineSettings, "environment", "methods", "fits")
 @_two_defaults("backbone")
 @setting_options(OnlineSettings, "critic_width")
@@ -76,23 +60,39 @@ def _two_defaults(name: str) -> Callable[..., Any]:
     "Number of processes that step environments.",
     "one per core, or one per environment if there are more, up to two per core",
 )
-@click.option(
+@option(
     "--alternate",
     "overlap",
     flag_value=False,
     default=True,
+    show_default=False,
     help="Collect and update strictly in turn, instead of collecting during the updates.",
 )
 @out_option("Folder of the run.  [default: runs/ENV-METHOD]")
-@click.option("--resume", type=click.Path(), metavar="DIR", help="Continue the run in DIR.")
+@option("--resume", type=click.Path(), metavar="DIR", help="Continue the run in DIR.")
 def train_online(resume: str | None, out: Path | None, **options: Any) -> None:
     """Train policies that see only episode returns.
 
     Collection and learning alternate. A reward model is fitted to the returns of finished episodes,
     and a policy is trained on the rewards of this model. Policies are evaluated by the true return.
     Ctrl-C saves a checkpoint, and --resume continues from the last checkpoint.
+
+    \b
+    Examples:
+      grd-offline train-online --env Walker2d
+      grd-offline train-online --env HalfCheetah --seeds 5 --steps 300000 --out runs/cheetah
+      grd-offline train-online --env Hopper --method grd,rrd,ircr,oracle --backbone td3
+      grd-offline train-online --env Swimmer --fit paper --policy-discount 1.0 \\
+          --set lambda_state_reward=0,3e-6,5e-6,5e-5 --seeds 5 --device cuda
+      grd-offline train-online --env CartPole --seeds 3
+      grd-offline train-online --resume runs/cheetah
+
+    All methods, fits, values and seeds are members of one run. They are trained side by
+    side. On an accelerator, 20 members of HalfCheetah take about twice as long as five.
     """
     from grd_offline.learning.online.training import resume_online, train_online
+
+    from .display import Terminal, print_closing
 
     terminal = Terminal()
     given = {"device": options["device"], "workers": options["workers"], "observer": terminal}
@@ -106,14 +106,14 @@ def train_online(resume: str | None, out: Path | None, **options: Any) -> None:
         settings = pick_settings(OnlineSettings, options)
         folder = out or _default_folder(settings)
         depending = {*DISCRETE, "environments"}
-        settings = {n: v for n, v in settings.items() if n not in depending or _is_given(n)}
-        command = ["grd-offline", *sys.argv[1:]]
+        settings = {n: v for n, v in settings.items() if n not in depending or is_given(n)}
+        line = ["grd-offline", *sys.argv[1:]]
         with terminal:
-            result = train_online(out=folder, command=command, **settings, **given)
-    terminal.print_closing()
+            result = train_online(out=folder, command=line, **settings, **given)
+    print_closing(terminal.shown)
     leave_report(result.folder)
-    line = name_resume(result.folder, options["environment"] or "")
-    terminal.tell_end(result, f"; to continue: {line}")
+    again = name_resume(result.folder, options["environment"] or "")
+    terminal.tell_end(result, f"; to continue: {again}")
 
 
 def name_resume(folder: Path, environment: str) -> str:
@@ -125,18 +125,12 @@ def name_resume(folder: Path, environment: str) -> str:
 def _refuse_settings(context: click.Context) -> None:
     """Refuse settings beside --resume. A run continues with the settings that it began with."""
     for parameter in context.command.params:
-        is_given = _is_given(parameter.name or "")
-        if is_given and parameter.name not in ("resume", "device", "workers", "environment"):
+        name = parameter.name or ""
+        if is_given(name) and name not in ("resume", "device", "workers", "environment"):
             raise click.UsageError(
                 f"--resume cannot be combined with {parameter.opts[0]}: a run continues with the "
                 "settings that it began with (--device and --workers can be changed)"
             )
-
-
-def _is_given(name: str) -> bool:
-    """Whether the command line has this option. The defaults of others depend on the actions."""
-    source = click.get_current_context().get_parameter_source(name)
-    return source is ParameterSource.COMMANDLINE
 
 
 def _default_folder(settings: dict[str, Any]) -> str:

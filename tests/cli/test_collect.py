@@ -210,11 +210,11 @@ def test_second_interrupt_keeps_nothing(tmp_path: Path) -> None:
 def test_lines_where_there_is_no_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from grd_offline.cli import progress
+    from grd_offline.cli import display
     from grd_offline.core import words
 
-    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
-    with progress.show_progress("reading", 4, unit="episodes", work="steps") as advance:
+    monkeypatch.setattr(display, "LINE_SECONDS", 0.0)
+    with display.show_progress("reading", 4, unit="episodes", work="steps") as advance:
         advance(2, 100)
     line = capsys.readouterr().err
     assert re.fullmatch(r"reading: 2 of 4 episodes, [\d,]+ steps/s, about 1 s left\n", line)

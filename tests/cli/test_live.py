@@ -10,9 +10,16 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from grd_offline.cli import live, run_state
-from grd_offline.cli.live import Lines, draw_curve, draw_panel, format_point, print_closing
-from grd_offline.cli.run_state import Point, RunState, summarise
+from grd_offline.cli import display
+from grd_offline.cli.display import (
+    Point,
+    RunDisplay,
+    draw_curve,
+    draw_panel,
+    format_point,
+    print_closing,
+    summarise,
+)
 from grd_offline.io.files.runs import EVALUATION_COLUMNS
 from grd_offline.learning.runs.run import Evaluation, Measures
 
@@ -59,8 +66,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(run_state, "time", clock)
-    monkeypatch.setattr(live, "time", clock)
+    monkeypatch.setattr(display, "time", clock)
     return clock
 
 
@@ -96,7 +102,7 @@ def show(panel, width):
 
 def test_a_group_is_summarised_over_its_seeds(clock, files):
     run = FakeRun()
-    seen = RunState(run, files)
+    seen = RunDisplay(run, files)
     run.step = 1000
     evaluate(run, seen, [10.0, 14.0, 5.0, 5.0])
     evaluate(run, seen, [2.0, 2.0, 6.0, 8.0])
@@ -107,19 +113,19 @@ def test_a_group_is_summarised_over_its_seeds(clock, files):
     assert first.correlation == pytest.approx(0.8)
     assert (first.edges, first.compact, first.skipped) == (0.25, 1.5, 2)
     assert math.isnan(oracle.correlation)
-    assert not oracle.has_masks
+    assert math.isnan(oracle.edges)
 
 
 def test_time_left_does_not_count_the_warm_up(clock, files):
     run = FakeRun()
-    seen = RunState(run, files)
+    seen = RunDisplay(run, files)
     assert seen.total == 5000
     for _ in range(9):
         advance(run, clock, seen, seconds=0.1)
     assert seen.run.phase
-    assert math.isnan(seen.seconds_left)
+    assert seen.seconds_left is None
     advance(run, clock, seen, seconds=500.0)
-    assert math.isnan(seen.seconds_left)  # the first updates took long: kernels were compiled
+    assert seen.seconds_left is None  # the first updates took long: kernels were compiled
     for _ in range(2):
         advance(run, clock, seen, seconds=10.0)
     assert seen.rates == pytest.approx((10.0, 10.0))
@@ -131,7 +137,7 @@ def test_time_left_does_not_count_the_warm_up(clock, files):
 def test_members_are_looked_at_now_and_then(clock, files):
     run = FakeRun()
     run.step, run.learner.updates = 2000, 1000
-    seen = RunState(run, files)
+    seen = RunDisplay(run, files)
     for _ in range(100):
         advance(run, clock, seen, seconds=0.1)
     assert run.looks <= 6
@@ -150,19 +156,17 @@ def test_a_resumed_run_shows_what_came_before(files):
     ]
     with (files.path / "evaluations.csv").open("a") as file:
         file.writelines(",".join(line.values()) + "\n" for line in lines)
-    assert RunState(FakeRun(), files).groups[1].curve == [Point(1000, 4.0, 1.0)]
+    assert RunDisplay(FakeRun(), files).groups[1].curve == [Point(1000, 4.0, 1.0)]
 
 
 def test_lines(clock, files, capsys):
     run = FakeRun()
-    seen = RunState(run, files)
-    lines = Lines(seen)
+    seen = RunDisplay(run, files)
     for _ in range(9):
-        advance(run, clock, seen, lines, seconds=1.0)
+        advance(run, clock, seen, seconds=1.0)
     for _ in range(3):
-        advance(run, clock, seen, lines, seconds=12.0)
+        advance(run, clock, seen, seconds=12.0)
     evaluate(run, seen, [10.0, 14.0, 5.0, 5.0])
-    lines.on_result(run, SimpleNamespace(returns=np.zeros(4)))
     out, err = capsys.readouterr()
     assert out == ""
     assert err.splitlines() == [
@@ -177,7 +181,7 @@ def test_lines(clock, files, capsys):
 
 def test_panel_says_that_it_is_warming_up(clock, files):
     run = FakeRun()
-    text = show(draw_panel(RunState(run, files), 100, 40), 100)
+    text = show(draw_panel(RunDisplay(run, files), 100, 40), 100)
     assert "warm-up with random actions until step 1,000" in text
     assert "1 min 15 s so far" in text
     assert "left" not in text
@@ -187,7 +191,7 @@ def test_panel_says_that_it_is_warming_up(clock, files):
 def test_panel_fits_the_terminal(clock, files, width):
     run = FakeRun()
     run.step = 900
-    seen = RunState(run, files)
+    seen = RunDisplay(run, files)
     for _ in range(3):
         advance(run, clock, seen, seconds=10.0)
         evaluate(run, seen, [run.step * 1.5, run.step * 1.6, 5.0, 5.0])
@@ -200,7 +204,7 @@ def test_panel_fits_the_terminal(clock, files, width):
 
 
 def test_panel_of_many_groups_says_how_many_are_not_shown(clock, files):
-    seen = RunState(FakeRun(), files)
+    seen = RunDisplay(FakeRun(), files)
     seen.groups = seen.groups * 20
     text = show(draw_panel(seen, 100, 20), 100)
     assert "and 30 more" in text
@@ -209,7 +213,7 @@ def test_panel_of_many_groups_says_how_many_are_not_shown(clock, files):
 
 def test_closing_table(clock, files, capsys):
     run = FakeRun()
-    seen = RunState(run, files)
+    seen = RunDisplay(run, files)
     print_closing(seen)
     assert capsys.readouterr().out == ""
     for step, scale in ((1000, 2.0), (2000, 1.0)):
@@ -248,7 +252,7 @@ def test_numbers():
     assert format_point(Point(0, 0.0, 0.0), 1) == "0.00"
     assert format_point(Point(0, -2.5e-6, 1.2e-7), 2) == "-2.5e-06 ± 1.2e-07"
     assert format_point(Point(0, 0.001, 2.0), 2) == "0.00 ± 2.00"
-    assert live.format_correlation(-0.001) == "0.00"
+    assert display.format_correlation(-0.001) == "0.00"
 
 
 def test_a_run_without_a_terminal(tmp_path):

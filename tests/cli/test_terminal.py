@@ -12,9 +12,9 @@ from places import ROOT
 from rich.console import Console
 
 from grd_offline.cli import signals
+from grd_offline.cli.display import format_left, make_stage_bar, show_stages
 from grd_offline.cli.forecast import FITTING, GROUPS, TESTING, Forecast
 from grd_offline.cli.program import cli
-from grd_offline.cli.progress import draw_stage, format_left, show_stages
 from grd_offline.cli.text import print_facts, wrap
 from grd_offline.core import words
 from grd_offline.core.episodes import EpisodeSet
@@ -139,7 +139,7 @@ def test_the_bar_is_one_line(width):
     forecast.hear("testing on held-out episodes: pairs", 0.0)
     clock.now = 1.0
     console = Console(width=width, record=True, file=io.StringIO())
-    console.print(draw_stage(forecast.look(), width))
+    console.print(make_stage_bar(forecast).get_renderable())
     (line,) = console.export_text().splitlines()
     assert len(line.rstrip()) <= width
     assert line.startswith("testing on held-out episodes")

@@ -16,9 +16,8 @@ from online_runs import Keeper, Warned, start_command, train_while, wait_for_row
 
 import grd_offline
 from grd_offline import DecomposeSettings, decompose_file, open_recording
-from grd_offline.cli import run_state
-from grd_offline.cli.live import describe_speed, draw_panel
-from grd_offline.cli.run_state import RunState
+from grd_offline.cli import display
+from grd_offline.cli.display import RunDisplay, describe_speed, draw_panel
 from grd_offline.core.episodes import EpisodeSet
 from grd_offline.core.errors import DataError, StorageError
 from grd_offline.core.observer import Observers
@@ -250,7 +249,7 @@ def test_the_panel_shows_every_source(tmp_path):
     rewards, observers = {"true": TRUE, "other": -TRUE}, Observers([])
     with OfflineRun(settings, EPISODES, rewards, workers=0, observer=observers) as run:
         files.create(run, data={}, command=[], workers=0, device="cpu")
-        state = RunState(run, files)
+        state = RunDisplay(run, files)
         observers.all.append(state)
         run.train()
         console = Console(width=80, file=open(os.devnull, "w"), record=True)  # noqa: SIM115
@@ -268,13 +267,13 @@ def test_the_panel_shows_every_source(tmp_path):
 def test_time_left_does_not_count_what_comes_before_the_first_updates(monkeypatch, tmp_path):
     clock = SimpleNamespace(now=100.0)
     clock.monotonic = lambda: clock.now
-    monkeypatch.setattr(run_state, "time", clock)
+    monkeypatch.setattr(display, "time", clock)
     (tmp_path / "evaluations.csv").write_text("step\n")
     run = SimpleNamespace(
         title="x", unit="update", states=2, total=1000, members=[], step=0, phase="",
         measure=lambda: None, learner=SimpleNamespace(updates=0),
     )  # fmt: skip
-    state = RunState(run, OfflineFolder(tmp_path))
+    state = RunDisplay(run, OfflineFolder(tmp_path))
     assert describe_speed(state) == "measuring speed"
     for run.step in (20, 40, 60):
         run.learner.updates = run.step

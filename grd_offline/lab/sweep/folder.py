@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from grd_offline.core.errors import DataError, printable
+from grd_offline.core.words import format_seconds
 from grd_offline.io.files.decomposition import is_decomposition, read_decomposition
 from grd_offline.io.files.judgement import is_judgement, read_judgement
 from grd_offline.io.files.locks import LOCK_FILE, Lock
@@ -32,7 +33,7 @@ from grd_offline.io.files.sweeps import (
 from grd_offline.lab.comparison.compare import Comparison, compare_scores
 from grd_offline.lab.comparison.paper import FILE_BYTES, Printed, parse_printed
 from grd_offline.lab.comparison.scores import collect_scores, find_runs
-from grd_offline.lab.sweep.job import FINISHED, Mark, read_mark
+from grd_offline.lab.sweep.job import FINISHED, STARTED, Mark, read_mark
 from grd_offline.lab.sweep.plan import Job, Plan
 
 FORMAT, VERSION = "grd-offline sweep", 1
@@ -163,6 +164,19 @@ def compare_sweep(record: SweepRecord) -> tuple[Comparison, list[RunRecord]] | s
     if not scores:
         return "no job has evaluations"
     return compare_scores(scores, printed=record.printed, notes=notes), runs
+
+
+def list_jobs(record: SweepRecord) -> list[tuple[str, ...]]:
+    """A row for each job: name, state, tries, time, result and command."""
+    rows: list[tuple[str, ...]] = []
+    for job in record.jobs:
+        mark = record.marks[job.name]
+        state = "new" if mark is None else "cut off" if mark.state == STARTED else mark.state
+        tries = "0" if mark is None else str(mark.tries)
+        seconds = "-" if mark is None else format_seconds(mark.seconds)
+        command = f"grd-offline {' '.join(job.command)}"
+        rows.append((job.name, state, tries, seconds, describe_result(record, job), command))
+    return rows
 
 
 def describe_result(record: SweepRecord, job: Job) -> str:

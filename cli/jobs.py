@@ -1,0 +1,136 @@
+"""What runs the jobs of `sweep`, `collect --parts` and `relabel`: this machine, or Ray."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from .options import Decorator, option, options
+from .signals import Stop, catch_signals
+from .text import print_warning
+
+if TYPE_CHECKING:
+    from grd_offline.lab.sweep.job import Mark
+    from grd_offline.lab.sweep.local import Machine
+    from grd_offline.lab.sweep.parts import PartsPlan
+    from grd_offline.lab.sweep.plan import Job
+    from grd_offline.lab.sweep.run import Runner
+
+
+class Where(NamedTuple):
+    """What runs the jobs of a command."""
+
+    kind: str
+    """`local` or `ray`."""
+    address: str | None
+    """The address of a Ray cluster."""
+    tries: int
+    """Number of times that a job is tried."""
+
+    def start(
+        self, folder: Path, machine: Machine, *, cpus: int | None, gpus: float | None
+    ) -> Runner:
+        """The runner, whose jobs use so much each."""
+        if self.kind == "ray":
+            from grd_offline.lab.sweep.ray_runner import RayRunner
+
+            place = Path.cwd()
+            return RayRunner(
+                folder, machine, address=self.address, directory=place, cpus=cpus, gpus=gpus
+            )
+        from grd_offline.lab.sweep.local import LocalRunner, divide
+
+        return LocalRunner(folder, divide(machine, cpus, gpus), Path.cwd())
+
+
+def runner_options(what: str) -> Decorator:
+    """--runner, --address and --tries, for commands that run several `what`."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def join(
+            *arguments: Any, kind: str, address: str | None, tries: int, **options: Any
+        ) -> Any:
+            if address is not None and kind != "ray":
+                raise click.UsageError("--address is for --runner ray")
+            return command(*arguments, where=Where(kind, address, tries), **options)
+
+        return join
+
+    return options(
+        option(
+            "--runner",
+            "kind",
+            type=click.Choice(("local", "ray")),
+            default="local",
+            help=f"What works on the {what}: this machine, or Ray. Ray needs: pip install ray.",
+        ),
+        option(
+            "--address",
+            help="Ray cluster to use: auto, or HOST:PORT. Its machines must share the folder. "
+            " [default: Ray is started on this machine]",
+        ),
+        option(
+            "--tries",
+            type=click.IntRange(min=1),
+            default=2,
+            help=f"Number of times that each of the {what} is tried before it is given up.",
+        ),
+        decorate,
+    )
+
+
+def run_parts(out: Path, plan: PartsPlan, where: Where, workers: int | None) -> None:
+    """Make all parts of a dataset that are not there yet, one core for each."""
+    from grd_offline.lab.sweep.job import FINISHED, describe_marks
+    from grd_offline.lab.sweep.local import find_machine
+    from grd_offline.lab.sweep.parts import describe_versions, hold_parts
+
+    if workers is not None and where.address is not None:
+        raise click.UsageError("--workers is for this machine: leave it out with --address")
+    folder = Path(os.path.abspath(out))
+    machine = find_machine()
+    if workers is not None:
+        machine = replace(machine, cores=workers)
+    held = hold_parts(folder, plan)
+    try:
+        versions = describe_versions(folder, plan)
+        if versions is not None:
+            print_warning(f"{out}: {versions}")
+        if all(m and m.state == FINISHED for m in describe_marks(folder, plan.jobs).values()):
+            where = where._replace(kind="local")  # Ray need not be started
+        runner = where.start(folder, machine, cpus=1, gpus=0)
+        marks, stop = run_all(folder, plan.jobs, runner, where.tries, "parts")
+    finally:
+        held.release()
+    stop.leave("stopped: run the same command again to continue")
+    missing = [(n, mark) for n, mark in marks.items() if mark is None or mark.state != FINISHED]
+    if missing:
+        name, mark = missing[0]
+        reason = mark.reason if mark is not None else "it was not begun"
+        raise click.ClickException(
+            f"{len(missing)} of {len(marks)} parts are missing, the first is {name}: {reason}; run "
+            "the same command again to continue"
+        )
+
+
+def run_all(
+    folder: Path, jobs: Sequence[Job], runner: Runner, tries: int, what: str
+) -> tuple[dict[str, Mark | None], Stop]:
+    """Run jobs, and show how far they are. Gives their marks, and whether they were stopped."""
+    from grd_offline.lab.sweep.run import run_jobs
+
+    from .display import JobsDisplay
+
+    saving = ", which save first" if what == "jobs" else ""
+    notice = f"stopping the running {what}{saving}; press Ctrl-C again to quit"
+    with runner, catch_signals(notice=notice) as stop:  # after Ray, which has its own handler
+        display = JobsDisplay(folder, jobs, what, stop)
+        with display.bars:
+            return run_jobs(folder, jobs, runner, tries=tries, observer=display), stop
