@@ -44,7 +44,15 @@ DOUBLE_RESOLUTION = 1e-13
 @dataclass(frozen=True, eq=False)
 class Episode:
     """One episode. It is read-only and checked when it is made. Rewards are float64, and other
-    numbers are float32."""
+    numbers are float32.
+
+    Examples
+    --------
+    >>> from grd_offline import read
+    >>> episode = read("datasets/sample.h5")[0]
+    >>> episode.observations.shape, episode.actions.shape
+    ((14, 11), (13, 3))
+    """
 
     observations: FloatArray
     """(T + 1, state), or (T, state) where the source does not hold the last one."""
@@ -272,6 +280,13 @@ class EpisodeSet(Sequence[Episode]):
 
     Indexing with an integer loads an episode; with a slice or an array of indices it gives a
     smaller set and loads nothing.
+
+    Examples
+    --------
+    >>> from grd_offline import read
+    >>> episodes = read("datasets/sample.h5")
+    >>> len(episodes), episodes.total_steps, len(episodes[:10])
+    (80, 1418, 10)
     """
 
     lengths: NDArray[np.int64]

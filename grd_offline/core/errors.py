@@ -16,7 +16,20 @@ def clean_text(text: str) -> str:
 
 
 class DataError(ValueError):
-    """Data that cannot be used: says where (file, episode, field), what was expected, what came."""
+    """Data that cannot be used: says where (file, episode, field), what was expected, what came.
+
+    Parameters
+    ----------
+    reason
+        What was expected, and what came.
+    file, episode, field
+        Where, as far as it is known.
+
+    Examples
+    --------
+    >>> print(DataError("expected a number, got 'high'", file="trips.csv", field="speed"))
+    trips.csv: speed: expected a number, got 'high'
+    """
 
     def __init__(
         self,
@@ -59,4 +72,10 @@ class DataError(ValueError):
 
 
 class StorageError(OSError):
-    """A file could not be written: what was there before is untouched."""
+    """A file could not be written: what was there before is untouched.
+
+    Examples
+    --------
+    >>> print(StorageError("data.h5: No space left on device"))
+    data.h5: No space left on device
+    """

@@ -12,7 +12,28 @@ from grd_offline.core.preferences import IntArray, Preferences
 
 
 def attach_preferences(episodes: EpisodeSet, preferences: Preferences) -> EpisodeSet:
-    """Return the episodes with these preferences, from which a fit then learns."""
+    """Return the episodes with these preferences, from which a fit then learns.
+
+    Parameters
+    ----------
+    episodes
+        The episodes whose pieces are compared.
+    preferences
+        Pairs of pieces, and which of each pair was preferred. A piece that does not lie in an
+        episode is refused.
+
+    Returns
+    -------
+    EpisodeSet
+        The same episodes. A fit learns from the preferences instead of the returns.
+
+    Examples
+    --------
+    >>> from grd_offline import Preferences, attach_preferences, read
+    >>> pairs = Preferences.between([0, 1], [2, 3], [1, 0])
+    >>> attach_preferences(read("datasets/sample.h5"), pairs).preferences
+    Preferences(2 pairs)
+    """
     checked = {}
     for name in ("first", "second"):
         pieces = getattr(preferences, name).copy()

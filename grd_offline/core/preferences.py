@@ -21,6 +21,8 @@ IntArray = NDArray[np.int64]
 class Preferences:
     """Pairs of pieces of episodes, and which piece of each pair was preferred.
 
+    Examples
+    --------
     >>> Preferences.between([0, 1], [2, 0], [1, 0.5])
     Preferences(2 pairs)
     """
@@ -51,7 +53,20 @@ class Preferences:
 
     @classmethod
     def between(cls, first: ArrayLike, second: ArrayLike, preferred: ArrayLike) -> Preferences:
-        """Make pairs of whole episodes, by their index, or of pieces (episode, start, stop)."""
+        """Make pairs.
+
+        Parameters
+        ----------
+        first, second
+            Whole episodes, by their index, or pieces (episode, start, stop).
+        preferred
+            1 where the first was preferred, 0 for the second, 1/2 for neither.
+
+        Returns
+        -------
+        Preferences
+            The pairs.
+        """
         return cls(_as_pieces(first), _as_pieces(second), np.asarray(preferred, np.float64))
 
     def __len__(self) -> int:

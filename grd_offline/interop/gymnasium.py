@@ -28,11 +28,20 @@ class LearnedReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """A wrapper that pays the reward of a model. The reward of the environment is in
     `info["true_reward"]`.
 
-        env = LearnedReward(gymnasium.make("HalfCheetah-v5"), "hc-grd")
+    The model has to see observations and actions as its data had them: put wrappers that change
+    them, `CompactObservation` among them, outside of this one.
 
-    `model` is a `RewardModel` or the folder of one. With a folder, `env.spec` can be turned into
-    JSON and made again. The model has to see observations and actions as its data had them: put
-    wrappers that change them, `CompactObservation` among them, outside of this one.
+    Parameters
+    ----------
+    env
+        The environment.
+    model
+        A `RewardModel` or the folder of one. With a folder, `env.spec` can be turned into JSON and
+        made again.
+
+    Examples
+    --------
+    >>> env = LearnedReward(gymnasium.make("HalfCheetah-v5"), "hc-grd")  # doctest: +SKIP
     """
 
     def __init__(self, env: gym.Env[Any, Any], model: ModelOrPath) -> None:
@@ -72,11 +81,21 @@ class VectorLearnedReward(_VectorWrapper):
     """A wrapper that pays the reward of a model in a vector of environments. Their own rewards are
     in `infos["true_reward"]`.
 
-        envs = VectorLearnedReward(gymnasium.make_vec("HalfCheetah-v5", num_envs=8), "hc-grd")
-
     Where an episode ended and its environment is reset in the next step, that step leads from one
     episode into another: it is no step of the model's, and pays 0 as the environment does. Where
     the reset comes in the same step, the step leads to the final observation, not to the new one.
+
+    Parameters
+    ----------
+    env
+        The environments.
+    model
+        A `RewardModel` or the folder of one.
+
+    Examples
+    --------
+    >>> envs = gymnasium.make_vec("HalfCheetah-v5", num_envs=8)  # doctest: +SKIP
+    >>> envs = VectorLearnedReward(envs, "hc-grd")  # doctest: +SKIP
     """
 
     def __init__(self, env: gym.vector.VectorEnv[Any, Any, Any], model: ModelOrPath) -> None:
@@ -134,9 +153,16 @@ class CompactObservation(gym.ObservationWrapper[Any, Any, Any], RecordConstructo
     """A wrapper that shows only the compact state: the dimensions from which a path leads to the
     reward.
 
-        env = CompactObservation(LearnedReward(env, "hc-grd"), "hc-grd")
+    Parameters
+    ----------
+    env
+        The environment.
+    masks
+        A `RewardModel`, the folder of one, or an array of 0 and 1 per dimension.
 
-    `masks` is a `RewardModel`, the folder of one, or an array of 0 and 1 per dimension.
+    Examples
+    --------
+    >>> env = CompactObservation(LearnedReward(env, "hc-grd"), "hc-grd")  # doctest: +SKIP
     """
 
     def __init__(

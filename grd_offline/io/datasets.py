@@ -97,14 +97,37 @@ def open_recording(
 ) -> Recording:
     """Open a dataset in any known layout. Close it after use, or use it in a `with` statement.
 
-    `path` is an HDF5 file, a folder of such files (part-00000.h5 and so on), a Minari folder, or
-    `minari:ID` for a dataset of Minari's library, such as `minari:D4RL/door/human-v2`. A dataset
-    that is not on this computer is downloaded. It can also be a table with one row per step (.csv,
-    .parquet), a LeRobot folder, turns as JSON lines (.jsonl), or episodes that are in memory.
-    `max_episode_steps` truncates the episodes of flat files without timeouts. `max_bytes` is how
-    much the file may claim to hold beyond what is plausible for its size. `columns` says which
-    column of a table is what, `returns` where the outcomes of its episodes are, and `expected`
-    which inputs a model needs of it. With `needs_outcome` False a table may have no outcomes.
+    Parameters
+    ----------
+    path
+        An HDF5 file, a folder of such files (part-00000.h5 and so on), a Minari folder, or
+        `minari:ID` for a dataset of Minari's library, such as `minari:D4RL/door/human-v2`. A
+        dataset that is not on this computer is downloaded. It can also be a table with one row per
+        step (.csv, .parquet), a LeRobot folder, turns as JSON lines (.jsonl), or episodes that are
+        in memory.
+    max_episode_steps
+        Truncates the episodes of flat files without timeouts.
+    max_bytes
+        How much the file may claim to hold beyond what is plausible for its size.
+    columns
+        Which column of a table is what.
+    returns
+        Where the outcomes of the episodes of a table are.
+    expected
+        Which inputs a model needs of a table.
+    needs_outcome
+        Whether a table without outcomes is refused.
+
+    Returns
+    -------
+    Recording
+        A header, and records of episodes that are read one after the other.
+
+    Examples
+    --------
+    >>> with open_recording("datasets/sample.h5") as recording:
+    ...     recording.header.environment
+    'Hopper-v5'
     """
     if isinstance(path, EpisodeSet):
         return as_recording(path)
@@ -185,9 +208,25 @@ def read(
 ) -> EpisodeSet:
     """Read the episodes of a dataset. Each is loaded from the file when it is first used.
 
-    `delay` says when rewards are delivered ("end", "step", or every K steps) where the file does
-    not say and guessing from the zeros would be wrong. The other options are those of
-    `open_recording`.
+    Parameters
+    ----------
+    path
+        Whatever `open_recording` opens.
+    delay
+        When rewards are delivered ("end", "step", or every K steps), where the file does not say
+        and guessing from the zeros would be wrong.
+    max_episode_steps, max_bytes, columns, returns
+        As `open_recording` has them.
+
+    Returns
+    -------
+    EpisodeSet
+        The episodes. The true rewards of steps are no part of them.
+
+    Examples
+    --------
+    >>> read("datasets/sample.h5").lengths[:3]
+    array([13,  7, 25])
     """
     recording = open_recording(
         path,
@@ -279,7 +318,27 @@ def infer_delay(rewards_of_episodes: Iterable[Array]) -> int | str:
 def read_truth(
     path: str | os.PathLike[str], field: str = "true_rewards", *, max_bytes: int | None = None
 ) -> list[NDArray[np.float64]]:
-    """Read the true step rewards of each episode, to check a fit. No fit uses them."""
+    """Read the true step rewards of each episode, to check a fit. No fit uses them.
+
+    Parameters
+    ----------
+    path
+        Whatever `open_recording` opens.
+    field
+        The field or column that holds them.
+    max_bytes
+        As `open_recording` has it.
+
+    Returns
+    -------
+    list of array
+        (step,) the rewards of each episode.
+
+    Examples
+    --------
+    >>> len(read_truth("datasets/sample.h5"))
+    80
+    """
     with open_recording(path, max_bytes=max_bytes) as recording:
         truth = []
         for index, record in enumerate(recording):
@@ -305,10 +364,30 @@ def write_dataset(
     layout: str = "own",
     lengths: NDArray[np.int64] | None = None,
 ) -> list[str]:
-    """Write a dataset in full or not at all, while its episodes arrive. Returns warnings.
+    """Write a dataset in full or not at all, while its episodes arrive.
 
-    A dataset is a header and records, or a set of episodes. The flat layout of D4RL needs the
-    `lengths` of all episodes beforehand.
+    Parameters
+    ----------
+    path
+        The file or folder to write.
+    header
+        The header of the records, or a set of episodes, which needs no records.
+    records
+        The episodes, in their order.
+    layout
+        One of `grd_offline.io.formats.layouts.list_writable_layouts()`.
+    lengths
+        (episode,) The flat layout of D4RL needs the lengths of all episodes beforehand.
+
+    Returns
+    -------
+    list of str
+        What the layout cannot hold, in words.
+
+    Examples
+    --------
+    >>> write_dataset("first.h5", read("datasets/sample.h5")[:10])
+    []
     """
     if isinstance(header, EpisodeSet):
         recording = as_recording(header)

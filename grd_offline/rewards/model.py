@@ -54,6 +54,15 @@ class RewardModel:
 
     Can be called as `reward(state, action, next_state, done)`, the signature of reward functions
     in the imitation library.
+
+    Examples
+    --------
+    >>> from grd_offline import RewardModel, decompose
+    >>> _ = decompose("datasets/sample.h5", "sample-grd")
+    >>> model = RewardModel.load("sample-grd")
+    >>> rewards = model.predict(
+    ...     observations, actions, next_observations, terminations
+    ... )  # doctest: +SKIP
     """
 
     function: RewardFunction
@@ -101,12 +110,24 @@ class RewardModel:
         next_observations: ArrayLike | None = None,
         terminations: ArrayLike | None = None,
     ) -> Array:
-        """Predict the reward of each step: (N,).
+        """Predict the reward of each step.
 
-        Observations are (N, state), actions (N, action), one-hot where they are discrete choices.
-        Both may be data frames with the columns of the data, whose texts become one-hot columns.
-        Next observations (N, state) and terminations (N,) may always be given; they are used where
-        the reward depends on them. A truncated step is not terminated.
+        Parameters
+        ----------
+        observations
+            (N, state), or a data frame with the columns of the data, whose texts become one-hot
+            columns.
+        actions
+            (N, action), one-hot where they are discrete choices, or a data frame.
+        next_observations
+            (N, state). They may always be given, and are used where the reward depends on them.
+        terminations
+            (N,), likewise. A truncated step is not terminated.
+
+        Returns
+        -------
+        array
+            (N,) the rewards.
         """
         batch = self._check_steps(observations, actions, next_observations, terminations)
         with np.errstate(over="ignore", invalid="ignore"):

@@ -195,6 +195,13 @@ _TABLE = {
 class DynamicsModel:
     """Predicts the next observation from an observation and an action.
 
+    Examples
+    --------
+    >>> model = DynamicsModel.load("sample-grd")  # doctest: +SKIP
+    >>> model.predict(observations, actions)  # doctest: +SKIP
+
+    Notes
+    -----
     Inputs are states, then actions. A term is the product of two regressors: 0 is the constant 1,
     1 + c the standardised input c, and 1 + d + c K + k the feature k of input c held within the
     range of the data, of d inputs and K features.

@@ -265,7 +265,23 @@ def save_actor(
 
 
 def load_actor(folder: str | os.PathLike[str]) -> Actor:
-    """Read a policy folder; the first thing that does not fit is named."""
+    """Read a trained policy. It is stepped in numpy: torch is not imported.
+
+    Parameters
+    ----------
+    folder
+        The folder of a policy, such as `runs/hc/members/NAME/policy`.
+
+    Returns
+    -------
+    Actor
+        The policy. The first thing that does not fit is named by a `DataError`.
+
+    Examples
+    --------
+    >>> actor = load_actor("runs/hc/members/grd-closed-form-seed0/policy")  # doctest: +SKIP
+    >>> action = actor.act(observation)  # doctest: +SKIP
+    """
     return load_actor_about(folder)[0]
 
 

@@ -50,22 +50,43 @@ def collect(
 ) -> Collected:
     """Run a policy in an environment and write the episodes into an HDF5 file.
 
-        import grd_offline
+    With several workers, the calling script needs `if __name__ == "__main__":` around its call,
+    because each worker imports the script.
 
-        if __name__ == "__main__":
-            grd_offline.collect("HalfCheetah", "cheetah.h5", episodes=500, delay=20, seed=1)
-            episodes = grd_offline.read("cheetah.h5")
+    Parameters
+    ----------
+    environment
+        The id of an environment, such as `HalfCheetah`.
+    out
+        The file to write.
+    keep_partial
+        Whether finished episodes go into a partial file when the observer says to stop or an
+        environment fails. No earlier partial file is replaced.
+    observer
+        Hears of each episode after it was written, and of environments that hang.
+    **settings
+        The fields of `CollectSettings`: `episodes`, `policy`, `checkpoints`, `policy_noise`,
+        `random_share`, `switch_every`, `seed`, `first_episode`, `workers`, `delay`, `discount`,
+        `keep_true_rewards`, `max_episode_steps` and `env_args`.
 
-    The other keyword arguments are the fields of `CollectSettings`: `episodes`, `policy`,
-    `checkpoints`, `policy_noise`, `random_share`, `switch_every`, `seed`, `first_episode`,
-    `workers`, `delay`, `discount`, `keep_true_rewards`, `max_episode_steps` and `env_args`. With
-    several workers, the calling script needs the `if` of the example: each worker imports it.
+    Returns
+    -------
+    Collected
+        The file that was written, and the returns and lengths of its episodes.
 
-    When the `observer` says to stop, or an environment fails, finished episodes are written into a
-    partial file instead, or nothing is written if `keep_partial` is False. No earlier partial file
-    is replaced. The observer hears of each episode after it was written, and of environments that
-    hang. `DataError` says what is wrong with an argument or an
-    environment, and `StorageError` why the file cannot be written.
+    Raises
+    ------
+    DataError
+        What is wrong with an argument or an environment.
+    StorageError
+        Why the file cannot be written.
+
+    Examples
+    --------
+    >>> import grd_offline
+    >>> done = grd_offline.collect("Pendulum", "swing.h5", episodes=3, workers=1)
+    >>> len(grd_offline.read("swing.h5"))
+    3
     """
     chosen = CollectSettings(environment, **settings)
     out = Path(out)

@@ -39,24 +39,46 @@ def train_offline(
 ) -> TrainingResult:
     """Train policies on a dataset alone, and write the run into the folder `out`.
 
-        import grd_offline
+    It changes settings of the process: see `grd_offline.learning.runs.process.prepare_process`.
 
-        if __name__ == "__main__":
-            result = grd_offline.train_offline(
-                "hc-grd/relabelled.h5", "runs/hc", environment="HalfCheetah", seeds=5
-            )
-            print(result.evaluations[-1]["mean_return"], result.policies)
+    Parameters
+    ----------
+    source
+        Whatever `grd_offline.read` reads.
+    out
+        The folder of the run.
+    rewards
+        Names of rewards that the data hold: `relabelled`, `observed` and `true`. Or your own:
+        arrays by name, one number for each step of the data.
+    max_bytes
+        Trusts the file to unpack to that size.
+    columns, returns
+        The columns and the outcomes of a table, as `decompose` has them.
+    device
+        `auto`, `cpu` or `cuda`.
+    workers
+        The processes that step environments. None: one for each core.
+    observer
+        Hears of the run, and decides whether to stop.
+    command
+        Is written into the settings of the run.
+    **settings
+        The fields of `OfflineSettings`, for example `environment`, `algorithm`, `seeds`, `updates`
+        and `eval_every`. Without `environment` nothing is evaluated.
 
-    `source` is whatever `grd_offline.read` reads. `rewards` are names of rewards that it holds:
-    `relabelled`, `observed` and `true`. Or they are your own: arrays by name, one number for each
-    step of the data. The other keyword arguments are the fields of `OfflineSettings`, for example
-    `environment`, `algorithm`, `seeds`, `updates` and `eval_every`. Without `environment` nothing
-    is evaluated. `max_bytes` trusts the file to unpack to that size. `columns` and `returns` are
-    for tables, as `decompose` has them.
+    Returns
+    -------
+    TrainingResult
+        The evaluations, and where the policies are.
 
-    `device`, `workers`, `observer` and `command` are those of `train_online`.
-    This function changes settings of the process: see
-    `grd_offline.learning.runs.process.prepare_process`.
+    Examples
+    --------
+    >>> import grd_offline
+    >>> result = grd_offline.train_offline(
+    ...     "hc-grd/relabelled.h5", "runs/hc", environment="HalfCheetah", seeds=5
+    ... )  # doctest: +SKIP
+    >>> result.evaluations[-1]["mean_return"]  # doctest: +SKIP
+    5612.0
     """
     chosen = OfflineSettings(rewards=tuple(rewards), **settings)
     files = OfflineFolder(Path(out))

@@ -31,25 +31,43 @@ def train_online(
 ) -> TrainingResult:
     """Train agents that see only episode returns, and write the run into the folder `out`.
 
-        import grd_offline
-
-        if __name__ == "__main__":
-            result = grd_offline.train_online("Hopper", "runs/hopper", methods=("grd",), seeds=5)
-            print(result.evaluations[-1]["mean_return"], result.policies)
-
-    The other keyword arguments are the fields of `OnlineSettings`, for example `methods`, `fits`,
-    `backbone`, `steps`, `seeds` and `warmup`. Some defaults are others where actions are discrete:
-    see `grd_offline.learning.online.settings.DISCRETE`. With several `workers`, the calling
-    script needs the
-    `if` of the example, because each worker imports the script. By default there is one worker for
-    each core, less one where there are many, or one for each environment if there are more of
-    these, up to two for each core. `device` is `auto`, `cpu` or `cuda`.
-
-    The `observer` hears of the run and decides whether to stop: see
-    `grd_offline.core.observer.Observer`. `command` is written into the settings of the run.
-
-    This function changes settings of the process: see
+    With several workers, the calling script needs `if __name__ == "__main__":` around its call,
+    because each worker imports the script. The function changes settings of the process: see
     `grd_offline.learning.runs.process.prepare_process`.
+
+    Parameters
+    ----------
+    environment
+        The id of an environment, such as `Hopper`.
+    out
+        The folder of the run.
+    device
+        `auto`, `cpu` or `cuda`.
+    workers
+        The processes that step environments. None: one for each core, less one where there are
+        many, or one for each environment if there are more of these, up to two for each core.
+    observer
+        Hears of the run, and decides whether to stop: see `grd_offline.core.observer.Observer`.
+    command
+        Is written into the settings of the run.
+    **settings
+        The fields of `OnlineSettings`, for example `methods`, `fits`, `backbone`, `steps`, `seeds`
+        and `warmup`. Some defaults are others where actions are discrete: see
+        `grd_offline.learning.online.settings.DISCRETE`.
+
+    Returns
+    -------
+    TrainingResult
+        The evaluations, and where the policies are.
+
+    Examples
+    --------
+    >>> import grd_offline
+    >>> result = grd_offline.train_online(
+    ...     "Hopper", "runs/hopper", methods=("grd",), seeds=5
+    ... )  # doctest: +SKIP
+    >>> result.evaluations[-1]["mean_return"]  # doctest: +SKIP
+    3206.0
     """
     OnlineSettings(environment, **settings)  # what is wrong with them is told before anything else
     device = choose_device(device)
@@ -103,8 +121,26 @@ def resume_online(
 ) -> TrainingResult:
     """Continue a run of `train_online` from its last checkpoint.
 
-    The run keeps the settings that it began with. `environment` confirms an environment whose id
-    imports a Python module. The other arguments are those of `train_online`.
+    Parameters
+    ----------
+    folder
+        The folder of the run, which keeps the settings that it began with.
+    environment
+        Confirms an environment whose id imports a Python module.
+    device, workers
+        As `train_online` has them. The default is what the run began with.
+    observer
+        Hears of the run, and decides whether to stop.
+
+    Returns
+    -------
+    TrainingResult
+        The evaluations, and where the policies are.
+
+    Examples
+    --------
+    >>> import grd_offline
+    >>> result = grd_offline.resume_online("runs/hopper")  # doctest: +SKIP
     """
     folder = Path(folder)
     chosen, rest = read_settings(folder)
