@@ -9,24 +9,29 @@ const touch = matchMedia("(pointer: coarse)");
 const Z90 = 1.6448536269514722;
 const find = (selector, within = document) => within.querySelector(selector);
 const findAll = (selector, within = document) => [...within.querySelectorAll(selector)];
+const listen = (selector, event, act) =>
+  findAll(selector).forEach((element) => element.addEventListener(event, () => act(element)));
+const describe = (element, text) => element.setAttribute("aria-label", text);
 
 const toBytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+const toNumbers = (levels, low, high) =>
+  Array.from(levels, (level) => low + (level * (high - low)) / 65535);
+const chunk = (items, size) =>
+  Array.from({ length: items.length / size }, (_, i) => items.slice(i * size, (i + 1) * size));
 
 /** Numbers of a packed array, in rows where it has two dimensions, in planes where three. */
 function unpack({ shape, low, high, data }) {
-  const levels = new Uint16Array(toBytes(data).buffer);
-  const flat = Array.from(levels, (level) => low + (level * (high - low)) / 65535);
+  const flat = toNumbers(new Uint16Array(toBytes(data).buffer), low, high);
   return shape.slice(1).reduceRight((items, size) => chunk(items, size), flat);
 }
-
-const chunk = (items, size) =>
-  Array.from({ length: items.length / size }, (_, i) => items.slice(i * size, (i + 1) * size));
 
 /** Text as Plotly shows it letter by letter: it reads a little HTML. */
 const plain = (text) =>
   String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 
-/** Long text without its middle: names often differ at their ends. */
+/** Long text without its middle, for Plotly: names often differ at their ends. */
+const brief = (text, most) => plain(clip(text, most));
+
 function clip(text, most) {
   if (text.length <= most) return text;
   const tail = Math.floor((most - 1) / 2);
@@ -46,21 +51,20 @@ function share(part) {
   return `${Number((100 * part).toFixed(digits)) || (part > 0 ? "under\u00a00.1" : 0)}\u00a0%`;
 }
 
-/** Position of the last entry that is not above the value, in a rising list. */
-function locate(list, value) {
-  let low = 0,
-    high = list.length - 1;
-  while (low < high) {
-    const middle = (low + high + 1) >> 1;
-    if (list[middle] <= value) low = middle;
-    else high = middle - 1;
-  }
-  return low;
+/** Position of the entry that is nearest to a value, in a rising list. */
+function nearest(list, value) {
+  const next = list.findIndex((entry) => entry > value);
+  if (next < 1) return next === 0 ? 0 : list.length - 1;
+  return list[next] - value < value - list[next - 1] ? next : next - 1;
 }
 
-function nearest(list, value) {
-  const at = locate(list, value);
-  return at + 1 < list.length && list[at + 1] - value < value - list[at] ? at + 1 : at;
+const clamp = (value, low, high) => Math.max(low, Math.min(value, high));
+
+/** The ends of an axis that holds all values, with room on either side. */
+function frame(values, room, least = 1) {
+  const [low, high] = [Math.min(...values), Math.max(...values)];
+  const pad = room * (high - low || least);
+  return [low - pad, high + pad];
 }
 
 const colour = (name) => getComputedStyle(root).getPropertyValue(`--${name}`).trim();
@@ -70,7 +74,9 @@ function fade(hex, share) {
   return `rgba(${red},${green},${blue},${share})`;
 }
 
-const axis = (more = {}) => ({
+const font = (size, name = "muted") => ({ size, color: colour(name) });
+
+const axis = (title, more = {}) => ({
   gridcolor: colour("line"),
   zerolinecolor: colour("faint"),
   zerolinewidth: 1,
@@ -78,83 +84,100 @@ const axis = (more = {}) => ({
   tickcolor: colour("line"),
   automargin: true,
   fixedrange: touch.matches,
-  tickfont: { size: 11, color: colour("muted") },
+  tickfont: font(11),
+  title: { text: title, font: font(12), standoff: 8 },
   ...more,
-  title: { text: more.title ?? "", font: { size: 12, color: colour("muted") }, standoff: 8 },
 });
+
+/** An axis whose whole numbers have names. */
+const nameAxis = (names, size, more) =>
+  axis("", {
+    tickvals: names.map((_, place) => place),
+    ticktext: names,
+    tickfont: font(size, "ink"),
+    ticklabelstandoff: 6,
+    showgrid: false,
+    zeroline: false,
+    ticks: "",
+    ...more,
+  });
 
 const layout = (more) => ({
   paper_bgcolor: "rgba(0,0,0,0)",
   plot_bgcolor: "rgba(0,0,0,0)",
   showlegend: false,
-  font: { family: colour("sans"), size: 12, color: colour("ink") },
+  legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: font(12) },
+  font: { family: colour("sans"), ...font(12, "ink") },
   modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("faint"), activecolor: colour("muted") },
-  margin: { l: 46, r: 12, t: 10, b: 38 },
   dragmode: touch.matches ? false : "zoom",
-  hoverlabel: {
-    bgcolor: colour("card"),
-    bordercolor: colour("line"),
-    font: { color: colour("ink"), size: 12 },
-  },
+  hoverlabel: { bgcolor: colour("card"), bordercolor: colour("line"), font: font(12, "ink") },
   ...more,
 });
 
 const config = {
   responsive: true,
   displaylogo: false,
-  scrollZoom: false,
   doubleClick: "reset",
   modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
 };
 
-const show = (element, traces, more) => Plotly.react(element, traces, layout(more), config);
+/** Draw; `height` is in pixels where the contents decide it. */
+function show(element, traces, more, options = config) {
+  if (more.height) element.style.height = `${more.height}px`;
+  return Plotly.react(element, traces, layout(more), options);
+}
 
-const line = (x, y, tint, more = {}) => ({
+/** A line; `look` is its width, or more of its look. */
+const line = (x, y, tint, look, more = {}) => ({
   x,
   y,
   type: "scatter",
   mode: "lines",
-  line: { color: tint, width: 1.6 },
+  line: { color: tint, ...(typeof look === "object" ? look : { width: look }) },
   hoverlabel: { bordercolor: tint },
+  hovertemplate: "%{y:.5g}<extra></extra>",
   ...more,
 });
 
-/** Two edges with the room between them filled. */
-const band = (x, low, high, tint, more = {}) => [
-  { x, y: low, type: "scatter", mode: "lines", line: { width: 0 }, hoverinfo: "skip", ...more },
-  {
-    x,
-    y: high,
-    type: "scatter",
-    mode: "lines",
-    line: { width: 0 },
-    hoverinfo: "skip",
-    fill: "tonexty",
-    fillcolor: fade(tint, 0.22),
+const dots = (x, y, marker, more) => ({ x, y, type: "scatter", mode: "markers", marker, ...more });
+
+/** Half the width of a 90 % band. */
+const halve = (std) => std.map((one) => Z90 * one);
+
+/** A line with a band; hovering tells both. */
+const banded = (x, y, half, tint, look, more = {}, around = {}) => [
+  ...band(x, y, half, tint, around),
+  line(x, y, tint, look, {
+    customdata: half,
+    hovertemplate: "%{y:.4g} ± %{customdata:.2g}<extra></extra>",
     ...more,
-  },
+  }),
 ];
 
-/** A straight line to measure others by, and words beside it. */
-const level = (at, dash = "dot") => ({
-  type: "line",
-  layer: "below",
-  line: { color: colour("muted"), width: 1.5, dash },
-  ...at,
-});
+/** The room between two edges. */
+function band(x, y, half, tint, more = {}) {
+  const edge = { hoverinfo: "skip", hovertemplate: "", ...more };
+  const [low, high] = [-1, 1].map((sign) => y.map((one, i) => one + sign * half[i]));
+  const filled = { fill: "tonexty", fillcolor: fade(tint, 0.22) };
+  return [line(x, low, tint, 0, edge), line(x, high, tint, 0, { ...edge, ...filled })];
+}
 
-const mark = (text, at) => ({
-  text,
-  showarrow: false,
-  font: { size: 12, color: colour("muted") },
-  ...at,
-});
-
-/** A legend above the drawing. */
-const topLegend = () => ({
+/** Horizontal bars, a row for each name. */
+const bars = (x, names, tints, more) => ({
+  type: "bar",
   orientation: "h",
-  x: 0,
-  y: 1.02,
-  yanchor: "bottom",
-  font: { size: 12, color: colour("muted") },
+  x,
+  y: x.map((_, row) => row),
+  text: names.map(plain),
+  textposition: "none",
+  marker: { color: tints },
+  ...more,
 });
+
+/** A straight line to measure others by. */
+function level(x, dash, more = {}) {
+  const place = { x0: x, x1: x, yref: "paper", y0: 0, y1: 1, layer: "below" };
+  return { type: "line", ...place, line: { color: colour("muted"), width: 1.5, dash }, ...more };
+}
+
+const mark = (text, at, look = font(12)) => ({ text, showarrow: false, font: look, ...at });

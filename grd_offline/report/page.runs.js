@@ -1,179 +1,142 @@
 // Learning curves, masks and rewards of training runs.
-const tints = ["group0", "group1", "group2", "group3", "group4", "group5", "group6"];
 const dashes = ["solid", "dash", "dashdot", "dot"];
 const styleOf = (index) => ({
-  color: colour(tints[index % tints.length]),
-  dash: dashes[Math.floor(index / tints.length) % dashes.length],
+  color: colour(`group${index % 7}`),
+  dash: dashes[Math.floor(index / 7) % dashes.length],
 });
-
 const styleOfSource = (source) =>
   source.oracle ? { color: colour("muted"), dash: "dash" } : styleOf(source.look);
 
 function drawLearning(element) {
-  const key = find("#metric")?.value ?? "return",
-    seeds = find("#seeds")?.checked,
-    metric = payload.metrics.find((m) => m.key === key),
-    below = [],
-    traces = [];
-  metric.curves.forEach((curve) => {
+  const key = find("#metric")?.value ?? "return";
+  const seeds = find("#seeds")?.checked;
+  const { label, curves } = payload.metrics.find((metric) => metric.key === key);
+  const below = [];
+  const traces = [];
+  for (const curve of curves) {
     const style = styleOfSource(curve);
-    const name = plain(curve.label),
-      group = { legendgroup: curve.label, showlegend: false };
-    if (seeds || (curve.few && curve.seeds > 1))
-      for (const one of curve.lines)
-        below.push(
-          line(one.steps, one.values, fade(style.color, 0.5), {
-            ...group,
-            line: { color: fade(style.color, 0.5), width: 1 },
-            hovertemplate: `${name}, seed ${plain(one.seed)}: %{y:.4g}<extra></extra>`,
-          }),
-        );
-    else if (curve.seeds > 1)
-      below.push(
-        ...band(
-          curve.steps,
-          curve.means.map((m, i) => m - curve.spreads[i]),
-          curve.means.map((m, i) => m + curve.spreads[i]),
-          style.color,
-          group,
-        ),
-      );
+    const group = { legendgroup: curve.label, showlegend: false };
+    const many = curve.seeds > 1;
+    const thin = (one) =>
+      line(one.steps, one.values, fade(style.color, 0.5), 1, {
+        ...group,
+        hovertemplate: `${plain(curve.label)}, seed ${plain(one.seed)}: %{y:.4g}<extra></extra>`,
+      });
+    if (seeds || (curve.few && many)) below.push(...curve.lines.map(thin));
+    else if (many) below.push(...band(curve.steps, curve.means, curve.spreads, style.color, group));
     traces.push(
-      line(curve.steps, curve.means, style.color, {
-        legendgroup: curve.label,
-        name: plain(clip(curve.label, 40)) + (curve.seeds > 1 ? ` (${curve.seeds} seeds)` : ""),
-        customdata: curve.spreads,
-        mode: curve.steps.length > 1 ? "lines" : "markers",
-        line: { color: style.color, width: 2.2, dash: style.dash },
-        hovertemplate: curve.seeds > 1 ? "%{y:.4g} ± %{customdata:.2g}" : "%{y:.4g}",
-      }),
-    );
-  });
-  if (key === "return" && Number.isFinite(payload.data)) {
-    const steps = metric.curves.flatMap((curve) => curve.steps),
-      muted = colour("muted");
-    traces.push(
-      line([Math.min(...steps), Math.max(...steps)], [payload.data, payload.data], muted, {
-        name: "mean of the data",
-        line: { color: muted, width: 1.5, dash: "dot" },
-        hoverinfo: "skip",
-      }),
+      line(
+        curve.steps,
+        curve.means,
+        style.color,
+        { width: 2.2, dash: style.dash },
+        {
+          legendgroup: curve.label,
+          name: brief(curve.label, 40) + (many ? ` (${curve.seeds} seeds)` : ""),
+          customdata: curve.spreads,
+          mode: curve.steps.length > 1 ? "lines" : "markers",
+          hovertemplate: many ? "%{y:.4g} ± %{customdata:.2g}" : "%{y:.4g}",
+        },
+      ),
     );
   }
+  const { data, unit } = payload;
+  if (key === "return" && Number.isFinite(data)) {
+    const ends = frame(
+      curves.flatMap((curve) => curve.steps),
+      0,
+    );
+    const more = { name: "mean of the data", hoverinfo: "skip", hovertemplate: "" };
+    traces.push(line(ends, [data, data], colour("muted"), { width: 1.5, dash: "dot" }, more));
+  }
   const rows = Math.ceil(traces.length / Math.max(1, Math.floor(element.clientWidth / 240)));
-  element.style.height = `${400 + 22 * rows}px`;
   show(element, [...below, ...traces], {
+    height: 400 + 22 * rows,
     hovermode: "x unified",
     showlegend: true,
     margin: { l: 56, r: 12, t: 10, b: 60 + 22 * rows },
-    xaxis: axis({ title: payload.unit, zeroline: false }),
-    yaxis: axis({ title: metric.label }),
-    legend: {
-      orientation: "h",
-      x: 0,
-      y: -0.16,
-      yanchor: "top",
-      font: { size: 12, color: colour("ink") },
-    },
+    xaxis: axis(unit, { zeroline: false }),
+    yaxis: axis(label),
+    legend: { orientation: "h", x: 0, y: -0.16, yanchor: "top", font: font(12, "ink") },
   });
-  element.setAttribute(
-    "aria-label",
-    `${metric.label} over ${payload.unit}: ` +
-      metric.curves
-        .map((curve) => `${curve.label} ends at ${tell(curve.means[curve.means.length - 1])}`)
-        .join(", "),
-  );
+  const told = curves.map((curve) => `${curve.label} ends at ${tell(curve.means.at(-1))}`);
+  describe(element, `${label} over ${unit}: ${told.join(", ")}`);
+}
+
+/** The chosen member and its chosen moment. */
+function findMoment(name, members) {
+  const member = members[find(`#${name}-member`).value];
+  const slider = find(`#${name}-moment`);
+  slider.max = member.moments.length - 1;
+  const moment = member.moments[Math.min(Number(slider.value), member.moments.length - 1)];
+  slider.setAttribute("aria-valuetext", `step ${moment.step}`);
+  return { member, moment };
 }
 
 function drawRunMasks(element) {
-  const member = payload.masks[find("#mask-member").value],
-    slider = find("#mask-moment");
-  slider.max = member.moments.length - 1;
-  const at = Math.min(Number(slider.value), member.moments.length - 1),
-    moment = member.moments[at];
-  const read = (name) => [...toBytes(moment.masks[name])].map((on) => on || null),
-    masks = {
-      stateReward: read("state_to_reward"),
-      actionReward: read("action_to_reward"),
-      stateState: chunk(read("state_to_state"), member.states.length),
-      actionState: chunk(read("action_to_state"), member.states.length),
-    },
-    flat = Object.values(masks).map((mask) => mask.flat());
-  const parts = ["state to reward", "action to reward", "state to state", "action to state"].map(
-    (name, i) =>
-      `${name} ${Math.round((100 * flat[i].filter(Boolean).length) / flat[i].length)} %`,
-  );
+  const { member, moment } = findMoment("mask", payload.masks);
+  const flat = {};
+  for (const [name, mask] of Object.entries(moment.masks))
+    flat[name] = [...toBytes(mask)].map((on) => on || null);
+  const shares = Object.entries(flat).map(([name, mask]) => {
+    const part = (100 * mask.filter(Boolean).length) / mask.length;
+    return `${name.replaceAll("_", " ")} ${Math.round(part)} %`;
+  });
+  const told = shares.join(", ");
+  const { states, label } = member;
   find("#mask-reading").textContent =
-    `Step ${moment.step.toLocaleString("en")}: share of edges, ${parts.join(", ")}; compact state: ${moment.compact} of ${member.states.length} dimensions`;
-  slider.setAttribute("aria-valuetext", `step ${moment.step}`);
+    `Step ${moment.step.toLocaleString("en")}: share of edges, ${told}; ` +
+    `compact state: ${moment.compact} of ${states.length} dimensions`;
+  const masks = {
+    stateReward: flat.state_to_reward,
+    actionReward: flat.action_to_reward,
+    stateState: chunk(flat.state_to_state, states.length),
+    actionState: chunk(flat.action_to_state, states.length),
+  };
   drawMaps(element, member, masks, false);
-  element.setAttribute(
-    "aria-label",
-    `Masks of ${member.label} at step ${moment.step}: ${parts.join(", ")}`,
-  );
+  describe(element, `Masks of ${label} at step ${moment.step}: ${told}`);
 }
 
 function drawRewards(element) {
-  const member = payload.episodes[find("#reward-member").value],
-    slider = find("#reward-moment");
-  slider.max = member.moments.length - 1;
-  const at = Math.min(Number(slider.value), member.moments.length - 1),
-    moment = member.moments[at];
-  slider.setAttribute("aria-valuetext", `step ${moment.step}`);
-  find("#reward-reading").textContent =
-    `Training step ${moment.step.toLocaleString("en")}: ${moment.match}`;
-  show(
-    element,
-    [
-      line(unpack(moment.true.x), unpack(moment.true.y), colour("second"), {
-        name: "true",
-        line: { color: colour("second"), width: 1.2 },
-        hovertemplate: "%{y:.4g}",
-      }),
-      line(unpack(moment.found.x), unpack(moment.found.y), colour("accent"), {
-        name: "found",
-        hovertemplate: "%{y:.4g}",
-      }),
-    ],
-    {
-      hovermode: "x unified",
-      showlegend: true,
-      xaxis: axis({ title: "step of the episode", zeroline: false }),
-      yaxis: axis({ title: moment.scaled ? "reward, standardised" : "reward" }),
-      margin: { l: 52, r: 12, t: 30, b: 44 },
-      legend: topLegend(),
-    },
-  );
-  element.setAttribute(
-    "aria-label",
-    `Found and true rewards of ${member.label} at training step ${moment.step}: ${moment.match}`,
-  );
+  const { member, moment } = findMoment("reward", payload.episodes);
+  const { step, match, scaled } = moment;
+  find("#reward-reading").textContent = `Training step ${step.toLocaleString("en")}: ${match}`;
+  const curve = (name, tint, width) =>
+    line(unpack(moment[name].x), unpack(moment[name].y), colour(tint), width, {
+      name,
+      hovertemplate: "%{y:.4g}",
+    });
+  show(element, [curve("true", "second", 1.2), curve("found", "accent", 1.6)], {
+    hovermode: "x unified",
+    showlegend: true,
+    xaxis: axis("step of the episode", { zeroline: false }),
+    yaxis: axis(scaled ? "reward, standardised" : "reward"),
+    margin: { l: 52, r: 12, t: 30, b: 44 },
+  });
+  describe(element, `Found and true rewards of ${member.label} at training step ${step}: ${match}`);
 }
 
 function drawSpeed(element) {
   const count = payload.unit.replace("environment ", "");
-  show(
-    element,
-    payload.speed.map((run, index) =>
-      line(
-        run.seconds.map((s) => s / 60),
-        run.steps,
-        styleOf(index).color,
-        {
-          name: plain(clip(run.name, 40)),
-          mode: "lines+markers",
-          line: { ...styleOf(index), width: 2 },
-          hovertemplate: `%{y:,} ${count} after %{x:.1f} min`,
-        },
-      ),
-    ),
-    {
-      hovermode: "closest",
-      showlegend: payload.speed.length > 1,
-      xaxis: axis({ title: "minutes of training", rangemode: "tozero" }),
-      yaxis: axis({ title: `${count} of each member`, rangemode: "tozero" }),
-      margin: { l: 60, r: 12, t: 30, b: 44 },
-      legend: topLegend(),
-    },
-  );
+  const traces = payload.speed.map(({ name, seconds, steps }, index) => {
+    const { color, dash } = styleOf(index);
+    return line(
+      seconds.map((s) => s / 60),
+      steps,
+      color,
+      { width: 2, dash },
+      {
+        name: brief(name, 40),
+        mode: "lines+markers",
+        hovertemplate: `%{y:,} ${count} after %{x:.1f} min`,
+      },
+    );
+  });
+  show(element, traces, {
+    hovermode: "closest",
+    showlegend: traces.length > 1,
+    xaxis: axis("minutes of training", { rangemode: "tozero" }),
+    yaxis: axis(`${count} of each member`, { rangemode: "tozero" }),
+    margin: { l: 60, r: 12, t: 30, b: 44 },
+  });
 }

@@ -16,79 +16,77 @@ const drawers = {
   verdicts: drawVerdicts,
   nearness: drawNearness,
 };
+// These choose their size or their words by the width of the window.
+const fluid = "importance waterfall graph maps run-masks pinned verdicts nearness".split(" ");
 const drawn = new Set();
 const draw = (element) => {
   drawn.add(element);
   drawers[element.dataset.draw](element);
 };
-const redraw = () => [...drawn].forEach(draw);
+/** Draw again what is drawn already, of all kinds or of these. */
+const redraw = (...kinds) =>
+  drawn.forEach((element) => {
+    if (!kinds.length || kinds.includes(element.dataset.draw)) draw(element);
+  });
 
 function startTabs() {
-  for (const list of findAll("[role=tablist]")) {
-    const tabs = findAll("[role=tab]", list);
-    const choose = (chosen) =>
-      tabs.forEach((tab) => {
-        const on = tab === chosen;
-        tab.setAttribute("aria-selected", on);
-        tab.tabIndex = on ? 0 : -1;
-        document.getElementById(tab.getAttribute("aria-controls")).hidden = !on;
-        if (on) tab.focus();
-      });
-    tabs.forEach((tab, index) => {
-      tab.addEventListener("click", () => choose(tab));
-      tab.addEventListener("keydown", (event) => {
-        const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-        if (by) {
-          event.preventDefault();
-          choose(tabs[(index + by + tabs.length) % tabs.length]);
-        }
-      });
+  const tabs = findAll("[role=tab]");
+  const choose = (chosen) =>
+    tabs.forEach((tab) => {
+      const on = tab === chosen;
+      tab.setAttribute("aria-selected", on);
+      tab.tabIndex = on ? 0 : -1;
+      document.getElementById(tab.getAttribute("aria-controls")).hidden = !on;
+      if (on) tab.focus();
     });
-  }
+  tabs.forEach((tab, index) => {
+    tab.addEventListener("click", () => choose(tab));
+    tab.addEventListener("keydown", (event) => {
+      const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      if (by) {
+        event.preventDefault();
+        choose(tabs[(index + by + tabs.length) % tabs.length]);
+      }
+    });
+  });
 }
 
-/** Buttons that copy the code beside them. */
-function startCopying() {
-  for (const button of findAll(".copy"))
-    button.addEventListener("click", async () => {
-      const code = find("code", button.parentElement);
-      try {
-        await navigator.clipboard.writeText(code.textContent);
-      } catch {
-        // Without a clipboard, the text is at least selected.
-        getSelection().selectAllChildren(code);
-        document.execCommand("copy");
-      }
-      button.textContent = "Copied";
-      setTimeout(() => (button.textContent = "Copy"), 1500);
-    });
+/** A button that copies the code beside it. */
+async function copy(button) {
+  const code = find("code", button.parentElement);
+  try {
+    await navigator.clipboard.writeText(code.textContent);
+  } catch {
+    // Without a clipboard, the text is at least selected.
+    getSelection().selectAllChildren(code);
+    document.execCommand("copy");
+  }
+  button.textContent = "Copied";
+  setTimeout(() => (button.textContent = "Copy"), 1500);
 }
 
 if (viewer) startViewer();
 if (payload.graph) startGraph(payload.graph);
-if (payload.metrics) startRuns();
 startTabs();
-startCopying();
+listen(".copy", "click", copy);
+listen("#metric, #seeds", "change", () => redraw("learning"));
+listen("#scale", "change", () => redraw("verdicts"));
+listen("#mask-member, #mask-moment", "input", () => redraw("run-masks"));
+listen("#reward-member, #reward-moment", "input", () => redraw("rewards"));
 // What is near the window is drawn; the rest when it comes near.
 const watch = new IntersectionObserver(
   (entries) =>
-    entries.forEach((entry) => {
-      if (entry.isIntersecting && !drawn.has(entry.target)) draw(entry.target);
+    entries.forEach(({ isIntersecting, target }) => {
+      if (isIntersecting && !drawn.has(target)) draw(target);
     }),
   { rootMargin: "300px" },
 );
 findAll("[data-draw]").forEach((element) => watch.observe(element));
-dark.addEventListener("change", redraw);
-// These choose their size or their words by the width of the window.
-const redrawn =
-  "importance waterfall graph maps run-masks pinned verdicts nearness".split(" ");
+dark.addEventListener("change", () => redraw());
 let width = innerWidth;
 addEventListener("resize", () => {
-  if (innerWidth === width) return;
+  if (innerWidth !== width) redraw(...fluid);
   width = innerWidth;
-  for (const element of drawn)
-    if (redrawn.includes(element.dataset.draw))
-      draw(element);
 });
 addEventListener("beforeprint", () => {
   root.dataset.print = "";

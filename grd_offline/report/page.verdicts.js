@@ -1,139 +1,118 @@
 // What policies reach with each source of rewards.
 /** How a return is told: as it is, or as a share of what the truth reaches or gains. */
 function findScale() {
-  const key = find("#scale")?.value ?? "return",
-    { data, true: truth } = payload;
+  const key = find("#scale")?.value ?? "return";
+  const { data, true: truth } = payload;
   if (key === "return") return { of: (r) => r, size: 1, say: tell, shares: false };
-  const from = key === "gain" ? data : 0,
-    size = 100 / (truth - from);
-  return {
-    of: (r) => size * (r - from),
-    size,
-    say: (value) => `${Math.round(value)} %`,
-    shares: true,
-  };
+  const from = key === "gain" ? data : 0;
+  const size = 100 / (truth - from);
+  const say = (value) => `${Math.round(value)} %`;
+  return { of: (r) => size * (r - from), size, say, shares: true };
+}
+
+/** The mean, its spread and all seeds of one source, and what is told of them. */
+function drawVerdict(verdict, row, { of, size, say, shares }) {
+  const { color } = styleOfSource(verdict);
+  const name = plain(verdict.source);
+  const mean = of(verdict.mean);
+  const spread = verdict.spread * size;
+  const many = verdict.scores.length > 1;
+  const both = `${Math.round(mean)}${many ? ` ± ${Math.round(spread)}` : ""} %`;
+  const told = shares ? both : verdict.reached;
+  const hoverlabel = { bordercolor: color };
+  const traces = [];
+  if (!verdict.few)
+    traces.push(
+      line([mean - spread, mean + spread], [row, row], fade(color, 0.3), 13, {
+        hoverinfo: "skip",
+        hovertemplate: "",
+      }),
+    );
+  const sign = verdict.oracle ? { size: 15, symbol: "diamond" } : { size: 13, symbol: "circle" };
+  traces.push(
+    dots(
+      [mean],
+      [row],
+      { color, ...sign },
+      {
+        name: `${name}, mean`,
+        hoverlabel,
+        hovertemplate: `${name}: ${told}<extra></extra>`,
+      },
+    ),
+  );
+  const scores = verdict.scores.map(of);
+  const look = { color: fade(color, 0.75), size: verdict.few ? 7 : 5 };
+  if (many)
+    traces.push(
+      dots(
+        scores,
+        scores.map(() => row + 0.27),
+        look,
+        {
+          name: `${name}, seeds`,
+          customdata: scores.map(say),
+          text: payload.seeds,
+          hoverlabel,
+          hovertemplate: `${name}, seed %{text}: %{customdata}<extra></extra>`,
+        },
+      ),
+    );
+  return { traces, told };
 }
 
 function drawVerdicts(element) {
-  const { verdicts, data, true: truth } = payload,
-    { of, size, say, shares } = findScale(),
-    label = find("#scale")?.selectedOptions[0].text ?? "true return",
-    narrow = element.clientWidth < 560,
-    traces = [],
-    shapes = [],
-    annotations = [];
-  verdicts.forEach((verdict, row) => {
-    const { color } = styleOfSource(verdict),
-      name = plain(verdict.source),
-      mean = of(verdict.mean),
-      spread = verdict.spread * size,
-      many = verdict.scores.length > 1,
-      told = shares
-        ? `${Math.round(mean)}${many ? ` ± ${Math.round(spread)}` : ""} %`
-        : verdict.reached;
-    if (!verdict.few)
-      traces.push({
-        ...line([mean - spread, mean + spread], [row, row], fade(color, 0.3), {
-          hoverinfo: "skip",
-        }),
-        line: { color: fade(color, 0.3), width: 13 },
-      });
-    traces.push({
-      x: [mean],
-      y: [row],
-      type: "scatter",
-      mode: "markers",
-      name: `${name}, mean`,
-      marker: {
-        color,
-        size: verdict.oracle ? 15 : 13,
-        symbol: verdict.oracle ? "diamond" : "circle",
-      },
-      hoverlabel: { bordercolor: color },
-      hovertemplate: `${name}: ${told}<extra></extra>`,
-    });
-    if (many)
-      traces.push({
-        x: verdict.scores.map(of),
-        y: verdict.scores.map(() => row + 0.27),
-        type: "scatter",
-        mode: "markers",
-        name: `${name}, seeds`,
-        customdata: verdict.scores.map((score) => say(of(score))),
-        text: verdict.scores.map((_, seed) => payload.seeds[seed]),
-        marker: { color: fade(color, 0.75), size: verdict.few ? 7 : 5 },
-        hoverlabel: { bordercolor: color },
-        hovertemplate: `${name}, seed %{text}: %{customdata}<extra></extra>`,
-      });
-    annotations.push(
-      mark(narrow ? say(mean) : told, {
-        x: 1,
-        xref: "paper",
-        xanchor: "left",
-        xshift: 10,
-        y: row,
-        font: { size: 13, color: colour("ink") },
-      }),
-    );
+  const { verdicts, data, true: truth } = payload;
+  const scale = findScale();
+  const { of, say, shares } = scale;
+  const label = find("#scale")?.selectedOptions[0].text ?? "true return";
+  const narrow = element.clientWidth < 560;
+  const rows = verdicts.map((verdict, row) => drawVerdict(verdict, row, scale));
+  const annotations = rows.map(({ told }, y) => {
+    const at = { x: 1, xref: "paper", xanchor: "left", xshift: 10, y };
+    return mark(narrow ? say(of(verdicts[y].mean)) : told, at, font(13, "ink"));
   });
   const lines = [];
   if (truth !== null) lines.push([of(truth), narrow ? "true" : "true rewards", "dash"]);
   if (data !== null) lines.push([of(data), narrow ? "data" : "the data", "dot"]);
-  const every = [
-    ...verdicts.flatMap((v) => [...v.scores, v.mean + v.spread, v.mean - v.spread].map(of)),
-    ...lines.map(([x]) => x),
-  ];
-  const low = Math.min(...every),
-    high = Math.max(...every),
-    pad = 0.06 * (high - low || Math.abs(high) || 1);
+  const ends = verdicts.flatMap((v) => [...v.scores, v.mean + v.spread, v.mean - v.spread].map(of));
+  const all = [...ends, ...lines.map(([x]) => x)];
+  const [low, high] = frame(all, 0);
   // Their names stand towards the middle, where there is room, or else apart.
-  const close = lines.length > 1 && Math.abs(lines[0][0] - lines[1][0]) < 0.25 * (high - low),
-    between = close ? (lines[0][0] + lines[1][0]) / 2 : (low + high) / 2;
-  for (const [x, text, dash] of lines) {
-    shapes.push(level({ x0: x, x1: x, yref: "paper", y0: 0, y1: 1 }, dash));
-    annotations.push(
-      mark(text, {
-        x,
-        y: 1,
-        yref: "paper",
-        yanchor: "bottom",
-        xanchor: x > between === close ? "left" : "right",
-      }),
-    );
+  const close = lines.length > 1 && Math.abs(lines[0][0] - lines[1][0]) < 0.25 * (high - low);
+  const between = close ? (lines[0][0] + lines[1][0]) / 2 : (low + high) / 2;
+  for (const [x, text] of lines) {
+    const xanchor = x > between === close ? "left" : "right";
+    annotations.push(mark(text, { x, y: 1, yref: "paper", yanchor: "bottom", xanchor }));
   }
-  element.style.height = `${verdicts.length * 50 + 80}px`;
-  show(element, traces, {
-    hovermode: "closest",
-    hoverdistance: 30,
-    shapes,
-    annotations,
-    margin: { l: 40, r: narrow ? 62 : 118, t: 28, b: 46 },
-    xaxis: axis({
-      title: label,
-      range: [low - pad, high + pad],
-      zeroline: false,
-      ticksuffix: shares ? " %" : "",
-    }),
-    yaxis: axis({
-      tickvals: verdicts.map((_, row) => row),
-      ticktext: verdicts.map((v) => plain(clip(v.source, narrow ? 14 : 30))),
-      tickfont: { size: 13, color: colour("ink") },
-      range: [verdicts.length - 0.5, -0.5],
-      ticklabelstandoff: 6,
-      showgrid: false,
-      zeroline: false,
-      fixedrange: true,
-      ticks: "",
-    }),
-  });
-  element.setAttribute(
-    "aria-label",
-    `${label}: ` +
-      [
-        ...verdicts.map((v) => `${v.source} ${say(of(v.mean))}`),
-        ...(data === null ? [] : [`the data ${say(of(data))}`]),
-      ].join(", "),
+  show(
+    element,
+    rows.flatMap(({ traces }) => traces),
+    {
+      height: verdicts.length * 50 + 80,
+      hovermode: "closest",
+      hoverdistance: 30,
+      shapes: lines.map(([x, , dash]) => level(x, dash)),
+      annotations,
+      margin: { l: 40, r: narrow ? 62 : 118, t: 28, b: 46 },
+      xaxis: axis(label, {
+        range: frame(all, 0.06, Math.abs(high) || 1),
+        zeroline: false,
+        ticksuffix: shares ? " %" : "",
+      }),
+      yaxis: nameAxis(
+        verdicts.map((v) => brief(v.source, narrow ? 14 : 30)),
+        13,
+        {
+          range: [verdicts.length - 0.5, -0.5],
+          fixedrange: true,
+        },
+      ),
+    },
   );
+  const told = verdicts.map((v) => `${v.source} ${say(of(v.mean))}`);
+  if (data !== null) told.push(`the data ${say(of(data))}`);
+  describe(element, `${label}: ${told.join(", ")}`);
 }
 
 /** Where each name stands, from its point: the first place that is free, near and within. */
@@ -144,14 +123,12 @@ function placeNames(spots, wide) {
     right < wide &&
     taken.every((box) => right < box[0] || left > box[1] || bottom < box[2] || top > box[3]);
   return spots.map(({ x, y, size }) => {
-    const sides = x > wide / 2 ? [-20, 20] : [20, -20],
-      boxOf = ([ax, ay]) => [
-        x + ax - (ax < 0 ? size : 0),
-        x + ax + (ax < 0 ? 0 : size),
-        y + ay - 8,
-        y + ay + 8,
-      ];
+    const sides = x > wide / 2 ? [-20, 20] : [20, -20];
     const tries = [0, 20, -20, 40, -40, 60].flatMap((ay) => sides.map((ax) => [ax, ay]));
+    const boxOf = ([ax, ay]) => {
+      const left = x + ax - (ax < 0 ? size : 0);
+      return [left, left + size, y + ay - 8, y + ay + 8];
+    };
     const place = tries.find((at) => isFree(boxOf(at))) ?? tries[0];
     taken.push(boxOf(place));
     return place;
@@ -159,104 +136,54 @@ function placeNames(spots, wide) {
 }
 
 function drawNearness(element) {
-  const points = payload.nearness,
-    height = 340,
-    margin = { l: 60, r: 16, t: 14, b: 46 },
-    wide = element.clientWidth - margin.l - margin.r;
-  const xs = points.map((p) => p.pearson),
-    ys = points.flatMap((p) => [p.mean - p.spread, p.mean + p.spread]);
-  const frame = (values, share) => {
-    const low = Math.min(...values),
-      high = Math.max(...values),
-      pad = share * (high - low || 1);
-    return [low - pad, high + pad];
-  };
-  const across = frame(xs, 0.08),
-    up = frame(ys, 0.12);
-  const places = placeNames(
-    points.map((point) => ({
-      x: ((point.pearson - across[0]) / (across[1] - across[0])) * wide,
-      y: ((up[1] - point.mean) / (up[1] - up[0])) * (height - margin.t - margin.b),
-      size: 8 * clip(point.source, 30).length,
-    })),
-    wide,
+  const points = payload.nearness;
+  const height = 340;
+  const margin = { l: 60, r: 16, t: 14, b: 46 };
+  const wide = element.clientWidth - margin.l - margin.r;
+  const across = frame(
+    points.map((p) => p.pearson),
+    0.08,
   );
-  element.style.height = `${height}px`;
+  const up = frame(
+    points.flatMap((p) => [p.mean - p.spread, p.mean + p.spread]),
+    0.12,
+  );
+  const spots = points.map(({ pearson, mean, source }) => ({
+    x: ((pearson - across[0]) / (across[1] - across[0])) * wide,
+    y: ((up[1] - mean) / (up[1] - up[0])) * (height - margin.t - margin.b),
+    size: 8 * clip(source, 30).length,
+  }));
+  const places = placeNames(spots, wide);
   // The truth lies below the others, which are what the drawing is about.
   const ordered = [...points].sort((a, b) => b.oracle - a.oracle);
-  show(
-    element,
-    ordered.map((point) => {
-      const { color } = styleOfSource(point),
-        many = !point.few;
-      return {
-        x: [point.pearson],
-        y: [point.mean],
-        type: "scatter",
-        mode: "markers",
-        marker: {
-          color,
-          size: point.oracle ? 14 : 10,
-          symbol: point.oracle ? "diamond" : "circle",
-        },
-        error_y: {
-          type: "data",
-          array: [point.spread],
-          color,
-          thickness: 1.4,
-          width: 4,
-          visible: many,
-        },
+  const draw = (point) => {
+    const { color } = styleOfSource(point);
+    const sign = point.oracle ? { size: 14, symbol: "diamond" } : { size: 10, symbol: "circle" };
+    const spread = { array: [point.spread], visible: !point.few };
+    const name = plain(point.source);
+    return dots(
+      [point.pearson],
+      [point.mean],
+      { color, ...sign },
+      {
+        error_y: { type: "data", color, thickness: 1.4, width: 4, ...spread },
         hoverlabel: { bordercolor: color },
-        hovertemplate: `${plain(point.source)}: Pearson %{x:.3f}, return ${point.reached}<extra></extra>`,
-      };
+        hovertemplate: `${name}: Pearson %{x:.3f}, return ${point.reached}<extra></extra>`,
+      },
+    );
+  };
+  const arrow = { showarrow: true, arrowhead: 0, arrowwidth: 0.8, arrowcolor: colour("faint") };
+  show(element, ordered.map(draw), {
+    hovermode: "closest",
+    height,
+    margin,
+    annotations: points.map(({ source, pearson, mean }, index) => {
+      const [ax, ay] = places[index];
+      const xanchor = ax < 0 ? "right" : "left";
+      const place = { x: pearson, y: mean, ax, ay, xanchor, standoff: 7 };
+      return mark(brief(source, 30), { ...place, ...arrow }, font(13, "ink"));
     }),
-    {
-      hovermode: "closest",
-      height,
-      margin,
-      annotations: points.map((point, index) => {
-        const [ax, ay] = places[index];
-        return {
-          text: plain(clip(point.source, 30)),
-          x: point.pearson,
-          y: point.mean,
-          ax,
-          ay,
-          xanchor: ax < 0 ? "right" : "left",
-          showarrow: true,
-          arrowhead: 0,
-          arrowwidth: 0.8,
-          arrowcolor: colour("faint"),
-          standoff: 7,
-          font: { size: 13, color: colour("ink") },
-        };
-      }),
-      xaxis: axis({
-        title: "correlation (Pearson) with the true rewards",
-        range: across,
-        zeroline: false,
-      }),
-      yaxis: axis({ title: "true return", range: up, zeroline: false }),
-    },
-  );
-}
-
-function startRuns() {
-  const again = (kind) =>
-    findAll(`[data-draw=${kind}]`)
-      .filter((element) => drawn.has(element))
-      .forEach(draw);
-  const listen = (selector, kind, event = "input") =>
-    find(selector)?.addEventListener(event, () => again(kind));
-  listen("#metric", "learning", "change");
-  listen("#seeds", "learning", "change");
-  listen("#scale", "verdicts", "change");
-  for (const [kind, name] of [
-    ["run-masks", "mask"],
-    ["rewards", "reward"],
-  ]) {
-    listen(`#${name}-member`, kind, "change");
-    listen(`#${name}-moment`, kind);
-  }
+    xaxis: axis("correlation (Pearson) with the true rewards", { range: across, zeroline: false }),
+    yaxis: axis("true return", { range: up, zeroline: false }),
+  });
 }

@@ -1,195 +1,125 @@
 // The rewards of one episode, step by step.
-const viewer = payload.viewer && { step: 0, order: "index", play: 0 };
+const viewer = payload.viewer && { step: 0, order: "index", play: 0, element: find(".viewer") };
 
-/** The series of one episode; see pack_series in packing.py. */
-function decode(episode) {
-  const { length, width, ranges } = episode,
-    series = payload.viewer.series;
-  const spiky = [
-    "reward",
-    ...(series.true ? ["true", "gap"] : []),
-    ...(series.observed ? ["observed"] : []),
-    ...series.inputs.map((_, i) => `input${i}`),
-  ];
-  const smooth = [
-    "std",
-    "sum",
-    ...(series.true ? ["trueSum"] : []),
-    ...series.terms.map((_, i) => `term${i}`),
-  ];
-  const count = Math.ceil(length / width),
-    each = width === 1 ? length : 2 * count;
-  const buffer = toBytes(episode.data).buffer;
+/** The series of one episode by name; see pack_series in packing.py. */
+function decode({ length, width, ranges, data, sum }) {
+  const { spiky, smooth } = payload.viewer.series;
+  const count = Math.ceil(length / width);
+  const each = width === 1 ? count : 2 * count;
   const total = spiky.length * each + smooth.length * count;
-  const levels = new Uint16Array(buffer, 0, total),
-    places = new Uint8Array(buffer, 2 * total);
+  const { buffer } = toBytes(data);
+  const levels = new Uint16Array(buffer, 0, total);
+  const places = new Uint8Array(buffer, 2 * total);
+  const ends = Array.from({ length: count }, (_, i) => Math.min((i + 1) * width, length) - 1);
+  const locate = (place, i) =>
+    [place >> 4, place & 15].map(
+      (part) => i * width + (width > 16 ? Math.floor((part * width) / 16) : part),
+    );
   const track = {};
   let at = 0;
   [...spiky, ...smooth].forEach((name, index) => {
-    const size = index < spiky.length ? each : count,
-      [low, high] = ranges[index];
-    const y = Array.from(
-      levels.subarray(at, at + size),
-      (level) => low + (level * (high - low)) / 65535,
-    );
-    at += size;
-    let x;
-    if (width === 1) x = Array.from(y, (_, step) => step);
-    else if (index >= spiky.length)
-      x = Array.from(y, (_, i) => Math.min((i + 1) * width, length) - 1);
-    else {
-      x = [];
-      for (let i = 0; i < count; i++) {
-        const place = places[index * count + i];
-        for (const part of [place >> 4, place & 15]) {
-          x.push(i * width + (width > 16 ? Math.floor((part * width) / 16) : part));
-        }
-      }
-    }
-    track[name] = { x, y };
+    const isSpiky = index < spiky.length;
+    const y = toNumbers(levels.subarray(at, (at += isSpiky ? each : count)), ...ranges[index]);
+    const own = [...places.subarray(index * count, (index + 1) * count)];
+    track[name] = { x: isSpiky && width > 1 ? own.flatMap(locate) : ends, y };
   });
-  // The last sum is known exactly.
-  track.sum.y[track.sum.y.length - 1] = episode.sum;
+  track.sum.y[count - 1] = sum; // The last sum is known exactly.
   return track;
 }
 
-const drawnInputs = () =>
-  payload.viewer.series.inputs.slice(0, payload.viewer.series.drawn);
+const drawnInputs = () => payload.viewer.series.inputs.slice(0, payload.viewer.series.drawn);
+const spreadAt = (step) => Z90 * viewer.track.std.y[Math.floor(step / viewer.episode.width)];
 
-function rowsOf(episode, track) {
-  const found = colour("accent"),
-    truth = colour("second"),
-    given = colour("third"),
-    ink = colour("muted");
-  const word = (text, tint) => `<span style="color:${tint}">${text}</span>`;
-  const { series } = payload.viewer,
-    rows = [];
-  const spread = track.reward.x.map(
-    (x) => Z90 * track.std.y[Math.min(Math.floor(x / episode.width), track.std.y.length - 1)],
+/** What the data paid, and what it is called. */
+function drawPaid({ deliveries, length }, track, tint) {
+  if (track.observed)
+    return [
+      "Observed rewards",
+      [line(track.observed.x, track.observed.y, tint, 1.6, { name: "observed" })],
+    ];
+  const steps = deliveries.map(([step]) => step);
+  const amounts = deliveries.map(([, amount]) => amount);
+  const stems = line(
+    steps.flatMap((step) => [step, step, null]),
+    amounts.flatMap((amount) => [0, amount, null]),
+    tint,
+    1.6,
+    { hoverinfo: "skip", hovertemplate: "" },
   );
-  const rewards = [
-    ...band(
-      track.reward.x,
-      track.reward.y.map((y, i) => y - spread[i]),
-      track.reward.y.map((y, i) => y + spread[i]),
-      found,
-    ),
-    line(track.reward.x, track.reward.y, found, {
-      name: "reward found",
-      customdata: spread,
-      hovertemplate: "%{y:.4g} ± %{customdata:.2g}<extra></extra>",
-    }),
-    ...(series.true
-      ? [
-          line(track.true.x, track.true.y, truth, {
-            name: "true reward",
-            line: { color: truth, width: 0.9 },
-            hovertemplate: "%{y:.4g}<extra></extra>",
-          }),
-        ]
-      : []),
-  ];
-  rows.push({
-    height: 200,
-    traces: rewards,
-    title: `Reward per step: ${word("found, with 90 % band", found)}${series.true ? `, ${word("true", truth)}` : ""}`,
+  const ends = dots(
+    steps,
+    amounts,
+    { color: tint, size: 7, symbol: "diamond" },
+    {
+      name: "observed",
+      hovertemplate: "%{y:.5g}<extra></extra>",
+    },
+  );
+  const isPaidOnce = steps.length === 1 && steps[0] === length - 1;
+  return [isPaidOnce ? payload.outcome.paid : "Observed rewards", [stems, ends]];
+}
+
+/** The drawings below each other, with their heights and titles. */
+function listRows(episode, track) {
+  const [found, truth, given, ink] = ["accent", "second", "third", "muted"].map(colour);
+  const word = (text, tint) => `<span style="color:${tint}">${plain(text)}</span>`;
+  const curve = (key, name, tint, look, more) =>
+    line(track[key].x, track[key].y, tint, look, { name, ...more });
+  const ifTrue = (...items) => (track.true ? items : []);
+  const alsoTrue = track.true ? `, ${word("true", truth)}` : "";
+  const [paid, delivered] = drawPaid(episode, track, given);
+  const { few } = payload.viewer.series;
+  const outcome = `observed ${payload.outcome.singular}`;
+  const rewards = banded(track.reward.x, track.reward.y, track.reward.x.map(spreadAt), found, 1.6, {
+    name: "reward found",
   });
-  if (series.true)
-    rows.push({
+  const end = dots(
+    [episode.length - 1],
+    [episode.return],
+    { color: given, size: 10, symbol: "diamond" },
+    {
+      cliponaxis: false,
+      name: outcome,
+      hovertemplate: "%{y:.5g}<extra></extra>",
+    },
+  );
+  return [
+    {
+      height: 200,
+      title: `Reward per step: ${word("found, with 90 % band", found)}${alsoTrue}`,
+      traces: [...rewards, ...ifTrue("true").map((key) => curve(key, "true reward", truth, 0.9))],
+    },
+    ...ifTrue("gap").map((key) => ({
       height: 70,
       ticks: 3,
       title: "Difference: found − true",
+      traces: [curve(key, "found − true", ink, 1)],
+    })),
+    { height: 54, ticks: 2, title: word(paid, given), traces: delivered },
+    {
+      height: 130,
+      title: `Sum so far: ${word("found", found)}${alsoTrue}, ${word(`${outcome} ◆`, given)}`,
       traces: [
-        line(track.gap.x, track.gap.y, ink, {
-          name: "found − true",
-          line: { color: ink, width: 1 },
-          hovertemplate: "%{y:.4g}<extra></extra>",
-        }),
+        curve("sum", "sum found", found, 1.6),
+        ...ifTrue("trueSum").map((key) =>
+          curve(key, "true sum", truth, { width: 1, dash: "dash" }),
+        ),
+        end,
       ],
-    });
-  const stems = { x: [], y: [] };
-  for (const [step, amount] of episode.deliveries) {
-    stems.x.push(step, step, null);
-    stems.y.push(0, amount, null);
-  }
-  const delivered = series.observed
-    ? [
-        line(track.observed.x, track.observed.y, given, {
-          name: "observed",
-          hovertemplate: "%{y:.4g}<extra></extra>",
-        }),
-      ]
-    : [
-        { ...line(stems.x, stems.y, given), hoverinfo: "skip" },
-        {
-          x: episode.deliveries.map((d) => d[0]),
-          y: episode.deliveries.map((d) => d[1]),
-          type: "scatter",
-          mode: "markers",
-          marker: { color: given, size: 7, symbol: "diamond" },
-          name: "observed",
-          hovertemplate: "%{y:.5g}<extra></extra>",
-        },
-      ];
-  const [[last] = []] = episode.deliveries.slice(-1),
-    isPaidOnce = !series.observed && episode.deliveries.length === 1 && last === episode.length - 1,
-    paid = isPaidOnce ? payload.outcome.paid : "Observed rewards";
-  rows.push({ height: 54, traces: delivered, title: word(plain(paid), given), ticks: 2 });
-  const sums = [
-    line(track.sum.x, track.sum.y, found, {
-      name: "sum found",
-      hovertemplate: "%{y:.5g}<extra></extra>",
+    },
+    ...drawnInputs().map((name, i) => {
+      // An input with few values jumps from one to the next.
+      const look = { width: 1, shape: few.includes(name) ? "hvh" : "linear" };
+      const traces = [curve(`input${i}`, brief(name, 24), ink, look)];
+      return { height: 56, ticks: 3, title: brief(name, 44), traces };
     }),
   ];
-  if (series.true)
-    sums.push(
-      line(track.trueSum.x, track.trueSum.y, truth, {
-        name: "true sum",
-        line: { color: truth, width: 1, dash: "dash" },
-        hovertemplate: "%{y:.5g}<extra></extra>",
-      }),
-    );
-  sums.push({
-    x: [episode.length - 1],
-    y: [episode.return],
-    type: "scatter",
-    mode: "markers",
-    cliponaxis: false,
-    marker: { color: given, size: 10, symbol: "diamond" },
-    name: `observed ${payload.outcome.singular}`,
-    hovertemplate: "%{y:.5g}<extra></extra>",
-  });
-  rows.push({
-    height: 130,
-    traces: sums,
-    title: `Sum so far: ${word("found", found)}${series.true ? `, ${word("true", truth)}` : ""}, ${word(`observed ${payload.outcome.singular} ◆`, given)}`,
-  });
-  drawnInputs().forEach((name, i) => {
-    const { x, y } = track[`input${i}`];
-    rows.push({
-      height: 56,
-      ticks: 3,
-      title: plain(clip(name, 44)),
-      traces: [
-        line(x, y, ink, {
-          name: plain(clip(name, 24)),
-          // An input with few values jumps from one to the next.
-          line: { color: ink, width: 1, shape: series.few.includes(name) ? "hvh" : "linear" },
-          hovertemplate: "%{y:.4g}<extra></extra>",
-        }),
-      ],
-    });
-  });
-  return rows;
 }
 
 function drawViewer(element) {
-  const episode = viewer.episode,
-    track = viewer.track;
-  const rows = rowsOf(episode, track),
-    gap = 34,
-    foot = 42,
-    top = 24;
+  const { episode, track } = viewer;
+  const rows = listRows(episode, track);
+  const [gap, foot, top] = [34, 42, 24];
   const inner = rows.reduce((sum, row) => sum + row.height + gap, -gap);
   const more = {
     margin: { l: 52, r: 14, t: top, b: foot },
@@ -197,149 +127,114 @@ function drawViewer(element) {
     annotations: [],
     hovermode: "x",
     hoversubplots: "axis",
-    shapes: [cursor()],
-    xaxis: axis({
-      title: "step",
+    shapes: [level(viewer.step, "dot", { layer: "above" })],
+    xaxis: axis("step", {
       range: viewer.range,
       anchor: `y${rows.length}`,
       automargin: false,
-      fixedrange: touch.matches,
       showspikes: false,
     }),
   };
   const traces = [];
   let used = 0;
   rows.forEach((row, index) => {
-    const high = 1 - used / inner,
-      low = 1 - (used + row.height) / inner,
-      id = index ? index + 1 : "";
+    const id = `y${index ? index + 1 : ""}`;
+    const domain = [Math.max(1 - (used + row.height) / inner, 0), 1 - used / inner];
     used += row.height + gap;
-    more[`yaxis${id}`] = axis({
-      domain: [Math.max(low, 0), high],
+    more[id.replace("y", "yaxis")] = axis("", {
+      domain,
       fixedrange: true,
       nticks: row.ticks ?? 5,
       automargin: false,
     });
-    more.annotations.push({
-      text: row.title,
-      xref: "paper",
-      yref: "paper",
-      x: 0,
-      y: high,
-      xanchor: "left",
-      yanchor: "bottom",
-      yshift: 3,
-      showarrow: false,
-      bgcolor: colour("paper"),
-      borderpad: 1,
-      font: { size: 12.5, color: colour("ink") },
-    });
-    for (const trace of row.traces) traces.push({ ...trace, xaxis: "x", yaxis: `y${id}` });
+    const at = { xref: "paper", yref: "paper", x: 0, y: domain[1], yshift: 3, xanchor: "left" };
+    const ground = { yanchor: "bottom", bgcolor: colour("paper"), borderpad: 1 };
+    more.annotations.push(mark(row.title, { ...at, ...ground }, font(12.5, "ink")));
+    traces.push(...row.traces.map((trace) => ({ ...trace, xaxis: "x", yaxis: id })));
   });
-  element.style.height = `${more.height}px`;
   show(element, traces, more);
-  const gapSize = Math.abs(episode.return - episode.sum);
-  element.setAttribute(
-    "aria-label",
-    `Episode ${episode.index} of ${episode.length} steps. Rewards found lie between ${tell(Math.min(...track.reward.y))} and ` +
-      `${tell(Math.max(...track.reward.y))} and add up to ${tell(episode.sum)}; the observed ${payload.outcome.singular} is ${tell(episode.return)}, ` +
-      `${tell(gapSize)} apart. Below: ${drawnInputs().join(", ") || "no inputs"}.`,
+  const { y } = track.reward;
+  describe(
+    element,
+    `Episode ${episode.index} of ${episode.length} steps. Rewards found lie between ` +
+      `${tell(Math.min(...y))} and ${tell(Math.max(...y))} and add up to ${tell(episode.sum)}; ` +
+      `the observed ${payload.outcome.singular} is ${tell(episode.return)}, ` +
+      `${tell(Math.abs(episode.return - episode.sum))} apart. ` +
+      `Below: ${drawnInputs().join(", ") || "no inputs"}.`,
   );
-  if (!element.dataset.listens) {
-    element.dataset.listens = "yes";
-    element.on("plotly_hover", (event) => setStep(Math.round(event.points[0].x)));
-    element.on("plotly_relayout", (event) => {
-      if (event["xaxis.range[0]"] !== undefined)
-        viewer.range = [event["xaxis.range[0]"], event["xaxis.range[1]"]];
-      if (event["xaxis.autorange"]) viewer.range = fullRange();
-    });
-  }
+  if (element.dataset.listens) return;
+  element.dataset.listens = "yes";
+  element.on("plotly_hover", (event) => setStep(Math.round(event.points[0].x)));
+  element.on("plotly_relayout", (event) => {
+    const low = event["xaxis.range[0]"];
+    if (low !== undefined) viewer.range = [low, event["xaxis.range[1]"]];
+    if (event["xaxis.autorange"]) viewer.range = fullRange();
+  });
 }
 
-const fullRange = () => [-0.01 * viewer.episode.length, 1.01 * viewer.episode.length];
-
-const cursor = () => ({
-  type: "line",
-  xref: "x",
-  yref: "paper",
-  x0: viewer.step,
-  x1: viewer.step,
-  y0: 0,
-  y1: 1,
-  line: { color: colour("muted"), width: 1.2, dash: "dot" },
-});
+const fullRange = () => [-0.01, 1.01].map((share) => share * viewer.episode.length);
 
 function setStep(step) {
   const { episode, track } = viewer;
-  viewer.step = Math.max(0, Math.min(step, episode.length - 1));
+  viewer.step = clamp(step, 0, episode.length - 1);
   find("#step").value = viewer.step;
-  const at = nearest(track.reward.x, viewer.step),
-    reward = track.reward.y[at];
-  const spread =
-    Z90 *
-    track.std.y[Math.min(Math.floor(track.reward.x[at] / episode.width), track.std.y.length - 1)];
-  const sum =
-    track.sum.y[Math.min(Math.floor(viewer.step / episode.width), track.sum.y.length - 1)];
-  const parts = [
+  const at = nearest(track.reward.x, viewer.step);
+  const reward = track.reward.y[at];
+  const spread = spreadAt(track.reward.x[at]);
+  find("#reading").textContent = [
     `Step ${viewer.step} of ${episode.length}`,
     `reward ${tell(reward)} (${tell(reward - spread)} to ${tell(reward + spread)})`,
-  ];
-  if (track.true) parts.push(`true ${tell(track.true.y[nearest(track.true.x, viewer.step)])}`);
-  parts.push(`sum so far ${tell(sum)}`, `observed ${payload.outcome.singular} ${tell(episode.return)}`);
-  find("#reading").textContent = parts.join("  ·  ");
+    ...(track.true ? [`true ${tell(track.true.y[nearest(track.true.x, viewer.step)])}`] : []),
+    `sum so far ${tell(track.sum.y[Math.floor(viewer.step / episode.width)])}`,
+    `observed ${payload.outcome.singular} ${tell(episode.return)}`,
+  ].join("  ·  ");
   showFrame();
-  if (!viewer.pending) {
-    viewer.pending = requestAnimationFrame(() => {
-      viewer.pending = 0;
-      if (drawn.has(viewer.element))
-        Plotly.relayout(viewer.element, {
-          "shapes[0].x0": viewer.step,
-          "shapes[0].x1": viewer.step,
-        });
-      const waterfall = find(".waterfall");
-      if (drawn.has(waterfall)) drawWaterfall(waterfall);
-    });
-  }
+  viewer.pending ??= requestAnimationFrame(() => {
+    delete viewer.pending;
+    const { step } = viewer;
+    if (drawn.has(viewer.element))
+      Plotly.relayout(viewer.element, { "shapes[0].x0": step, "shapes[0].x1": step });
+    redraw("waterfall");
+  });
 }
 
+const findClip = () => payload.film?.[viewer.episode.index];
+
 function showFrame() {
-  const clip = payload.film?.[viewer.episode.index],
-    frame = find(".film .frame");
-  if (!frame) return;
-  find(".film").hidden = !clip;
-  if (!clip) return;
-  const at = nearest(clip.steps, viewer.step),
-    rows = Math.ceil(clip.steps.length / clip.columns);
-  if (frame.dataset.episode !== String(viewer.episode.index)) {
-    frame.dataset.episode = viewer.episode.index;
-    frame.style.cssText =
-      `width:${clip.width}px;height:${clip.height}px;background-image:url(${clip.image});` +
-      `background-size:${clip.width * clip.columns}px ${clip.height * rows}px`;
+  const film = find(".film");
+  const clip = findClip();
+  if (film) film.hidden = !clip;
+  if (!film || !clip) return;
+  const { width, height, columns, steps, image } = clip;
+  const frame = find(".frame", film);
+  const at = nearest(steps, viewer.step);
+  const { index } = viewer.episode;
+  if (frame.dataset.episode !== String(index)) {
+    frame.dataset.episode = index;
+    const size = `${width * columns}px ${height * Math.ceil(steps.length / columns)}px`;
+    const background = `background-image:url(${image});background-size:${size}`;
+    frame.style.cssText = `width:${width}px;height:${height}px;${background}`;
   }
-  frame.dataset.step = clip.steps[at];
-  frame.style.backgroundPosition = `-${(at % clip.columns) * clip.width}px -${Math.floor(at / clip.columns) * clip.height}px`;
-  frame.setAttribute(
-    "aria-label",
-    `Episode ${viewer.episode.index} as rendered at step ${clip.steps[at]}`,
-  );
+  frame.dataset.step = steps[at];
+  const [across, down] = [(at % columns) * width, Math.floor(at / columns) * height];
+  frame.style.backgroundPosition = `-${across}px -${down}px`;
+  describe(frame, `Episode ${index} as rendered at step ${steps[at]}`);
 }
 
 function playFilm() {
-  const clip = payload.film?.[viewer.episode.index];
+  const clip = findClip();
   if (viewer.play || !clip) {
     clearInterval(viewer.play);
     viewer.play = 0;
   } else {
+    const last = clip.steps.length - 1;
     let at = nearest(clip.steps, viewer.step);
-    if (at === clip.steps.length - 1) at = -1;
-    viewer.play = setInterval(
-      () => {
-        at += 1;
-        setStep(clip.steps[at]);
-        if (at === clip.steps.length - 1) playFilm();
-      },
-      calm.matches ? 500 : 120,
-    );
+    if (at === last) at = -1;
+    const advance = () => {
+      setStep(clip.steps[++at]);
+      if (at === last) playFilm();
+    };
+    viewer.play = setInterval(advance, calm.matches ? 500 : 120);
   }
   find("#play").textContent = viewer.play ? "Pause" : "Play";
 }
@@ -350,70 +245,59 @@ function pickEpisode(index) {
   viewer.track = decode(viewer.episode);
   viewer.range = fullRange();
   find("#episode").value = index;
-  const slider = find("#step");
-  slider.max = viewer.episode.length - 1;
+  find("#step").max = viewer.episode.length - 1;
   const { width } = viewer.episode;
   find("#thinned").textContent =
     width === 1
       ? "Every step is drawn."
       : `Of every ${width} steps, the drawing has the smallest and the largest value. ` +
         "The best, the median and the worst episode have every step, if there is room.";
-  if (drawn.has(viewer.element)) drawViewer(viewer.element);
-  setStep(Math.min(viewer.step, viewer.episode.length - 1));
+  redraw("viewer");
+  setStep(viewer.step);
 }
 
 function fillPicker() {
-  const select = find("#episode"),
-    chosen = viewer.episode?.index;
   const list = [...payload.viewer.episodes];
   if (viewer.order === "return") list.sort((a, b) => b.return - a.return);
-  select.replaceChildren(
-    ...list.map(
-      (episode) => new Option(`${episode.label ?? episode.index}: ${payload.outcome.singular} ${tell(episode.return)}`, episode.index),
-    ),
+  const { singular } = payload.outcome;
+  const options = list.map(
+    ({ index, label, return: paid }) =>
+      new Option(`${label ?? index}: ${singular} ${tell(paid)}`, index),
   );
-  if (chosen !== undefined) select.value = chosen;
+  find("#episode").replaceChildren(...options);
+  if (viewer.episode) find("#episode").value = viewer.episode.index;
 }
 
 function zoom(kind) {
-  const [low, high] = viewer.range,
-    width = high - low;
-  if (kind === "all") viewer.range = fullRange();
-  else {
-    const wanted = Math.max(8, kind === "in" ? width / 2 : width * 2),
-      [first, last] = fullRange();
-    const middle = kind === "in" ? viewer.step : (low + high) / 2;
-    const start = Math.max(first, Math.min(middle - wanted / 2, last - wanted));
-    viewer.range = [start, Math.min(start + wanted, last)];
-  }
+  const [low, high] = viewer.range;
+  const [first, last] = fullRange();
+  const wanted = { in: Math.max(8, (high - low) / 2), out: 2 * (high - low), all: last - first }[
+    kind
+  ];
+  const middle = kind === "in" ? viewer.step : (low + high) / 2;
+  const start = Math.max(first, Math.min(middle - wanted / 2, last - wanted));
+  viewer.range = [start, Math.min(start + wanted, last)];
   Plotly.relayout(viewer.element, { "xaxis.range": viewer.range.slice() });
 }
 
 function startViewer() {
-  viewer.element = find(".viewer");
+  const { landmarks } = payload.viewer;
+  const select = find("#episode");
+  const move = (by) => {
+    select.selectedIndex = clamp(select.selectedIndex + by, 0, select.options.length - 1);
+    pickEpisode(Number(select.value));
+  };
   fillPicker();
-  const select = find("#episode"),
-    move = (by) => {
-      const option =
-        select.options[
-          Math.max(0, Math.min(select.selectedIndex + by, select.options.length - 1))
-        ];
-      pickEpisode(Number(option.value));
-    };
-  select.addEventListener("change", () => pickEpisode(Number(select.value)));
-  find("#order").addEventListener("change", (event) => {
-    viewer.order = event.target.value;
+  listen("#episode", "change", () => move(0));
+  listen("#order", "change", ({ value }) => {
+    viewer.order = value;
     fillPicker();
   });
-  find("#previous").addEventListener("click", () => move(-1));
-  find("#next").addEventListener("click", () => move(1));
-  find("#step").addEventListener("input", (event) => setStep(Number(event.target.value)));
-  find("#play")?.addEventListener("click", playFilm);
-  for (const button of findAll("[data-landmark]"))
-    button.addEventListener("click", () =>
-      pickEpisode(payload.viewer.landmarks[button.dataset.landmark]),
-    );
-  for (const button of findAll("[data-zoom]"))
-    button.addEventListener("click", () => zoom(button.dataset.zoom));
-  pickEpisode(payload.viewer.landmarks.median);
+  listen("#previous", "click", () => move(-1));
+  listen("#next", "click", () => move(1));
+  listen("#step", "input", ({ value }) => setStep(Number(value)));
+  listen("#play", "click", playFilm);
+  listen("[data-landmark]", "click", ({ dataset }) => pickEpisode(landmarks[dataset.landmark]));
+  listen("[data-zoom]", "click", ({ dataset }) => zoom(dataset.zoom));
+  pickEpisode(landmarks.median);
 }

@@ -9,7 +9,7 @@ import numpy as np
 
 from grd_offline.report.effects import has_few_values
 from grd_offline.report.packing import count_bytes, pack_series
-from grd_offline.report.tracks import MOST_INPUTS, Track, Tracks
+from grd_offline.report.tracks import MOST_INPUTS, Array, Track, Tracks
 from grd_offline.rewards.effect_inputs import split_label
 
 MOST_DELIVERIES = 64
@@ -21,27 +21,24 @@ CLOSE_UP_BYTES = 160_000
 def pack_tracks(tracks: Tracks, budget: int) -> dict[str, Any]:
     """Pack the episodes for the page into about `budget` bytes of text."""
     chosen = tracks.chosen
-    first = next(iter(chosen.values()))
-    is_true = first.true is not None
-    spiky = 1 + 2 * is_true + len(tracks.inputs)
-    smooth = 2 + is_true + len(tracks.terms)
     dense = any(np.count_nonzero(track.observed) > MOST_DELIVERIES for track in chosen.values())
-    spiky += dense
+    spiky, smooth = _list_series(next(iter(chosen.values())), 1, dense)
+    counts = len(spiky), len(smooth)
     close_up = find_landmarks(tracks)
     lengths = {index: len(track.rewards) for index, track in chosen.items()}
-    whole = [count_bytes(lengths[index], 1, spiky, smooth) for index in close_up.values()]
+    whole = [count_bytes(lengths[index], 1, *counts) for index in close_up.values()]
     raw = budget * 3 // 4 - sum(min(count, CLOSE_UP_BYTES) for count in whole)
-    width = _find_width(lengths.values(), spiky, smooth, raw)
+    width = _find_width(lengths.values(), *counts, raw)
     episodes = []
     for index, track in chosen.items():
         own = width
         if index in close_up.values():
-            own = _find_width([lengths[index]], spiky, smooth, CLOSE_UP_BYTES)
+            own = _find_width([lengths[index]], *counts, CLOSE_UP_BYTES)
         episodes.append(_pack_track(index, track, min(own, width), dense))
     return {
         "series": {
-            "true": is_true,
-            "observed": dense,
+            "spiky": list(spiky),
+            "smooth": list(smooth),
             "inputs": list(tracks.inputs),
             "drawn": min(len(tracks.inputs), MOST_INPUTS),
             "terms": list(tracks.terms),
@@ -73,15 +70,26 @@ def _find_width(lengths: Collection[int], spiky: int, smooth: int, most: int) ->
     return width
 
 
-def _pack_track(index: int, track: Track, width: int, dense: bool) -> dict[str, Any]:
+def _list_series(
+    track: Track, width: int, dense: bool
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """The series of an episode by name: those whose extremes count, and those that are smooth."""
     starts = np.arange(0, len(track.std), width)
     widest = np.repeat(np.maximum.reduceat(track.std, starts), width)[: len(track.std)]
-    spiky, smooth = [track.rewards], [widest, np.cumsum(track.rewards * track.weights)]
+    spiky = {"reward": track.rewards}
+    smooth = {"std": widest, "sum": np.cumsum(track.rewards * track.weights)}
     if track.true is not None:
-        spiky += [track.true, track.rewards - track.true]
-        smooth.append(np.cumsum(track.true * track.weights))
+        spiky |= {"true": track.true, "gap": track.rewards - track.true}
+        smooth["trueSum"] = np.cumsum(track.true * track.weights)
     if dense:
-        spiky.append(track.observed)
+        spiky["observed"] = track.observed
+    spiky |= {f"input{place}": values for place, values in enumerate(track.inputs)}
+    smooth |= {f"term{place}": values for place, values in enumerate(track.terms)}
+    return spiky, smooth
+
+
+def _pack_track(index: int, track: Track, width: int, dense: bool) -> dict[str, Any]:
+    spiky, smooth = _list_series(track, width, dense)
     steps = np.flatnonzero(track.observed)
     if not dense and not len(steps):
         steps = np.array([len(track.rewards) - 1])  # a return of zero was delivered too
@@ -93,5 +101,5 @@ def _pack_track(index: int, track: Track, width: int, dense: bool) -> dict[str, 
         "sum": track.found,
         "true": None if track.true is None else float(track.true @ track.weights),
         "deliveries": [] if dense else [[int(t), float(track.observed[t])] for t in steps],
-        **pack_series([*spiky, *track.inputs], [*smooth, *track.terms], width),
+        **pack_series(list(spiky.values()), list(smooth.values()), width),
     }

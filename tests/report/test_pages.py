@@ -153,8 +153,8 @@ def test_a_folder_without_a_verdict_is_used_with_care(tmp_path):
 def test_episodes_are_exact_where_they_are_short(folder, page):
     viewer = find_payload(page)["viewer"]
     assert viewer["series"] == {
-        "true": True,
-        "observed": False,
+        "spiky": ["reward", "true", "gap", "input0", "input1"],
+        "smooth": ["std", "sum", "trueSum"],
         "inputs": ["speed", "push"],
         "drawn": 2,
         "terms": [],
