@@ -3,9 +3,9 @@
 python benchmarks/size.py                      # lines of code, rooms, floors and arrows
 python benchmarks/size.py --draw imports.svg   # the same imports as a picture
 
-A line of code holds something other than a comment or a docstring. A room is a part of the package,
-a folder in grd_offline, or cli. It stands one floor above the highest room that it imports; imports
-inside functions count as well.
+A line of code holds something other than a comment or a docstring, be it of a function or of a
+field. A room is a part of the package, a folder in grd_offline, or cli. It stands one floor above
+the highest room that it imports; imports inside functions count as well.
 """
 
 from __future__ import annotations
@@ -26,16 +26,15 @@ EMPTY = {
     *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT),
     *(tokenize.ENCODING, tokenize.ENDMARKER),
 }
-DEFINING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def count_code(text: str) -> int:
     """The lines of a module that hold something other than a comment or a docstring."""
     documented: set[int] = set()
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, DEFINING) and ast.get_docstring(node, clean=False) is not None:
-            first = node.body[0]
-            documented.update(range(first.lineno, (first.end_lineno or 0) + 1))
+        value = getattr(node, "value", None)
+        if isinstance(node, ast.Expr) and isinstance(getattr(value, "value", None), str):
+            documented.update(range(node.lineno, (node.end_lineno or 0) + 1))
     lines: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in EMPTY:
