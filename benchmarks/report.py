@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from grd_offline.io.datasets import Header, Leaf, Record, write_dataset
-from grd_offline.io.files.decomposition import read_decomposition
+from grd_offline.methods.result import read_decomposition
 from grd_offline.report import make_decomposition_page
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))

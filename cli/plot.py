@@ -11,8 +11,8 @@ from .options import command, file_option, option, path_argument
 from .text import echo
 
 if TYPE_CHECKING:
-    from grd_offline.io.files.decomposition import DecompositionRecord
     from grd_offline.io.files.runs import RunRecord
+    from grd_offline.methods.result import Decomposition
 
 FORMATS = ("png", "svg", "pdf")
 
@@ -55,23 +55,24 @@ def plot(runs: tuple[Path, ...], out: Path | None, form: str | None, metric: str
     """
     form = form or _find_format(out)
 
-    from grd_offline.io.files.decomposition import is_decomposition, read_decomposition
+    from grd_offline.io.files.decomposition import is_decomposition
     from grd_offline.io.files.plain import folder_errors
     from grd_offline.io.files.runs import read_run
+    from grd_offline.methods.result import read_decomposition
 
     decomposed = [run for run in runs if is_decomposition(run)]
     if out is not None and decomposed:
         raise click.UsageError(
             f"-o: draws learning curves of runs, and {decomposed[0]} is not a run"
         )
-    decompositions = [read_decomposition(folder) for folder in decomposed]
+    decompositions = {folder: read_decomposition(folder) for folder in decomposed}
     records = [read_run(run) for run in runs if run not in decomposed]
     with folder_errors(runs[0], "does not fit together"):
         _draw(decompositions, records, out, form, metric)
 
 
 def _draw(
-    decompositions: list[DecompositionRecord],
+    decompositions: dict[Path, Decomposition],
     records: list[RunRecord],
     out: Path | None,
     form: str,
@@ -89,7 +90,7 @@ def _draw(
     if out is not None:
         figures = {out: draw_comparison(records, metric)}
     else:
-        drawn = [(record.path, draw_decomposition(record)) for record in decompositions]
+        drawn = [(path, draw_decomposition(found)) for path, found in decompositions.items()]
         drawn += [(record.path, draw_run(record, metric)) for record in records]
         figures = {
             path / PLOTS_FOLDER / f"{name}.{form}": figure

@@ -59,12 +59,13 @@ def leave_report(folder: Path) -> None:
 
 
 def _make_page(folders: Sequence[Path], filmed: str | None = None) -> str:
-    from grd_offline.io.files.decomposition import is_decomposition, read_decomposition
+    from grd_offline.io.files.decomposition import is_decomposition
     from grd_offline.io.files.judgement import is_judgement, read_judgement
-    from grd_offline.io.files.outcomes import has_outcomes, read_outcomes
+    from grd_offline.io.files.outcomes import has_outcomes
     from grd_offline.io.files.runs import read_run
     from grd_offline.io.files.sweeps import is_sweep
     from grd_offline.lab.sweep.folder import read_sweep
+    from grd_offline.methods.result import read_decomposition, read_outcomes
     from grd_offline.report import (
         make_decomposition_page,
         make_judgement_page,

@@ -510,7 +510,7 @@ def _delivered(record: Record, delay: int | str) -> BoolArray:
 
 
 @contextmanager
-def locate(path: Data, index: int) -> Iterator[None]:
+def locate(path: Data | None, index: int) -> Iterator[None]:
     """Errors raised inside say in which file and episode they arose."""
     try:
         yield

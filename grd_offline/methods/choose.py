@@ -35,7 +35,7 @@ from typing import Any
 
 import numpy as np
 
-from grd_offline.core.episodes import EpisodeSet
+from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.core.errors import DataError
 from grd_offline.core.evaluate import r_squared
 from grd_offline.core.outcomes import NUMBER, PREFERENCE, SUCCESS
@@ -46,6 +46,7 @@ from grd_offline.methods.candidate import Candidate, find_in_sample_std, judge
 from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.methods.duration import is_worth_a_process
 from grd_offline.methods.registry import AUTO, find_method, make_decomposer
+from grd_offline.rewards.contract import Array
 from grd_offline.rewards.effects import EffectModel
 from grd_offline.rewards.mixture import average_effects
 
@@ -90,6 +91,23 @@ class Choice:
         """The candidate that was chosen; None where no returns were held out."""
         return next((one for one in self.candidates if one.fit == self.fit), None)
 
+    def describe(self) -> dict[str, Any]:
+        """Describe the choice for `metrics.json`."""
+        tested = {} if self.winner is None else self.winner.describe()
+        return {
+            **tested,
+            "fit": self.fit,
+            "reason": self.reason,
+            "alternatives": [one.describe() for one in self.candidates],
+        }
+
+    def relabel_episode(self, episode: Episode) -> tuple[Array, Array]:
+        """Compute the reward of each step and its standard deviation: (T,) each."""
+        rewards, spread = self.decomposer.relabel_with_spread(episode)
+        if not self.decomposer.function_.knows_std:
+            spread = np.full(len(episode), self.step_std)
+        return rewards, spread
+
 
 @one_numpy_thread()
 def choose(
@@ -99,7 +117,7 @@ def choose(
     settings: dict[str, Any],
     rng: np.random.Generator,
     progress: Progress,
-    meanwhile: Callable[[], None] = lambda: None,
+    meanwhile: Callable[[], object] = lambda: None,
 ) -> Choice:
     """Fit the method, or for `auto` the winner among its fits, and test it on held-out returns.
 
@@ -133,7 +151,7 @@ class _Contest:
         settings: dict[str, Any],
         rng: np.random.Generator,
         progress: Progress,
-        meanwhile: Callable[[], None],
+        meanwhile: Callable[[], object],
     ) -> None:
         self.episodes, self.method, self.settings = episodes, method, settings
         self.rng, self.progress, self.meanwhile = rng, progress, meanwhile

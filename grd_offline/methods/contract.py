@@ -22,6 +22,7 @@ from grd_offline.core.evaluate import r_squared
 from grd_offline.core.steps import StepBatch
 from grd_offline.io.tables.results import Rewarded, as_frame
 from grd_offline.rewards.contract import Array, RewardFunction
+from grd_offline.rewards.model import check_predicted
 
 Progress = Callable[[str, float], None]
 
@@ -203,14 +204,16 @@ class Decomposer:
         from names to arrays, which every such library takes.
         """
         self._check_fitted()
-        rewarded = (Rewarded(one.origin, *self._predict_with_spread(one)) for one in episodes)
+        rewarded = (Rewarded(one.origin, *self.relabel_with_spread(one)) for one in episodes)
         return as_frame(rewarded, getattr(episodes, "provenance", None))
 
-    def _predict_with_spread(self, episode: Episode) -> tuple[Array, Array]:
+    def relabel_with_spread(self, episode: Episode) -> tuple[Array, Array]:
+        """Compute the reward of each step and its standard deviation, nan if not known."""
         if not self.function_.knows_std:
             return self.relabel_episode(episode), np.full(len(episode), np.nan)
-        rewards, spread = self.function_.predict_both(StepBatch.from_episode(episode))
-        return rewards, np.full(len(episode), np.nan) if spread is None else spread
+        with np.errstate(over="ignore", invalid="ignore"):
+            rewards, spread = self.function_.predict_both(StepBatch.from_episode(episode))
+        return check_predicted(rewards), np.full(len(episode), np.nan) if spread is None else spread
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state to store: everything except the episodes, which may be larger than

@@ -1,10 +1,10 @@
-"""Write datasets with the rewards of a model, and compare these with the truth."""
+"""Rewards at every step of a dataset: computed by a model, put into its records, and written."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,15 +18,13 @@ from grd_offline.core.evaluate import (
     compare_rewards,
     compute_calibration,
     compute_coverage,
-    r_squared,
 )
-from grd_offline.core.outcomes import NUMBER, PREFERENCE, Outcome
+from grd_offline.core.outcomes import NUMBER, Outcome
 from grd_offline.core.provenance import TRUTH, Provenance
 from grd_offline.core.steps import StepBatch
 from grd_offline.core.threads import one_numpy_thread
 from grd_offline.io.datasets import (
     Data,
-    Header,
     Record,
     Recording,
     as_episode,
@@ -36,7 +34,7 @@ from grd_offline.io.datasets import (
     open_recording,
     write_dataset,
 )
-from grd_offline.io.files.decomposition import MASKS_FILE, read_masks
+from grd_offline.io.files.decomposition import MASKS_FILE
 from grd_offline.io.files.naming import beside
 from grd_offline.io.files.plain import folder_errors
 from grd_offline.io.formats.in_memory import DELIVERED
@@ -50,8 +48,9 @@ from grd_offline.io.tables.results import (
     open_rewards,
     read_rewards,
 )
-from grd_offline.methods.contract import Decomposer, Progress
+from grd_offline.methods.contract import Progress
 from grd_offline.methods.matching import check_inputs, expect_columns
+from grd_offline.methods.result import read_decomposition
 from grd_offline.rewards.contract import Array
 from grd_offline.rewards.model import RewardModel
 
@@ -60,57 +59,75 @@ MANY_EPISODES = 2_000
 """Tables with more episodes than this are relabelled in a flat file."""
 
 
-class Tally:
-    """Sums that are collected while relabelling, and the truth if it is asked for."""
+def relabel_recording(
+    recording: Recording,
+    find_rewards: Callable[[int, Record], tuple[Array, Array]],
+    settings: Mapping[str, Any],
+) -> Recording:
+    """A dataset with a reward at every step, and the spread of each, in place of what was observed.
 
-    def __init__(self, outcome: Outcome = NUMBER, base: float = 0.0) -> None:
-        """`base` is the part of the log-odds of success that belongs to no step."""
-        self.outcome, self._base = outcome, base
-        self.returns: list[tuple[float, float]] = []
-        self.true: list[Array] = []
-        self.predicted: list[Array] = []
-        self.std: list[Array] = []
+    `find_rewards` gives both for each record, and `settings` say how they were made.
+    """
 
-    def add(
-        self, rewards: Array, std: Array, observed: float, discount: float, true: Array | None
-    ) -> None:
-        weights = discount ** np.arange(len(rewards))
-        self.returns.append((float(rewards @ weights), observed))
-        if true is not None:
-            self.true.append(true)
-            self.predicted.append(rewards)
-            self.std.append(std)
+    def load(index: int) -> Record:
+        record = recording.load(index)
+        rewards, std = find_rewards(index, record)
+        # There is a reward at every step now.
+        extras = {name: record.extras[name] for name in record.extras if name != DELIVERED}
+        extras[STD] = std.astype(np.float32)
+        extras.setdefault(OBSERVED, record.rewards)
+        return replace(record, rewards=rewards, extras=extras)
 
-    def return_r2(self) -> float | None:
-        """R² of the returns, or of labels of success; None for preferences, which have neither."""
-        if self.outcome == PREFERENCE:
-            return None
-        predicted, observed = np.array(self.returns).T
-        return r_squared(self.outcome.predict(predicted, self._base), observed)
+    made = {**recording.header.settings, "decompose": dict(settings)}
+    return replace(
+        recording,
+        layout=choose_layout(recording),
+        header=replace(recording.header, delay="step", discount=1.0, settings=made),
+        load=load,
+        load_rewards=lambda index: load(index).rewards,
+        close=lambda: None,
+    )
 
-    def calibrate(self) -> list[float]:
-        """Fraction of true values that lie within the intervals of each level."""
-        predicted, std = self._match_units()
-        return compute_calibration(predicted, std, np.concatenate(self.true))
 
-    def compare(self) -> dict[str, float]:
-        """Compare the rewards with the truth, and measure how often the truth lies within 90 %
-        bands."""
-        predicted, std = self._match_units()
-        coverage = compute_coverage(predicted, std, np.concatenate(self.true))
-        return {**compare_rewards(self.predicted, self.true), "coverage_90": coverage}
+def apply_model(
+    recording: Recording,
+    source: Data,
+    model: RewardModel,
+    *,
+    exact: bool = False,
+    progress: Callable[[float], None] = lambda share: None,
+) -> Recording:
+    """A dataset with the rewards of a model; each episode gets them when it is loaded.
 
-    def _match_units(self) -> tuple[Array, Array]:
-        """All rewards and their spread, in the units of the truth.
+    `exact`: they sum to the delivered amounts.
+    """
+    delay, about = find_delay(recording), model.about or {}
 
-        Log-odds of success or of a preference have no unit and no zero in common with it: those
-        that fit best are taken.
-        """
-        predicted, std = np.concatenate(self.predicted), np.concatenate(self.std)
-        if self.outcome == NUMBER or not predicted.std():
-            return predicted, std
-        slope, level = np.polyfit(predicted, np.concatenate(self.true), 1)
-        return slope * predicted + level, abs(slope) * std
+    def find_rewards(index: int, record: Record) -> tuple[Array, Array]:
+        with locate(source, index):
+            episode = as_episode(record, recording.header, delay)
+            rewards, std = model.predict_both(*StepBatch.from_episode(episode).arrays)
+            if exact:
+                rewards = spread_remainder(rewards, episode, float(about.get("discount", 1.0)))
+        progress((index + 1) / len(recording))
+        return rewards, std
+
+    return relabel_recording(recording, find_rewards, {"model": dict(about)})
+
+
+def write_relabelled(
+    relabelled: Recording, path: Path, table: Path | None, *, fresh: bool = False
+) -> list[str]:
+    """Write relabelled data, and their rewards as a table if one is named. Returns warnings."""
+    with ExitStack() as stack:
+        records: Iterable[Record] = relabelled
+        if table is not None:
+            names = relabelled.header.provenance or Provenance()
+            add = stack.enter_context(open_rewards(table, names, fresh=fresh))
+            records = add_records(relabelled, add)
+        return write_dataset(
+            path, relabelled.header, records, layout=relabelled.layout, lengths=relabelled.lengths
+        )
 
 
 @dataclass(frozen=True)
@@ -156,7 +173,6 @@ def relabel(
     1418
     """
     chosen = model if isinstance(model, RewardModel) else RewardModel.load(model)
-    about = chosen.about or {}
     check_exact(chosen, exact_returns)
     opened = open_recording(
         source,
@@ -168,30 +184,19 @@ def relabel(
     )
     with opened:
         episodes = check_inputs(chosen, opened, source)
-        layout = choose_layout(opened)
-        ending = "-relabelled" if layout == "minari" else "-relabelled.h5"
-        target = _find_target(source, out, ending)
-        records = relabel_records(
+        relabelled = apply_model(
             opened,
             source,
             chosen,
-            discount=float(about.get("discount", 1.0)),
             exact=exact_returns,
             progress=lambda share: progress("computing step rewards", share),
         )
-        header = relabelled_header(opened.header, {"model": dict(about)})
+        ending = "-relabelled" if relabelled.layout == "minari" else "-relabelled.h5"
+        target = _find_target(source, out, ending)
         table = _name_table(opened.layout, source, target)
-        with keep_table(table, header, records) as passing:
-            warnings = write_dataset(target, header, passing, layout=layout, lengths=opened.lengths)
-        columns = find_columns(opened)
-    return Relabelled(
-        target,
-        len(episodes),
-        episodes.total_steps,
-        tuple(warnings),
-        table,
-        columns,
-    )
+        warnings = write_relabelled(relabelled, target, table)
+        roles = find_columns(opened)
+    return Relabelled(target, len(episodes), episodes.total_steps, tuple(warnings), table, roles)
 
 
 def check_exact(model: RewardModel, exact_returns: bool) -> None:
@@ -233,18 +238,6 @@ def _name_table(layout: str, source: Data, relabelled: Path) -> Path | None:
     return table
 
 
-@contextmanager
-def keep_table(
-    path: Path | None, header: Header, records: Iterable[Record], *, fresh: bool = False
-) -> Iterator[Iterable[Record]]:
-    """Pass the records on, and write their rewards into a table. None means no table."""
-    if path is None:
-        yield records
-        return
-    with open_rewards(path, header.provenance or Provenance(), fresh=fresh) as add:
-        yield add_records(records, add)
-
-
 def choose_layout(recording: Recording) -> str:
     """The layout of relabelled data: that of the source, or our own.
 
@@ -259,55 +252,6 @@ def choose_layout(recording: Recording) -> str:
     return "own" if given.get("truncated") else "d4rl"
 
 
-def relabel_records(
-    recording: Recording,
-    source: Data,
-    model: RewardModel,
-    *,
-    decomposer: Decomposer | None = None,
-    delay: int | str | None = None,
-    discount: float = 1.0,
-    folded: bool = False,
-    exact: bool = False,
-    truth: str | None = None,
-    tally: Tally | None = None,
-    progress: Callable[[float], None] = lambda share: None,
-) -> Iterator[Record]:
-    """Give every record the rewards of the model, one after the other.
-
-    `folded`: only the return of each episode counts as delivered. `exact`: sums must hold.
-    """
-    when = delay if delay is not None else find_delay(recording)
-    for index in range(len(recording)):
-        record = recording.load(index)
-        with locate(source, index):
-            episode = as_episode(record, recording.header, when)
-            if folded:
-                episode = episode.delivered_at_end(discount)
-            rewards, std = _predict(model, decomposer, episode)
-            if exact:
-                rewards = spread_remainder(rewards, episode, discount)
-            if tally is not None:
-                true = find_truth(record, truth, source) if truth is not None else None
-                tally.add(rewards, std, episode.compute_return(discount), discount, true)
-        # There is a reward at every step now.
-        extras = {name: record.extras[name] for name in record.extras if name != DELIVERED}
-        extras[STD] = std.astype(np.float32)
-        extras.setdefault(OBSERVED, record.rewards)
-        yield replace(record, rewards=rewards, extras=extras)
-        progress((index + 1) / len(recording))
-
-
-def _predict(
-    model: RewardModel, decomposer: Decomposer | None, episode: Episode
-) -> tuple[Array, Array]:
-    steps = StepBatch.from_episode(episode).arrays
-    if decomposer is not None and not decomposer.function_.knows_std:
-        rewards = decomposer.relabel_episode(episode)
-        return rewards, model.uncertainty(*steps)
-    return model.predict_both(*steps)
-
-
 def spread_remainder(rewards: Array, episode: Episode, discount: float) -> Array:
     """Change rewards so that their discounted sums equal the delivered amounts. The rest is spread
     evenly."""
@@ -318,12 +262,6 @@ def spread_remainder(rewards: Array, episode: Episode, discount: float) -> Array
         missing = float(amount) - float(rewards[part] @ weights[part])
         rewards[part] += missing / weights[part].sum()
     return rewards
-
-
-def relabelled_header(header: Header, settings: Mapping[str, Any]) -> Header:
-    """The header of a relabelled dataset: a reward at every step, and how it was made."""
-    made = {**header.settings, "decompose": dict(settings)}
-    return replace(header, delay="step", discount=1.0, settings=made)
 
 
 def find_truth(record: Record, field: str, source: Data) -> Array:
@@ -345,6 +283,23 @@ def check_width(episodes: EpisodeSet) -> None:
             f"{columns:,} columns in {episodes.total_steps:,} steps: a fit of so many columns "
             "needs more steps than columns"
         )
+
+
+def compare_truth(
+    outcome: Outcome, rewards: Sequence[Array], spreads: Sequence[Array], true: Sequence[Array]
+) -> tuple[dict[str, float], list[float]]:
+    """Compare the rewards of episodes with the true ones, and calibrate their bands.
+
+    Log-odds of success or of a preference have no unit and no zero in common with the truth: bands
+    are compared in those that fit best.
+    """
+    comparison = compare_rewards(rewards, true)
+    predicted, std, truth = (np.concatenate(list(part)) for part in (rewards, spreads, true))
+    if outcome != NUMBER and predicted.std():
+        slope, level = np.polyfit(predicted, truth, 1)
+        predicted, std = slope * predicted + level, abs(slope) * std
+    comparison["coverage_90"] = compute_coverage(predicted, std, truth)
+    return comparison, compute_calibration(predicted, std, truth)
 
 
 @one_numpy_thread()
@@ -380,23 +335,20 @@ def compare_with_truth(
         returns=returns,
         expected=expected,
     )
-    tally = Tally(model.function.outcome)
     with opened as recording:
-        delay = find_delay(recording)
         check_inputs(model, recording, source)
-        for index in range(len(recording)):
-            record = recording.load(index)
+        relabelled = recording if data is None else apply_model(recording, source, model)
+        rewards, spreads, true = [], [], []
+        for index, record in enumerate(relabelled):
             with locate(source, index):
-                true = find_truth(record, truth, source)
-                if data is None:
-                    rewards, std = record.rewards.astype(np.float64), record.extras[STD]
-                else:
-                    episode = as_episode(record, recording.header, delay)
-                    rewards, std = _predict(model, None, episode)
-            tally.add(rewards, std, 0.0, 1.0, true)
-        result: dict[str, Any] = {"rewards": tally.compare()}
+                true.append(find_truth(recording.load(index), truth, source))
+            rewards.append(record.rewards.astype(np.float64))
+            spreads.append(record.extras[STD])
+        comparison, _ = compare_truth(model.function.outcome, rewards, spreads, true)
+        result: dict[str, Any] = {"rewards": comparison}
         true_masks = recording.header.truth.get("masks")
     if isinstance(true_masks, Mapping):
+        masks = read_decomposition(place).masks
         with folder_errors(place / MASKS_FILE, "cannot be compared with the true masks"):
-            result["masks"] = compare_all_masks(read_masks(place), true_masks)
+            result["masks"] = compare_all_masks(masks, true_masks)
     return result

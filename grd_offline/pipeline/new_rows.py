@@ -17,7 +17,7 @@ from grd_offline.io.tables.frames import open_frame
 from grd_offline.io.tables.opening import open_source
 from grd_offline.io.tables.results import find_library, read_rewards, restore
 from grd_offline.methods.matching import check_inputs, expect_columns
-from grd_offline.methods.relabelling import relabel_records
+from grd_offline.methods.relabelling import apply_model
 from grd_offline.rewards.model import RewardModel
 
 SOURCE = "the table"
@@ -51,9 +51,7 @@ def compute_rewards(
     chosen = model if isinstance(model, RewardModel) else RewardModel.load(model)
     recording = _open(table, chosen, columns)
     check_inputs(chosen, recording, SOURCE)
-    discount = float((chosen.about or {}).get("discount", 1.0))
-    records = list(relabel_records(recording, SOURCE, chosen, discount=discount))
-    rewards = read_rewards(recording.header, records)
+    rewards = read_rewards(recording.header, apply_model(recording, SOURCE, chosen))
     if isinstance(table, EpisodeSet):
         return rewards
     # As they were written: times have zones there, and names may be no texts.

@@ -20,7 +20,6 @@ from grd_offline.io.files import REPORT_FILE
 from grd_offline.io.files.outcomes import (
     check_outcomes,
     is_replaceable,
-    read_outcomes,
     write_outcomes,
 )
 from grd_offline.io.files.storage import create_file, replace_folder
@@ -56,24 +55,23 @@ def decompose_each(
     settings = settings if settings is not None else DecomposeSettings()
     names = list(outcomes)
     check_outcomes(names)
-    place = Path(out)
     results = {}
-    with replace_folder(place, is_replaceable=is_replaceable) as folder:
+    with replace_folder(out, is_replaceable=is_replaceable) as folder:
         for name in names:
             data, given = _prepare(source, outcomes, name, columns, reading)
 
             def tell(stage: str, share: float, name: str = name) -> None:
                 progress(f"{name}: {stage}", share)
 
-            found = decompose(
+            results[name] = decompose(
                 data, folder / name, settings, columns=given, progress=tell, **reading
             )
-            results[name] = found
-        rewards = np.stack([_read_rewards(results[name]) for name in names], 1)
-        write_outcomes(folder, names, correlate_columns(rewards).tolist())
+        rewards = np.stack([np.concatenate(results[name].rewards) for name in names], 1)
+        correlation = correlate_columns(rewards)
+        write_outcomes(folder, names, correlation.tolist())
         with create_file(folder / REPORT_FILE) as output:
-            output.write(make_outcomes_page(*read_outcomes(folder)).encode())
-    return {name: _move(result, place / name) for name, result in results.items()}
+            output.write(make_outcomes_page(results, correlation).encode())
+    return {name: replace(found, folder=Path(out) / name) for name, found in results.items()}
 
 
 def _prepare(
@@ -117,17 +115,3 @@ def set_returns(episodes: EpisodeSet, returns: ArrayLike) -> EpisodeSet:
         return replace(episode, rewards=last * values[index], delivered=last)
 
     return replace(episodes, load=change)
-
-
-def _read_rewards(result: Decomposition) -> Array:
-    """Read the rewards of all steps, one episode after another."""
-    with open_recording(result.relabelled) as recording:
-        parts = [recording.load_rewards(index) for index in range(len(recording))]
-    return np.concatenate(parts).astype(np.float64)
-
-
-def _move(result: Decomposition, place: Path) -> Decomposition:
-    """A result whose folder has been given its name."""
-    table = None if result.table is None else place / result.table.name
-    relabelled = place / result.relabelled.name
-    return replace(result, folder=place, relabelled=relabelled, table=table)

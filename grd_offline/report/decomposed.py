@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,9 @@ from numpy.typing import NDArray
 
 from grd_offline.core.outcomes import NUMBER, PREFERENCE, Outcome, describe_bands
 from grd_offline.core.words import format_percentage
-from grd_offline.io.datasets import Recording
-from grd_offline.io.files.decomposition import MISFIT, DecompositionRecord
+from grd_offline.io.files.decomposition import MISFIT
 from grd_offline.io.files.plain import folder_errors
+from grd_offline.methods.result import Decomposition
 from grd_offline.report.effects import describe_cards, pack_effects, shape_effects
 from grd_offline.report.film import Film, make_film
 from grd_offline.report.graph import describe_graph, measure_edges, pack_graph
@@ -53,33 +54,33 @@ MAJOR = 0.6
 
 
 def make_decomposition_page(
-    record: DecompositionRecord,
+    record: Decomposition,
     *,
     name: str | None = None,
     video: str | None = None,
-    relabelled: Recording | None = None,
     warn: Callable[[str], None] = lambda text: None,
 ) -> str:
     """Make the page; `video` names the environment that renders a few episodes.
 
-    `name` is that of the folder, if it is still to be moved to its place. `relabelled` holds its
-    episodes, if they are at hand.
-    `warn` is called with the reason why there is no video. The page gives the same reason.
+    `name` is that of the folder, if the decomposition is still to be saved. `warn` is called with
+    the reason why there is no video. The page gives the same reason.
     """
-    with folder_errors(record.path, MISFIT):
-        tracks = read_tracks(record, relabelled)
+    place = record.folder or Path(name or "")
+    with folder_errors(place, MISFIT):
+        tracks = read_tracks(record)
     film = None
     if video is not None:
         shown = sorted(set(find_landmarks(tracks).values()))
-        film = make_film(record.path, shown, video)
+        with record.open() as recording:
+            film = make_film(recording, shown, video)
         if not film.clips:
             warn(film.note)
-    with folder_errors(record.path, MISFIT):
-        return compose_page(record, tracks, film, name)
+    with folder_errors(place, MISFIT):
+        return compose_page(record, tracks, film, name or place.resolve().name)
 
 
 def compose_page(
-    record: DecompositionRecord, tracks: Tracks, film: Film | None = None, name: str | None = None
+    record: Decomposition, tracks: Tracks, film: Film | None = None, name: str = "decomposition"
 ) -> str:
     """Collect what the template speaks of and the numbers of the drawings."""
     metrics, masks, effects = record.metrics, record.masks, record.effects
@@ -103,7 +104,6 @@ def compose_page(
         "film": None if film is None else film.clips,
     }
     kind = f"{outcome.singular.capitalize()} decomposition"
-    name = name or record.path.resolve().name
     nav = {
         "importance": "Importance",
         "episodes": "Episodes",
@@ -178,7 +178,7 @@ def _list_source(metrics: Mapping[str, Any]) -> list[str]:
     return [str(metrics["data"]), environment, *counts]
 
 
-def _list_facts(record: DecompositionRecord, outcome: Outcome, level: str) -> list[tuple[str, str]]:
+def _list_facts(record: Decomposition, outcome: Outcome, level: str) -> list[tuple[str, str]]:
     metrics, masks = record.metrics, record.masks
     facts = []
     if metrics.get("held_out_return_r2") is not None:
@@ -201,9 +201,7 @@ def _list_facts(record: DecompositionRecord, outcome: Outcome, level: str) -> li
     return facts
 
 
-def _find_drivers(
-    record: DecompositionRecord, importance: Sequence[Importance]
-) -> dict[str, list[str]]:
+def _find_drivers(record: Decomposition, importance: Sequence[Importance]) -> dict[str, list[str]]:
     """Names for the headline: all inputs, those that come first if they are clear, and the rest."""
     names = [one.name for one in importance] or list(record.inputs)
     top = importance[0].total if importance else 0.0
@@ -270,7 +268,7 @@ def _find_command(metrics: Mapping[str, Any], name: str) -> str:
     return command if " --out " in command else f"{command} --out {shlex.quote(name)}"
 
 
-def _name_known(record: DecompositionRecord) -> dict[str, float]:
+def _name_known(record: Decomposition) -> dict[str, float]:
     """How much is known of each effect, by the name that the page gives to it."""
     names = {" x ".join(one["inputs"]): name_effect(one["inputs"]) for one in record.effects}
     known = record.metrics["identifiability"].get("pinned_down") or {}

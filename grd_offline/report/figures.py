@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from grd_offline.core.errors import DataError, printable
 from grd_offline.core.evaluate import NORMAL_90
-from grd_offline.io.files.decomposition import DecompositionRecord
 from grd_offline.io.files.runs import (
     EVALUATIONS_FILE,
     MASKS,
@@ -29,6 +28,7 @@ from grd_offline.io.files.runs import (
     read_masks,
 )
 from grd_offline.io.files.storage import replace_file
+from grd_offline.methods.result import Decomposition
 from grd_offline.report.colours import GROUPS, LIGHT
 from grd_offline.report.curves import (
     METRICS,
@@ -254,7 +254,7 @@ def draw_comparison(runs: Sequence[RunRecord], metric: str) -> Figure:
         return draw_curves(curves, metric, title, find_unit(runs))
 
 
-def draw_decomposition(record: DecompositionRecord) -> dict[str, Figure]:
+def draw_decomposition(record: Decomposition) -> dict[str, Figure]:
     """Draw all figures of a decomposition, by file name."""
     from matplotlib import rc_context
 

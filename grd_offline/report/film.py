@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.core.errors import DataError, printable
-from grd_offline.io.datasets import open_recording
+from grd_offline.io.datasets import Recording
 
 FRAMES = 48
 COLUMNS = 8
@@ -53,7 +53,7 @@ class Film:
     """For each episode, the steps shown and all frames as one picture, row by row."""
 
 
-def make_film(source: Path, episodes: Sequence[int], environment: str) -> Film:
+def make_film(recording: Recording, episodes: Sequence[int], environment: str) -> Film:
     """Render some episodes of a dataset; without a renderer, the note gives the reason."""
     from grd_offline.worlds.environments import resolve_environment_id
 
@@ -61,7 +61,7 @@ def make_film(source: Path, episodes: Sequence[int], environment: str) -> Film:
     with tempfile.TemporaryDirectory() as folder:
         given, made = Path(folder) / "given.npz", Path(folder) / "made.npz"
         try:
-            np.savez(given, **_gather(source, episodes))
+            np.savez(given, **_gather(recording, episodes))
         except DataError as error:
             return Film(f"No video: {error}.")
         reasons = []
@@ -76,18 +76,17 @@ def make_film(source: Path, episodes: Sequence[int], environment: str) -> Film:
     return Film(f"No video: {name} could not be filmed ({'; '.join(dict.fromkeys(reasons))}).")
 
 
-def _gather(source: Path, episodes: Sequence[int]) -> dict[str, Any]:
+def _gather(recording: Recording, episodes: Sequence[int]) -> dict[str, Any]:
     arrays: dict[str, Any] = {"episodes": np.asarray(episodes)}
-    with open_recording(source) as recording:
-        for index in episodes:
-            record = recording.load(index)
-            if set(record.observations) != {""} or set(record.actions) != {""}:
-                raise DataError("video needs plain observations and actions", file=source)
-            arrays[f"observations-{index}"] = record.observations[""]
-            arrays[f"actions-{index}"] = record.actions[""]
-            seed = record.attributes.get("seed")
-            if isinstance(seed, int | np.integer):
-                arrays[f"seed-{index}"] = np.asarray(int(seed))
+    for index in episodes:
+        record = recording.load(index)
+        if set(record.observations) != {""} or set(record.actions) != {""}:
+            raise DataError("video needs plain observations and actions")
+        arrays[f"observations-{index}"] = record.observations[""]
+        arrays[f"actions-{index}"] = record.actions[""]
+        seed = record.attributes.get("seed")
+        if isinstance(seed, int | np.integer):
+            arrays[f"seed-{index}"] = np.asarray(int(seed))
     return arrays
 
 

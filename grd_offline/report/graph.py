@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.io.files.decomposition import DecompositionRecord
 from grd_offline.io.files.runs import MASKS
+from grd_offline.methods.result import Decomposition
 from grd_offline.report.importance import TERMINATED, Importance
 from grd_offline.report.packing import encode
 
@@ -39,9 +39,7 @@ def describe_graph(masks: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def measure_edges(
-    record: DecompositionRecord, importance: Sequence[Importance]
-) -> dict[str, Array]:
+def measure_edges(record: Decomposition, importance: Sequence[Importance]) -> dict[str, Array]:
     """Measure the strength of every edge from 0 to 1, by the name of its mask.
 
     Into the reward it is the importance of the input. Into a next state it is the part of the

@@ -22,10 +22,9 @@ from numpy.typing import NDArray
 
 from grd_offline.core.errors import DataError
 from grd_offline.core.steps import StepBatch
-from grd_offline.io.files.decomposition import DecompositionRecord
+from grd_offline.methods.result import Decomposition
 from grd_offline.report.tracks import Tracks
 from grd_offline.rewards.effect_inputs import split_label
-from grd_offline.rewards.model import RewardModel
 
 Array = NDArray[np.float64]
 MOST_BARS = 16
@@ -50,7 +49,7 @@ class Importance:
 
 
 def measure_importance(
-    record: DecompositionRecord, tracks: Tracks, *, by_column: bool = True
+    record: Decomposition, tracks: Tracks, *, by_column: bool = True
 ) -> list[Importance]:
     """Measure every input that drives the reward; the most important one comes first.
 
@@ -108,11 +107,11 @@ def _sum_effects(
 
 
 def _shuffle(
-    record: DecompositionRecord, steps: StepBatch[NDArray[Any]], by_column: bool
+    record: Decomposition, steps: StepBatch[NDArray[Any]], by_column: bool
 ) -> list[Importance]:
     """Measure a reward that is no sum of effects, with shuffled values of each input in turn."""
     try:
-        model = RewardModel.load(record.path)
+        model = record.model
     except (DataError, ImportError):  # a network needs torch, which may not be there
         return []
     rng = np.random.default_rng(0)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.io.files import REPORT_FILE
-from grd_offline.io.files.decomposition import DecompositionRecord
+from grd_offline.methods.result import Decomposition
 from grd_offline.report.effects import name_together
 from grd_offline.report.page import render_page
 
@@ -19,7 +19,7 @@ _MOST_SHOWN = 30
 
 
 def make_outcomes_page(
-    records: Mapping[str, DecompositionRecord], correlation: NDArray[np.float64]
+    records: Mapping[str, Decomposition], correlation: NDArray[np.float64]
 ) -> str:
     """Make the page; `correlation` is that of the step rewards of the outcomes."""
     metrics = [record.metrics for record in records.values()]
@@ -58,7 +58,7 @@ def make_outcomes_page(
 
 
 def _compare_effects(
-    records: Mapping[str, DecompositionRecord],
+    records: Mapping[str, Decomposition],
 ) -> list[tuple[str, list[dict[str, Any] | None]]]:
     """A row for each effect, the largest first, with a cell for each outcome."""
     by_name = [

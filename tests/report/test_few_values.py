@@ -5,7 +5,7 @@ import pytest
 from decompositions import make_effect, write_decomposition
 from pages import find_payload, find_text, report_decomposition
 
-from grd_offline.io.files.decomposition import read_decomposition
+from grd_offline.methods.result import read_decomposition
 from grd_offline.report.effects import shape_effect
 from grd_offline.report.importance import measure_importance
 from grd_offline.report.tracks import read_tracks

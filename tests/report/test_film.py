@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from grd_offline.io.datasets import Header, Leaf, Record, write_dataset
+from grd_offline.io.datasets import Header, Leaf, Record, open_recording, write_dataset
 from grd_offline.report import film
 from grd_offline.report.film import Film, make_film
 
@@ -62,6 +62,11 @@ def test_replaying_and_setting_states_go_through_what_was_recorded(name):
     env.close()
 
 
+def film_first(path, environment):
+    with open_recording(path) as recording:
+        return make_film(recording, [0], environment)
+
+
 def test_a_replay_that_leaves_the_record_is_noticed():
     observations, actions = play("Swimmer-v5")
     observations[7, 2] += 0.1
@@ -79,7 +84,7 @@ def test_another_body_of_the_same_size_is_noticed():
 
 
 def test_an_environment_without_pictures_is_said_in_one_line(tmp_path):
-    made = make_film(write_played(tmp_path / "data.h5", "Swimmer-v5"), [0], "Factored")
+    made = film_first(write_played(tmp_path / "data.h5", "Swimmer-v5"), "Factored")
     assert made.clips == {}
     assert made.note.startswith("No video: grd/Factored-v0 could not be filmed")
     assert "\n" not in made.note
@@ -91,14 +96,14 @@ def test_a_renderer_that_dies_is_said_in_one_line(tmp_path, monkeypatch):
 
     monkeypatch.delenv("MUJOCO_GL", raising=False)
     monkeypatch.setattr(film.subprocess, "run", die)
-    made = make_film(write_played(tmp_path / "data.h5", "Swimmer-v5"), [0], "Swimmer")
+    made = film_first(write_played(tmp_path / "data.h5", "Swimmer-v5"), "Swimmer")
     ends = "egl: renderer ended with -11; osmesa: renderer ended with -11"
     assert made == Film(f"No video: Swimmer-v5 could not be filmed ({ends}).")
 
 
 @pytest.mark.parametrize(("seed", "way"), [(SEED, "replay"), (None, "states"), (9, "states")])
 def test_frames_are_rendered_where_there_is_a_renderer(tmp_path, seed, way):
-    made = make_film(write_played(tmp_path / "data.h5", "Swimmer-v5", seed=seed), [0], "Swimmer")
+    made = film_first(write_played(tmp_path / "data.h5", "Swimmer-v5", seed=seed), "Swimmer")
     if not made.clips and "renderer" in made.note:
         pytest.skip(f"no off-screen renderer here: {made.note}")
     assert made.note == film.NOTES[way]

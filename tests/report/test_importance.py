@@ -2,6 +2,7 @@
 
 import base64
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from pages import find_payload, find_text, report_decomposition
 from reward_models import make_effects, make_model
 
 from grd_offline.core.steps import StepBatch
-from grd_offline.io.files.decomposition import read_decomposition
+from grd_offline.methods.result import read_decomposition
 from grd_offline.report.graph import measure_edges
 from grd_offline.report.importance import find_dimension, measure_importance
 from grd_offline.report.tracks import read_tracks
@@ -76,7 +77,7 @@ def test_an_input_counts_alone_and_together_with_others(tmp_path):
     assert [(one.name, one.alone, one.joint) for one in found] == [
         ("speed", pytest.approx(0.6), 0), ("push", 0.1, 0.3), ("height", 0, 0.3)
     ]  # fmt: skip
-    page = report_decomposition(record.path)
+    page = report_decomposition(record.folder)
     bars = find_payload(page)["importance"]
     assert bars[1] == {"name": "push", "alone": 0.1, "joint": 0.3}
     assert all(0 <= bar["alone"] + bar["joint"] <= 1 for bar in bars)
@@ -101,7 +102,7 @@ def test_all_edges_have_one_scale(folder):
     masks = json.loads((folder / "masks.json").read_text())
     masks["score"]["state_to_state"] = [[0.5 * np.log(4), 0, 0], [0, 0, 0], [0, 0.01, 9.0]]
     record, found = measure(folder)
-    edges = measure_edges(record.__class__(**{**vars(record), "masks": masks}), found)
+    edges = measure_edges(replace(record, masks=masks), found)
     # Information of log(4) / 2 nats leaves a quarter of the variance.
     assert edges["state_to_state"][0].tolist() == [pytest.approx(0.75), 0, 0]
     assert edges["state_to_state"][2, 1] == pytest.approx(0.02, abs=1e-3)

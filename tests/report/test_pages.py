@@ -21,7 +21,7 @@ from run_tables import write_run
 
 from grd_offline.cli import main
 from grd_offline.core.errors import DataError
-from grd_offline.io.files.decomposition import read_decomposition
+from grd_offline.methods.result import read_decomposition
 from grd_offline.report.curves import show_spread
 from grd_offline.report.film import Film
 from grd_offline.report.packing import find_extremes, pack, pack_series

@@ -15,8 +15,9 @@ from grd_offline import (
     relabel,
 )
 from grd_offline.cli import main
-from grd_offline.io.files.outcomes import check_outcomes, read_outcomes
+from grd_offline.io.files.outcomes import check_outcomes
 from grd_offline.io.tables.pairs import read_preferences
+from grd_offline.methods.result import read_outcomes
 from grd_offline.methods.settings import DecomposeSettings
 
 ROLES = "episode=trip,step=minute,actions=throttle"

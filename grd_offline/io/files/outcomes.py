@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from grd_offline.core.errors import DataError
 from grd_offline.io.files import REPORT_FILE
-from grd_offline.io.files.decomposition import DecompositionRecord, read_decomposition
 from grd_offline.io.files.decomposition import is_replaceable as is_replaceable_decomposition
 from grd_offline.io.files.plain import read_json
 from grd_offline.io.files.storage import create_file
@@ -60,8 +59,8 @@ def has_outcomes(folder: Path) -> bool:
     return (folder / OUTCOMES_FILE).is_file()
 
 
-def read_outcomes(folder: Path) -> tuple[dict[str, DecompositionRecord], NDArray[np.float64]]:
-    """The decomposition of each outcome, and the correlation of their rewards."""
+def read_names(folder: Path) -> tuple[list[str], NDArray[np.float64]]:
+    """Read the names of the outcomes, and the correlation of their rewards."""
     file = folder / OUTCOMES_FILE
     contents = read_json(file, inside=folder)
     names = contents.get("outcomes") if isinstance(contents, dict) else None
@@ -76,5 +75,4 @@ def read_outcomes(folder: Path) -> tuple[dict[str, DecompositionRecord], NDArray
         correlation = np.zeros(0)
     if correlation.shape != (len(names), len(names)):
         raise DataError("correlation: expected a number for each pair of outcomes", file=file)
-    found = {name: read_decomposition(folder / name, inside=folder) for name in names}
-    return found, correlation
+    return names, correlation

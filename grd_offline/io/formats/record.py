@@ -7,7 +7,7 @@ A `Recording` is what a layout's reader gives and a layout's writer takes. Its e
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -116,12 +116,6 @@ class Record:
     attributes: Mapping[str, int | float | str] = field(default_factory=dict)
     """Further scalars, such as the episode's seed."""
 
-    def count_bytes(self) -> int:
-        """The size of all arrays."""
-        flat = (self.rewards, self.terminations, self.truncations)
-        leaves = (self.observations, self.actions, self.extras)
-        return sum(a.nbytes for a in flat) + sum(a.nbytes for part in leaves for a in part.values())
-
 
 @dataclass(frozen=True, eq=False)
 class Recording:
@@ -153,35 +147,3 @@ class Recording:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class KeptRecords:
-    """Records on their way into a file, kept while they are small, so that they need not be read
-    back."""
-
-    def __init__(self, most_bytes: int) -> None:
-        self._left = most_bytes
-        self._records: list[Record] = []
-
-    def pass_on(self, records: Iterable[Record]) -> Iterator[Record]:
-        """Give the same records, and keep them until they are too many."""
-        for record in records:
-            self._left -= record.count_bytes()
-            if self._left >= 0:
-                self._records.append(record)
-            else:
-                self._records.clear()
-            yield record
-
-    def open(self, layout: str, header: Header) -> Recording | None:
-        """The records as a recording; None if they were too many."""
-        records = self._records
-        if not records:
-            return None
-        return Recording(
-            layout=layout,
-            header=header,
-            lengths=np.array([len(record.rewards) for record in records], np.int64),
-            load=lambda index: records[index],
-            load_rewards=lambda index: records[index].rewards,
-        )

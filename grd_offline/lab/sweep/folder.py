@@ -17,7 +17,7 @@ from typing import Any
 
 from grd_offline.core.errors import DataError, printable
 from grd_offline.core.words import format_seconds
-from grd_offline.io.files.decomposition import is_decomposition, read_decomposition
+from grd_offline.io.files.decomposition import is_decomposition
 from grd_offline.io.files.judgement import is_judgement, read_judgement
 from grd_offline.io.files.locks import LOCK_FILE, Lock
 from grd_offline.io.files.plain import folder_errors, read_bytes, read_json
@@ -35,6 +35,7 @@ from grd_offline.lab.comparison.paper import FILE_BYTES, Printed, parse_printed
 from grd_offline.lab.comparison.scores import collect_scores, find_runs
 from grd_offline.lab.sweep.job import FINISHED, STARTED, Mark, read_mark
 from grd_offline.lab.sweep.plan import Job, Plan
+from grd_offline.methods.result import read_decomposition
 
 FORMAT, VERSION = "grd-offline sweep", 1
 COPY_FILE = "sweep.toml"

@@ -1,0 +1,412 @@
+"""A decomposition in memory: read, choose, fit, examine, decide. It opens and writes no file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from grd_offline.core.endings import find_signs
+from grd_offline.core.episodes import EpisodeSet
+from grd_offline.core.errors import DataError
+from grd_offline.core.evaluate import LEVELS, compare_all_masks, compute_calibration, r_squared
+from grd_offline.core.graph import compact_closure, compact_one_hop
+from grd_offline.core.outcomes import NUMBER, PREFERENCE
+from grd_offline.core.pieces import attach_preferences
+from grd_offline.core.threads import one_numpy_thread
+from grd_offline.core.versions import find_versions
+from grd_offline.io.datasets import (
+    Data,
+    Recording,
+    as_episodes,
+    as_recording,
+    find_delay,
+    locate,
+    name_data,
+)
+from grd_offline.io.formats.relabelled import OBSERVED
+from grd_offline.io.tables.results import find_columns
+from grd_offline.methods.choose import Choice, choose, draw_episodes
+from grd_offline.methods.closed_form.findings import tell_bands
+from grd_offline.methods.contract import Finding, Progress
+from grd_offline.methods.relabelling import (
+    check_width,
+    compare_truth,
+    find_truth,
+    relabel_recording,
+    spread_remainder,
+)
+from grd_offline.methods.result import Decomposition, Fitted, rank_effects
+from grd_offline.methods.settings import DecomposeSettings
+from grd_offline.methods.transitions import Dynamics, learn_dynamics
+from grd_offline.methods.verdict import gather_findings, reach_verdict
+from grd_offline.rewards.contract import Array, EffectCurve
+from grd_offline.rewards.model import RewardModel
+
+Observe = Callable[[EpisodeSet, EpisodeSet], None]
+"""Gets all episodes, and those that models are fitted to, before the first fit."""
+_MASKS = ("state_to_reward", "action_to_reward", "state_to_state", "action_to_state")
+
+
+def decompose_episodes(
+    episodes: EpisodeSet,
+    settings: DecomposeSettings | None = None,
+    *,
+    preferences: Any = None,
+    progress: Progress = lambda stage, share: None,
+) -> Decomposition:
+    """Decompose the returns of episodes in memory. Nothing is written.
+
+    Parameters
+    ----------
+    episodes : EpisodeSet
+        Episodes, for example those of `read`, `from_dataframe` or `from_arrays`.
+    settings : DecomposeSettings, optional
+        How to decompose. The defaults are right for most data.
+    preferences : optional
+        `Preferences`, or a table of them, that are learned from instead of returns.
+    progress : callable, optional
+        Hears of each stage, and the fraction of it that is done.
+
+    Returns
+    -------
+    Decomposition
+        Rewards and their spreads, masks, effects, models, findings and the verdict.
+
+    Examples
+    --------
+    >>> from grd_offline import DecomposeSettings, decompose_episodes, read
+    >>> found = decompose_episodes(read("datasets/sample.h5"), DecomposeSettings("uniform"))
+    >>> len(found.rewards), found.verdict.level
+    (80, 'careful')
+    """
+    given = settings if settings is not None else DecomposeSettings()
+    recording = as_recording(episodes)
+    return decompose_recording(
+        recording, episodes, given, preferences=preferences, progress=progress
+    )
+
+
+@one_numpy_thread()
+def decompose_recording(
+    recording: Recording,
+    source: Data,
+    settings: DecomposeSettings,
+    *,
+    preferences: Any = None,
+    progress: Progress = lambda stage, share: None,
+    on_data: Observe = lambda episodes, fitted: None,
+) -> Decomposition:
+    """Decompose the returns of a dataset that is open. `source` names it in errors."""
+    start, rng = time.perf_counter(), np.random.default_rng(settings.seed)
+    data = _read(recording, source, settings, preferences, rng, progress)
+    on_data(data.episodes, data.fitted)
+    choice, dynamics = _fit(data, rng, progress)
+    rewards, spreads, kept = _compute_rewards(data, choice, progress)
+    findings, measured = _examine(data, choice, rewards, spreads)
+    verdict = reach_verdict(findings)
+    masks, scores = _complete_masks(data, choice, dynamics)
+    if data.true_masks is not None and "truth" in measured:
+        measured["true_masks"] = compare_all_masks(masks, data.true_masks)
+    explanation = choice.decomposer.function_.explain()
+    made = {
+        **asdict(settings),
+        "gamma": data.discount,
+        "chosen_fit": choice.fit,
+        "grd_offline": version("grd-offline"),
+    }
+    return Decomposition(
+        metrics={
+            "method": settings.method,
+            **choice.describe(),
+            **measured,
+            "returns_kept_r2": kept,
+            "dynamics_held_out_log_likelihood": dynamics.likelihoods,
+            "verdict": verdict._asdict(),
+            **data.describe(),
+            "settings": made,
+            "versions": find_versions(),
+            "seconds": round(time.perf_counter() - start, 2),
+        },
+        masks=_describe_masks(data.episodes, masks, scores),
+        effects=rank_effects([_describe_effect(curve) for curve in explanation.effects]),
+        constant=explanation.constant,
+        warnings=recording.warnings,
+        fitted=Fitted(
+            relabel_recording(recording, lambda i, record: (rewards[i], spreads[i]), made),
+            rewards,
+            spreads,
+            _make_model(data, choice, masks, verdict.text),
+            dynamics.model,
+            recording.layout,
+        ),
+        columns=data.columns,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Data:
+    """Episodes, and what is known about them before any fit."""
+
+    recording: Recording
+    source: Data
+    settings: DecomposeSettings
+    episodes: EpisodeSet
+    """All episodes, as a fit may see them."""
+    fitted: EpisodeSet
+    """The episodes that models are fitted to: those of large datasets are drawn at random."""
+    discount: float
+    delay: int | str
+
+    @property
+    def columns(self) -> str | None:
+        """For tables: the role of each column, in the form of `--columns`."""
+        return find_columns(self.recording)
+
+    @property
+    def true_masks(self) -> Mapping[str, Any] | None:
+        """The masks of the true model, where they are known."""
+        masks = self.recording.header.truth.get("masks")
+        return masks if isinstance(masks, Mapping) else None
+
+    def load_truth(self) -> list[Array] | None:
+        """The true rewards of each episode; None if they were not asked for."""
+        field = self.settings.truth
+        if field is None:
+            return None
+        return [find_truth(record, field, self.source) for record in self.recording]
+
+    def describe(self) -> dict[str, Any]:
+        """Describe the data for `metrics.json`."""
+        return {
+            "episodes": len(self.episodes),
+            "steps": self.episodes.total_steps,
+            "environment": self.episodes.environment,
+            "data": name_data(self.source),
+            "warnings": list(self.recording.warnings),
+            "delay": self.delay,
+        }
+
+
+def _read(
+    recording: Recording,
+    source: Data,
+    settings: DecomposeSettings,
+    preferences: Any,
+    rng: np.random.Generator,
+    progress: Progress,
+) -> _Data:
+    """Read the episodes as a fit may see them, and refuse those that cannot be decomposed."""
+    progress("reading the data", 0.0)
+    delay = find_delay(recording)
+    episodes = as_episodes(recording, source, delay=delay)
+    discount = settings.gamma if settings.gamma is not None else recording.header.discount
+    if preferences is None and isinstance(source, EpisodeSet):
+        preferences = source.preferences
+    if preferences is not None:
+        from grd_offline.io.tables.pairs import read_preferences  # loads polars
+
+        episodes = attach_preferences(episodes, read_preferences(preferences, episodes))
+    elif delay == "step" and not settings.step_rewards:
+        recording.warn(
+            "rewards come with every step: they were summed into one return per episode, and "
+            "only that was used (--step-rewards uses them as they are)"
+        )
+        episodes = episodes.delivered_at_end(discount)
+    first = recording.load(0)
+    if OBSERVED in first.extras:
+        raise DataError("is relabelled already: decompose the original")
+    if settings.truth is not None and settings.truth != "rewards":
+        find_truth(first, settings.truth, source)
+    is_table = recording.header.provenance is not None
+    if is_table and len(episodes) == 1 and not settings.step_rewards:
+        raise DataError(
+            "the table holds one episode, and one return says nothing about single steps: "
+            "is the right column taken for episodes?"
+        )
+    check_width(episodes)
+    deliveries = _count_deliveries(episodes, delay, settings.step_rewards)
+    fitted = draw_episodes(episodes, deliveries, rng)
+    if len(fitted) < len(episodes):
+        recording.warn(
+            f"the models are fitted to {len(fitted):,} of {len(episodes):,} episodes, "
+            "drawn at random; every episode gets its rewards"
+        )
+    return _Data(recording, source, settings, episodes, fitted, discount, delay)
+
+
+def _count_deliveries(episodes: EpisodeSet, delay: int | str, step_rewards: bool) -> int:
+    """Deliveries that a fit sees, by the delay alone."""
+    if delay == "step" and step_rewards:
+        return episodes.total_steps
+    if isinstance(delay, int):
+        return int((-(-episodes.lengths // delay)).sum())
+    return len(episodes)
+
+
+def _fit(data: _Data, rng: np.random.Generator, progress: Progress) -> tuple[Choice, Dynamics]:
+    """Choose and fit the reward, and learn the dynamics.
+
+    If the last fit of the reward runs in a second process, the dynamics are learned meanwhile.
+    Both have random numbers of their own, so that their order changes no result.
+    """
+
+    @cache
+    def learn_graph() -> Dynamics:
+        return learn_dynamics(data.fitted, {}, rng.spawn(1)[0], progress)
+
+    settings = data.settings
+    names = ("next_state", "state_at", "outcome", "device")
+    options = {name: getattr(settings, name) for name in names}
+    options["discount"] = data.discount
+    choice = choose(
+        data.fitted,
+        settings.method,
+        settings.fit,
+        options,
+        rng,
+        progress,
+        meanwhile=learn_graph,
+    )
+    outcome = choice.decomposer.function_.outcome
+    if settings.exact_returns and outcome != NUMBER:
+        raise DataError(
+            f"--exact-returns is for outcomes that are numbers; these are taken for {outcome}"
+        )
+    given = choice.decomposer.masks_ or {}
+    if "state_to_state" in given:
+        return choice, learn_dynamics(data.fitted, given, rng.spawn(1)[0], progress)
+    return choice, learn_graph()
+
+
+def _compute_rewards(
+    data: _Data, choice: Choice, progress: Progress
+) -> tuple[list[Array], list[Array], float | None]:
+    """Compute the rewards of every episode, and their standard deviations.
+
+    The number is R² of the returns, or of labels of success, as the sums of the rewards predict
+    them; None for preferences, which have neither.
+    """
+    rewards, spreads, returns = [], [], []
+    for index in range(len(data.episodes)):
+        with locate(data.source, index):
+            episode = data.episodes[index]
+            found, spread = choice.relabel_episode(episode)
+            if data.settings.exact_returns:
+                found = spread_remainder(found, episode, data.discount)
+        rewards.append(found)
+        spreads.append(spread)
+        total = float(found @ data.discount ** np.arange(len(found)))
+        returns.append((total, episode.compute_return(data.discount)))
+        progress("computing step rewards", (index + 1) / len(data.episodes))
+    function = choice.decomposer.function_
+    if function.outcome == PREFERENCE:
+        return rewards, spreads, None
+    predicted, observed = np.array(returns).T
+    kept = r_squared(function.outcome.predict(predicted, function.base), observed)
+    return rewards, spreads, kept
+
+
+def _examine(
+    data: _Data, choice: Choice, rewards: list[Array], spreads: list[Array]
+) -> tuple[list[Finding], dict[str, Any]]:
+    """Gather all findings, and everything that was measured."""
+    function, winner = choice.decomposer.function_, choice.winner
+    calibration: dict[str, Any] = {"levels": list(LEVELS)}
+    measured: dict[str, Any] = {
+        "outcome": function.outcome,
+        "base": function.base,
+    }
+    if winner is not None and len(winner.true):
+        measured["held_out"] = winner.list_returns()
+        calibration["held_out_returns"] = compute_calibration(
+            winner.predicted, winner.std, winner.true
+        )
+    truth = data.load_truth()
+    if truth is not None:
+        measured["truth"], calibration["true_rewards"] = compare_truth(
+            function.outcome, rewards, spreads, truth
+        )
+    findings, numbers = gather_findings(
+        choice.decomposer,
+        data.fitted,
+        winner.describe() if winner else None,
+        measured.get("truth"),
+    )
+    measured["calibration"] = calibration
+    measured["bands"] = tell_bands(function, numbers.get("conditions", []))
+    measured["identifiability"] = {"findings": [f._asdict() for f in findings], **numbers}
+    return findings, measured
+
+
+def _complete_masks(
+    data: _Data, choice: Choice, dynamics: Dynamics
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Complete the four masks and their scores: those of the fit, and those of the dynamics."""
+    own: dict[str, Any] = dict(choice.decomposer.masks_ or {})
+    masks: dict[str, Any] = {
+        "state_to_reward": np.ones(data.episodes.state_size, np.int64),
+        "action_to_reward": np.ones(data.episodes.action_size, np.int64),
+        **own,
+        **dynamics.masks,
+    }
+    # Where episodes terminate, a policy also needs what tells that the end is near.
+    parents = np.asarray(masks["state_to_reward"]) | find_signs(data.fitted)
+    graph = parents, masks["state_to_state"]
+    masks["compact"] = {"one_hop": compact_one_hop(*graph), "closure": compact_closure(*graph)}
+    scores = {name: np.asarray(masks[name], np.float64) for name in _MASKS}
+    return masks, {**scores, **(choice.decomposer.scores_ or {}), **dynamics.scores}
+
+
+def _describe_masks(
+    episodes: EpisodeSet, masks: Mapping[str, Any], scores: Mapping[str, Any]
+) -> dict[str, Any]:
+    return {
+        **{name: np.asarray(masks[name]).tolist() for name in _MASKS},
+        "compact": {name: mask.tolist() for name, mask in masks["compact"].items()},
+        "score": {name: np.asarray(scores[name]).tolist() for name in _MASKS},
+        "state_names": list(episodes.observation_names),
+        "action_names": list(episodes.action_names),
+    }
+
+
+def _describe_effect(curve: EffectCurve) -> dict[str, Any]:
+    return {
+        "inputs": list(curve.inputs),
+        "grids": [grid.tolist() for grid in curve.grids],
+        "mean": curve.mean.tolist(),
+        "std": curve.std.tolist(),
+        "share": float(curve.share),
+    }
+
+
+def _make_model(data: _Data, choice: Choice, masks: Mapping[str, Any], verdict: str) -> RewardModel:
+    episodes, winner = data.episodes, choice.winner
+    about: dict[str, Any] = {
+        "data": name_data(data.source),
+        "environment": episodes.environment,
+        "episodes": len(episodes),
+        "steps": episodes.total_steps,
+        "method": data.settings.method,
+        "fit": choice.fit,
+        "discount": data.discount,
+        **({} if data.columns is None else {"columns": data.columns}),
+        **(winner.describe() if winner else {}),
+        "grd_offline": version("grd-offline"),
+        "verdict": verdict,
+    }
+    return RewardModel(
+        function=choice.decomposer.function_,
+        observation_names=episodes.observation_names,
+        action_names=episodes.action_names,
+        state_mask=np.asarray(masks["state_to_reward"], np.int64),
+        action_mask=np.asarray(masks["action_to_reward"], np.int64),
+        compact_mask=masks["compact"][data.settings.compact],
+        step_std=choice.step_std,
+        about=about,
+    )
