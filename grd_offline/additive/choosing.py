@@ -34,6 +34,7 @@ from grd_offline.additive.evidence import (
     measure_weights,
 )
 from grd_offline.additive.search import (
+    NOWHERE,
     EffectBank,
     SearchRules,
     Selection,
@@ -155,8 +156,7 @@ class EffectChooser:
         if weights is None or (weights < FAR_WEIGHT).sum() < FEWEST_EVENTS:
             return found.selection
         self.progress("thresholds", 0.0)
-        bank = EffectBank({}, self.data.target)
-        bank.join(found.bank)
+        bank = EffectBank(found.bank, self.data.target)
         sharp = add_switches(self.data, found.selection, bank, self.rules)
         return sharp if is_better(self._find_errors(sharp), plain) else found.selection
 
@@ -168,32 +168,29 @@ class EffectChooser:
             if weights is None or np.abs(weights - self.data.weights).max() < _SETTLED:
                 break
             self.data.reweight(weights)
-            guesses, noise = selection.start()
             small = [e for e in selection.effects if len(e) < 3]
             switches = [e for e in small if is_switch(self.data, e)]
             bank = self.data.build_bank(
                 [e for e in small if e not in switches], self.settings.basis
             )
-            bank.join(self.data.build_bank(switches, 1))
-            selection = bank.fit(list(bank.columns), guesses, noise, self.rules)
+            bank.update(self.data.build_bank(switches, 1))
+            selection = bank.fit(list(bank), selection.start, self.rules)
         return bool(np.abs(self.data.weights - start).max() >= _SETTLED)
 
     def measure(self, effects: Sequence[Effect], start: Selection) -> float:
         """Log evidence of some effects with the larger basis, and of terminating."""
         bank = self.build_final(effects)
         rules = replace(self.rules, noise_floor=self.settings.noise_floor)
-        guesses, noise = start.start()
-        return bank.fit(list(bank.columns), guesses, noise, rules).fit.evidence
+        return bank.fit(list(bank), start.start, rules).fit.evidence
 
     def measure_switches(
         self, effects: Sequence[Effect], switches: Sequence[Effect], start: Selection
     ) -> float:
         """Measure the log evidence with these switches, and with others if they gain evidence."""
         bank = self.build_final(effects)
-        bank.join(self.data.build_bank(switches, 1))
+        bank.update(self.data.build_bank(switches, 1))
         rules = replace(self.rules, noise_floor=self.settings.noise_floor)
-        guesses, noise = start.start()
-        fitted = drop_idle(bank, bank.fit(list(bank.columns), guesses, noise, rules), rules)
+        fitted = drop_idle(bank, bank.fit(list(bank), start.start, rules), rules)
         return add_switches(self.data, fitted, bank, rules).fit.evidence
 
     def build_final(self, effects: Sequence[Effect]) -> EffectBank:
@@ -205,7 +202,7 @@ class EffectChooser:
         bank = self.data.build_bank(small, self.settings.final_basis)
         for order in (3, 4):
             joint = [effect for effect in effects if len(effect) == order]
-            bank.join(self.data.build_bank(joint, self.settings.basis_of(order)))
+            bank.update(self.data.build_bank(joint, self.settings.basis_of(order)))
         return bank
 
     def _find_errors(self, selection: Selection) -> Array:
@@ -227,7 +224,7 @@ class EffectChooser:
         if size < self.settings.basis and chosen.inputs:
             inputs = self.data.expand_inputs(chosen.effects)
             chosen, bank = self._search(inputs, self.settings.basis)
-        null = bank.fit([], {}, 1.0, self.rules).fit.evidence
+        null = bank.fit([], NOWHERE, self.rules).fit.evidence
         for order in (3, 4):
             chosen = self._search_joint(chosen, bank, order)
         if self._is_undecided(chosen.fit):
@@ -252,15 +249,15 @@ class EffectChooser:
         main_size = max(size, min(self.settings.final_basis, room))
         bank = self.data.build_bank(mains, main_size)
         self.progress("main effects", 0.0)
-        chosen = bank.fit(list(bank.columns), {}, 1.0, self.rules)
+        chosen = bank.fit(list(bank), NOWHERE, self.rules)
         chosen = drop_idle(bank, chosen, self.rules)
         report = partial(self.progress, "pairs")
         if self.settings.order > 1:
             is_small = len(inputs) <= self.settings.most_paired
             pool = inputs if is_small else self.data.expand_inputs(chosen.effects)
             pairs = list(combinations(self.data.find_joint(pool), 2))
-            bank.join(self.data.build_bank(pairs, size))
-        chosen = search_forward(bank, list(bank.columns), chosen, self.rules, report)
+            bank.update(self.data.build_bank(pairs, size))
+        chosen = search_forward(bank, list(bank), chosen, self.rules, report)
         return chosen, bank
 
     def _search_joint(self, chosen: Selection, bank: EffectBank, order: int) -> Selection:
@@ -274,7 +271,7 @@ class EffectChooser:
             return chosen
         if explain_left_out(chosen.fit) > 1 - unexplained:
             return chosen
-        pool = sorted({i for effect in bank.columns for i in effect})
+        pool = sorted({i for effect in bank for i in effect})
         if len(pool) > most:
             pool = list(chosen.inputs[:most])
         candidates = list(combinations(self.data.find_joint(pool), order))
@@ -288,8 +285,8 @@ class EffectChooser:
         best = [candidates[k] for k in ranked if gains[k] > self.settings.joint_gain]
         if not best:
             return chosen
-        bank.join(self.data.build_bank(best, size))
-        return search_forward(bank, list(bank.columns), chosen, self.rules)
+        bank.update(self.data.build_bank(best, size))
+        return search_forward(bank, list(bank), chosen, self.rules)
 
     def _is_undecided(self, fit: Posterior) -> bool:
         rows = len(fit.target)
@@ -332,7 +329,7 @@ def add_switches(
     """
     thresholds = _Thresholds(data, _list_inputs(data, chosen))
     grown = _grow(thresholds, chosen, bank, rules)
-    alone = _grow(thresholds, bank.fit([], {}, 1.0, rules), bank, rules)
+    alone = _grow(thresholds, bank.fit([], NOWHERE, rules), bank, rules)
     return max(grown, alone, key=lambda one: one.fit.evidence)
 
 
@@ -431,11 +428,10 @@ def _grow(
     for _ in range(_MOST_SWITCHES):
         candidates, tried = _find_candidates(thresholds, chosen, bank, rules)
         effects = [tuple(_add_input(data, *cut) for cut in cuts) for _, cuts in candidates]
-        bank.join(data.build_bank(effects, 1))
+        bank.update(data.build_bank(effects, 1))
         fitted = []
         for (base, _), effect in zip(candidates, effects, strict=True):
-            guesses, noise = base.start()
-            grown = bank.fit([*base.effects, effect], guesses, noise, rules)
+            grown = bank.fit([*base.effects, effect], base.start, rules)
             fitted.append(drop_idle(bank, grown, rules))
         best = max(fitted, key=lambda one: one.fit.evidence, default=chosen)
         if best.fit.evidence < chosen.fit.evidence + _LEAST_GAIN + math.log(tried):
@@ -506,10 +502,9 @@ def _leave_group(
     kept = [
         effect
         for effect in chosen.effects
-        if bank.sizes[effect] == 1 or not {data.column(i) for i in effect} <= mine
+        if bank[effect].size == 1 or not {data.column(i) for i in effect} <= mine
     ]
-    guesses, noise = chosen.start()
-    return bank.fit(kept, guesses, noise, rules, iterations=2)
+    return bank.fit(kept, chosen.start, rules, iterations=2)
 
 
 def _refine(cuts: Array, place: int) -> Array:

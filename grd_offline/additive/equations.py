@@ -33,7 +33,7 @@ from grd_offline.additive.basis import (
 )
 from grd_offline.additive.evidence import Posterior
 from grd_offline.additive.moments import BEFORE, BOTH, END, MIDPOINT
-from grd_offline.additive.search import EffectBank
+from grd_offline.additive.search import Block, EffectBank
 from grd_offline.core.episodes import Episode, EpisodeSet, find_resolution
 from grd_offline.core.errors import DataError
 
@@ -557,14 +557,13 @@ class ColumnSource:
         bank = EffectBank({}, self.target)
         for effect, scale in zip(effects, scales.tolist(), strict=True):
             if plain:
-                bank.columns[effect] = sums[effect] * sums[effect].dtype.type(scale)
-                bank.averages[effect] = np.zeros(sums[effect].shape[1])
+                columns = sums[effect] * sums[effect].dtype.type(scale)
+                average = np.zeros(columns.shape[1], columns.dtype)
             else:
                 block = sums[effect].copy() if is_kept else sums[effect]
                 block *= (self.equations.scale * scale)[:, None].astype(block.dtype)
-                block[1:], block[0] = self.equations.remove_constant(block)
-                bank.columns[effect], bank.averages[effect] = block[1:], block[0]
-            bank.scales[effect], bank.sizes[effect] = scale, size
+                columns, average = self.equations.remove_constant(block)
+            bank[effect] = Block(columns, average, scale, size)
         return bank
 
     def _sum(
@@ -603,8 +602,8 @@ class ColumnSource:
         scales = self.measure_scales([(i,) for i in states], size)
         for place, i in enumerate(states):
             block = every[:, place] * (self.equations.scale * scales[place])[:, None]
-            bank.columns[i,], bank.averages[i,] = self.equations.remove_constant(block)
-            bank.scales[i,], bank.sizes[i,] = float(scales[place]), size
+            free, average = self.equations.remove_constant(block)
+            bank[i,] = Block(free, average, float(scales[place]), size)
         return bank
 
     def measure_scales(self, effects: Sequence[Effect], size: int) -> Array:

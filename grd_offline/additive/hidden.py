@@ -93,7 +93,7 @@ def measure_hidden(
     others = [(i,) for i in range(data.inputs) if data.column(i) not in used]
     size = _choose_size(data)
     extra = data.build_bank(others, size)
-    features = compute_features(data, extra, list(extra.columns), steps)
+    features = compute_features(data, extra, list(extra), steps)
     hidden["effects left out"] = _measure_group(last.fit, known, extra, features, largest)
     if data.state_at != BOTH:
         extra = data.build_potentials(size)
@@ -121,7 +121,7 @@ def find_even(data: ColumnSource, counts: Array | None = None) -> list[int]:
     steps = float(weights.sum())
     power = float(data.totals @ data.totals)
     found = []
-    for effect, columns in bank.columns.items():
+    for effect, (columns, *_) in bank.items():
         _, often = np.unique(data.probe[:, data.basis.columns[effect[0]]], return_counts=True)
         moves = often.max() < _STILL * len(data.probe)
         spread = float((columns**2).sum())
@@ -140,12 +140,12 @@ def compute_features(
     """(step, weight) centred features of some blocks, as the weights of a fit belong to them."""
     blocks = [np.zeros((len(inputs), 0))]
     for effect in effects:
-        size, scale = bank.sizes[effect], bank.scales[effect]
+        _, average, scale, size = bank[effect]
         parts = [
             multiply_features(np.moveaxis(data.basis.evaluate(inputs, part, size), 1, 0))
             for part in data.expand_effect(effect)
         ]
-        blocks.append(np.hstack(parts) * scale - bank.averages[effect])
+        blocks.append(np.hstack(parts) * scale - average)
     return np.concatenate(blocks, 1)
 
 
@@ -153,10 +153,10 @@ def _compute_differences(data: ColumnSource, bank: EffectBank) -> Array:
     """(step, weight) the same of potentials: features of s' less those of s."""
     now, later = (data.take(data.transitions, moment) for moment in (START, END))
     blocks = [np.zeros((len(now), 0))]
-    for effect in bank.columns:
-        size = bank.sizes[effect]
+    for effect in bank:
+        _, average, scale, size = bank[effect]
         change = data.basis.evaluate(later, effect, size) - data.basis.evaluate(now, effect, size)
-        blocks.append(change[:, 0] * bank.scales[effect] - bank.averages[effect])
+        blocks.append(change[:, 0] * scale - average)
     return np.concatenate(blocks, 1)
 
 
@@ -164,9 +164,9 @@ def _measure_group(
     fit: Posterior, known: Array, extra: EffectBank, features: Array, largest: float
 ) -> Array:
     """(step,) growth of the squared error because one of these blocks may be there."""
-    if not extra.columns:
+    if not extra:
         return np.zeros(len(known))
-    blocks = [np.asarray(block, np.float64) for block in extra.columns.values()]
+    blocks = [np.asarray(block.columns, np.float64) for block in extra.values()]
     columns, sizes = np.concatenate(blocks, 1), [block.shape[1] for block in blocks]
     averages, chance = _average_variances(fit, columns, sizes, largest)
     variances = np.concatenate([fit.variances, np.maximum(averages, SMALLEST_VARIANCE)])

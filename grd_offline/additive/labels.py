@@ -33,8 +33,9 @@ input.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,13 +46,15 @@ from grd_offline.additive.evidence import (
     SMALLEST_VARIANCE,
     EvidenceProblem,
     Posterior,
-    measure_gains,
     measure_losses,
 )
 from grd_offline.additive.search import (
+    NOWHERE,
+    Block,
     EffectBank,
     SearchRules,
     Selection,
+    Start,
     drop_idle,
     search_forward,
 )
@@ -89,62 +92,47 @@ class LabelBank(EffectBank):
 
     def __init__(
         self,
-        columns: dict[Effect, NDArray[np.floating]],
+        blocks: Mapping[Effect, Block],
         labels: Array,
         totals: Array,
         *,
         has_base: bool = False,
     ):
         """`totals` is (row,) n: how often the constant reward stands in eta."""
-        super().__init__(columns, labels)
+        super().__init__(blocks, labels)
         self.has_constant, self._has_base = bool(totals.any()), has_base
         ones = np.ones_like(totals)
         fixed = [*([totals] if self.has_constant else []), *([ones] if has_base else [])]
         self.fixed = np.stack(fixed, 1) if fixed else np.zeros((len(totals), 0))
         """(row, one or two) columns of weights that have no prior: the constant, and the base."""
-        self._null: float | None = None
         self._latest: dict[Effect, Array] = {}
         self._levels = np.zeros(self.fixed.shape[1])
 
-    @property
+    @cached_property
     def null_evidence(self) -> float:
         """Log evidence without any effect."""
-        if self._null is None:
-            self._null = self._fit([], np.zeros(0)).fit.evidence
-        return self._null
+        return self.fit([], NOWHERE).fit.evidence
 
     def fit(
         self,
         effects: Sequence[Effect],
-        variances: dict[Effect, float],
-        noise: float,
-        rules: SearchRules,
+        start: Start,
+        rules: SearchRules | None = None,
         *,
         free: bool = True,
         iterations: int | None = None,
     ) -> LabelSelection:
-        """Maximise the evidence of these effects; `noise` has no meaning for labels."""
-        even = _FIRST**2 / max(len(effects), 1)
-        start = [
-            variances.get(e, even / max(self._measure_power(self.columns[e]), 1e-12))
-            for e in effects
-        ]
-        return self._fit(effects, np.array(start, np.float64), free=free)
-
-    def _fit(
-        self, effects: Sequence[Effect], variances: Array, *, free: bool = True
-    ) -> LabelSelection:
-        blocks = [np.asarray(self.columns[effect], np.float64) for effect in effects]
+        """Maximise the evidence of these effects; the noise has no meaning for labels."""
+        blocks = [np.asarray(self[effect].columns, np.float64) for effect in effects]
         sizes = [block.shape[1] for block in blocks]
         rows = len(self.target)
         every = np.concatenate([np.zeros((rows, 0)), *blocks], 1)
         powers = np.array([self._measure_power(block) for block in blocks])
+        even = _FIRST**2 / max(len(effects), 1) / np.maximum(powers, 1e-12)
+        variances = np.array([start[0].get(e, v) for e, v in zip(effects, even, strict=True)])
         # Newton's steps begin where the fit before ended, which is near for related effects.
-        start = [
-            self._latest.get(effect, np.zeros(size))
-            for effect, size in zip(effects, sizes, strict=True)
-        ]
-        weights, last = np.concatenate([np.zeros(0), *start]), -np.inf
+        known = [self._latest.get(e, np.zeros(k)) for e, k in zip(effects, sizes, strict=True)]
+        weights, last = np.concatenate([np.zeros(0), *known]), -np.inf
         logits = every @ weights + self.fixed @ self._levels
         for step in range(_STEPS):
             fit, evidence, goal, goal_logits = self._expand(logits, every, sizes, variances)
@@ -221,35 +209,29 @@ class LabelBank(EffectBank):
         power = float((block**2).sum() - ((directions.T @ block) ** 2).sum())
         return max(power, 0.0) / max(len(block), 1)
 
-    def scan(self, chosen: Selection, candidates: Sequence[Effect]) -> tuple[Array, Array]:
-        """Gain of each candidate at its best variance, by the parabola, and that variance."""
+    def group_widths(self, widths: Sequence[int]) -> NDArray[np.int64]:
+        """Columns of zeros gain nothing, so that blocks of nearly the same width go together."""
+        return -(-np.array(widths, np.int64) // _WIDTH) * _WIDTH
+
+    def stack(
+        self, chosen: Selection, effects: Sequence[Effect], width: int
+    ) -> NDArray[np.floating]:
+        """Gains are those of the parabola at the logits of the fit."""
         assert isinstance(chosen, LabelSelection)
+        padded = np.zeros((len(self.target), len(effects), width), np.float32)
+        for place, effect in enumerate(effects):
+            block = self[effect].columns
+            padded[:, place, : block.shape[1]] = block
         _, root = self.find_parabola(chosen.logits)
-        gains, variances = np.zeros(len(candidates)), np.zeros(len(candidates))
-        # Columns of zeros gain nothing, so that blocks of nearly the same width go together.
-        widths = np.array([self.columns[effect].shape[1] for effect in candidates])
-        widths = -(-widths // _WIDTH) * _WIDTH
-        for width in np.unique(widths):
-            members = np.flatnonzero(widths == width)
-            step = max(1, _CHUNK // int(len(self.target) * width))
-            for begin in range(0, len(members), step):
-                part = members[begin : begin + step]
-                padded = np.zeros((len(self.target), len(part), width), np.float32)
-                for place, k in enumerate(part):
-                    block = self.columns[candidates[k]]
-                    padded[:, place, : block.shape[1]] = block
-                flat = self._whiten(padded.reshape(len(padded), -1), root)
-                blocks = flat.reshape(len(flat), len(part), width)
-                gains[part], variances[part] = measure_gains(chosen.fit, blocks)
-        return gains, variances
+        flat = self._whiten(padded.reshape(len(padded), -1), root)
+        return flat.reshape(len(flat), len(effects), width)
 
     def measure_losses(self, chosen: Selection, rules: SearchRules) -> Array:
         """(effect,) evidence lost without it; refitted where the parabola says it is little."""
         losses = measure_losses(chosen.fit)
-        guesses, noise = chosen.start()
         for k in np.flatnonzero(losses < _SURE):
             rest = [effect for place, effect in enumerate(chosen.effects) if place != k]
-            without = self.fit(rest, guesses, noise, rules)
+            without = self.fit(rest, chosen.start, rules)
             losses[k] = chosen.fit.evidence - without.fit.evidence
         return losses
 
@@ -278,7 +260,7 @@ def search_labels(
     start: Sequence[Effect] = (),
 ) -> Selection:
     """Add effects to those of the start, and replace single ones, until neither helps."""
-    chosen: Selection = drop_idle(bank, bank.fit(list(start), {}, 1.0, rules), rules)
+    chosen: Selection = drop_idle(bank, bank.fit(list(start), NOWHERE, rules), rules)
     chosen = search_forward(bank, candidates, chosen, rules)
     for _ in range(_SWAPS):
         other = _replace_effect(bank, chosen, candidates, rules)
@@ -298,10 +280,8 @@ def shake_inputs(
         if not left:
             return chosen
         tried.add((left[0], chosen.effects))
-        guesses, noise = chosen.start()
-        other: Selection = bank.fit(
-            [e for e in chosen.effects if left[0] not in e], guesses, noise, rules
-        )
+        rest = [effect for effect in chosen.effects if left[0] not in effect]
+        other: Selection = bank.fit(rest, chosen.start, rules)
         for pool in ([e for e in candidates if left[0] not in e], candidates):
             other = search_forward(bank, pool, other, rules)
         if _score(other, rules) > _score(chosen, rules) + _BETTER:
@@ -312,21 +292,20 @@ def _replace_effect(
     bank: LabelBank, chosen: Selection, candidates: Sequence[Effect], rules: SearchRules
 ) -> Selection | None:
     """The first better model in which one effect is missing, or another stands in its place."""
-    guesses, noise = chosen.start()
+    guesses, noise = chosen.start
     left = [effect for effect in candidates if effect not in chosen.effects]
     for k in np.argsort(measure_losses(chosen.fit), kind="stable"):
         rest = [effect for place, effect in enumerate(chosen.effects) if place != k]
-        without: Selection = bank.fit(rest, guesses, noise, rules)
+        without: Selection = bank.fit(rest, chosen.start, rules)
         if _score(without, rules) > _score(chosen, rules):
             return without
         if not left:
             continue
         gains, variances = bank.scan(without, left)
-        present = set(without.inputs)
-        gains -= [rules.new_input * len(set(e) - present) + rules.price(e) for e in left]
+        gains -= rules.price_new(left, without)
         for place in np.argsort(-gains, kind="stable")[:_TRIED]:
             start = {**guesses, left[place]: float(variances[place])}
-            other = bank.fit([*rest, left[place]], start, noise, rules)
+            other = bank.fit([*rest, left[place]], (start, noise), rules)
             if _score(other, rules) > _score(chosen, rules) + _BETTER:
                 return other
     return None

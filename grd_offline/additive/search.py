@@ -5,9 +5,10 @@ that each carries.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,9 @@ from grd_offline.additive.evidence import (
 )
 
 Array = NDArray[np.float64]
+Start = tuple[Mapping[Effect, float], float]
+"""Variances of some effects, and the noise."""
+NOWHERE: Start = ({}, 1.0)
 
 _FREE_MAINS, _FREE_PAIRS = 30, 300  # effects to choose from without a price
 _MANY_COLUMNS, _MANY_INPUTS, _MANY_CANDIDATES = 300, 12, 100  # more are worth short cuts
@@ -66,6 +70,11 @@ class SearchRules:
         kinds = {1: self.inputs / _FREE_MAINS, 2: self.inputs**2 / 2 / _FREE_PAIRS}
         return max(0.0, math.log(kinds.get(len(effect), 1.0)))
 
+    def price_new(self, effects: Sequence[Effect], chosen: Selection) -> Array:
+        """(effect,) what each has to gain beside the chosen: its price and that of new inputs."""
+        present = set(chosen.inputs)
+        return np.array([self.new_input * len(set(e) - present) + self.price(e) for e in effects])
+
 
 @dataclass(frozen=True, eq=False)
 class Selection:
@@ -79,20 +88,30 @@ class Selection:
         """Inputs that stand in any effect."""
         return tuple(sorted({i for effect in self.effects for i in effect}))
 
-    def start(self) -> tuple[dict[Effect, float], float]:
+    @property
+    def start(self) -> Start:
         """Variances and noise, from which a related fit may start."""
-        values = self.fit.variances.tolist()
-        return dict(zip(self.effects, values, strict=True)), self.fit.noise
+        return dict(zip(self.effects, self.fit.variances.tolist(), strict=True)), self.fit.noise
 
 
-class EffectBank:
-    """Scaled columns of all candidate effects, and fits of subsets of them."""
+class Block(NamedTuple):
+    """The scaled columns of one effect."""
 
-    def __init__(self, columns: dict[Effect, NDArray[np.floating]], target: Array) -> None:
-        self.columns, self.target = columns, target
-        self.averages: dict[Effect, NDArray[np.floating]] = {}
-        self.scales: dict[Effect, float] = {}
-        self.sizes: dict[Effect, int] = {}
+    columns: NDArray[np.floating]
+    average: NDArray[np.floating] | float = 0.0
+    """(column,) the average per step, which the columns are free of."""
+    scale: float = 1.0
+    """What the features were multiplied by."""
+    size: int = 0
+    """Number of features of each input."""
+
+
+class EffectBank(dict[Effect, Block]):
+    """The columns of all candidate effects, and fits of subsets of them."""
+
+    def __init__(self, blocks: Mapping[Effect, Block], target: Array) -> None:
+        super().__init__(blocks)
+        self.target = target
 
     @cached_property
     def null_evidence(self) -> float:
@@ -103,44 +122,34 @@ class EffectBank:
 
     def merge(self, effect: Effect, parts: Sequence[Effect]) -> None:
         """Make one block of several, which will share a variance."""
-        scale = float(np.mean([self.scales[part] for part in parts])) / len(parts) ** 0.5
-        ratios = [scale / self.scales[part] for part in parts]
-        columns = [self.columns.pop(p) * r for p, r in zip(parts, ratios, strict=True)]
-        averages = [self.averages.pop(p) * r for p, r in zip(parts, ratios, strict=True)]
-        self.columns[effect], self.averages[effect] = np.hstack(columns), np.hstack(averages)
-        self.scales[effect] = scale
-
-    def join(self, other: EffectBank) -> None:
-        """Take over another bank's effects."""
-        self.columns.update(other.columns)
-        self.averages.update(other.averages)
-        self.scales.update(other.scales)
-        self.sizes.update(other.sizes)
+        blocks = [self.pop(part) for part in parts]
+        scale = float(np.mean([block.scale for block in blocks])) / len(blocks) ** 0.5
+        columns = np.hstack([block.columns * (scale / block.scale) for block in blocks])
+        average = np.hstack([block.average * (scale / block.scale) for block in blocks])
+        self[effect] = Block(columns, average, scale, blocks[0].size)
 
     def fit(
         self,
         effects: Sequence[Effect],
-        variances: dict[Effect, float],
-        noise: float,
+        start: Start,
         rules: SearchRules,
         *,
         free: bool = True,
         iterations: int | None = None,
     ) -> Selection:
-        """Maximise the evidence of these effects from a first guess of their variances."""
-        blocks = [np.asarray(self.columns[effect], np.float64) for effect in effects]
+        """Maximise the evidence of these effects from a first guess of variances and noise."""
+        blocks = [np.asarray(self[effect].columns, np.float64) for effect in effects]
         every = np.concatenate(blocks, 1) if blocks else np.zeros((len(self.target), 0))
         problem = EvidenceProblem(every, [block.shape[1] for block in blocks], self.target)
+        known, noise = start
         spread = [float((block**2).sum()) / max(1, len(block)) for block in blocks]
         even = [0.5 / (len(blocks) * max(one, 1e-12)) for one in spread]
-        start = np.array(
-            [variances.get(effect, first) for effect, first in zip(effects, even, strict=True)]
-        )
+        first = np.array([known.get(e, one) for e, one in zip(effects, even, strict=True)])
         if iterations is None:
             is_wide = rules.hasty and every.shape[1] > _MANY_COLUMNS
             iterations = rules.iterations // 5 if is_wide else rules.iterations
         fit = problem.maximise(
-            start, noise, floor=rules.noise_floor, iterations=iterations, free=free
+            first, noise, floor=rules.noise_floor, iterations=iterations, free=free
         )
         return Selection(tuple(effects), fit)
 
@@ -151,15 +160,25 @@ class EffectBank:
     def scan(self, chosen: Selection, candidates: Sequence[Effect]) -> tuple[Array, Array]:
         """Gain of each candidate at its best variance, and that variance."""
         gains, variances = np.zeros(len(candidates)), np.zeros(len(candidates))
-        widths = np.array([self.columns[effect].shape[1] for effect in candidates])
+        widths = self.group_widths([self[effect].columns.shape[1] for effect in candidates])
         for width in np.unique(widths):
             members = np.flatnonzero(widths == width)
             step = max(1, _CHUNK // int(len(self.target) * width))
             for begin in range(0, len(members), step):
                 part = members[begin : begin + step]
-                blocks = np.stack([self.columns[candidates[k]] for k in part], 1)
+                blocks = self.stack(chosen, [candidates[k] for k in part], int(width))
                 gains[part], variances[part] = measure_gains(chosen.fit, blocks)
         return gains, variances
+
+    def group_widths(self, widths: Sequence[int]) -> NDArray[np.int64]:
+        """(effect,) equal numbers for those that are looked at together."""
+        return np.array(widths, np.int64)
+
+    def stack(
+        self, chosen: Selection, effects: Sequence[Effect], width: int
+    ) -> NDArray[np.floating]:
+        """(row, effect, column) the columns of some candidates as the fit has its own."""
+        return np.stack([self[effect].columns for effect in effects], 1)
 
 
 def search_forward(
@@ -183,17 +202,16 @@ def search_forward(
             best = np.sort(np.argsort(-gains, kind="stable")[:_MANY_CANDIDATES])
             left, gains, variances = [left[k] for k in best], gains[best], variances[best]
             candidates = [*chosen.effects, *left]
-        present = set(chosen.inputs)
-        gains -= [rules.new_input * len(set(e) - present) + rules.price(e) for e in left]
+        gains -= rules.price_new(left, chosen)
         order = np.argsort(-gains, kind="stable")[: rules.add_most]
         least = max(rules.add_gain, rules.gain_share * (chosen.fit.evidence - bank.null_evidence))
         order = order[gains[order] > max(least, rules.add_share * gains[order[0]])]
         if not len(order):
             break
         new = [left[k] for k in order]
-        guesses, noise = chosen.start()
-        guesses.update({left[k]: float(variances[k]) for k in order})
-        grown = bank.fit([*chosen.effects, *new], guesses, noise, rules)
+        known, noise = chosen.start
+        guesses = {**known, **{left[k]: float(variances[k]) for k in order}}
+        grown = bank.fit([*chosen.effects, *new], (guesses, noise), rules)
         kept = drop_idle(bank, grown, rules)
         dropped = set(grown.effects) - set(kept.effects)
         if kept.fit.evidence < chosen.fit.evidence + 0.5 * least:
@@ -215,9 +233,8 @@ def drop_idle(bank: EffectBank, chosen: Selection, rules: SearchRules) -> Select
             break
         # Effects that stand in for each other look idle one at a time: never all at once.
         gone = set(idle[np.argsort(losses[idle], kind="stable")][: max(1, len(idle) // 2)].tolist())
-        guesses, noise = chosen.start()
         kept = [effect for k, effect in enumerate(chosen.effects) if k not in gone]
-        chosen = bank.fit(kept, guesses, noise, rules)
+        chosen = bank.fit(kept, chosen.start, rules)
     return chosen
 
 
@@ -234,7 +251,6 @@ def measure_inputs(
     A hasty search does not refit where far more than `threshold` would be lost without it.
     """
     losses = {}
-    guesses, noise = chosen.start()
     every = sorted({column(i) for i in chosen.inputs})
     is_hasty = _is_hasty(rules, len(every))
     if is_hasty:
@@ -250,7 +266,7 @@ def measure_inputs(
         if removed in losses and losses[removed][0] > _FAR * threshold:
             continue
         rest = _leave_out(bank, chosen, {removed}, column)
-        without = bank.fit(rest, guesses, noise, rules, iterations=1 if is_hasty else 12)
+        without = bank.fit(rest, chosen.start, rules, iterations=1 if is_hasty else 12)
         losses[removed] = (chosen.fit.evidence - without.fit.evidence, without)
     return losses
 
@@ -266,7 +282,7 @@ def _leave_out(
     rest: list[Effect] = []
     for effect in chosen.effects:
         left = tuple(i for i in effect if column(i) not in gone)
-        if left and left not in rest and left in bank.columns:
+        if left and left not in rest and left in bank:
             rest.append(left)
     return rest
 
@@ -292,5 +308,4 @@ def search_backward(
         rest, start = list(losses[weak[0]][1].effects), losses[weak[0]][1]
         if _is_hasty(rules, len(losses)) and len(weak) > 3:
             rest, start = _leave_out(bank, chosen, weak[: len(weak) // 2], column), chosen
-        guesses, noise = start.start()
-        chosen = drop_idle(bank, bank.fit(rest, guesses, noise, rules), rules)
+        chosen = drop_idle(bank, bank.fit(rest, start.start, rules), rules)

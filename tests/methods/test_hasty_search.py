@@ -30,15 +30,15 @@ def test_joint_losses_are_what_removing_the_columns_costs(rows):
 
 def test_a_hasty_search_finds_the_same_inputs():
     rng, rows, inputs = np.random.default_rng(1), 300, 30
-    columns = {(i,): rng.normal(size=(rows, 2)) for i in range(inputs)}
+    columns = {(i,): search.Block(rng.normal(size=(rows, 2))) for i in range(inputs)}
     weights = {i: 1.0 / (1 + i) for i in range(16)}
-    target = sum(weight * columns[i,][:, 0] for i, weight in weights.items())
+    target = sum(weight * columns[i,].columns[:, 0] for i, weight in weights.items())
     target = target + 0.02 * rng.normal(size=rows)
     rules = replace(ClosedFormSettings().rules(), inputs=inputs)
     found = []
     for one in (rules, replace(rules, hasty=True)):
         bank = search.EffectBank(columns, target / target.std())
-        every = bank.fit(list(columns), {}, 1.0, one)
+        every = bank.fit(list(columns), search.NOWHERE, one)
         chosen, losses = search.search_backward(bank, every, one, 4.0, lambda i: i)
         assert set(losses) == set(chosen.inputs)
         found.append(chosen.inputs)

@@ -18,6 +18,7 @@ from grd_offline import (
     decompose,
 )
 from grd_offline.additive.labels import LabelBank
+from grd_offline.additive.search import NOWHERE, Block
 from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.core.evaluate import pearson, soften_chance
@@ -145,8 +146,8 @@ def test_the_evidence_of_one_weight_is_its_integral() -> None:
     rng = np.random.default_rng(0)
     column = rng.normal(size=(40, 1))
     labels = (rng.random(40) < 1 / (1 + np.exp(-1.5 * column[:, 0]))).astype(float)
-    bank = LabelBank({(0,): column}, labels, np.zeros(40))
-    found = bank.fit([(0,)], {(0,): 2.0}, 1.0, RULES, free=False)
+    bank = LabelBank({(0,): Block(column)}, labels, np.zeros(40))
+    found = bank.fit([(0,)], ({(0,): 2.0}, 1.0), RULES, free=False)
     weights = np.linspace(-12, 12, 4001)
     logits = column * weights
     likely = (labels[:, None] * logits - np.logaddexp(0, logits)).sum(0)
@@ -157,11 +158,11 @@ def test_the_evidence_of_one_weight_is_its_integral() -> None:
 
 def test_a_fit_does_not_depend_on_the_fits_before_it() -> None:
     rng = np.random.default_rng(1)
-    columns = {(i,): rng.normal(size=(60, 3)) for i in range(3)}
-    labels = (columns[0,][:, 0] + rng.normal(size=60) > 0).astype(float)
-    fresh, used = (LabelBank(dict(columns), labels, np.full(60, 5.0)) for _ in range(2))
-    used.fit([(1,), (2,)], {}, 1.0, RULES)
-    one, other = (bank.fit([(0,), (1,)], {}, 1.0, RULES) for bank in (fresh, used))
+    columns = {(i,): Block(rng.normal(size=(60, 3))) for i in range(3)}
+    labels = (columns[0,].columns[:, 0] + rng.normal(size=60) > 0).astype(float)
+    fresh, used = (LabelBank(columns, labels, np.full(60, 5.0)) for _ in range(2))
+    used.fit([(1,), (2,)], NOWHERE, RULES)
+    one, other = (bank.fit([(0,), (1,)], NOWHERE, RULES) for bank in (fresh, used))
     assert one.fit.evidence == pytest.approx(other.fit.evidence, abs=0.1)
 
 

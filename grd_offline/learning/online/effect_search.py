@@ -197,11 +197,11 @@ def _make_structure(last: LastFit, model: EffectModel, edges: Array) -> Structur
     data."""
     data, (selection, bank, *_) = last.data, last.found
     widths = np.array(selection.fit.sizes, np.int64)
-    scales = np.array([bank.scales[effect] for effect in selection.effects])
+    scales = np.array([bank[effect].scale for effect in selection.effects])
     effect = np.repeat(np.arange(len(widths)), widths)
     sums, power = _sum_rows(last), np.zeros(len(effect))
     if len(effect):
-        columns = [np.asarray(bank.columns[e], np.float64) for e in selection.effects]
+        columns = [np.asarray(bank[e].columns, np.float64) for e in selection.effects]
         power = (np.concatenate(columns, 1) ** 2).sum(0)
     kept = _choose_columns(power, effect)
     places = np.concatenate([np.arange(FIRST), FIRST + kept])
@@ -232,9 +232,9 @@ def _sum_rows(last: LastFit) -> Array:
     """
     data, (selection, bank, *_) = last.data, last.found
     widths = np.array(selection.fit.sizes, np.int64)
-    scales = np.repeat([bank.scales[effect] for effect in selection.effects], widths)
-    blocks = [np.asarray(bank.columns[e], np.float64) for e in selection.effects]
-    averages = [np.asarray(bank.averages[e], np.float64) for e in selection.effects]
+    scales = np.repeat([bank[effect].scale for effect in selection.effects], widths)
+    blocks = [np.asarray(bank[e].columns, np.float64) for e in selection.effects]
+    averages = [np.asarray(bank[e].average, np.float64) for e in selection.effects]
     target = data.target * data.unit
     rows = np.concatenate([np.zeros((len(target), 1)), target[:, None], *blocks], 1)
     first = np.concatenate([[1.0, data.mean * data.unit], *averages])

@@ -61,6 +61,7 @@ from grd_offline.additive.hidden import (
 from grd_offline.additive.labels import LabelBank, LabelSelection, search_labels, shake_inputs
 from grd_offline.additive.moments import AUTO, BEFORE, BOTH, END, MIDPOINT, NEAR, START, prefer
 from grd_offline.additive.search import (
+    NOWHERE,
     EffectBank,
     SearchRules,
     Selection,
@@ -395,10 +396,10 @@ class LastFit:
         selection = self.chosen.selection
         bank = self.chooser.build_final(selection.effects)
         rough = self._join_rough(bank, selection.effects)
-        guesses, noise = selection.start()
-        last = bank.fit([e for e in bank.columns if e not in rough], guesses, noise, self.rules)
+        smooth = [effect for effect in bank if effect not in rough]
+        last = bank.fit(smooth, selection.start, self.rules)
         if rough:
-            last = search_forward(bank, list(bank.columns), last, self.rules)
+            last = search_forward(bank, list(bank), last, self.rules)
         last = self._drop_ending(bank, self._add_switches(last, bank))
         losses = search_backward(bank, last, self.rules, -np.inf, self.data.column)[1]
         return last, bank, losses, _CLIMB
@@ -418,9 +419,8 @@ class LastFit:
         place = last.effects.index(ended)
         if measure_losses(last.fit)[place] >= self.rules.drop_loss:
             return last
-        guesses, noise = last.start()
         kept = [effect for effect in last.effects if effect != ended]
-        return bank.fit(kept, guesses, noise, self.rules)
+        return bank.fit(kept, last.start, self.rules)
 
     def _join_rough(self, bank: EffectBank, effects: Sequence[Effect]) -> list[Effect]:
         """Add the mates with corners and jumps of effects of one or two inputs."""
@@ -429,13 +429,13 @@ class LastFit:
         small = [effect for effect in effects if len(effect) < 3]
         rough = [tuple(i + self.data.inputs for i in effect) for effect in small]
         mates = self.data.build_bank(rough, self.settings.rough_basis)
-        bank.join(mates)
-        return list(mates.columns)
+        bank.update(mates)
+        return list(mates)
 
     def _average(self) -> tuple[Selection, EffectBank, dict[int, float], int]:
         """The last fit at variances averaged over models."""
         bank, chosen = self.chosen.bank, self.chosen.selection
-        left = [effect for effect in bank.columns if effect not in set(chosen.effects)]
+        left = [effect for effect in bank if effect not in set(chosen.effects)]
         order = np.argsort(-bank.scan(chosen, left)[0], kind="stable")
         candidates = [*chosen.effects, *(left[k] for k in order)][:_CANDIDATES]
         average = self._average_models(bank, candidates)
@@ -445,13 +445,14 @@ class LastFit:
         # Effects of other inputs are left out: the reward may not depend on what the mask denies.
         likely = set(average.likely())
         effects = [e for e in average.variances if {self.data.column(i) for i in e} <= likely]
-        last = bank.fit(effects, average.variances, average.noise, self.rules, iterations=0)
+        start = average.variances, average.noise
+        last = bank.fit(effects, start, self.rules, iterations=0)
         last = self._add_switches(last, bank)
         return last, bank, {column: average.score(column) for column in likely}, 0
 
     def _average_models(self, bank: EffectBank, candidates: Sequence[Effect]) -> ModelAverage:
         return average_models(
-            {effect: bank.columns[effect] for effect in candidates},
+            {effect: bank[effect].columns for effect in candidates},
             self.data.target,
             self.data.column,
             len({self.data.column(i) for i in range(self.data.inputs)}),
@@ -463,12 +464,12 @@ class LastFit:
     def _build_model(self, last: Selection, bank: EffectBank) -> EffectModel:
         """The model without its uncertainty."""
         data = self.data
-        parts = [(part, bank.sizes[e]) for e in last.effects for part in data.expand_effect(e)]
+        parts = [(part, bank[e].size) for e in last.effects for part in data.expand_effect(e)]
         effects, sizes = [part for part, _ in parts], [size for _, size in parts]
         used = sorted({i for effect in effects for i in effect})
         position = {i: k for k, i in enumerate(used)}
         scales = _repeat_scales(last, bank)
-        averages = [np.zeros(0), *(bank.averages[effect] for effect in last.effects)]
+        averages = [np.zeros(0), *(bank[effect].average for effect in last.effects)]
         centres = np.concatenate(averages) / scales
         return EffectModel(
             observation_names=data.episodes.observation_names,
@@ -595,7 +596,7 @@ def _name_inputs(data: ColumnSource, inputs: Sequence[int]) -> tuple[str, ...]:
 
 def _repeat_scales(last: Selection, bank: EffectBank) -> Array:
     """(weight,) the scale of each effect's features."""
-    scales = np.array([bank.scales[effect] for effect in last.effects], np.float64)
+    scales = np.array([bank[effect].scale for effect in last.effects], np.float64)
     return np.repeat(scales, np.array(last.fit.sizes, np.int64))
 
 
@@ -731,7 +732,7 @@ class _MomentOfLabels:
         apart = 1 - totals * (totals.sum() / (totals @ totals))
         if float(np.sqrt((apart**2).mean())) <= SAME_LENGTH:
             return None
-        alone = LabelBank({}, labels, totals, has_base=True).fit([], {}, 1.0, self.rules)
+        alone = LabelBank({}, labels, totals, has_base=True).fit([], NOWHERE, self.rules)
         errors = labels - give_chance(alone.logits)
         return 1 - float(errors @ errors) / float(((labels - labels.mean()) ** 2).sum())
 
@@ -753,18 +754,17 @@ class _MomentOfLabels:
         if self.settings.order < 2:
             return bank
         if len(inputs) > _FEW:
-            chosen = search_labels(bank, list(bank.columns), self.rules)
+            chosen = search_labels(bank, list(bank), self.rules)
             inputs = self.data.expand_inputs(chosen.effects)
-        bank.join(self.build(list(combinations(self.data.find_joint(inputs), 2))))
+        bank.update(self.build(list(combinations(self.data.find_joint(inputs), 2))))
         return bank
 
     def build(self, effects: Sequence[Effect]) -> LabelBank:
         """Columns of these effects, for labels: few that stand for all."""
         bank = LabelBank({}, self.given.labels, self.data.totals, has_base=self.has_base)
-        bank.join(self.build_scaled(effects, plain=True))
-        bank.columns = {
-            effect: _compress(block, bank.fixed) for effect, block in bank.columns.items()
-        }
+        bank.update(self.build_scaled(effects, plain=True))
+        for effect, block in bank.items():
+            bank[effect] = block._replace(columns=_compress(block.columns, bank.fixed))
         return bank
 
     def build_scaled(self, effects: Sequence[Effect], *, plain: bool = False) -> EffectBank:
@@ -772,20 +772,20 @@ class _MomentOfLabels:
         mains = [effect for effect in effects if len(effect) == 1]
         pairs = [effect for effect in effects if len(effect) == 2]
         bank = self.data.build_bank(mains, self.settings.basis, plain=plain)
-        bank.join(self.data.build_bank(pairs, self.pair_size, plain=plain))
+        bank.update(self.data.build_bank(pairs, self.pair_size, plain=plain))
         return bank
 
     def search(self) -> None:
         """Find the effects, and leave out the inputs that carry little."""
         self.progress("effects", 0.0)
         start = [] if self.first is None else self.translate(self.first)
-        candidates = list(self.bank.columns)
+        candidates = list(self.bank)
         self._settle(search_labels(self.bank, candidates, self.rules, start=start))
 
     def refine(self) -> None:
         """Search again among more effects."""
         self.progress("other effects", 0.0)
-        candidates = list(self.bank.columns)
+        candidates = list(self.bank)
         self._settle(shake_inputs(self.bank, self.found, candidates, self.rules))
 
     def _settle(self, found: Selection) -> None:
@@ -803,8 +803,7 @@ class _MomentOfLabels:
     def measure(self, other: _MomentOfLabels) -> float:
         """Log evidence here of the effects that were found at another moment."""
         effects = self.translate(other)
-        guesses, noise = other.found.start()
-        return self.build(effects).fit(effects, guesses, noise, self.rules).fit.evidence
+        return self.build(effects).fit(effects, other.found.start, self.rules).fit.evidence
 
 
 def _compress(block: NDArray[np.floating], fixed: Array) -> NDArray[np.floating]:
@@ -836,19 +835,18 @@ class _LabelFit(LastFit):
         bank = self.search.build_scaled(selection.effects)
         if not self.search.bank.has_constant:
             self._centre(bank)
-        guesses, _ = selection.start()
         power = self.data.unit**2
-        scaled = {effect: variance / power for effect, variance in guesses.items()}
-        last = bank.fit(
-            list(selection.effects), scaled, 1 / power, self.rules, free=False, iterations=0
-        )
+        scaled = {effect: variance / power for effect, variance in selection.start[0].items()}
+        start = scaled, 1 / power
+        last = bank.fit(list(selection.effects), start, self.rules, free=False, iterations=0)
         return last, bank, self.search.scores, 0
 
     def _centre(self, bank: EffectBank) -> None:
         """Let rewards have mean 0 over the data, where labels say nothing about their level."""
-        for effect in bank.columns:
+        for effect in bank:
             features = compute_features(self.data, bank, [effect], self.data.probe)
-            bank.averages[effect] = bank.averages[effect] + features.mean(0)
+            shifted = bank[effect].average + features.mean(0)
+            bank[effect] = bank[effect]._replace(average=shifted)
 
     def finish(self, evidence: dict[str, float]) -> ClosedFormFit:
         """The reward model, and how well labels pin it down."""
