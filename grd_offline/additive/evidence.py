@@ -116,6 +116,18 @@ def invert(matrix: Array) -> tuple[Array, float]:
     return inverse, log_determinant
 
 
+def solve_sums(
+    gram: Array, moment: Array, spread: Array, noise: float
+) -> tuple[Array, Array, float]:
+    """Posterior mean of the weights from Z^T Z, Z^T y and their prior variances D, with
+    (I + D^1/2 Z^T Z D^1/2 / s)^-1 and the logarithm of its inverse's determinant."""
+    root = np.sqrt(spread)
+    system = root[:, None] * gram * root / noise
+    system[np.diag_indices_from(system)] += 1
+    inner, log_determinant = invert(system)
+    return root * (inner @ (root * moment)) / noise, inner, log_determinant
+
+
 def _sum_blocks(values: Array, sizes: Sequence[int]) -> Array:
     if not sizes:
         return np.zeros(0)
@@ -178,11 +190,7 @@ class EvidenceProblem:
         assert self.gram is not None
         rows, width = self.columns.shape
         spread = np.repeat(variances, self.sizes)
-        root = np.sqrt(spread)
-        system = root[:, None] * self.gram * root / noise
-        system[np.diag_indices_from(system)] += 1
-        inner, log_determinant = invert(system)
-        weights = root * (inner @ (root * self.moment)) / noise
+        weights, inner, log_determinant = solve_sums(self.gram, self.moment, spread, noise)
         quadratic = (self.power - float(self.moment @ weights)) / noise
         evidence = -0.5 * (rows * np.log(2 * np.pi * noise) + log_determinant + quadratic)
         residual = (self.target - self.columns @ weights) / noise

@@ -1,5 +1,7 @@
 """The closed form online: searched for now and then, solved for with every episode."""
 
+from copy import copy
+
 import numpy as np
 import pytest
 import torch
@@ -9,13 +11,7 @@ from online_runs import Keeper, train, train_until, weights_of
 from grd_offline.core.steps import StepBatch
 from grd_offline.learning.online import closed_form
 from grd_offline.learning.online.effect_rewards import EffectRewards
-from grd_offline.learning.online.effect_search import FIRST, find_structure
-from grd_offline.learning.online.effect_sums import (
-    add_rows,
-    make_problem,
-    solve_again,
-    sum_episodes,
-)
+from grd_offline.learning.online.effect_search import FIRST, find_structure, sum_episodes
 from grd_offline.learning.online.past import Past, pack, unpack
 from grd_offline.learning.online.run import OnlineRun
 from grd_offline.learning.online.run_folder import OnlineFolder
@@ -85,40 +81,38 @@ def test_sums_are_those_of_the_rows(structure):
     expected = np.transpose(rows) @ np.array(rows)
     scale = np.sqrt(np.outer(np.diag(expected), np.diag(expected))) + 1e-12
     np.testing.assert_allclose(structure.sums / scale, expected / scale, atol=1e-6)
-    problem = make_problem(structure, CPU)
-    before = problem.sums.clone()
-    add_rows(problem, rows[:3])
-    grown = (problem.sums - before).numpy()[: len(rows[0]), : len(rows[0])]
-    np.testing.assert_allclose(grown, np.transpose(rows[:3]) @ np.array(rows[:3]), atol=1e-9)
-    assert problem.rows == 153
+    grown = copy(structure)
+    grown.add(rows[:3])
+    added = np.transpose(rows[:3]) @ np.array(rows[:3])
+    np.testing.assert_allclose(grown.sums - structure.sums, added, atol=1e-9)
+    assert grown.rows == 153
 
 
 def test_weights_are_the_posterior_mean(structure, monkeypatch):
-    monkeypatch.setattr("grd_offline.learning.online.effect_sums.STEPS", 1)
-    problem, width = make_problem(structure, CPU), len(structure.kept)
-    solve_again([problem])
+    monkeypatch.setattr("grd_offline.learning.online.effect_search.STEPS", 1)
+    solved, width = copy(structure), len(structure.kept)
+    solved.solve()
     sums = structure.sums
     # The constant has a prior so wide that it is free.
     prior = np.append(1e-12, 1 / structure.variances[structure.effect])
     chosen = np.append(0, FIRST + np.arange(width))
     left = sums[np.ix_(chosen, chosen)] / structure.noise + np.diag(prior)
     expected = np.linalg.solve(left, sums[chosen, 1] / structure.noise)
-    found = np.append(problem.constant, problem.weights[:width])
+    found = np.append(solved.constant, solved.weights)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
-    assert not problem.weights[width:].any()
 
 
 def test_the_device_computes_what_the_model_predicts(structure):
-    problem = make_problem(structure, CPU)
-    solve_again([problem])
+    structure = copy(structure)
+    structure.solve()
     rewards = EffectRewards(1, STATES, ACTIONS, CPU)
     rewards.make_room([structure])
     rewards.put_structure(0, structure)
-    rewards.put_weights(0, problem.weights, problem.constant)
+    rewards.put_weights(0, structure)
     learner = make_closed(seeds=1)
     source = learner.sources[0]
     source._rewards = [rewards]
-    source._members[0].structure, source._members[0].problem = structure, problem
+    source._members[0].structure = structure
     episode, truth = make_episodes(1, seed=9)[0]
     found, model = source.predict(0, episode), source.export(0)
     assert isinstance(model, EffectModel)
@@ -158,8 +152,8 @@ def test_actions_share_a_variance_while_episodes_are_few():
     expected = np.transpose(rows) @ np.array(rows)
     scale = np.sqrt(np.outer(np.diag(expected), np.diag(expected))) + 1e-12
     np.testing.assert_allclose(found.sums / scale, expected / scale, atol=1e-6)
-    problem = make_problem(found, CPU)
-    solve_again([problem])
+    found.solve()
+    assert np.isfinite(found.weights).all()
     seen, acted = rng.normal(size=(500, 30)), rng.uniform(-1, 1, (500, 8))
     guess = found.model.predict(StepBatch(seen, acted, seen, np.zeros(500, bool)))
     assert np.corrcoef(guess, seen[:, 3] - (acted**2).sum(1))[0, 1] > 0.9
@@ -184,8 +178,9 @@ def test_a_member_in_a_group_equals_it_alone(monkeypatch):
     feed(alone, 30)
     alone.run_updates(5)
     for name in ("sums", "weights", "constant", "variances"):
-        theirs = getattr(alone.sources[0]._members[0].problem, name)
-        assert torch.equal(theirs, getattr(group.sources[0]._members[1].problem, name)), name
+        theirs = getattr(alone.sources[0]._members[0].structure, name)
+        ours = getattr(group.sources[0]._members[1].structure, name)
+        np.testing.assert_array_equal(theirs, ours, err_msg=name)
     steps = group.replay.draw_steps(torch.linspace(0.01, 0.99, 16).expand(2, 16))
     own = type(steps)(*(part[1:] for part in steps))
     rewards = group.sources[0].compute_rewards(steps)
@@ -211,7 +206,8 @@ def test_rows_that_are_worked_out_ahead_are_the_same(monkeypatch):
         assert mine.searches > 2
         assert len(mine.waiting) == len(theirs.waiting)
         for name in ("sums", "rows", "weights", "variances"):
-            assert torch.equal(getattr(mine.problem, name), getattr(theirs.problem, name)), name
+            one, other = (getattr(part.structure, name) for part in (mine, theirs))
+            np.testing.assert_array_equal(one, other, err_msg=name)
 
 
 def test_a_search_takes_effect_after_a_fixed_number_of_steps(monkeypatch):
@@ -222,10 +218,11 @@ def test_a_search_takes_effect_after_a_fixed_number_of_steps(monkeypatch):
     seen = []
     for number in range(8):
         feed(learner, 1, number)
-        seen.append((one.searches, one.structure.rows, one.job is not None))
+        seen.append((one.searches, one.structure, one.job is not None))
     # The first at once; the second begins with the fourth episode and counts two rounds later.
     assert [row[0] for row in seen] == [1, 1, 1, 2, 2, 2, 3, 3]
-    assert [row[1] for row in seen[:6]] == [1, 1, 1, 1, 1, 4]
+    assert [row[1] is seen[0][1] for row in seen[:6]] == [True] * 5 + [False]
+    assert (seen[4][1].rows, seen[7][1].rows) == (5, 8)  # each episode is in the sums once
     assert [row[2] for row in seen] == [False, False, False, True, True, False, True, True]
 
 
@@ -316,9 +313,9 @@ def test_every_step_in_the_replay_has_its_reward(monkeypatch):
     feed(learner, 12)
     assert learner.sources[0]._table.any()
     check_table(learner)
-    solved = learner.sources[0]._members[0].problem.weights.clone()
+    solved = learner.sources[0]._members[0].structure.weights.copy()
     feed(learner, 1, first=12)  # too few for a solve: the new episode has rewards all the same
-    assert torch.equal(learner.sources[0]._members[0].problem.weights, solved)
+    assert np.array_equal(learner.sources[0]._members[0].structure.weights, solved)
     check_table(learner)
 
 

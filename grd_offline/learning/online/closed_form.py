@@ -3,7 +3,7 @@
 At moments that grow geometrically the effects are searched for among an even sample of all episodes
 (`effect_search`). The step at which a search takes effect is fixed when it begins, however long it
 takes, so that runs repeat themselves. Between two searches each finished episode adds a row to
-the sums of the chosen effects, from which their weights are solved for again (`effect_sums`).
+the sums of the chosen effects, from which their weights are solved for again.
 
 All steps of the replay have their rewards beside them, computed whenever the weights change
 (`effect_rewards`). Solves are so rare that this is less work than computing those of each batch,
@@ -26,14 +26,7 @@ from grd_offline.additive.moments import MIDPOINT
 from grd_offline.learning.agents.batch import Steps
 from grd_offline.learning.online.background import Background, BackgroundCall
 from grd_offline.learning.online.effect_rewards import EffectRewards
-from grd_offline.learning.online.effect_search import Structure, find_structure
-from grd_offline.learning.online.effect_sums import (
-    Problem,
-    add_rows,
-    make_problem,
-    solve_again,
-    sum_episodes,
-)
+from grd_offline.learning.online.effect_search import Structure, find_structure, sum_episodes
 from grd_offline.learning.online.past import Past, pack, unpack
 from grd_offline.learning.online.replay import FinishedEpisode, Replay
 from grd_offline.learning.online.settings import Member, OnlineSettings
@@ -68,7 +61,6 @@ class _Member:
     seed: int
     past: Past = field(default_factory=Past)
     structure: Structure | None = None
-    problem: Problem | None = None
     waiting: list[FinishedEpisode] = field(default_factory=list)
     """Episodes that are not in the sums yet."""
     rows: list[Array] = field(default_factory=list)
@@ -153,7 +145,7 @@ class ClosedForm(Source):
         """Work out the rows of the episodes that wait for the next solve."""
         began = time.perf_counter()
         for one in self._members:
-            if one.problem is not None:
+            if one.structure is not None:
                 one.complete_rows()
         self._solve_seconds += time.perf_counter() - began
 
@@ -185,7 +177,6 @@ class ClosedForm(Source):
         assert one.job is not None
         one.structure = one.job.finish()
         assert one.structure is not None
-        one.problem = make_problem(one.structure, self.replay.device)
         one.waiting, one.since, one.rows, one.job = one.since, [], [], None
         self._put(member)
 
@@ -196,9 +187,9 @@ class ClosedForm(Source):
         owners = self._members if len(self._rewards) == 1 else [self._members[member]]
         is_new = rewards.make_room([owner.structure for owner in owners])
         for other, owner in enumerate(owners):
-            if owner.structure is not None and owner.problem and (is_new or other == place):
+            if owner.structure is not None and (is_new or other == place):
                 rewards.put_structure(other, owner.structure)
-                rewards.put_weights(other, owner.problem.weights, owner.problem.constant)
+                rewards.put_weights(other, owner.structure)
 
     def _find_rewards(self, member: int) -> tuple[EffectRewards, int]:
         return (self._rewards[0], member) if len(self._rewards) == 1 else (self._rewards[member], 0)
@@ -208,17 +199,14 @@ class ClosedForm(Source):
         began = time.perf_counter()
         chosen = []
         for member, one in enumerate(self._members):
-            if one.problem is None or not (one.waiting or member in ready):
+            if one.structure is None or not (one.waiting or member in ready):
                 continue
             if member in ready or len(one.waiting) * SOLVE_EVERY >= one.past.count:
-                add_rows(one.problem, one.take_rows())
+                one.structure.add(one.take_rows())
+                one.structure.solve()
+                rewards, place = self._find_rewards(member)
+                rewards.put_weights(place, one.structure)
                 chosen.append(member)
-        solve_again([self._members[member].problem for member in chosen])  # type: ignore[misc]
-        for member in chosen:
-            rewards, place = self._find_rewards(member)
-            problem = self._members[member].problem
-            assert problem is not None
-            rewards.put_weights(place, problem.weights, problem.constant)
         self._fill_table(chosen)
         self._solve_seconds += time.perf_counter() - began
 
@@ -287,12 +275,11 @@ class ClosedForm(Source):
     def export(self, member: int) -> EffectModel | None:
         """The model with the weights of now, and with the bands of the last search."""
         one = self._members[member]
-        if one.structure is None or one.problem is None:
+        if one.structure is None:
             return None
         model, weights = one.structure.model, np.zeros(len(one.structure.model.weights))
-        found = one.problem.weights.numpy(force=True)
-        weights[one.structure.kept] = found[: len(one.structure.kept)]
-        constant = float(one.problem.constant) + float(model.centres @ weights)
+        weights[one.structure.kept] = one.structure.weights
+        constant = one.structure.constant + float(model.centres @ weights)
         return replace(model, weights=weights, constant=constant)
 
     def close(self) -> None:
@@ -328,8 +315,6 @@ class ClosedForm(Source):
         one.since = unpack(kept["since"])
         if kept["structure"] is not None:
             one.structure = Structure.from_state(kept["structure"])
-            numbers = {name: torch.as_tensor(value) for name, value in kept["problem"].items()}
-            one.problem = Problem(**{n: v.to(self.replay.device) for n, v in numbers.items()})
         one.job = None
         if kept["found"] is not None:
             one.job = BackgroundCall(Structure.from_state, (kept["found"],))
@@ -346,6 +331,5 @@ def _save(one: _Member) -> dict[str, Any]:
         "waiting": pack(one.waiting),
         "since": pack(one.since),
         "structure": None if one.structure is None else one.structure.state(),
-        "problem": None if one.problem is None else one.problem._asdict(),
         "found": None if one.job is None else one.job.finish().state(),
     }

@@ -16,7 +16,6 @@ from torch import Tensor
 from grd_offline.additive.basis import GRID
 from grd_offline.core.interpolation import interpolate, split_place
 from grd_offline.learning.online.effect_search import SETTINGS, Structure
-from grd_offline.learning.online.effect_sums import round_up
 from grd_offline.rewards.effect_inputs import MIDPOINT, NEXT, TERMINATED, StepColumns
 from grd_offline.rewards.effects import EffectModel
 
@@ -137,12 +136,14 @@ class EffectRewards:
             pair += 1
         return np.asarray(np.concatenate(places)[structure.kept], np.int64)
 
-    def put_weights(self, member: int, weights: Tensor, constant: Tensor) -> None:
-        """Take over weights (column,) and the constant, without waiting for the device."""
+    def put_weights(self, member: int, structure: Structure) -> None:
+        """Take over the weights and the constant, without waiting for the device."""
         places, (inputs, pairs) = self._places[member], self.sizes
         assert places is not None
         every = torch.zeros((inputs + pairs * FEATURES) * FEATURES, device=self.device)
-        every.index_copy_(0, places, weights[: len(places)].float())
+        sent = torch.from_numpy(np.append(structure.weights, structure.constant))
+        sent = sent.float().to(self.device, non_blocking=True)
+        every.index_copy_(0, places, sent[:-1])
         mains = every[: inputs * FEATURES].view(inputs, 1, FEATURES)
         tables = self.tables
         # A sum and no matrix product, which would round to fewer digits on some devices.
@@ -150,7 +151,7 @@ class EffectRewards:
         products = every[inputs * FEATURES :].view(pairs, 1, FEATURES, FEATURES)
         firsts = tables.features[member].index_select(0, tables.first[member])
         tables.bent[member] = (firsts.unsqueeze(3) * products).sum(2)
-        tables.constant[member] = constant.float()
+        tables.constant[member] = sent[-1]
 
     def compute(
         self,
@@ -190,6 +191,13 @@ class EffectRewards:
             )
         )
         return (left * right).sum((1, 2))
+
+
+def round_up(number: int, least: int) -> int:
+    """The smallest power of two times `least` that is not smaller than the number."""
+    while least < number:
+        least *= 2
+    return least
 
 
 def _list_pairs(model: EffectModel) -> list[tuple[int, ...]]:

@@ -2,7 +2,7 @@
 
 This is the search of `decompose`, made to cost little: effects of one or two inputs, small bases,
 no thresholds, no averages over models. It runs at moments that grow geometrically. Between two of
-them the effects and their tables stay, and `effect_sums` solves for their weights.
+them the effects and their tables stay, and the sums of a `Structure` give their weights.
 """
 
 from __future__ import annotations
@@ -14,11 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from grd_offline.additive.basis import InputBasis
 from grd_offline.additive.choosing import Chosen, EffectChooser
+from grd_offline.additive.equations import Segment, sum_features
+from grd_offline.additive.evidence import solve_sums
 from grd_offline.additive.moments import END, MIDPOINT, START, prefer
 from grd_offline.additive.search import SearchRules, Selection
 from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import Episode, EpisodeSet
+from grd_offline.core.steps import StepBatch
 from grd_offline.core.threads import one_numpy_thread
 from grd_offline.learning.online.dynamics_masks import find_edges
 from grd_offline.learning.online.past import unpack
@@ -35,14 +39,26 @@ SETTINGS = ClosedFormSettings(
 """Settings of every search. Grids go beyond the data, because the policy will."""
 LEFT_OUT = 1e-5
 """Share of an effect's squared norm that columns may have which are left out of the sums."""
+STEPS = 2
+"""Steps of the fixed point per solve."""
+RANGE = 1e6
+"""Factor by which a variance may move from where the search put it, up or down."""
 FIRST = 2
 """Number of rows and columns of the sums before those of the weights: the constant and the
 return."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Structure:
-    """Effects, and what is needed to solve for their weights again with each new episode."""
+    """Effects, and what is needed to solve for their weights again with each new episode.
+
+        y = c h + Z w + noise,   w_p ~ N(0, v_p I),   c free
+
+    A row is an episode, divided by the root of its length. All that is kept of the rows is one
+    matrix of sums, [h y Z]^T [h y Z], which a finished episode adds one product to. Variances and
+    noise move by MacKay's fixed point from where they were, as in `additive.evidence`. On an
+    accelerator this would hardly be faster: the matrix has a few hundred columns.
+    """
 
     model: EffectModel
     """The model, with weights and bands as they were when the effects were found."""
@@ -50,8 +66,10 @@ class Structure:
     """(column,) the weights of the model that the sums have a column for; the others are 0."""
     effect: NDArray[np.int64]
     """(column,) the effect that each belongs to."""
+    first_variances: Array
+    """(effect,) prior variance of its weights, as the search found it."""
     variances: Array
-    """(effect,) prior variance of its weights."""
+    """(effect,) the same as it is now."""
     noise: float
     """Variance of the noise per step."""
     floor: float
@@ -62,8 +80,46 @@ class Structure:
     rows: int
     """Number of episodes in the sums."""
     state_at: str
+    weights: Array
+    """(column,) the weights of now."""
+    constant: float
+    """What a step is worth apart from them."""
     masks: tuple[Array, ...]
     """States and actions into the reward, states and actions into states."""
+
+    def add(self, rows: Array) -> None:
+        """Add the rows (episode, 2 + column) of finished episodes to the sums."""
+        if len(rows):
+            self.sums = self.sums + rows.T @ rows
+            self.rows += len(rows)
+
+    def solve(self) -> None:
+        """The posterior of the weights after some steps of the fixed point.
+
+        Sums that have no solution leave everything as it is.
+        """
+        length, total, along = self.sums[0, 0], self.sums[0, 1], self.sums[0, FIRST:]
+        gram = self.sums[FIRST:, FIRST:] - np.outer(along, along / length)
+        moment = self.sums[FIRST:, 1] - along * (total / length)
+        power = self.sums[1, 1] - total * total / length
+        variances, noise, weights = self.variances, self.noise, self.weights
+        least, most = self.first_variances / RANGE, self.first_variances * RANGE
+        for _ in range(STEPS):
+            spread = variances[self.effect]
+            try:
+                weights, inner, _ = solve_sums(gram, moment, spread, noise)
+            except np.linalg.LinAlgError:
+                return
+            if not np.isfinite(weights).all():
+                return
+            known = np.clip(1 - np.diag(inner), 0, 1)
+            strength = np.bincount(self.effect, (weights / spread) ** 2, len(variances))
+            traces = np.bincount(self.effect, known / spread, len(variances))
+            variances = np.clip(variances * strength / np.maximum(traces, 1e-300), least, most)
+            gap = power - 2 * float(weights @ moment) + float(weights @ gram @ weights)
+            noise = max(gap / max(self.rows - 1 - known.sum(), 0.1 * self.rows), self.floor)
+        self.variances, self.noise, self.weights = variances, noise, weights
+        self.constant = float((total - along @ weights) / length)
 
     def state(self) -> dict[str, Any]:
         """Arrays and plain values, for a checkpoint."""
@@ -81,8 +137,36 @@ class Structure:
 
 
 _FIELDS = (
-    "kept", "effect", "variances", "noise", "floor", "sums", "rows", "state_at",
+    "kept", "effect", "first_variances", "variances", "noise", "floor", "sums", "rows", "state_at",
+    "weights", "constant",
 )  # fmt: skip
+
+
+def sum_episodes(structure: Structure, episodes: Sequence[FinishedEpisode]) -> Array:
+    """(episode, 2 + column) the row of each episode."""
+    model, nothing = structure.model, np.zeros(0)
+    segments = []
+    for episode in episodes:
+        length, observed = len(episode.actions), episode.observations
+        ended = np.arange(length) == length - 1
+        inputs = model.select_inputs(
+            StepBatch(observed[:-1], episode.actions, observed[1:], ended & episode.terminated)
+        )
+        weights = np.ones(length)
+        segments.append(Segment(inputs, weights, episode.episode_return, nothing, nothing))
+    places = np.arange(len(model.columns))
+    basis = InputBasis(places, model.low, model.high, model.tables)
+    products = np.zeros((len(episodes), len(model.weights)))
+    slices = dict(model.effect_slices())
+    for size in set(model.sizes):
+        mine = [e for e, own in zip(model.effects, model.sizes, strict=True) if own == size]
+        sums = sum_features(iter(segments), len(episodes), basis, mine, size, np.float64)
+        for effect, value in sums.items():
+            products[:, slices[effect]] = value
+    lengths = np.array([len(episode.actions) for episode in episodes], np.float64)
+    returns = np.array([episode.episode_return for episode in episodes])
+    rows = np.column_stack([lengths, returns, products[:, structure.kept]])
+    return np.asarray(rows / np.sqrt(lengths)[:, None])
 
 
 @one_numpy_thread()
@@ -206,16 +290,20 @@ def _make_structure(last: LastFit, model: EffectModel, edges: Array) -> Structur
     kept = _choose_columns(power, effect)
     places = np.concatenate([np.arange(FIRST), FIRST + kept])
     states = data.episodes.state_size
+    variances = selection.fit.variances * (scales * data.unit) ** 2
     return Structure(
         model=model,
         kept=kept,
         effect=effect[kept],
-        variances=selection.fit.variances * (scales * data.unit) ** 2,
+        first_variances=variances,
+        variances=variances,
         noise=selection.fit.noise * data.unit**2,
         floor=SETTINGS.noise_floor * data.unit**2,
         sums=sums[np.ix_(places, places)],
         rows=len(data.target) + 1,
         state_at=data.state_at,
+        weights=model.weights[kept],
+        constant=model.constant - float(model.centres @ model.weights),
         masks=(
             *((score > 0).astype(np.float64) for score in last.score_inputs()),
             edges[:states],
