@@ -18,20 +18,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from grd_offline.additive.bars import BARS
 from grd_offline.additive.basis import Effect
 
 Array = NDArray[np.float64]
 
-_INPUT = 0.25
-_MAIN = 0.5
-_PAIRS = 0.2
-_WIDTH = 1.5  # octaves: spread of variances about their level
 _VARIANCES = 2.0 ** np.arange(-14, 3)
 _LEVELS = np.arange(-12, 1.01, 0.5)
 _NOISES = np.geomspace(1e-4, 1.5, 160)
-_KEPT = 0.99995  # of a block's squared norm, by the directions that stand for it
-_DIRECTIONS = 40
-_RARE = 0.05  # share of models below which an effect is left out
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +47,9 @@ class ModelAverage:
     def score(self, column: int) -> float:
         """Log Bayes factor of that input, as far as so many draws can tell."""
         share = (self.inclusion.get(column, 0.0) * self.draws + 0.5) / (self.draws + 1)
-        return float(np.log(share / (1 - share)) - np.log(_INPUT / (1 - _INPUT)))
+        return float(
+            np.log(share / (1 - share)) - np.log(BARS.prior_input / (1 - BARS.prior_input))
+        )
 
 
 def average_models(
@@ -83,7 +79,7 @@ def average_models(
         noise, inverse = _draw_noise(parts, state, target, rng)
         for k in rng.permutation(len(effects)):
             inverse = _draw_effect(inverse, parts[k], target, state, k, prior, level, rng)
-        level = _draw(_LEVEL_PRIOR[:, state[state >= 0]].sum(1), rng)
+        level = _draw(prior.levels[:, state[state >= 0]].sum(1), rng)
         if sweep >= sweeps // 4:
             noises.append(noise)
             counts += state >= 0
@@ -91,7 +87,7 @@ def average_models(
             for one in prior.find_columns(np.flatnonzero(state >= 0).tolist()):
                 inclusion[one] = inclusion.get(one, 0.0) + 1
     draws = len(noises)
-    often = np.flatnonzero(counts >= _RARE * draws)
+    often = np.flatnonzero(counts >= BARS.rare * draws)
     return ModelAverage(
         {effects[k]: float(totals[k]) / draws for k in often},
         float(np.mean(noises)),
@@ -104,18 +100,15 @@ def compress(block: Array) -> Array:
     """Few columns U with U U^T near Z Z^T: all that the evidence depends on."""
     left, values, _ = np.linalg.svd(block, full_matrices=False)
     power = np.cumsum(values**2)
-    count = int(np.searchsorted(power, _KEPT * power[-1])) + 1
-    return np.asarray((left * values)[:, : min(count, _DIRECTIONS)])
+    count = int(np.searchsorted(power, BARS.kept_of_block * power[-1])) + 1
+    return np.asarray((left * values)[:, : min(count, BARS.most_directions)])
 
 
 def _log_level_prior() -> Array:
     """(level, variance) log probability of each variance about each level."""
-    gap = (np.log2(_VARIANCES) - _LEVELS[:, None]) / _WIDTH
+    gap = (np.log2(_VARIANCES) - _LEVELS[:, None]) / BARS.prior_width
     weights = np.exp(-0.5 * gap**2)
     return np.asarray(np.log(weights / weights.sum(1, keepdims=True)))
-
-
-_LEVEL_PRIOR = _log_level_prior()
 
 
 class _Prior:
@@ -125,6 +118,7 @@ class _Prior:
         self.bits = [sum(1 << one for one in own) for own in inputs]
         self.columns = columns
         self.is_main = [len(own) == 1 for own in inputs]
+        self.levels = _log_level_prior()
         self._known: dict[tuple[int, int, int], float] = {}
 
     def find_columns(self, included: Sequence[int]) -> list[int]:
@@ -148,9 +142,11 @@ class _Prior:
         return self._known[key]
 
     def _compute(self, active: int, mains: int, joint: int) -> float:
-        share = min(0.5, _PAIRS / max(active - 1, 1))
-        value = active * np.log(_INPUT) + (self.columns - active) * np.log(1 - _INPUT)
-        value += mains * np.log(_MAIN) + (active - mains) * np.log(1 - _MAIN)
+        share = min(0.5, BARS.prior_pairs / max(active - 1, 1))
+        value = active * np.log(BARS.prior_input) + (self.columns - active) * np.log(
+            1 - BARS.prior_input
+        )
+        value += mains * np.log(BARS.prior_main) + (active - mains) * np.log(1 - BARS.prior_main)
         value += joint * np.log(share) + (active * (active - 1) / 2 - joint) * np.log(1 - share)
         return float(value)
 
@@ -199,7 +195,7 @@ def _draw_effect(
     gains = 0.5 * (_VARIANCES[:, None] * pull / grown - np.log(grown)).sum(1)
     others = [other for other in np.flatnonzero(state >= 0).tolist() if other != k]
     absent = prior.measure(others)
-    present = gains + _LEVEL_PRIOR[level] + prior.measure([*others, k])
+    present = gains + prior.levels[level] + prior.measure([*others, k])
     state[k] = _draw(np.append(absent, present), rng) - 1
     return _shift(inverse, part, _VARIANCES[state[k]]) if state[k] >= 0 else inverse
 

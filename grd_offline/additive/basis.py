@@ -16,6 +16,7 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
+from grd_offline.additive.bars import BARS
 from grd_offline.core.interpolation import GridTables
 
 Array = NDArray[np.float64]
@@ -24,15 +25,6 @@ Effect = tuple[int, ...]
 Kernel = Callable[[Array, Array], Array]
 
 GRID = 513
-_NODES, _EVEN_NODES = 64, 32
-_EVEN_SHARE = 0.25
-"""Weight of the even nodes: a few far values, such as the actions of an early policy, may be where
-rewards differ most, and quantiles alone hardly see them."""
-_FEW = 16
-_DUPLICATE = 1e-9
-_FAR = 10.0
-"""Largest distance of the grid's ends from the middle 98 % of an input, in units of their range.
-These 98 % then still have 24 cells of the grid."""
 _FEW_STEPS = 4  # a grid with more points than so many times the steps is not filled
 
 
@@ -150,7 +142,7 @@ def _find_range(values: Array) -> tuple[float, float]:
     low, inner_low, inner_high, high = np.quantile(values, [0, 0.01, 0.99, 1])
     spread = inner_high - inner_low
     if spread > 0:
-        reach = _FAR * spread
+        reach = BARS.far_range * spread
         low, high = max(low, inner_low - reach), min(high, inner_high + reach)
     return float(low), float(high)
 
@@ -174,7 +166,7 @@ def _thin(standard: Array) -> Array:
 
 def _repeats(thinned: Array, seen: Array) -> bool:
     """Whether a column equals one of (column, value) earlier ones up to scale, sign and offset."""
-    return bool((np.abs(seen @ thinned) > 1 - _DUPLICATE / 2).any())
+    return bool((np.abs(seen @ thinned) > 1 - BARS.duplicate / 2).any())
 
 
 def smooth_kernel(left: Array, right: Array) -> Array:
@@ -214,12 +206,15 @@ def _tabulate(nodes: Array, shares: Array, grid: Array, size: int, kernel: Kerne
 def _choose_nodes(standard: Array) -> tuple[Array, Array]:
     """Nodes of the kernel's eigenproblem and their shares."""
     few, counts = np.unique(standard[:20000], return_counts=True)
-    if len(few) <= _FEW:
+    if len(few) <= BARS.few_values:
         few, counts = np.unique(standard, return_counts=True)
-    if len(few) <= _FEW:
+    if len(few) <= BARS.few_values:
         return few, counts / counts.sum()
-    levels = np.quantile(standard, (np.arange(_NODES) + 0.5) / _NODES)
-    even = np.linspace(standard.min(), standard.max(), _EVEN_NODES)
-    shares = np.repeat([(1 - _EVEN_SHARE) / _NODES, _EVEN_SHARE / _EVEN_NODES], [_NODES, len(even)])
+    levels = np.quantile(standard, (np.arange(BARS.quantile_nodes) + 0.5) / BARS.quantile_nodes)
+    even = np.linspace(standard.min(), standard.max(), BARS.even_nodes)
+    shares = np.repeat(
+        [(1 - BARS.even_share) / BARS.quantile_nodes, BARS.even_share / BARS.even_nodes],
+        [BARS.quantile_nodes, len(even)],
+    )
     nodes, places = np.unique(np.concatenate([levels, even]), return_inverse=True)
     return nodes, np.asarray(np.bincount(places, shares), np.float64)

@@ -22,11 +22,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from grd_offline.additive.bars import BARS
 from grd_offline.additive.basis import GRID, Effect, InputBasis
 from grd_offline.additive.equations import ColumnSource
 from grd_offline.additive.evidence import (
-    FAR_WEIGHT,
-    FEWEST_EVENTS,
     Posterior,
     is_better,
     is_hopeful,
@@ -52,13 +51,6 @@ _JOINT = {3: (24, 3, 0, -np.inf), 4: (14, 2, 300, 0.2)}
 """For effects of three and of four inputs: the largest number of inputs to search, the features per
 input at first, the smallest number of returns, and the smallest fraction of returns that is still
 unexplained."""
-_JOINT_TRIED = 6
-_FEWEST, _MOST = 10, 400  # amounts between which models are averaged
-_ROUNDS = 2  # of searches with new weights
-_TURNS = 4  # of new weights between two searches
-_SETTLED = 0.1  # change of a weight that asks for no further round
-_NOISY = 0.98
-"""If more than this fraction of left-out amounts is explained, the rest is hardly noise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,8 +59,6 @@ class Chosen:
 
     selection: Selection
     bank: EffectBank
-    null_evidence: float
-    """Log evidence of a constant reward."""
     is_undecided: bool
     """Whether amounts are so few or so noisy that other models are about as likely."""
 
@@ -114,7 +104,7 @@ class EffectChooser:
         sharp = self._sharpen(found)
         before = self._find_errors(sharp)
         weighed = sharp
-        for _ in range(_ROUNDS):
+        for _ in range(BARS.weight_rounds):
             if not self._weigh(weighed):
                 break
             found = self.search()
@@ -132,7 +122,7 @@ class EffectChooser:
 
     def settle_noise(self, found: Chosen) -> Chosen:
         """Search again where the noise turns out to be of another kind than noise of steps."""
-        if explain_left_out(found.selection.fit) >= _NOISY:
+        if explain_left_out(found.selection.fit) >= BARS.noisy:
             return found
         noise = self.data.find_noise(self._find_errors(found.selection))
         if noise == self.data.noise:
@@ -153,7 +143,7 @@ class EffectChooser:
         """
         plain = self._find_errors(found.selection)
         weights = measure_weights(plain, self._measure_near())
-        if weights is None or (weights < FAR_WEIGHT).sum() < FEWEST_EVENTS:
+        if weights is None or (weights < BARS.far_weight).sum() < BARS.fewest_events:
             return found.selection
         self.progress("thresholds", 0.0)
         bank = EffectBank(found.bank, self.data.target)
@@ -163,9 +153,9 @@ class EffectChooser:
     def _weigh(self, selection: Selection) -> bool:
         """Weigh the returns by their errors, the effects held; whether any weight has changed."""
         start = self.data.weights
-        for _ in range(_TURNS):
+        for _ in range(BARS.weight_turns):
             weights = measure_weights(self._find_errors(selection), self._measure_near())
-            if weights is None or np.abs(weights - self.data.weights).max() < _SETTLED:
+            if weights is None or np.abs(weights - self.data.weights).max() < BARS.settled_weight:
                 break
             self.data.reweight(weights)
             small = [e for e in selection.effects if len(e) < 3]
@@ -175,7 +165,7 @@ class EffectChooser:
             )
             bank.update(self.data.build_bank(switches, 1))
             selection = bank.fit(list(bank), selection.start, self.rules)
-        return bool(np.abs(self.data.weights - start).max() >= _SETTLED)
+        return bool(np.abs(self.data.weights - start).max() >= BARS.settled_weight)
 
     def measure(self, effects: Sequence[Effect], start: Selection) -> float:
         """Log evidence of some effects with the larger basis, and of terminating."""
@@ -228,11 +218,11 @@ class EffectChooser:
         for order in (3, 4):
             chosen = self._search_joint(chosen, bank, order)
         if self._is_undecided(chosen.fit):
-            return Chosen(chosen, bank, null, True)
+            return Chosen(chosen, bank, True)
         threshold = self.settings.find_input_loss(chosen.fit.evidence - null)
         self.progress("removing inputs", 0.0)
         chosen, _ = search_backward(bank, chosen, self.rules, threshold, self.data.column)
-        return Chosen(chosen, bank, null, False)
+        return Chosen(chosen, bank, False)
 
     def find_search_size(self, count: int) -> int:
         """Features per input that candidate pairs of this many inputs leave memory for."""
@@ -281,7 +271,7 @@ class EffectChooser:
         size = self.settings.basis_of(order)
         small = self.data.build_bank(candidates, min(size, first_size))
         gains, _ = small.scan(chosen, candidates)
-        ranked = np.argsort(-gains, kind="stable")[:_JOINT_TRIED]
+        ranked = np.argsort(-gains, kind="stable")[: BARS.joint_tried]
         best = [candidates[k] for k in ranked if gains[k] > self.settings.joint_gain]
         if not best:
             return chosen
@@ -290,7 +280,7 @@ class EffectChooser:
 
     def _is_undecided(self, fit: Posterior) -> bool:
         rows = len(fit.target)
-        if not fit.sizes or not _FEWEST <= rows <= _MOST:
+        if not fit.sizes or not BARS.fewest_averaged <= rows <= BARS.most_averaged:
             return False
         return rows < self.settings.few or explain_left_out(fit) < self.settings.decided
 
@@ -307,14 +297,6 @@ Columns = tuple[Array, NDArray[np.bool_]]
 
 _TAIL = (0.0, 0.002, 0.005, 0.01, 0.02, 0.04)
 _QUANTILES = np.array([*_TAIL, *np.arange(0.08, 0.93, 0.06), *(1 - q for q in reversed(_TAIL))])
-_BETWEEN, _REFINED = 12, 2
-_NEAR = 0.001
-"""Share of an input's range, to either side of a threshold, that its grid covers. Outside the grid
-a switch is constant, and steps within its middle cell alone count in part."""
-_MOST_INPUTS = 8
-_MOST_SWITCHES = 4
-_MOST_TRIED = 4
-_LEAST_GAIN = 5.0
 _LARGEST = 30_000_000  # entries of columns that are kept
 _BLOCK = 20_000  # steps that are counted at once
 
@@ -425,7 +407,7 @@ def _grow(
     thresholds: _Thresholds, chosen: Selection, bank: EffectBank, rules: SearchRules
 ) -> Selection:
     data = thresholds.data
-    for _ in range(_MOST_SWITCHES):
+    for _ in range(BARS.most_switches):
         candidates, tried = _find_candidates(thresholds, chosen, bank, rules)
         effects = [tuple(_add_input(data, *cut) for cut in cuts) for _, cuts in candidates]
         bank.update(data.build_bank(effects, 1))
@@ -434,7 +416,7 @@ def _grow(
             grown = bank.fit([*base.effects, effect], base.start, rules)
             fitted.append(drop_idle(bank, grown, rules))
         best = max(fitted, key=lambda one: one.fit.evidence, default=chosen)
-        if best.fit.evidence < chosen.fit.evidence + _LEAST_GAIN + math.log(tried):
+        if best.fit.evidence < chosen.fit.evidence + BARS.switch_gain + math.log(tried):
             break
         chosen = best
     return chosen
@@ -446,7 +428,7 @@ def _list_inputs(data: ColumnSource, chosen: Selection) -> Effect:
         return ()
     places = {data.column(i): i for i in range(data.inputs) if i != data.terminated}
     columns = sorted({data.column(i) for i in chosen.inputs}) or sorted(places)
-    return tuple(places[column] for column in columns if column in places)[:_MOST_INPUTS]
+    return tuple(places[column] for column in columns if column in places)[: BARS.switch_inputs]
 
 
 def is_switch(data: ColumnSource, effect: Effect) -> bool:
@@ -481,10 +463,10 @@ def _find_candidates(
     gains = {group: thresholds.scan(bases[group].fit, group) for group in groups}
     worth = {group: bases[group].fit.evidence + float(gains[group].max()) for group in groups}
     found = []
-    for group in sorted(groups, key=worth.__getitem__, reverse=True)[:_MOST_TRIED]:
+    for group in sorted(groups, key=worth.__getitem__, reverse=True)[: BARS.switch_tried]:
         where = np.unravel_index(int(gains[group].argmax()), gains[group].shape)
         finer = cuts
-        for _ in range(_REFINED):
+        for _ in range(BARS.cut_rounds):
             finer = {i: _refine(finer[i], int(k)) for i, k in zip(group, where, strict=True)}
             sums = thresholds.sum(group, finer)
             again = _gain(bases[group].fit, sums, [len(finer[i]) for i in group])
@@ -510,7 +492,7 @@ def _leave_group(
 def _refine(cuts: Array, place: int) -> Array:
     """Thresholds between the neighbours of one of them."""
     low, high = cuts[max(place - 1, 0)], cuts[min(place + 1, len(cuts) - 1)]
-    return np.linspace(low, high, 2 * _BETWEEN + 1)
+    return np.linspace(low, high, 2 * BARS.finer_cuts + 1)
 
 
 def _gain(fit: Posterior, columns: Columns, shape: Sequence[int]) -> Array:
@@ -521,7 +503,7 @@ def _gain(fit: Posterior, columns: Columns, shape: Sequence[int]) -> Array:
 def _add_input(data: ColumnSource, index: int, cut: float) -> int:
     """A further input of the basis: 1 where an input is above the threshold, else 0."""
     basis = data.basis
-    near = _NEAR * (basis.high[index] - basis.low[index])
+    near = BARS.cut_width * (basis.high[index] - basis.low[index])
     table = (np.arange(GRID) > GRID // 2).astype(np.float64)
     ends = np.array([cut - near]), np.array([cut + near])
     data.basis = basis.join(InputBasis(basis.columns[[index]], *ends, table[None, :, None]))

@@ -23,6 +23,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from grd_offline.additive.bars import BARS
 from grd_offline.additive.basis import (
     Effect,
     Features,
@@ -260,9 +261,6 @@ def _sum_joint(weighted: Array, features: Array, where: IntArray) -> Array:
 _SUMMERS = {2: _sum_pairs, 3: _sum_joint, 4: _sum_joint}
 
 
-_JUMP = 0.7  # of the mean squared step of independent rows
-
-
 class Motion(NamedTuple):
     """How states move from step to step."""
 
@@ -297,18 +295,13 @@ def find_motion(episodes: EpisodeSet) -> Motion:
             steps += (np.diff(path, axis=0) ** 2).sum(0) * (len(path) / (len(path) - 1))
             spread += 2 * ((path - path.mean(0)) ** 2).sum(0)
         moving = spread > 0
-        jumps = bool(moving.any() and (steps[moving] > _JUMP * spread[moving]).all())
+        jumps = bool(moving.any() and (steps[moving] > BARS.jump * spread[moving]).all())
         still = count > episodes.total_steps / 2
         _MOTIONS[episodes] = Motion(still, jumps, jumps and not ends_known)
     return _MOTIONS[episodes]
 
 
 _GRID = np.geomspace(1e-2, 1e3, 61)
-_GAIN = 4.0
-"""Log likelihood that a second kind of noise has to gain."""
-_FEWEST = 50
-_LENGTHS = 1.3
-"""Ratio of a long episode to a short one from which on lengths can tell."""
 
 
 @dataclass(frozen=True)
@@ -332,14 +325,18 @@ class NoiseKind:
 def find_noise(errors: Array, constant: Array, scale: Array) -> NoiseKind:
     """The kind of noise that makes these errors likely, each divided by its root of a weight."""
     short, long = np.quantile(constant**2, [0.1, 0.9])
-    if len(errors) < _FEWEST or long < _LENGTHS * short or not (errors**2).sum() > 0:
+    if (
+        len(errors) < BARS.fewest_for_noise
+        or long < BARS.noise_lengths * short
+        or not (errors**2).sum() > 0
+    ):
         return NoiseKind()
     kinds = [NoiseKind()]
     kinds += [NoiseKind(shared=float(ratio / (constant**2).mean())) for ratio in _GRID]
     kinds += [NoiseKind(whole=float(ratio / (scale**2).mean())) for ratio in _GRID]
     likely = [_measure(errors, kind.weigh(constant, scale)) for kind in kinds]
     best = int(np.argmax(likely))
-    return kinds[best] if likely[best] > likely[0] + _GAIN else kinds[0]
+    return kinds[best] if likely[best] > likely[0] + BARS.noise_gain else kinds[0]
 
 
 def _measure(errors: Array, weights: Array) -> float:
@@ -352,7 +349,6 @@ _SMALL = 8_000_000  # numbers of all steps up to which these are kept,
 _FEW_SEGMENTS = 20_000  # and deliveries up to which they are
 _PROBE = 4096
 _TRANSITIONS = 1024
-_ALIKE_ENDS = 0.05
 
 
 class ColumnSource:
@@ -474,7 +470,7 @@ class ColumnSource:
         the last state cannot be told from what every last step is worth.
         """
         ended = np.array([episode.terminations[-1] for episode in self.episodes])
-        alike = min(ended.mean(), 1 - ended.mean()) < _ALIKE_ENDS
+        alike = min(ended.mean(), 1 - ended.mean()) < BARS.alike_ends
         return [i for i in inputs if not alike or i != self.terminated]
 
     def translate(self, effect: Effect, source: ColumnSource) -> Effect | None:

@@ -29,6 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrf, dpotri
 
+from grd_offline.additive.bars import BARS
+
 Array = NDArray[np.float64]
 
 SMALLEST_VARIANCE = 1e-10
@@ -293,27 +295,6 @@ def measure_joint_losses(fit: Posterior, groups: Sequence[NDArray[np.int64]]) ->
 
 
 _STEPS = 1024
-_FOLDS = 5
-_FEW_ROWS = 2.0  # where there are too few rows to measure it
-
-
-def measure_pinned(fit: Posterior, blocks: Sequence[int], steps: Sequence[Array]) -> Array:
-    """For some blocks, compute 1 - posterior / prior variance of the effect, averaged over `steps`.
-
-    Prior v |phi|^2, posterior phi^T S phi with the posterior covariance S, of centred features phi.
-    """
-    ends = np.cumsum(fit.sizes)
-    pinned = np.zeros(len(blocks))
-    for place, (k, features) in enumerate(zip(blocks, steps, strict=True)):
-        part = slice(ends[k] - fit.sizes[k], ends[k])
-        centred = features - features.mean(0)
-        vectors = np.zeros((len(fit.weights), fit.sizes[k]))
-        vectors[part] = np.eye(fit.sizes[k])
-        covariance = fit.apply_covariance(vectors)[part]
-        prior = fit.variances[k] * (centred**2).sum()
-        if prior > 0:
-            pinned[place] = 1 - ((centred @ covariance) * centred).sum() / prior
-    return np.clip(pinned, 0.0, 1.0)
 
 
 def correlate_columns(sums: Array) -> Array:
@@ -364,11 +345,11 @@ def measure_inflation(fit: Posterior, floor: float, rng: np.random.Generator, cl
     have had a say in how wide their own intervals are.
     """
     rows = len(fit.target)
-    if rows < 2 * _FOLDS:
-        return _FEW_ROWS
-    fold = rng.permutation(rows) % _FOLDS
+    if rows < 2 * BARS.folds:
+        return BARS.unknown_inflation
+    fold = rng.permutation(rows) % BARS.folds
     errors = np.zeros(rows)
-    for k in range(_FOLDS):
+    for k in range(BARS.folds):
         out = fold == k
         problem = EvidenceProblem(fit.columns[~out], fit.sizes, fit.target[~out])
         part = problem.maximise(fit.variances, fit.noise, floor=floor, iterations=climb)
@@ -382,18 +363,7 @@ def measure_inflation(fit: Posterior, floor: float, rng: np.random.Generator, cl
     return float(np.clip(np.sqrt((errors**2).mean()), 1.0, 10.0))
 
 
-FREEDOM = 4.0
-FEWEST = 30
-"""With fewer returns nothing can be said about the tails of their errors."""
-FEWEST_EVENTS = 3
-"""With fewer outliers than this, nothing can be predicted about them."""
-FAR_WEIGHT = 0.1
-"""The weight of a return that is about six usual errors away from any reward."""
-_FAR = 6.0
 _TO_SD = 1.4826
-_LEAST = 1e-3
-_BETTER = 0.8
-_HOPEFUL = 0.9
 
 
 def measure_weights(errors: Array, near: float = 0.0) -> Array | None:
@@ -402,21 +372,24 @@ def measure_weights(errors: Array, near: float = 0.0) -> Array | None:
     Errors of up to `near` are not far, however small the usual one is: where most episodes have
     the same return, the usual error is next to nothing.
     """
-    if len(errors) < FEWEST:
+    if len(errors) < BARS.fewest_for_tails:
         return None
     spread = float(np.sqrt((errors**2).mean()))
     usual = _TO_SD * float(np.median(np.abs(errors)))
-    if usual <= _LEAST * spread or not (np.abs(errors) > max(_FAR * usual, near)).any():
+    if (
+        usual <= BARS.least_usual * spread
+        or not (np.abs(errors) > max(BARS.far_errors * usual, near)).any()
+    ):
         return None
-    usual = max(usual, near / _FAR)
-    return np.asarray((FREEDOM + 1) / (FREEDOM + (errors / usual) ** 2))
+    usual = max(usual, near / BARS.far_errors)
+    return np.asarray((BARS.freedom + 1) / (BARS.freedom + (errors / usual) ** 2))
 
 
 def is_hopeful(errors: Array, before: Array) -> bool:
     """Whether a further round may pay: most returns are explained better than before."""
-    return bool(np.median(np.abs(errors)) < _HOPEFUL * np.median(np.abs(before)))
+    return bool(np.median(np.abs(errors)) < BARS.hopeful * np.median(np.abs(before)))
 
 
 def is_better(errors: Array, before: Array) -> bool:
     """Whether most returns are explained clearly better now that others count less."""
-    return bool(np.median(np.abs(errors)) < _BETTER * np.median(np.abs(before)))
+    return bool(np.median(np.abs(errors)) < BARS.better * np.median(np.abs(before)))

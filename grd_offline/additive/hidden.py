@@ -58,6 +58,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from grd_offline.additive.bars import BARS
 from grd_offline.additive.basis import Effect, multiply_features
 from grd_offline.additive.equations import ColumnSource
 from grd_offline.additive.evidence import (
@@ -70,13 +71,8 @@ from grd_offline.additive.moments import BOTH, END, START, spread_about
 from grd_offline.additive.search import EffectBank, Selection
 
 Array = NDArray[np.float64]
-_SIZE = 12
-_EVEN_SIZE = 6
-_EVEN = 0.2
-_STILL = 0.9
 _SHARES = np.geomspace(1e-4, 1e3, 85)  # of the average variance
 _DENSITY = np.minimum(1.0, _SHARES**-3) / np.minimum(1.0, _SHARES**-3).sum()
-_PRESENT = 0.1  # probability that a reward has such a part, before the returns are seen
 
 
 def measure_hidden(
@@ -102,7 +98,7 @@ def measure_hidden(
     return {name: part * data.unit**2 for name, part in hidden.items()}
 
 
-def _choose_size(data: ColumnSource, most: int = _SIZE) -> int:
+def _choose_size(data: ColumnSource, most: int = BARS.hidden_features) -> int:
     """Features per input: at most so many, and no more than there are."""
     return min(most, int(data.basis.tables.shape[2]))
 
@@ -115,7 +111,7 @@ def find_even(data: ColumnSource, counts: Array | None = None) -> list[int]:
     shows what an hour is worth. `counts` are the steps behind each row, where rows are not scaled.
     """
     mains = [(i,) for i in range(data.inputs) if i != data.terminated]
-    size, plain = _choose_size(data, _EVEN_SIZE), counts is not None
+    size, plain = _choose_size(data, BARS.even_features), counts is not None
     bank = data.build_bank(mains, size, plain=plain)
     weights = data.equations.scale**2 * data.totals if counts is None else counts
     steps = float(weights.sum())
@@ -123,13 +119,13 @@ def find_even(data: ColumnSource, counts: Array | None = None) -> list[int]:
     found = []
     for effect, (columns, *_) in bank.items():
         _, often = np.unique(data.probe[:, data.basis.columns[effect[0]]], return_counts=True)
-        moves = often.max() < _STILL * len(data.probe)
+        moves = often.max() < BARS.still * len(data.probe)
         spread = float((columns**2).sum())
         if plain and power:
             spread -= float(((data.totals @ columns) ** 2).sum()) / power
         features = data.basis.evaluate(data.probe, effect, size)[:, 0]
         share = float(features.var(0).sum() / max((features**2).sum(1).mean(), 1e-12))
-        if moves and spread < _EVEN * share * steps:
+        if moves and spread < BARS.even * share * steps:
             found.append(effect[0])
     return found
 
@@ -206,26 +202,14 @@ def _average_variances(
         gains[k] = 0.5 * (grid * pull / grown - np.log(grown)).sum(1)
     most = max(float(gains.max()), 0.0)
     there = np.exp(gains - most) * _DENSITY / len(sizes)
-    odds = _PRESENT * float(there.sum())
-    chance = odds / (odds + (1 - _PRESENT) * np.exp(-most))
+    odds = BARS.prior_hidden * float(there.sum())
+    chance = odds / (odds + (1 - BARS.prior_hidden) * np.exp(-most))
     return np.asarray(there @ grid[:, 0] / there.sum()), float(chance)
 
 
 def _step_variances(fit: Posterior, features: Array) -> Array:
     """(step,) posterior variance of the reward."""
     return np.asarray((features * fit.apply_covariance(features.T).T).sum(1))
-
-
-def measure_moments(
-    data: ColumnSource,
-    last: Selection,
-    bank: EffectBank,
-    evidence: Mapping[str, float],
-    *,
-    firmly: bool = False,
-) -> float:
-    """Variance of the reward over the moments that are possible, averaged over steps."""
-    return float(spread_moments(data, last, bank, evidence, firmly=firmly).mean())
 
 
 def spread_moments(
@@ -249,12 +233,9 @@ def spread_moments(
     )
 
 
-_COSINES = 512
-_INPUTS = 3
 _LENGTHS = (0.5, 1.0, 2.0)
 _SUMMED = 200_000
 """Steps that are summed at most; of more, every second, every third, and so on."""
-_CLIMB = 60
 _SEED = 20231
 
 
@@ -276,10 +257,12 @@ def measure_interactions(
     columns, average = data.equations.remove_constant(sums * data.equations.scale[:, None])
     fit = last.fit
     problem = EvidenceProblem(
-        np.concatenate([fit.columns, columns], 1), [*fit.sizes, _COSINES], fit.target
+        np.concatenate([fit.columns, columns], 1), [*fit.sizes, BARS.cosines], fit.target
     )
     start = np.concatenate([fit.variances, [fit.noise]])
-    grown = problem.maximise(start, fit.noise, floor=1e-3 * fit.noise, iterations=_CLIMB)
+    grown = problem.maximise(
+        start, fit.noise, floor=1e-3 * fit.noise, iterations=BARS.lasting_climb
+    )
     if grown.noise >= fit.noise:
         return nothing
     steps = data.take(data.transitions, data.state_at)
@@ -296,31 +279,28 @@ class _Cosines:
         values = data.probe[:, self.columns]
         middle, spread = values.mean(0), values.std(0)
         rng = np.random.default_rng(_SEED)
-        count = min(_INPUTS, len(self.columns))
-        slopes = np.zeros((len(self.columns), _COSINES))
-        for cosine in range(_COSINES):
+        count = min(BARS.cosine_inputs, len(self.columns))
+        slopes = np.zeros((len(self.columns), BARS.cosines))
+        for cosine in range(BARS.cosines):
             chosen = rng.permutation(len(self.columns))[:count]
             length = rng.choice(_LENGTHS) * np.sqrt(count)
             slopes[chosen, cosine] = rng.standard_normal(count) / length
         slopes /= np.where(spread > 0, spread, 1.0)[:, None]
         self.slopes = slopes.astype(np.float32)
-        self.shifts = (rng.uniform(0, 2 * np.pi, _COSINES) - middle @ slopes).astype(np.float32)
+        self.shifts = (rng.uniform(0, 2 * np.pi, BARS.cosines) - middle @ slopes).astype(np.float32)
 
     def evaluate(self, inputs: Array) -> NDArray[np.float32]:
         """Evaluate the cosines: (step, cosine)."""
         angles = inputs[:, self.columns].astype(np.float32) @ self.slopes + self.shifts
-        return np.asarray(np.cos(angles) * np.float32(np.sqrt(2 / _COSINES)))
+        return np.asarray(np.cos(angles) * np.float32(np.sqrt(2 / BARS.cosines)))
 
 
 OWN = "its own step"
 EARLIER, LATER, TIME = "earlier steps", "later steps", "the time within an episode"
 DECAYS = (0.0, 0.5, 0.8, 0.9, 0.95)
 """What is left of an effect from one step to the next; 0: it all acts at the next step."""
-_LEAST_GAIN = 10.0
 _LEAST_SHARE = {EARLIER: 0.0, LATER: 0.0, TIME: 0.25}
 """Share of the noise that has to be explained."""
-_LITTLE = 0.1
-"""If inputs of neighbouring steps are correlated less than this, they are drawn anew."""
 _NOTHING = 1e-9
 _LONGEST = np.sqrt(12.0)  # a standard deviation of 1 over the steps of an episode
 
@@ -335,10 +315,10 @@ def measure_history(data: ColumnSource, last: Selection, bank: EffectBank) -> di
         return {}
     parts, sizes = _sum_parts(data, last, bank)
     (own,) = parts.pop(OWN)
-    price = _LEAST_GAIN + math.log(sum(len(sums) for sums in parts.values()) * len(last.effects))
+    price = BARS.late_gain + math.log(sum(len(sums) for sums in parts.values()) * len(last.effects))
     states, both = data.episodes.state_size, data.episodes.state_size + data.episodes.action_size
     offered = np.array([_has_between(data, effect, states, both) for effect in last.effects])
-    if not offered.all() and _correlate_neighbours(data, last) < _LITTLE:
+    if not offered.all() and _correlate_neighbours(data, last) < BARS.little_correlation:
         offered = np.array([_has_between(data, effect, 0, both) for effect in last.effects])
     found = {}
     for kind, sums in parts.items():

@@ -40,6 +40,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from grd_offline.additive.bars import BARS
 from grd_offline.additive.basis import Effect
 from grd_offline.additive.equations import Equations
 from grd_offline.additive.evidence import (
@@ -63,13 +64,6 @@ from grd_offline.core.evaluate import give_chance
 Array = NDArray[np.float64]
 
 _STEPS = 30
-_CLOSE = 0.05  # change of the log evidence at which a fit has arrived
-_LEAST = 1e-4  # of the precision h: keeps Newton's steps finite
-_LARGEST = 64.0  # standard deviation of eta: labels that are never wrong ask for any size
-_FIRST = 2.0  # the same at the start
-_HURRY = 1.5  # power of the factors of the fixed point, which alone creeps
-_FACTOR = 5.0  # by which one step may change a variance
-_SURE = 2.0  # loss by the parabola beyond which an effect is not tried without: it is too small
 _CHUNK = 8_000_000
 _WIDTH = 8
 
@@ -128,7 +122,7 @@ class LabelBank(EffectBank):
         rows = len(self.target)
         every = np.concatenate([np.zeros((rows, 0)), *blocks], 1)
         powers = np.array([self._measure_power(block) for block in blocks])
-        even = _FIRST**2 / max(len(effects), 1) / np.maximum(powers, 1e-12)
+        even = BARS.first_logit**2 / max(len(effects), 1) / np.maximum(powers, 1e-12)
         variances = np.array([start[0].get(e, v) for e, v in zip(effects, even, strict=True)])
         # Newton's steps begin where the fit before ended, which is near for related effects.
         known = [self._latest.get(e, np.zeros(k)) for e, k in zip(effects, sizes, strict=True)]
@@ -140,7 +134,7 @@ class LabelBank(EffectBank):
             part = self._find_step(weights, logits, goal, goal_logits, spread)
             weights = weights + part * (goal - weights)
             logits = logits + part * (goal_logits - logits)
-            if abs(evidence - last) < _CLOSE and part == 1:
+            if abs(evidence - last) < BARS.label_close and part == 1:
                 break
             last = evidence
             if step and free and len(variances):
@@ -191,7 +185,7 @@ class LabelBank(EffectBank):
     def find_parabola(self, logits: Array) -> tuple[Array, Array]:
         """(row,) the return that a label stands for, and the root of its precision."""
         chances = give_chance(logits)
-        precisions = np.maximum(chances * (1 - chances), _LEAST)
+        precisions = np.maximum(chances * (1 - chances), BARS.least_precision)
         return logits + (self.target - chances) / precisions, np.sqrt(precisions)
 
     def _whiten(self, columns: NDArray[np.floating], root: Array) -> NDArray[np.floating]:
@@ -229,7 +223,7 @@ class LabelBank(EffectBank):
     def measure_losses(self, chosen: Selection, rules: SearchRules) -> Array:
         """(effect,) evidence lost without it; refitted where the parabola says it is little."""
         losses = measure_losses(chosen.fit)
-        for k in np.flatnonzero(losses < _SURE):
+        for k in np.flatnonzero(losses < BARS.sure_loss):
             rest = [effect for place, effect in enumerate(chosen.effects) if place != k]
             without = self.fit(rest, chosen.start, rules)
             losses[k] = chosen.fit.evidence - without.fit.evidence
@@ -241,15 +235,10 @@ def _move_variances(fit: Posterior, variances: Array, powers: Array) -> Array:
     ends = np.cumsum([0, *fit.sizes[:-1]])
     strength = np.add.reduceat(fit.weights**2, ends) / variances**2
     ratios = strength / np.maximum(fit.block_traces(), 1e-300)
-    moved = variances * np.clip(ratios, 1 / _FACTOR, _FACTOR) ** _HURRY
+    moved = variances * np.clip(ratios, 1 / BARS.most_factor, BARS.most_factor) ** BARS.hurry
     moved = np.clip(moved, SMALLEST_VARIANCE, 1e6)
     total = float((moved * powers).sum())
-    return moved * min(1.0, _LARGEST**2 / max(total, 1e-300))
-
-
-_TRIED = 2  # effects that may take the place of one
-_BETTER = 0.5  # log evidence that a move has to gain
-_SWAPS = 12
+    return moved * min(1.0, BARS.largest_logit**2 / max(total, 1e-300))
 
 
 def search_labels(
@@ -262,7 +251,7 @@ def search_labels(
     """Add effects to those of the start, and replace single ones, until neither helps."""
     chosen: Selection = drop_idle(bank, bank.fit(list(start), NOWHERE, rules), rules)
     chosen = search_forward(bank, candidates, chosen, rules)
-    for _ in range(_SWAPS):
+    for _ in range(BARS.most_swaps):
         other = _replace_effect(bank, chosen, candidates, rules)
         if other is None:
             break
@@ -284,7 +273,7 @@ def shake_inputs(
         other: Selection = bank.fit(rest, chosen.start, rules)
         for pool in ([e for e in candidates if left[0] not in e], candidates):
             other = search_forward(bank, pool, other, rules)
-        if _score(other, rules) > _score(chosen, rules) + _BETTER:
+        if _score(other, rules) > _score(chosen, rules) + BARS.swap_gain:
             chosen = other
 
 
@@ -303,10 +292,10 @@ def _replace_effect(
             continue
         gains, variances = bank.scan(without, left)
         gains -= rules.price_new(left, without)
-        for place in np.argsort(-gains, kind="stable")[:_TRIED]:
+        for place in np.argsort(-gains, kind="stable")[: BARS.swap_tried]:
             start = {**guesses, left[place]: float(variances[place])}
             other = bank.fit([*rest, left[place]], (start, noise), rules)
-            if _score(other, rules) > _score(chosen, rules) + _BETTER:
+            if _score(other, rules) > _score(chosen, rules) + BARS.swap_gain:
                 return other
     return None
 

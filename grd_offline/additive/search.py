@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from grd_offline.additive.bars import BARS
 from grd_offline.additive.basis import Effect
 from grd_offline.additive.evidence import (
     EvidenceProblem,
@@ -27,9 +28,6 @@ Start = tuple[Mapping[Effect, float], float]
 """Variances of some effects, and the noise."""
 NOWHERE: Start = ({}, 1.0)
 
-_FREE_MAINS, _FREE_PAIRS = 30, 300  # effects to choose from without a price
-_MANY_COLUMNS, _MANY_INPUTS, _MANY_CANDIDATES = 300, 12, 100  # more are worth short cuts
-_FAR = 4.0
 _CHUNK = 8_000_000  # entries of candidate columns looked at in one go
 
 
@@ -67,7 +65,7 @@ class SearchRules:
 
         The best of many effects that are not there gains the logarithm of their number by chance.
         """
-        kinds = {1: self.inputs / _FREE_MAINS, 2: self.inputs**2 / 2 / _FREE_PAIRS}
+        kinds = {1: self.inputs / BARS.free_mains, 2: self.inputs**2 / 2 / BARS.free_pairs}
         return max(0.0, math.log(kinds.get(len(effect), 1.0)))
 
     def price_new(self, effects: Sequence[Effect], chosen: Selection) -> Array:
@@ -146,7 +144,7 @@ class EffectBank(dict[Effect, Block]):
         even = [0.5 / (len(blocks) * max(one, 1e-12)) for one in spread]
         first = np.array([known.get(e, one) for e, one in zip(effects, even, strict=True)])
         if iterations is None:
-            is_wide = rules.hasty and every.shape[1] > _MANY_COLUMNS
+            is_wide = rules.hasty and every.shape[1] > BARS.many_columns
             iterations = rules.iterations // 5 if is_wide else rules.iterations
         fit = problem.maximise(
             first, noise, floor=rules.noise_floor, iterations=iterations, free=free
@@ -197,9 +195,9 @@ def search_forward(
         if not left:
             break
         gains, variances = bank.scan(chosen, left)
-        if rules.hasty and len(left) > _MANY_CANDIDATES:
+        if rules.hasty and len(left) > BARS.many_candidates:
             # What gains little now will hardly gain more once others are in.
-            best = np.sort(np.argsort(-gains, kind="stable")[:_MANY_CANDIDATES])
+            best = np.sort(np.argsort(-gains, kind="stable")[: BARS.many_candidates])
             left, gains, variances = [left[k] for k in best], gains[best], variances[best]
             candidates = [*chosen.effects, *left]
         gains -= rules.price_new(left, chosen)
@@ -263,7 +261,7 @@ def measure_inputs(
         found = measure_joint_losses(chosen.fit, groups).tolist()
         losses = {one: (loss, chosen) for one, loss in zip(every, found, strict=True)}
     for removed in every:
-        if removed in losses and losses[removed][0] > _FAR * threshold:
+        if removed in losses and losses[removed][0] > BARS.far_loss * threshold:
             continue
         rest = _leave_out(bank, chosen, {removed}, column)
         without = bank.fit(rest, chosen.start, rules, iterations=1 if is_hasty else 12)
@@ -272,7 +270,7 @@ def measure_inputs(
 
 
 def _is_hasty(rules: SearchRules, inputs: int) -> bool:
-    return rules.hasty and inputs > _MANY_INPUTS
+    return rules.hasty and inputs > BARS.many_inputs
 
 
 def _leave_out(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from grd_offline.additive.bars import BARS
 from grd_offline.additive.moments import AUTO, CHOICES
 from grd_offline.additive.search import SearchRules
 from grd_offline.core.outcomes import CHOICES as OUTCOMES
@@ -117,12 +118,12 @@ class ClosedFormSettings:
         return SearchRules(
             add_gain=self.add_gain,
             new_input=self.new_input,
-            add_share=0.2,
-            add_most=6,
-            rounds=15,
+            add_share=BARS.add_share,
+            add_most=BARS.add_most,
+            rounds=BARS.rounds,
             drop_loss=self.drop_loss,
             gain_share=self.gain_share,
             noise_floor=self.search_floor,
-            iterations=60,
+            iterations=BARS.iterations,
             hasty=self.hasty,
         )

@@ -14,7 +14,6 @@ from grd_offline.additive.evidence import (
     EvidenceProblem,
     measure_gains,
     measure_losses,
-    measure_pinned,
 )
 from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import Episode, EpisodeSet
@@ -133,8 +132,9 @@ def test_known_shares_keep_their_digits_at_little_noise() -> None:
             centred, part = features - features.mean(0), slice(3 * k, 3 * k + 3)
             left = ((centred @ covariance[part, part]) * centred).sum()
             left /= (0.5, 2.0)[k] * (centred**2).sum()
-            (known,) = measure_pinned(posterior, [k], [features])
-            assert 1 - known == pytest.approx(left, rel=1e-6, abs=1e-15)
+            found = posterior.apply_covariance(np.eye(6))[part, part]
+            open_part = ((centred @ found) * centred).sum() / (0.5, 2.0)[k] / (centred**2).sum()
+            assert open_part == pytest.approx(left, rel=1e-6, abs=1e-15)
 
 
 def test_features_reproduce_the_kernel() -> None:
@@ -259,8 +259,6 @@ def test_recovers_a_known_graph(
     assert 0.83 < cover < 0.97
     assert found.return_r2 > found.left_out_r2 > 0.9
     assert ((found.state_score > 0) == found.state_to_reward).all()
-    assert found.evidence > found.null_evidence
-    assert found.pinned.shape == (len(found.model.effects),)
     assert found.model.shares.sum() == pytest.approx(1, abs=0.02)
 
 

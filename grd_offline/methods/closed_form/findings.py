@@ -13,26 +13,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from grd_offline.additive.bars import BARS
 from grd_offline.additive.hidden import EARLIER, LATER, TIME
 from grd_offline.additive.moments import BEFORE, BOTH, END, MIDPOINT, START, weigh
 from grd_offline.core.episodes import Episode, EpisodeSet, have_same_length
 from grd_offline.core.outcomes import NUMBER, SUCCESS, Outcome, describe_bands
 from grd_offline.core.steps import StepBatch
 from grd_offline.core.words import format_percentage
-from grd_offline.methods.closed_form.fit import BY_LENGTH, ClosedFormFit
+from grd_offline.methods.closed_form.fit import ClosedFormFit
 from grd_offline.methods.contract import CAREFUL, FINE, UNRELIABLE, Finding
 from grd_offline.methods.verdict import settle_findings
 from grd_offline.rewards.contract import EffectCurve, RewardFunction
-
-MUCH_HIDDEN = 0.15
-"""Standard deviation of what is hidden, as a share of that of the rewards, that calls for care.
-
-If the true reward is the found one plus something hidden of share h, their correlation is
-1 / sqrt(1 + h^2), here .99. The share is what may hide, not what does: rewards that were found well
-(Swimmer, h = .2) pass it too.
-"""
-TOO_MUCH_HIDDEN = 0.75
-"""The share at which this correlation is .8."""
 
 
 def bound_correlation(share: float) -> float:
@@ -51,8 +42,6 @@ def list_names(names: Sequence[str], most: int = 4) -> str:
     return ", ".join(names[:most]) + more
 
 
-_POSSIBLE = 0.05
-"""A moment with at least this posterior probability is not excluded."""
 PLACES = {
     START: "at the start of each step",
     MIDPOINT: "halfway through each step, (s + s')/2",
@@ -97,7 +86,7 @@ def list_open_moments(fit: ClosedFormFit) -> list[str]:
     return [
         moment
         for moment in (START, MIDPOINT, END, BEFORE)
-        if moment != fit.state_at and chances.get(moment, 0.0) > _POSSIBLE
+        if moment != fit.state_at and chances.get(moment, 0.0) > BARS.possible
     ]
 
 
@@ -114,21 +103,15 @@ def _tell_undecided(
     returns = fit.outcome.plural
     undecided = f"{taken} {why} {returns.capitalize()} do not exclude that it looks {places}."
     depends = f"{show_share(share)} of the spread of the rewards"
-    if share < MUCH_HIDDEN:
+    if share < BARS.much_hidden:
         return Finding(FINE, f"{undecided} Only {depends} depends on this choice.")
     text = (
         f"{undecided} The choice decides {depends}: with another moment the correlation with the "
         f"true rewards may be as low as about {bound_correlation(share):.2f}. {_OPTION}"
     )
-    level = UNRELIABLE if share > TOO_MUCH_HIDDEN else CAREFUL
+    level = UNRELIABLE if share > BARS.too_much_hidden else CAREFUL
     short = f"{returns} do not decide at which moment the reward looks at a state"
     return Finding(level, text, short)
-
-
-_MUCH_NOISE = 0.05
-"""Standard deviation of the noise of steps, as a share of that of the rewards, that matters."""
-_SHARED_NOISE = 0.01
-"""Ratio of shared noise to noise of steps that is worth a word."""
 
 
 def measure_step_noise(fit: ClosedFormFit) -> float:
@@ -139,7 +122,7 @@ def measure_step_noise(fit: ClosedFormFit) -> float:
 def find_noise_sources(fit: ClosedFormFit, episodes: EpisodeSet, spread: float) -> list[Finding]:
     """Describe where the noise of returns comes from, or what bands assume if nothing shows it."""
     model, step, returns = fit.model, measure_step_noise(fit), fit.outcome.plural
-    if model.shared_variance > model.noise_variance * _SHARED_NOISE:
+    if model.shared_variance > model.noise_variance * BARS.shared_noise:
         text = (
             f"Much of the noise of {returns} is shared by all steps of an episode: {returns} of "
             "longer episodes vary more than independent steps would explain. The bands take that "
@@ -167,7 +150,7 @@ def find_noise_sources(fit: ClosedFormFit, episodes: EpisodeSet, spread: float) 
 def find_noisy_steps(fit: ClosedFormFit, spread: float) -> list[Finding]:
     """Tell where single steps pay something else than expected, so that few rewards are near it."""
     share = float(np.sqrt(measure_step_noise(fit))) / max(spread, 1e-300)
-    if not fit.model.effects or fit.outcome != NUMBER or share < TOO_MUCH_HIDDEN:
+    if not fit.model.effects or fit.outcome != NUMBER or share < BARS.too_much_hidden:
         return []
     text = (
         f"What returns leave unexplained is as large as noise of {show_share(share)} of the spread "
@@ -182,11 +165,11 @@ def find_noisy_steps(fit: ClosedFormFit, spread: float) -> list[Finding]:
 def is_noise_open(fit: ClosedFormFit, episodes: EpisodeSet, spread: float) -> bool:
     """Whether much noise is shared out over single steps, and nothing shows that it is theirs."""
     model = fit.model
-    if model.shared_variance > model.noise_variance * _SHARED_NOISE or model.whole_variance > 0:
+    if model.shared_variance > model.noise_variance * BARS.shared_noise or model.whole_variance > 0:
         return False
     lengths = np.array([len(episode) for episode in episodes], np.float64)
     share = float(np.sqrt(measure_step_noise(fit))) / max(spread, 1e-300)
-    return have_same_length(lengths) and share >= _MUCH_NOISE
+    return have_same_length(lengths) and share >= BARS.much_noise
 
 
 _REMEDIES = {
@@ -195,7 +178,7 @@ _REMEDIES = {
     LATER: "If a row holds what was done or seen before it, move these columns up by one row.",
     TIME: "Add the step within the episode to the observations.",
 }
-_MOST = {EARLIER: 1 - 0.8, LATER: 1 - 0.8, TIME: TOO_MUCH_HIDDEN**2}
+_MOST = {EARLIER: 1 - 0.8, LATER: 1 - 0.8, TIME: BARS.too_much_hidden**2}
 """Share of the variance of the rewards at which their correlation with the true ones is .8.
 
 What acts late is missing where it acts, and is there where it does not: with a share h, the
@@ -208,7 +191,7 @@ def find_history(fit: ClosedFormFit, spread: float) -> list[Finding]:
     findings = []
     for kind, variance in fit.history.items():
         share = float(np.sqrt(variance)) / max(spread, 1e-300)
-        if share < MUCH_HIDDEN:
+        if share < BARS.much_hidden:
             continue
         text = (
             f"The reward seems to depend on {kind}: {fit.outcome.plural} are clearly better "
@@ -222,11 +205,6 @@ def find_history(fit: ClosedFormFit, spread: float) -> list[Finding]:
 
 
 Array = NDArray[np.float64]
-_SAME = 0.05
-"""Share of the variance of the rewards that lies within episodes, below which steps of an episode
-hardly differ."""
-_STAYS = 0.1
-"""The same of an input, below which it stays nearly the same during an episode."""
 _NAMED_STILL = 3
 
 
@@ -234,13 +212,13 @@ def find_same(
     fit: ClosedFormFit, episodes: EpisodeSet, rewards: Sequence[tuple[Episode, Array]]
 ) -> list[Finding]:
     """`rewards` are some of the episodes with the rewards that were found."""
-    if _measure_within([found[:, None] for _, found in rewards])[0] >= _SAME:
+    if _measure_within([found[:, None] for _, found in rewards])[0] >= BARS.same_steps:
         return []
     names = (*episodes.observation_names, *episodes.action_names)
     inputs = [np.hstack([e.observations[: len(e)], e.actions]) for e, _ in rewards]
     share = dict(zip(names, _measure_within(inputs), strict=True))
     used = [name for name in fit.correlated_names if name in share]
-    still = [name for name in used if share[name] < _STAYS] or used
+    still = [name for name in used if share[name] < BARS.stays] or used
     if not still:
         return []
     named = ", ".join(still[:_NAMED_STILL])
@@ -263,16 +241,11 @@ def _measure_within(values: Sequence[Array]) -> Array:
     return np.where(total > 0, within / np.maximum(total, 1e-300), 1.0)
 
 
-_NOTICED = 0.03
-"""Standard deviation, as a share of that of the rewards, that makes a 90 % band reach 5 % of it to
-either side."""
-
-
 def list_conditions(fit: ClosedFormFit, episodes: EpisodeSet, spread: float) -> list[str]:
     """Clauses that can follow "The bands hold if"; none where returns decide all that matters."""
     conditions, returns = [], fit.outcome.plural
     depends = float(np.sqrt(fit.moment_variance)) / max(spread, 1e-300)
-    if list_open_moments(fit) and depends >= MUCH_HIDDEN:
+    if list_open_moments(fit) and depends >= BARS.much_hidden:
         conditions.append(
             f"the reward looks at the state {PLACES[fit.state_at]}, which {returns} do not decide"
         )
@@ -313,7 +286,7 @@ def _is_mostly_hidden(fit: ClosedFormFit, spread: float) -> bool:
     """Whether what may hide from returns widens the bands more than noise, and noticeably."""
     hidden = fit.model.hidden_variance * fit.model.inflation**2
     noise = measure_step_noise(fit) + fit.model.shared_variance * fit.model.inflation**2
-    return hidden >= noise and float(np.sqrt(hidden)) >= _NOTICED * spread
+    return hidden >= noise and float(np.sqrt(hidden)) >= BARS.noticed * spread
 
 
 def tell_bands(function: RewardFunction, conditions: Sequence[str]) -> str:
@@ -327,24 +300,6 @@ def tell_bands(function: RewardFunction, conditions: Sequence[str]) -> str:
     return f"{bands} Here they hold only if all of this is true: {listed}."
 
 
-FEWEST_RETURNS = 10
-"""With fewer returns an effect cannot be told from chance."""
-_WEAK = 0.75
-"""Known share of an effect below which its shape is open: its band is over half as wide as it."""
-_NEGLIGIBLE = 0.01
-"""An effect with a smaller share of the reward's variance is not worth a warning."""
-_WELL_KNOWN = 0.9
-_ALIKE, _NEARLY_EQUAL = 0.95, 0.99
-_COMFORTABLE = 2
-"""Returns for each number: with so many, errors are at most twice those of endless data."""
-_OUTLIER = 0.2
-"""A return that counts less than this is more than four usual errors away from any reward."""
-_FAR_OFF = 0.5
-"""An outlier is reported if its error is also larger than this fraction of the spread of the other
-returns."""
-_MANY_OUTLIERS = 0.02
-_MUCH_OF_SPREAD = 0.5
-"""Share of the squared spread of returns from which even few outliers call for care."""
 _NAMED = 5
 _PROBED_STEPS = 20_000
 
@@ -390,7 +345,7 @@ def examine(
 def _tell_base(fit: ClosedFormFit) -> list[Finding]:
     """Name the part of the log-odds of success that belongs to no step, and what lengths tell."""
     labels = fit.outcome.plural
-    if fit.length_share >= BY_LENGTH:
+    if fit.length_share >= BARS.by_length:
         text = (
             f"The number of steps alone explains {format_percentage(fit.length_share)} of the "
             f"variance of the {labels}. Perhaps episodes end because they failed, or because they "
@@ -420,7 +375,7 @@ def _predict_some(fit: ClosedFormFit, episodes: EpisodeSet) -> list[tuple[Episod
 
 def _find_few(episodes: EpisodeSet, outcome: Outcome) -> list[Finding]:
     returns = _count_returns(episodes)
-    if returns >= FEWEST_RETURNS:
+    if returns >= BARS.fewest_returns:
         return []
     if returns == 1:
         text = (
@@ -429,8 +384,8 @@ def _find_few(episodes: EpisodeSet, outcome: Outcome) -> list[Finding]:
         )
         return [Finding(UNRELIABLE, text, f"there is only one {outcome.singular}")]
     text = (
-        f"There are {returns} {outcome.plural}. With fewer than {FEWEST_RETURNS}, an effect cannot "
-        "be told from chance."
+        f"There are {returns} {outcome.plural}. With fewer than {BARS.fewest_returns}, an effect "
+        "cannot be told from chance."
     )
     return [Finding(UNRELIABLE, text, f"there are only {returns} {outcome.plural}")]
 
@@ -450,10 +405,10 @@ def _find_even(fit: ClosedFormFit) -> list[Finding]:
 
 def _explain_nothing(fit: ClosedFormFit, episodes: EpisodeSet, discount: float) -> list[Finding]:
     """Why the reward is the same at every step."""
-    if _count_returns(episodes) < FEWEST_RETURNS:
+    if _count_returns(episodes) < BARS.fewest_returns:
         return []
     if fit.outcome != NUMBER:
-        return [] if fit.length_share >= BY_LENGTH else [_tell_nothing(fit.outcome)]
+        return [] if fit.length_share >= BARS.by_length else [_tell_nothing(fit.outcome)]
     amounts, lengths, step = _read_amounts(episodes, discount)
     rest = amounts - lengths * amounts.sum() / lengths.sum()
     if np.abs(rest).max() <= step:
@@ -520,7 +475,7 @@ def _measure_known(curves: Sequence[EffectCurve]) -> dict[str, float]:
 def _find_weak(fit: ClosedFormFit, curves: Sequence[EffectCurve]) -> list[Finding]:
     known, returns = _measure_known(curves), fit.outcome.plural
     shares = {" x ".join(curve.inputs): abs(curve.share) for curve in curves}
-    weak = [name for name in known if known[name] < _WEAK and shares[name] > _NEGLIGIBLE]
+    weak = [name for name in known if known[name] < BARS.weak and shares[name] > BARS.negligible]
     if not weak:
         text = f"If the reward is a sum of the effects found, {returns} determine all that matter."
         return [Finding(FINE, text)]
@@ -538,14 +493,14 @@ def _find_alike(fit: ClosedFormFit, curves: Sequence[EffectCurve]) -> list[Findi
         name
         for curve, share in zip(curves, known, strict=True)
         for name in curve.inputs
-        if share < _WELL_KNOWN
+        if share < BARS.well_known
     }
     pairs = [
         f"{names[i]} and {names[j]}"
         for i in range(len(names))
         for j in range(i)
-        if correlation[i, j] > _NEARLY_EQUAL
-        or (correlation[i, j] > _ALIKE and _is_any_of(loose, names[i], names[j]))
+        if correlation[i, j] > BARS.nearly_equal
+        or (correlation[i, j] > BARS.alike and _is_any_of(loose, names[i], names[j]))
     ]
     if not pairs:
         return []
@@ -567,10 +522,10 @@ def _find_more(fit: ClosedFormFit, episodes: EpisodeSet) -> list[Finding]:
     rows, used = _count_returns(episodes), fit.effective_parameters
     returns = fit.outcome.plural
     numbers = f"{used:.0f} number{'s' if round(used) != 1 else ''}"
-    if rows >= _COMFORTABLE * used:
+    if rows >= BARS.comfortable * used:
         text = f"{rows:,} {returns} determine about {numbers}, which is enough."
         return [Finding(FINE, text)]
-    wanted = round(_COMFORTABLE * used)
+    wanted = round(BARS.comfortable * used)
     text = (
         f"{rows:,} {returns} have to determine about {numbers}. At least {wanted:,} {returns} are "
         f"needed for that, and more to be sure. {returns.capitalize()} of shorter pieces help as "
@@ -595,7 +550,7 @@ def _find_outliers(
     returns = np.array([episode.compute_return(discount) for episode in episodes])
     squares = (returns - np.delete(returns, outliers).mean()) ** 2
     share = float(squares[list(outliers)].sum() / max(squares.sum(), 1e-300))
-    if share > _MUCH_OF_SPREAD:
+    if share > BARS.much_of_spread:
         errors = f"these {outcome.plural} are errors"
         errors = f"this {outcome.singular} is an error" if one else errors
         text += (
@@ -604,14 +559,14 @@ def _find_outliers(
             f"{'it' if one else 'them'} otherwise, such as a rare fault that no input shows, is "
             "missing."
         )
-    if len(outliers) <= _MANY_OUTLIERS * total and share <= _MUCH_OF_SPREAD:
+    if len(outliers) <= BARS.many_outliers * total and share <= BARS.much_of_spread:
         return [Finding(FINE, text)]
     return [Finding(CAREFUL, text, f"{count} far from what any reward explains")]
 
 
 def _list_outliers(fit: ClosedFormFit, episodes: EpisodeSet, discount: float) -> list[int]:
     """List the episodes of returns that hardly count and have a large error."""
-    is_far = fit.weights < _OUTLIER
+    is_far = fit.weights < BARS.outlier
     counts = [int(episode.delivered.sum()) for episode in episodes]
     if not is_far.any() or is_far.all() or len(is_far) != sum(counts):
         return []
@@ -619,7 +574,7 @@ def _list_outliers(fit: ClosedFormFit, episodes: EpisodeSet, discount: float) ->
     amounts = _read_amounts(episodes, discount)[0]
     found = {int(i): _predict_amounts(fit, episodes[int(i)], discount) for i in owners[is_far]}
     predicted = np.concatenate([found.get(i, np.zeros(n)) for i, n in enumerate(counts)])
-    is_off = np.abs(amounts - predicted) > _FAR_OFF * amounts[~is_far].std()
+    is_off = np.abs(amounts - predicted) > BARS.far_off * amounts[~is_far].std()
     return [int(index) for index in owners[is_far & is_off]]
 
 
@@ -640,7 +595,7 @@ def _find_ends(fit: ClosedFormFit, episodes: EpisodeSet) -> list[Finding]:
     if not is_terminated or lengths.max() < 2:
         return []
     if not have_same_length(lengths):
-        is_open = fit.left_out_r2 < _NEARLY_EQUAL and not fit.model.needs_termination
+        is_open = fit.left_out_r2 < BARS.nearly_equal and not fit.model.needs_termination
         text = (
             "All episodes terminate, and the rewards that were found do not depend on it. Returns "
             "can hardly tell a reward for terminating from what every episode earns once."
@@ -661,7 +616,7 @@ def _find_hidden(fit: ClosedFormFit, spread: float) -> list[Finding]:
     if not parts:
         return []
     share, returns = float(np.sqrt(sum(parts.values()))) / max(spread, 1e-300), fit.outcome.plural
-    if share < MUCH_HIDDEN:
+    if share < BARS.much_hidden:
         text = (
             f"Little can hide from the {returns}. Terms that cancel between steps, and effects of "
             f"other inputs, come to {show_share(share)} of the spread of the rewards, if they are "
@@ -679,7 +634,7 @@ def _find_hidden(fit: ClosedFormFit, spread: float) -> list[Finding]:
         f"about {bound_correlation(share):.2f}. The bands include it. All of this is so if such a "
         "part is smooth in single inputs."
     )
-    level = UNRELIABLE if share > TOO_MUCH_HIDDEN else CAREFUL
+    level = UNRELIABLE if share > BARS.too_much_hidden else CAREFUL
     return [Finding(level, text, f"much of the reward may not show in {returns}")]
 
 

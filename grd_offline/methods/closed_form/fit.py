@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.additive.average import ModelAverage, average_models
+from grd_offline.additive.bars import BARS
 from grd_offline.additive.basis import Effect
 from grd_offline.additive.choosing import (
     Chosen,
@@ -40,14 +41,10 @@ from grd_offline.additive.choosing import (
 )
 from grd_offline.additive.equations import ColumnSource, NoiseKind, find_motion
 from grd_offline.additive.evidence import (
-    FAR_WEIGHT,
-    FEWEST,
-    FEWEST_EVENTS,
     correlate_columns,
     factor_posterior,
     measure_inflation,
     measure_losses,
-    measure_pinned,
 )
 from grd_offline.additive.hidden import (
     compute_features,
@@ -55,7 +52,6 @@ from grd_offline.additive.hidden import (
     measure_hidden,
     measure_history,
     measure_interactions,
-    measure_moments,
     spread_moments,
 )
 from grd_offline.additive.labels import LabelBank, LabelSelection, search_labels, shake_inputs
@@ -80,11 +76,6 @@ from grd_offline.rewards.effects import EffectModel
 
 Progress = Callable[[str, float], None]
 
-_CLEAR = 0.95
-"""Fraction of left-out labels that must be predicted before they may be taken for numbers."""
-_EXACT = 0.98
-"""Fraction of their variance that must be explained before they are taken for numbers."""
-
 
 def fit_closed_form(
     episodes: EpisodeSet,
@@ -100,10 +91,14 @@ def fit_closed_form(
     if episodes.preferences is None and not _has_labels(episodes, settings):
         return _fit_numbers(episodes, settings, rng, progress)
     found = fit_labels(episodes, settings, rng, progress)
-    if found.outcome != SUCCESS or settings.outcome == SUCCESS or found.left_out_r2 < _CLEAR:
+    if (
+        found.outcome != SUCCESS
+        or settings.outcome == SUCCESS
+        or found.left_out_r2 < BARS.clear_labels
+    ):
         return found
     plain = _fit_numbers(episodes, settings, rng, progress)
-    return plain if plain.left_out_r2 >= _EXACT else found
+    return plain if plain.left_out_r2 >= BARS.exact_numbers else found
 
 
 def _has_labels(episodes: EpisodeSet, settings: ClosedFormSettings) -> bool:
@@ -236,7 +231,7 @@ class _MomentSearch:
     def _choose(self, moment: str) -> Chosen:
         chooser, weights = self._chooser(moment), self._chooser(self.first).data.weights
         if moment != self.first:
-            is_event = (weights < FAR_WEIGHT).sum() >= FEWEST_EVENTS
+            is_event = (weights < BARS.far_weight).sum() >= BARS.fewest_events
             chooser.data.reweight(np.ones_like(weights) if is_event else weights)
         self.chosen[moment] = chooser.choose()
         return self.chosen[moment]
@@ -259,15 +254,11 @@ class _MomentSearch:
         """
         data = self.choosers[self.first].data
         if not chosen.selection.effects:
-            return data.varies and len(data.target) >= FEWEST
+            return data.varies and len(data.target) >= BARS.fewest_for_tails
         return any(data.column(i) < self.episodes.state_size for i in chosen.selection.inputs)
 
 
 Array = NDArray[np.float64]
-
-_CLIMB = 10  # steps by which variances move again without the rows that are left out
-_CANDIDATES = 120
-_SHARP = 0.998  # share of left-out amounts that is explained without switches
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,8 +274,6 @@ class ClosedFormFit:
     action_score: Array
     evidence: float
     """Log evidence of the last fit, of amounts scaled to unit variance."""
-    null_evidence: float
-    """Log evidence of a constant reward."""
     noise: float
     """Noise variance per step, in the units of the data."""
     return_r2: float
@@ -294,8 +283,6 @@ class ClosedFormFit:
     held."""
     effective_parameters: float
     """Weights that the data determine, in all."""
-    pinned: Array
-    """(effect,) 1 - posterior / prior variance per step: 1 is known from data, 0 from the prior."""
     sum_correlation: Array
     """(input, input) correlation of the sums over segments of the inputs in the model."""
     correlated_names: tuple[str, ...]
@@ -356,14 +343,9 @@ class LastFit:
         last, bank, _, climb = self.found
         self.progress("uncertainty", 0.0)
         hidden, share = self._find_hidden(last, bank, evidence)
-        model = self._add_uncertainty(self._build_model(last, bank), last, bank, climb)
+        model = self._build_model(last, bank, climb)
         usual, ended = self._divide_hidden(hidden, model)
-        model = replace(
-            _change_unit(model, self.data.unit),
-            hidden_variance=usual,
-            ended_variance=ended,
-            lasting_share=share,
-        )
+        model = replace(model, hidden_variance=usual, ended_variance=ended, lasting_share=share)
         return model, {name: max(float(part.mean()), 0.0) for name, part in hidden.items()}
 
     def _find_hidden(
@@ -402,11 +384,11 @@ class LastFit:
             last = search_forward(bank, list(bank), last, self.rules)
         last = self._drop_ending(bank, self._add_switches(last, bank))
         losses = search_backward(bank, last, self.rules, -np.inf, self.data.column)[1]
-        return last, bank, losses, _CLIMB
+        return last, bank, losses, BARS.held_out_climb
 
     def _add_switches(self, last: Selection, bank: EffectBank) -> Selection:
         """Offer thresholds where amounts are not explained to the last."""
-        if not self.settings.switches or explain_left_out(last.fit) >= _SHARP:
+        if not self.settings.switches or explain_left_out(last.fit) >= BARS.sharp:
             return last
         self.progress("thresholds", 0.0)
         return add_switches(self.data, last, bank, self.rules)
@@ -437,7 +419,7 @@ class LastFit:
         bank, chosen = self.chosen.bank, self.chosen.selection
         left = [effect for effect in bank if effect not in set(chosen.effects)]
         order = np.argsort(-bank.scan(chosen, left)[0], kind="stable")
-        candidates = [*chosen.effects, *(left[k] for k in order)][:_CANDIDATES]
+        candidates = [*chosen.effects, *(left[k] for k in order)][: BARS.average_candidates]
         average = self._average_models(bank, candidates)
         bank = self.chooser.build_final(list(average.variances))
         rough = self._join_rough(bank, list(average.variances))
@@ -461,17 +443,20 @@ class LastFit:
             progress=partial(self.progress, "average over models"),
         )
 
-    def _build_model(self, last: Selection, bank: EffectBank) -> EffectModel:
-        """The model without its uncertainty."""
-        data = self.data
+    def _build_model(self, last: Selection, bank: EffectBank, climb: int) -> EffectModel:
+        """The model in the units of the data, without what may hide from returns."""
+        data, unit, fit = self.data, self.data.unit, last.fit
         parts = [(part, bank[e].size) for e in last.effects for part in data.expand_effect(e)]
         effects, sizes = [part for part, _ in parts], [size for _, size in parts]
         used = sorted({i for effect in effects for i in effect})
         position = {i: k for k, i in enumerate(used)}
-        scales = _repeat_scales(last, bank)
+        scales = np.repeat([bank[e].scale for e in last.effects], np.array(fit.sizes, np.int64))
         averages = [np.zeros(0), *(bank[effect].average for effect in last.effects)]
-        centres = np.concatenate(averages) / scales
-        return EffectModel(
+        half = len(data.probe) // 2 or 1
+        features = compute_features(data, bank, last.effects, data.probe)
+        factor, left = factor_posterior(fit, features[:half], features[half:], self.settings.rank)
+        length = float(data.equations.constant @ data.equations.constant)
+        model = EffectModel(
             observation_names=data.episodes.observation_names,
             action_names=data.episodes.action_names,
             columns=list_model_columns(data)[used],
@@ -480,41 +465,22 @@ class LastFit:
             tables=data.basis.tables[used][:, :, : max(sizes, default=1)],
             effects=tuple(tuple(position[i] for i in effect) for effect in effects),
             sizes=tuple(sizes),
-            constant=data.mean,
-            weights=last.fit.weights * scales,
-            centres=centres,
-            factor=np.zeros((len(centres), 0)),
-            residual_variance=0.0,
-            constant_variance=0.0,
-            noise_variance=last.fit.noise,
-            shared_variance=last.fit.noise * data.noise.shared,
-            whole_variance=last.fit.noise * data.noise.whole,
-            inflation=1.0,
+            constant=data.mean * unit,
+            weights=fit.weights * scales * unit,
+            centres=np.concatenate(averages) / scales,
+            factor=factor * scales[:, None] * unit,
+            residual_variance=left * unit**2,
+            constant_variance=(fit.noise / length if length else 0.0) * unit**2,
+            noise_variance=fit.noise * unit**2,
+            shared_variance=fit.noise * data.noise.shared * unit**2,
+            whole_variance=fit.noise * data.noise.whole * unit**2,
+            inflation=measure_inflation(fit, self.settings.noise_floor, self.rng, climb),
             shares=np.zeros(len(effects)),
         )
-
-    def _add_uncertainty(
-        self, model: EffectModel, last: Selection, bank: EffectBank, climb: int
-    ) -> EffectModel:
-        """Posterior spread, shares and the widening of intervals."""
-        half = len(self.data.probe) // 2 or 1
-        scales = _repeat_scales(last, bank)
-        features = compute_features(self.data, bank, last.effects, self.data.probe)
-        factor, left = factor_posterior(
-            last.fit, features[:half], features[half:], self.settings.rank
-        )
-        parts = np.empty((len(features), len(model.effects)))
-        for k, (_, place) in enumerate(model.effect_slices()):
-            parts[:, k] = features[:, place] @ last.fit.weights[place]
-        length = float(self.data.equations.constant @ self.data.equations.constant)
-        return replace(
-            model,
-            factor=factor * scales[:, None],
-            residual_variance=left,
-            constant_variance=model.noise_variance / length if length else 0.0,
-            inflation=measure_inflation(last.fit, self.settings.noise_floor, self.rng, climb),
-            shares=measure_shares(model, parts),
-        )
+        slices = [place for _, place in model.effect_slices()]
+        added = [features[:, place] @ fit.weights[place] for place in slices]
+        shares = measure_shares(model, np.array(added).reshape(len(slices), len(features)).T)
+        return replace(model, shares=shares)
 
     def score_inputs(self) -> tuple[Array, Array]:
         """(state,) and (action,) the evidence for each input of the reward; 0 for the others."""
@@ -538,6 +504,7 @@ class LastFit:
         used = {data.column(i) for i in data.expand_inputs(last.effects)}
         in_model = [i for i in range(data.inputs) if data.column(i) in used]
         power = max(float((data.target**2).sum()), 1e-300)
+        moment = spread_moments(data, last, bank, evidence, firmly=False)
         return ClosedFormFit(
             model=model,
             state_to_reward=(state_score > 0).astype(np.int64),
@@ -545,17 +512,15 @@ class LastFit:
             state_score=state_score,
             action_score=action_score,
             evidence=fit.evidence,
-            null_evidence=self.chosen.null_evidence,
             noise=model.noise_variance,
             return_r2=1 - float(((fit.noise * fit.residual) ** 2).sum()) / power,
             left_out_r2=explain_left_out(fit),
             effective_parameters=float(fit.effective_parameters().sum()),
-            pinned=self._measure_pinned(last, bank),
             sum_correlation=correlate_columns(data.sums[:, in_model]),
             correlated_names=_name_inputs(data, in_model),
             state_at=data.state_at,
             moments=dict(evidence),
-            moment_variance=measure_moments(data, last, bank, evidence) * data.unit**2,
+            moment_variance=float(moment.mean()) * data.unit**2,
             hidden=hidden,
             weights=data.weights,
             is_rounding=not data.varies,
@@ -563,17 +528,6 @@ class LastFit:
             history=self._find_history(last, bank),
             even_inputs=_name_inputs(data, find_even(data)),
         )
-
-    def _measure_pinned(self, last: Selection, bank: EffectBank) -> Array:
-        """`measure_pinned` of each effect of the reward, on sampled steps.
-
-        Effects that are one block of columns share the number.
-        """
-        probe = self.data.probe[:512]
-        steps = [compute_features(self.data, bank, [e], probe) for e in last.effects]
-        counts = [len(self.data.expand_effect(effect)) for effect in last.effects]
-        pinned = measure_pinned(last.fit, range(len(steps)), steps)
-        return np.repeat(pinned, np.array(counts, np.int64))
 
 
 def list_model_columns(data: ColumnSource) -> NDArray[np.int64]:
@@ -592,35 +546,6 @@ def _name_inputs(data: ColumnSource, inputs: Sequence[int]) -> tuple[str, ...]:
     columns = data.basis.columns[: data.inputs].tolist()
     names = name_inputs(columns, data.episodes.observation_names, data.episodes.action_names)
     return tuple(names[i] for i in inputs)
-
-
-def _repeat_scales(last: Selection, bank: EffectBank) -> Array:
-    """(weight,) the scale of each effect's features."""
-    scales = np.array([bank[effect].scale for effect in last.effects], np.float64)
-    return np.repeat(scales, np.array(last.fit.sizes, np.int64))
-
-
-def _change_unit(model: EffectModel, unit: float) -> EffectModel:
-    """A model of amounts in some unit as one of plain amounts."""
-    return replace(
-        model,
-        constant=model.constant * unit,
-        weights=model.weights * unit,
-        factor=model.factor * unit,
-        residual_variance=model.residual_variance * unit**2,
-        constant_variance=model.constant_variance * unit**2,
-        noise_variance=model.noise_variance * unit**2,
-        shared_variance=model.shared_variance * unit**2,
-        whole_variance=model.whole_variance * unit**2,
-    )
-
-
-_PAIR_SIZE = 6
-_ADDED = 3  # effects added per round
-_KEPT = 0.9999  # of a block's squared norm, by the columns that stand for it
-_FEW = 40  # inputs of which all pairs are candidates
-BY_LENGTH = 0.8
-"""Share of the variance of labels from which on their episodes' lengths tell too much."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -713,12 +638,14 @@ class _MomentOfLabels:
         self.data = self.chooser.data
         self.found: Selection
         self.scores: dict[int, float] = {}
-        self.pair_size = min(_PAIR_SIZE, self.chooser.find_search_size(self.data.inputs))
+        self.pair_size = min(
+            BARS.label_pair_features, self.chooser.find_search_size(self.data.inputs)
+        )
 
     @property
     def rules(self) -> SearchRules:
         """The thresholds of the search; no effect is kept without evidence."""
-        return replace(self.chooser.rules, add_most=_ADDED, kept=frozenset())
+        return replace(self.chooser.rules, add_most=BARS.label_added, kept=frozenset())
 
     @cached_property
     def length_share(self) -> float | None:
@@ -743,7 +670,7 @@ class _MomentOfLabels:
         Where the length tells the label by itself, it is rather a consequence: episodes end because
         they failed, or because they succeeded. Then a base would leave nothing to explain.
         """
-        return self.length_share is not None and self.length_share < BY_LENGTH
+        return self.length_share is not None and self.length_share < BARS.by_length
 
     @cached_property
     def bank(self) -> LabelBank:
@@ -753,7 +680,7 @@ class _MomentOfLabels:
         bank = self.build(mains)
         if self.settings.order < 2:
             return bank
-        if len(inputs) > _FEW:
+        if len(inputs) > BARS.label_paired:
             chosen = search_labels(bank, list(bank), self.rules)
             inputs = self.data.expand_inputs(chosen.effects)
         bank.update(self.build(list(combinations(self.data.find_joint(inputs), 2))))
@@ -812,7 +739,7 @@ def _compress(block: NDArray[np.floating], fixed: Array) -> NDArray[np.floating]
     free = block - directions @ (directions.T @ block)
     squares, rotation = np.linalg.eigh((free.T @ free).astype(np.float64))
     shares = np.cumsum(np.maximum(squares[::-1], 0.0))
-    count = int(np.searchsorted(shares, _KEPT * shares[-1])) + 1
+    count = int(np.searchsorted(shares, BARS.kept_of_label_block * shares[-1])) + 1
     return np.asarray(block @ rotation[:, ::-1][:, :count].astype(block.dtype))
 
 
@@ -820,7 +747,7 @@ class _LabelFit(LastFit):
     """The last fit, to the parabola in the place of the likelihood of the labels."""
 
     def __init__(self, search: _MomentOfLabels, rng: np.random.Generator) -> None:
-        chosen = Chosen(search.found, search.bank, search.bank.null_evidence, False)
+        chosen = Chosen(search.found, search.bank, False)
         super().__init__(search.chooser, chosen, rng)
         self.search = search
         assert isinstance(search.found, LabelSelection)
