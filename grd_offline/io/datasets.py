@@ -27,9 +27,7 @@ from grd_offline.core.words import count
 from grd_offline.io.files.decomposition import find_relabelled
 from grd_offline.io.files.parts import find_parts
 from grd_offline.io.files.plain import MISFITS, folder_errors
-from grd_offline.io.formats.budget import Budget
-from grd_offline.io.formats.guard import SafeGroup, Source, open_handle
-from grd_offline.io.formats.in_memory import as_recording
+from grd_offline.io.formats.guard import Budget, SafeGroup, Source, open_handle
 from grd_offline.io.formats.layouts import (
     Layout,
     NewFile,
@@ -40,11 +38,23 @@ from grd_offline.io.formats.layouts import (
     register_layout,
 )
 from grd_offline.io.formats.leaves import column_names, flatten
-from grd_offline.io.formats.minari import find_data_file
-from grd_offline.io.formats.minari_library import PREFIX, find_minari_file, list_minari_datasets
+from grd_offline.io.formats.minari import (
+    PREFIX,
+    find_data_file,
+    find_minari_file,
+    list_minari_datasets,
+)
 from grd_offline.io.formats.parts import join_parts
 from grd_offline.io.formats.probe import probe_file
-from grd_offline.io.formats.record import Array, Header, LazyLeaves, Leaf, Record, Recording
+from grd_offline.io.formats.record import (
+    Array,
+    Header,
+    LazyLeaves,
+    Leaf,
+    Record,
+    Recording,
+    as_recording,
+)
 from grd_offline.io.tables.columns import (
     Expected,
     Given,

@@ -29,7 +29,7 @@ from grd_offline.io.datasets import (
     locate,
     name_data,
 )
-from grd_offline.io.formats.relabelled import OBSERVED
+from grd_offline.io.formats.record import OBSERVED
 from grd_offline.io.tables.results import find_columns
 from grd_offline.methods.choose import Choice, choose, draw_episodes
 from grd_offline.methods.closed_form.findings import tell_bands
@@ -209,7 +209,7 @@ def _read(
     if preferences is None and isinstance(source, EpisodeSet):
         preferences = source.preferences
     if preferences is not None:
-        from grd_offline.io.tables.pairs import read_preferences  # loads polars
+        from grd_offline.io.tables.outcomes import read_preferences  # loads polars
 
         episodes = attach_preferences(episodes, read_preferences(preferences, episodes))
     elif delay == "step" and not settings.step_rewards:

@@ -24,7 +24,7 @@ from grd_offline.io.files.decomposition import (
 )
 from grd_offline.io.files.outcomes import read_names
 from grd_offline.io.files.plain import folder_errors, read_json
-from grd_offline.io.formats.relabelled import STD
+from grd_offline.io.formats.record import STD
 from grd_offline.io.tables.results import read_rewards
 from grd_offline.methods.contract import Finding
 from grd_offline.methods.verdict import Verdict

@@ -14,7 +14,7 @@ from grd_offline.core.errors import DataError
 from grd_offline.core.steps import StepBatch
 from grd_offline.io.datasets import Header, Record, as_episode, locate
 from grd_offline.io.files.models import CONFIG, REWARD_FOLDER
-from grd_offline.io.formats.relabelled import OBSERVED, STD
+from grd_offline.io.formats.record import OBSERVED, STD
 from grd_offline.methods.result import Decomposition
 from grd_offline.rewards.effect_inputs import name_effect
 from grd_offline.rewards.effect_terms import predict_terms

@@ -14,8 +14,7 @@ import samples
 from grd_offline import DataError
 from grd_offline.io.datasets import open_recording
 from grd_offline.io.formats import probe
-from grd_offline.io.formats.budget import Budget
-from grd_offline.io.formats.guard import SafeGroup, Source
+from grd_offline.io.formats.guard import Budget, SafeGroup, Source
 
 
 def open_dataset(path, name="x"):

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from grd_offline.core.errors import DataError
-from grd_offline.io.formats.groups import mark_last, vector_length
 from grd_offline.io.formats.guard import SafeGroup
 from grd_offline.io.formats.leaves import as_choice, find_leaf, read_rows
+from grd_offline.io.formats.own import mark_last, vector_length
 from grd_offline.io.formats.record import Array, Header, Leaf, Leaves, Record, Recording
 
 NAME = "d3rlpy"

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from grd_offline.core.episodes import as_flags
 from grd_offline.core.errors import DataError, clean_text
 from grd_offline.io.files.storage import replace_file
-from grd_offline.io.formats.groups import vector_length
 from grd_offline.io.formats.guard import (
     ATTRIBUTE_BYTES,
     SafeDataset,
@@ -37,6 +36,7 @@ from grd_offline.io.formats.hdf5 import (
     write_attributes,
 )
 from grd_offline.io.formats.leaves import as_choice, check_header, find_leaf
+from grd_offline.io.formats.own import vector_length
 from grd_offline.io.formats.record import Array, Header, LazyLeaves, Leaf, Leaves, Record, Recording
 
 NAME = "d4rl"

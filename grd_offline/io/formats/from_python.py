@@ -57,7 +57,7 @@ def from_dataframe(
     """
     from grd_offline.io.tables.frames import open_frame  # polars takes a while to import
     from grd_offline.io.tables.opening import open_source
-    from grd_offline.io.tables.pairs import read_preferences
+    from grd_offline.io.tables.outcomes import read_preferences
 
     returns = _as_column(returns, frame)
     is_name = returns is None or isinstance(returns, str)

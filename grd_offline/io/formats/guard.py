@@ -4,15 +4,25 @@ An HDF5 file can name other files, declare sizes it does not hold, and carry typ
 runs for minutes. Everything here looks before it reads: links are followed one name at a time and
 only hard ones, a dataset's storage, filters, type and size are checked and paid from the file's
 `Budget` before its first byte is read, and whatever h5py raises becomes a `DataError` of one line.
-What is compressed with deflate is unpacked here (`unpack`), and what HDF5 has to unpack is first
-read in a child process (`probe`).
+
+A file of a few kilobytes can claim gigabytes, name one object a million times, or cut its data
+into chunks of one byte. So each file gets one budget, in proportion to its size, and everything
+that is looked at or read is paid from it once. `--max-size` lifts it.
+
+HDF5 unpacks a chunk until its stream ends, however little the dataset says that it holds: a
+megabyte can become a gigabyte. So what is compressed with deflate is unpacked here, where no chunk
+is unpacked beyond its declared size, at the same speed, and each one once while it is in use. What
+HDF5 has to unpack is first read in a child process (`probe`).
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import stat
+import zlib
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,8 +34,182 @@ from numpy.typing import NDArray
 
 from grd_offline.core.errors import DataError
 from grd_offline.io.files.plain import READ_FLAGS
-from grd_offline.io.formats.budget import ATTRIBUTES_PER_OBJECT, Budget, show_bytes
-from grd_offline.io.formats.unpack import Unpacker
+
+FREE_BYTES = 16 * 2**20
+EXPANSION = 20
+"""Data may take this many times the size of their file: real states compress far less."""
+FREE_COUNT = 10_000
+BYTES_PER_LINK = 64
+BYTES_PER_CHUNK = 64
+"""Each link and each chunk of an honest file takes more than this, with what it leads to."""
+BYTES_PER_EPISODE = 16
+ATTRIBUTES_PER_OBJECT = 1_000
+
+
+class Budget:
+    """The budget that is left for one file."""
+
+    def __init__(self, file_bytes: int, max_bytes: int | None = None) -> None:
+        size = max(file_bytes, max_bytes or 0)
+        self.file_bytes, self.max_bytes = file_bytes, max_bytes
+        self._bytes = max(FREE_BYTES + EXPANSION * file_bytes, max_bytes or 0)
+        self._limit = self._bytes
+        self._links = FREE_COUNT + size // BYTES_PER_LINK
+        self._chunks = FREE_COUNT + size // BYTES_PER_CHUNK
+        self._names: dict[int, tuple[int, bytes]] = {}
+        self._counted: set[tuple[str, int]] = set()
+
+    def visit(self, address: int, parent: int, name: bytes) -> None:
+        """Go to an object of the file by a name in its group; an object may have one name only."""
+        known = self._names.setdefault(address, (parent, name))
+        if known != (parent, name):
+            first = known[1].decode("utf-8", "replace")
+            raise DataError(
+                f"is the same object as {first!r:.80}: an object with two names is not read"
+            )
+
+    def count(self, kind: str, address: int, count: int) -> None:
+        """The entries of a group, or the attributes of an object: paid once for each."""
+        if (kind, address) in self._counted:
+            return
+        self._counted.add((kind, address))
+        self._links -= count
+        if self._links < 0:
+            raise DataError(
+                f"{count:,} {kind}, more than a file of {show_bytes(self.file_bytes)} needs{_HINT}"
+            )
+
+    def pay_data(self, declared: int, stored: int, chunks: int) -> None:
+        """A dataset: the bytes that it unpacks to, and the chunks that it is stored in."""
+        self._bytes -= declared
+        if self._bytes < 0:
+            so_far = self._limit - self._bytes
+            what = f"declares {show_bytes(declared)} but stores {show_bytes(stored)}"
+            if so_far > 1.1 * declared:
+                what += f", and the file declares {show_bytes(so_far)} so far"
+            raise DataError(f"{what}{_HINT}")
+        self._chunks -= chunks
+        if self._chunks < 0:
+            raise DataError(
+                f"is stored in {chunks:,} chunks, more than a file of "
+                f"{show_bytes(self.file_bytes)} needs{_HINT}"
+            )
+
+    def check_episodes(self, count: int) -> None:
+        """Refuse episodes that take no room in the file: each is work."""
+        if count > FREE_COUNT + max(self.file_bytes, self.max_bytes or 0) // BYTES_PER_EPISODE:
+            raise DataError(
+                f"{count:,} episodes, more than is plausible for a file of "
+                f"{show_bytes(self.file_bytes)}{_HINT}"
+            )
+
+    def check_flat(self, count: int) -> None:
+        """Refuse a view of the data as float32 that is out of proportion: one-hot codes."""
+        if 4 * count > self._limit:
+            raise DataError(
+                f"takes {show_bytes(4 * count)} as numbers with one-hot codes, more than is "
+                f"plausible for a file of {show_bytes(self.file_bytes)}{_HINT}"
+            )
+
+
+_HINT = "; raise --max-size if you trust the file"
+
+
+def show_bytes(count: int) -> str:
+    """A byte count for people."""
+    size = float(count)
+    for unit in ("bytes", "KB", "MB", "GB", "TB"):
+        if size < 1024 or unit == "TB":
+            break
+        size /= 1024
+    return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+
+
+CACHE_BYTES = 32 * 2**20
+_CHECKSUM_BYTES = 4
+
+
+class Unpacker:
+    """One dataset whose filters are deflate, and perhaps shuffle and a checksum."""
+
+    def __init__(
+        self,
+        identifier: h5d.DatasetID,
+        plan: h5p.PropDCID,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+    ) -> None:
+        self._identifier, self._shape, self._dtype = identifier, shape, dtype
+        self._filters = [plan.get_filter(i)[0] for i in range(plan.get_nfilters())]
+        self._chunk = tuple(int(length) for length in plan.get_chunk())
+        self._fill = np.zeros((), dtype)
+        plan.fill_value_defined()  # refuses damage at which HDF5 crashes in the next line
+        plan.get_fill_value(self._fill)
+        self._cache: OrderedDict[tuple[int, ...], NDArray[Any]] = OrderedDict()
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """Rows [start, stop), in the machine's byte order."""
+        rows = np.empty((max(0, stop - start), *self._shape[1:]), self._dtype.newbyteorder("="))
+        if not rows.size:
+            return rows
+        first = range(start - start % self._chunk[0], stop, self._chunk[0])
+        others = [
+            range(0, n, part) for n, part in zip(self._shape[1:], self._chunk[1:], strict=True)
+        ]
+        for offset in itertools.product(first, *others):
+            begin, end = max(start, offset[0]), min(stop, offset[0] + self._chunk[0])
+            there = [slice(begin - start, end - start)]
+            here = [slice(begin - offset[0], end - offset[0])]
+            for place, n, part in zip(offset[1:], self._shape[1:], self._chunk[1:], strict=True):
+                length = min(part, n - place)
+                there.append(slice(place, place + length))
+                here.append(slice(0, length))
+            rows[tuple(there)] = self._load(offset)[tuple(here)]
+        return rows
+
+    def _load(self, offset: tuple[int, ...]) -> NDArray[Any]:
+        chunk = self._cache.pop(offset, None)
+        if chunk is None:
+            chunk = self._unpack(offset)
+        self._cache[offset] = chunk
+        while len(self._cache) > 1 and len(self._cache) * chunk.nbytes > CACHE_BYTES:
+            self._cache.popitem(last=False)
+        return chunk
+
+    def _unpack(self, offset: tuple[int, ...]) -> NDArray[Any]:
+        size = math.prod(self._chunk) * self._dtype.itemsize
+        stored = self._identifier.get_chunk_info_by_coord(offset)
+        if stored.byte_offset is None:
+            return np.broadcast_to(self._fill, self._chunk)
+        if stored.size > size + size // 100 + 1024:  # more than deflate makes of anything
+            raise DataError(f"stores {stored.size} bytes for a chunk of {size}")
+        skipped, data = self._identifier.read_direct_chunk(offset)
+        for index in reversed(range(len(self._filters))):
+            if not skipped >> index & 1:
+                data = _undo(self._filters[index], data, size, self._dtype.itemsize)
+        if len(data) != size:
+            raise DataError(f"holds a chunk of {len(data)} bytes, expected {size}")
+        return np.frombuffer(data, self._dtype).reshape(self._chunk)
+
+
+def _undo(code: int, data: bytes, size: int, item: int) -> bytes:
+    """Undo a filter. The result has at most the size of a chunk and its checksum."""
+    if code == h5z.FILTER_FLETCHER32:
+        return data[:-_CHECKSUM_BYTES]  # deflate has a checksum of its own
+    if code == h5z.FILTER_SHUFFLE:
+        count = len(data) // item
+        planes = np.frombuffer(data, np.uint8, count * item).reshape(item, count)
+        return planes.T.tobytes() + data[count * item :]
+    stream = zlib.decompressobj()
+    try:
+        unpacked = stream.decompress(data, size + _CHECKSUM_BYTES)
+        is_longer = not stream.eof and bool(stream.decompress(stream.unconsumed_tail, 1))
+    except zlib.error as error:
+        raise DataError(f"cannot be read: damaged ({error})") from error
+    if is_longer:
+        raise DataError(f"holds a chunk that unpacks to more than the {size} bytes it declares")
+    return unpacked
+
 
 CHUNK_BYTES = 64 * 2**20
 ATTRIBUTE_BYTES = 2 * 2**20

@@ -1,23 +1,195 @@
-"""Our own layout: Minari's episode groups in one file, with the header in root attributes."""
+"""Our own layout: Minari's episode groups in one file, with the header in root attributes.
+
+`episode_N/observations` (T + 1 rows; a group of arrays for nested spaces), `actions`, `rewards`,
+`terminations`, `truncations` (T rows), and beside them whatever else belongs to the steps.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
+from functools import partial
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
 
 from grd_offline.core.errors import DataError
 from grd_offline.io.files.storage import replace_file
-from grd_offline.io.formats.groups import episode_lengths, load_episode, load_vector, write_episodes
-from grd_offline.io.formats.guard import SafeGroup
+from grd_offline.io.formats.guard import SafeDataset, SafeGroup, UnsupportedType, one_line
 from grd_offline.io.formats.hdf5 import (
     create_hdf5,
     header_as_texts,
     header_from_texts,
     verify_hdf5,
+    write_array,
     write_attributes,
 )
-from grd_offline.io.formats.leaves import check_header
-from grd_offline.io.formats.record import Header, Record, Recording
+from grd_offline.io.formats.leaves import check_header, find_leaf, read_rows
+from grd_offline.io.formats.record import Array, Header, LazyLeaves, Leaf, Leaves, Record, Recording
+
+_NAME = re.compile(r"episode_(0|[1-9][0-9]{0,9})")
+_FIELDS = ("observations", "actions", "rewards", "terminations", "truncations")
+_OWN_ATTRIBUTES = ("id", "total_steps")
+_DEPTH = 8
+
+
+def episode_lengths(root: SafeGroup) -> NDArray[np.int64]:
+    """Steps of each episode, from the shapes alone; episodes must be numbered from 0 on."""
+    numbers = sorted(int(m[1]) for name in root.names() if (m := _NAME.fullmatch(name)))
+    if not numbers:
+        raise DataError("holds no episodes")
+    for expected, number in enumerate(numbers):
+        if number != expected:
+            raise DataError("is missing, though later ones are there", episode=expected)
+    lengths = np.empty(len(numbers), np.int64)
+    for number in numbers:
+        try:
+            rewards = root.group(f"episode_{number}").dataset("rewards")
+            lengths[number] = vector_length(rewards, "rewards")
+        except DataError as error:
+            raise error.at(episode=number) from None
+    return lengths
+
+
+def vector_length(dataset: SafeDataset, field: str) -> int:
+    """The length of a vector with at least one entry; (T, 1) counts as a vector."""
+    if len(dataset.shape) == 0 or any(n != 1 for n in dataset.shape[1:]):
+        raise DataError(f"expected one number per step, got shape {dataset.shape}", field=field)
+    if dataset.shape[0] == 0:
+        raise DataError("no steps", field=field)
+    return dataset.shape[0]
+
+
+def leaves_in(group: SafeGroup, field: str) -> tuple[Leaf, ...]:
+    """The leaves that a field of an episode holds, from shapes and types alone."""
+    found = group.get(field)
+    if found is None:
+        raise DataError("is missing", field=field)
+    leaves = tuple(find_leaf(path, dataset, field) for path, dataset in _walk(found, "", field))
+    if not leaves:
+        raise DataError("is empty", field=field)
+    return leaves
+
+
+def load_episode(
+    root: SafeGroup, index: int, header: Header, warn: Callable[[str], None]
+) -> Record:
+    """Load the episode `index` as it is stored."""
+    group = root.group(f"episode_{index}")
+    extras: dict[str, Callable[[], Array]] = {}
+    for name in group.names():
+        if name not in _FIELDS:
+            _find_extras(group, name, extras, warn)
+    return Record(
+        observations=load_leaves(group, "observations", header.observation_leaves),
+        actions=load_leaves(group, "actions", header.action_leaves),
+        rewards=load_vector(group, "rewards"),
+        terminations=load_vector(group, "terminations"),
+        truncations=load_vector(group, "truncations"),
+        extras=LazyLeaves(extras),
+        attributes={
+            name: value for name, value in group.attributes().items() if name not in _OWN_ATTRIBUTES
+        },
+    )
+
+
+def write_episodes(
+    file: h5py.File, records: Iterable[Record], check: Callable[[], None]
+) -> NDArray[np.int64]:
+    """Write all records as groups; gives the length of each."""
+    lengths = []
+    for index, record in enumerate(records):
+        group = file.create_group(f"episode_{index}")
+        write_attributes(group, record.attributes)
+        group.attrs["id"] = index
+        group.attrs["total_steps"] = len(record.rewards)
+        _write_leaves(group, "observations", record.observations)
+        _write_leaves(group, "actions", record.actions)
+        for field in ("rewards", "terminations", "truncations"):
+            write_array(group, field, getattr(record, field))
+        for path, array in record.extras.items():
+            write_array(group, path, array)
+        lengths.append(len(record.rewards))
+        check()
+    if not lengths:
+        raise DataError("no episodes to write")
+    return np.array(lengths, np.int64)
+
+
+def _walk(
+    found: SafeGroup | SafeDataset, path: str, field: str, depth: int = 0
+) -> Iterable[tuple[str, SafeDataset]]:
+    if isinstance(found, SafeDataset):
+        yield path, found
+        return
+    if depth == _DEPTH:
+        raise DataError(f"groups nested more than {_DEPTH} deep", field=field)
+    for name in sorted(found.names()):
+        member = found.get(name)
+        if member is None:
+            raise DataError("holds a name that cannot be read", field=field)
+        yield from _walk(member, f"{path}/{name}" if path else name, field, depth + 1)
+
+
+def load_leaves(group: SafeGroup, field: str, leaves: Iterable[Leaf]) -> Leaves:
+    """The arrays of a field of an episode."""
+    arrays: Leaves = {}
+    for leaf in leaves:
+        holder, name = group, field
+        for part in filter(None, leaf.path.split("/")):
+            holder, name = holder.group(name), part
+        arrays[leaf.path] = read_rows(holder.dataset(name), leaf, field)
+    return arrays
+
+
+def load_vector(group: SafeGroup, field: str) -> Array:
+    """A field with one number per step."""
+    dataset = group.dataset(field)
+    vector_length(dataset, field)
+    return dataset.read().reshape(-1)
+
+
+def mark_last(steps: int, flag: bool) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Terminations and truncations of an episode that `flag` says to end with a termination."""
+    is_last = np.arange(steps) == steps - 1
+    return is_last & flag, is_last & (not flag)
+
+
+def _find_extras(
+    group: SafeGroup,
+    name: str,
+    extras: dict[str, Callable[[], Array]],
+    warn: Callable[[str], None],
+    depth: int = 0,
+) -> None:
+    *_, last = name.split("/")
+    try:
+        found = group.get(last)
+    except UnsupportedType as error:
+        warn(f"{name}: {error.reason}: left out")
+        return
+    except DataError as error:
+        raise DataError(error.reason, field=name) from None
+    if isinstance(found, SafeDataset):
+        extras[name] = partial(_read_extra, found, name)
+    elif isinstance(found, SafeGroup):
+        if depth == _DEPTH:
+            raise DataError(f"groups nested more than {_DEPTH} deep", field=name)
+        for member in found.names():
+            _find_extras(found, f"{name}/{member}", extras, warn, depth + 1)
+
+
+def _read_extra(dataset: SafeDataset, name: str) -> Array:
+    with one_line(name):
+        return dataset.read()
+
+
+def _write_leaves(group: h5py.Group, field: str, leaves: Leaves) -> None:
+    for path, array in leaves.items():
+        write_array(group, f"{field}/{path}" if path else field, array)
+
 
 NAME = "own"
 FORMAT_ATTRIBUTE = "grd_offline_format"

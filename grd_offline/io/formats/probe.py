@@ -29,8 +29,7 @@ import h5py
 
 from grd_offline.core.errors import DataError
 from grd_offline.core.process import Process, ProcessDied
-from grd_offline.io.formats.budget import Budget
-from grd_offline.io.formats.guard import SafeDataset, SafeGroup, Source
+from grd_offline.io.formats.guard import Budget, SafeDataset, SafeGroup, Source
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

@@ -1,7 +1,8 @@
 """One dataset as it is stored, in any layout. Nothing is converted, so nothing is lost.
 
 A `Recording` is what a layout's reader gives and a layout's writer takes. Its episodes are
-`Record`s with the dtypes of the file; `as_episodes` gives the view that fits use.
+`Record`s with the dtypes of the file. `as_episodes` gives the view that fits use, and
+`as_recording` makes a recording of episodes that are in memory.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.core.provenance import Provenance
+from grd_offline.core.episodes import EpisodeSet
+from grd_offline.core.provenance import EPISODE, ROW, STEP, Provenance
 
 Array = NDArray[Any]
 Leaves = dict[str, Array]
@@ -147,3 +149,55 @@ class Recording:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+MEMORY = "memory"
+DELIVERED = "delivered"
+OBSERVED, STD = "observed_rewards", "reward_std"
+"""Fields that a decomposition adds: the rewards as they were delivered, and the standard deviation
+of the new rewards."""
+
+
+def as_recording(episodes: EpisodeSet) -> Recording:
+    """The recording of a set of episodes. Discrete actions are stored as numbers again."""
+    states, actions = episodes.state_size, episodes.action_size
+    choice = episodes.discrete_actions and actions > 0 and _has_one_choice(episodes)
+    header = Header(
+        observation_leaves=(Leaf("", (states,), "float32"),),
+        action_leaves=(
+            Leaf("", (), "int64", (actions,)) if choice else Leaf("", (actions,), "float32"),
+        ),
+        observation_names=tuple(episodes.observation_names),
+        action_names=tuple(episodes.action_names),
+        environment=episodes.environment,
+        delay=_find_delay(episodes),
+        provenance=episodes.provenance,
+    )
+
+    def load(index: int) -> Record:
+        episode = episodes[index]
+        extras = {DELIVERED: episode.delivered, STEP: episode.steps, ROW: episode.origin.rows}
+        return Record(
+            observations={"": episode.observations},
+            actions={"": episode.actions.argmax(axis=1) if choice else episode.actions},
+            rewards=episode.rewards,
+            terminations=episode.terminations,
+            truncations=episode.truncations,
+            extras={name: array for name, array in extras.items() if array is not None},
+            attributes={} if episode.label is None else {EPISODE: episode.label},
+        )
+
+    return Recording(
+        MEMORY, header, episodes.lengths, load, lambda index: np.asarray(episodes[index].rewards)
+    )
+
+
+def _has_one_choice(episodes: EpisodeSet) -> bool:
+    """Whether actions are the one-hot code of one choice, not of several side by side."""
+    actions = episodes[0].actions
+    return bool((actions.sum(axis=1) == 1).all() and ((actions == 0) | (actions == 1)).all())
+
+
+def _find_delay(episodes: EpisodeSet) -> int | str:
+    """When rewards are delivered; `delivered` of each record says it exactly."""
+    return "step" if all(episode.delivered.all() for episode in episodes) else "end"

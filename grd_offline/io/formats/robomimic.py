@@ -11,15 +11,15 @@ import re
 import numpy as np
 
 from grd_offline.core.errors import DataError
-from grd_offline.io.formats.groups import (
+from grd_offline.io.formats.guard import SafeDataset, SafeGroup, UnsupportedType
+from grd_offline.io.formats.leaves import find_leaf, read_rows
+from grd_offline.io.formats.own import (
     leaves_in,
     load_leaves,
     load_vector,
     mark_last,
     vector_length,
 )
-from grd_offline.io.formats.guard import SafeDataset, SafeGroup, UnsupportedType
-from grd_offline.io.formats.leaves import find_leaf, read_rows
 from grd_offline.io.formats.record import Array, Header, Leaves, Record, Recording
 
 NAME = "robomimic"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -17,7 +18,6 @@ from grd_offline.io.formats.record import Array, Header, Leaf, Record, Recording
 from grd_offline.io.tables.columns import FLAG, NUMBER, TEXT, TIME, Columns, Embedder
 from grd_offline.io.tables.inputs import Gaps, Input, expand, name_label
 from grd_offline.io.tables.outcomes import as_outcomes, look_up, refuse_missing
-from grd_offline.io.tables.rows import Rows
 from grd_offline.io.tables.source import (
     TableSource,
     as_numbers,
@@ -25,6 +25,35 @@ from grd_offline.io.tables.source import (
     is_missing,
 )
 from grd_offline.io.tables.times import choose_step_type, find_styles
+
+
+class Rows:
+    """One growing array. A table larger than memory has room here."""
+
+    def __init__(self, dtype: DTypeLike) -> None:
+        self._file = tempfile.TemporaryFile(prefix="grd-offline-")  # noqa: SIM115
+        self._dtype = np.dtype(dtype)
+        self._shape: tuple[int, ...] = (0,)
+
+    def close(self) -> None:
+        """Let go of the file; what `finish` gave stays."""
+        self._file.close()
+
+    def add(self, block: NDArray[Any]) -> None:
+        """Add some rows."""
+        values = np.ascontiguousarray(block, self._dtype)
+        if values.size:
+            self._file.write(values.reshape(-1).view(np.uint8).data)
+        self._shape = (self._shape[0] + len(values), *values.shape[1:])
+
+    def finish(self) -> NDArray[Any]:
+        """All rows, mapped from the file, which goes when the array does."""
+        if 0 in self._shape:
+            return np.zeros(self._shape, self._dtype)
+        self._file.flush()
+        # As a plain array: slices of a memmap are slow to make.
+        return np.asarray(np.memmap(self._file, self._dtype, "r", shape=self._shape))
+
 
 Labels = Mapping[str, Sequence[str]]
 CHOICES, MOST_CHOICES = ("action", "actions"), 20

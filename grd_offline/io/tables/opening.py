@@ -26,8 +26,7 @@ from grd_offline.io.tables.columns import (
     parse_given,
 )
 from grd_offline.io.tables.csv_file import open_csv
-from grd_offline.io.tables.frames import open_parquet
-from grd_offline.io.tables.lerobot import open_lerobot
+from grd_offline.io.tables.frames import open_lerobot, open_parquet
 from grd_offline.io.tables.outcomes import read_outcomes
 from grd_offline.io.tables.source import TableSource
 from grd_offline.io.tables.turns import open_turns

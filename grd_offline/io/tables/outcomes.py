@@ -1,8 +1,7 @@
-"""Outcomes of episodes from a table of their own: one row per episode."""
+"""Small tables: outcomes with one row per episode, and preferences with one row per pair."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,10 +11,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from grd_offline.core.episodes import EpisodeSet
 from grd_offline.core.errors import DataError
+from grd_offline.core.preferences import Preferences
 from grd_offline.io.tables.columns import FLAG, NUMBER, TEXT, find_names
 from grd_offline.io.tables.csv_file import open_csv
-from grd_offline.io.tables.frames import open_parquet
+from grd_offline.io.tables.frames import open_frame, open_parquet
 from grd_offline.io.tables.inputs import name_label
 from grd_offline.io.tables.numbers import find_stray
 from grd_offline.io.tables.source import (
@@ -49,13 +50,10 @@ def read_outcomes(
     path: Path, episode: str | None = None, outcome: str | None = None
 ) -> OutcomeTable:
     """The outcome of each episode by its name, from a file; see `gather_outcomes`."""
-    try:
-        with open_small_table(path) as source:
-            outcomes = gather_outcomes(source, episode, outcome)
-            outcomes.file = path
-            return outcomes
-    except DataError as error:
-        raise error.at(file=path) from None
+    with _open_small_table(path) as source:
+        outcomes = gather_outcomes(source, episode, outcome)
+        outcomes.file = path
+        return outcomes
 
 
 def gather_outcomes(
@@ -71,21 +69,33 @@ def gather_outcomes(
     names = list(source.kinds)
     found = [episode] if episode in names else find_names("episode", names)
     first = next((name for name in found if name is not None and name != outcome), names[0])
-    return _read(source, first, _find_outcome(source, first, outcome))
+    column = _find_outcome(source, first, outcome)
+    outcomes, row = OutcomeTable(column), source.first_row
+    for block in source.blocks([first, column], [first]):
+        values = as_outcomes(block[column], column, row)
+        for place, (name, value) in enumerate(zip(block[first], values.tolist(), strict=True), row):
+            if is_missing(name):
+                raise DataError(f"row {place:,} is empty", field=f"column {first}")
+            label = name_label(name)
+            if np.isnan(value):
+                outcomes.empty_rows.setdefault(label, place)
+            elif outcomes.setdefault(label, value) != value:
+                raise DataError(f"episode {label} has two outcomes, the second in row {place:,}")
+        row += len(values)
+    return outcomes
 
 
 @contextmanager
-def open_small_table(path: Path) -> Iterator[TableSource]:
+def _open_small_table(path: Path) -> Iterator[TableSource]:
     """A table of outcomes or preferences."""
     ending = path.suffix.lower()
-    if re.fullmatch(r"\.(parquet|pq)", ending):
-        with open_parquet([path]) as source:
+    try:
+        if ending not in (".csv", ".tsv", ".parquet", ".pq"):
+            raise DataError("expected a .csv, .tsv or .parquet file")
+        with open_csv(path) if ending in (".csv", ".tsv") else open_parquet([path]) as source:
             yield source
-    elif ending in (".csv", ".tsv"):
-        with open_csv(path) as source:
-            yield source
-    else:
-        raise DataError("expected a .csv, .tsv or .parquet file")
+    except DataError as error:
+        raise error.at(file=path) from None
 
 
 def _find_outcome(source: TableSource, episode: str, wanted: str | None) -> str:
@@ -110,29 +120,6 @@ def _find_outcome(source: TableSource, episode: str, wanted: str | None) -> str:
             f"two columns); {shown}"
         )
     return (found or usable)[0]
-
-
-def _read(source: TableSource, episode: str, outcome: str) -> OutcomeTable:
-    outcomes = OutcomeTable(outcome)
-    row = source.first_row
-    for block in source.blocks([episode, outcome], [episode]):
-        values = as_outcomes(block[outcome], outcome, row)
-        for index, (name, value) in enumerate(zip(block[episode], values, strict=True)):
-            _add(outcomes, name, float(value), row + index, episode)
-        row += len(values)
-    return outcomes
-
-
-def _add(outcomes: OutcomeTable, name: Any, value: float, row: int, column: str) -> None:
-    if is_missing(name):
-        raise DataError(f"row {row:,} is empty", field=f"column {column}")
-    label = name_label(name)
-    if np.isnan(value):
-        outcomes.empty_rows.setdefault(label, row)
-        return
-    if label in outcomes and outcomes[label] != value:
-        raise DataError(f"episode {label} has two outcomes, the second in row {row:,}")
-    outcomes[label] = value
 
 
 def as_outcomes(values: pl.Series, name: str, first_row: int) -> NDArray[np.float64]:
@@ -200,3 +187,109 @@ def _list_names(names: Sequence[Any]) -> str:
 
 def _tell_more(names: Sequence[Any]) -> str:
     return f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+
+
+_SIDES = ("first", "second")
+_ANSWERS = {
+    **dict.fromkeys(("first", "left"), 1.0),
+    **dict.fromkeys(("second", "right"), 0.0),
+    **dict.fromkeys(("both", "neither", "equal", "tie"), 0.5),
+}
+_SPANS = {"first_start": 0, "first_stop": -1, "second_start": 0, "second_stop": -1}
+"""Columns of the ends of pieces, and what they are where nothing is said."""
+
+
+def read_preferences(given: Any, episodes: EpisodeSet) -> Preferences:
+    """The preferences of a file (.csv, .parquet), of a data frame, or those that are given.
+
+    Columns are `first` and `second`, which name episodes, and `preferred`: 1 or first, 0 or second,
+    1/2 or both. `first_start`, `first_stop`, `second_start` and `second_stop` are there where
+    pieces of episodes were compared. Episodes are called what their table calls them, otherwise by
+    their number, from 0.
+    """
+    if isinstance(given, Preferences):
+        return given
+    if not isinstance(given, str | Path):
+        return _read_pairs(open_frame(given), episodes)
+    with _open_small_table(Path(given)) as source:
+        return _read_pairs(source, episodes)
+
+
+def _read_pairs(source: TableSource, episodes: EpisodeSet) -> Preferences:
+    names = {name.lower(): name for name in source.kinds}
+    missing = [name for name in (*_SIDES, "preferred") if name not in names]
+    if missing:
+        raise DataError(
+            f"expected the columns first, second and preferred, found no {missing[0]}; columns: "
+            f"{', '.join(list(source.kinds)[:12])}"
+        )
+    places, row = _name_episodes(episodes), source.first_row
+    wanted = {name: names[name] for name in (*_SIDES, "preferred", *_SPANS) if name in names}
+    columns: dict[str, list[Any]] = {name: [] for name in wanted}
+    for block in source.blocks([*wanted.values()], [names[side] for side in _SIDES]):
+        for name, column in wanted.items():
+            columns[name] += _read_column(name, block[column], row, places)
+        row += len(block)
+    count = len(columns["preferred"])
+    if not count:
+        raise DataError("no pairs: the table has no rows")
+    spans = {name: columns.get(name, [usual] * count) for name, usual in _SPANS.items()}
+    first, second = (
+        np.array([columns[side], spans[f"{side}_start"], spans[f"{side}_stop"]], np.int64).T
+        for side in _SIDES
+    )
+    return Preferences(first, second, np.array(columns["preferred"], np.float64))
+
+
+def _name_episodes(episodes: EpisodeSet) -> dict[str, int]:
+    """The index of each episode by its name."""
+    if episodes.provenance is None:
+        return {str(index): index for index in range(len(episodes))}
+    labels = (episode.label for episode in episodes)
+    return {
+        str(index) if label is None else name_label(label): index
+        for index, label in enumerate(labels)
+    }
+
+
+def _read_column(
+    name: str, values: pl.Series, first_row: int, places: Mapping[str, int]
+) -> list[Any]:
+    if name == "preferred":
+        return [_read_answer(value, first_row + k) for k, value in enumerate(values)]
+    if name in _SIDES:
+        return [_find_place(value, first_row + k, name, places) for k, value in enumerate(values)]
+    numbers = as_numbers(values, name, first_row)
+    is_whole = np.isfinite(numbers) & (np.round(numbers) == numbers)
+    wrong = np.flatnonzero(~is_whole & ~np.isnan(numbers))
+    if wrong.size:
+        raise DataError(
+            f"row {first_row + wrong[0]:,}: expected a whole number, got {numbers[wrong[0]]:.4g}",
+            field=f"column {name}",
+        )
+    return [_SPANS[name] if np.isnan(number) else int(number) for number in numbers]
+
+
+def _read_answer(value: Any, row: int) -> float:
+    text = str(value).strip().lower()
+    if not is_missing(value) and text in _ANSWERS:
+        return _ANSWERS[text]
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = np.nan
+    if not 0 <= number <= 1:
+        raise DataError(
+            f"row {row:,}: expected 1 or first, 0 or second, 0.5 or both, got {value!s:.40}",
+            field="column preferred",
+        )
+    return number
+
+
+def _find_place(value: Any, row: int, column: str, places: Mapping[str, int]) -> int:
+    if is_missing(value):
+        raise DataError(f"row {row:,} is empty", field=f"column {column}")
+    place = places.get(name_label(value))
+    if place is None:
+        raise DataError(f"row {row:,}: there is no episode {value!s:.40}", field=f"column {column}")
+    return place

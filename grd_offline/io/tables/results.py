@@ -17,9 +17,7 @@ from numpy.typing import NDArray
 
 from grd_offline.core.provenance import EPISODE, ROW, STEP, Origin, Provenance
 from grd_offline.io.files.storage import create_file, replace_file
-from grd_offline.io.formats.in_memory import LAYOUT as MEMORY
-from grd_offline.io.formats.record import Array, Header, Record, Recording
-from grd_offline.io.formats.relabelled import STD
+from grd_offline.io.formats.record import MEMORY, STD, Array, Header, Record, Recording
 from grd_offline.io.tables.times import is_step_type, show_steps
 
 REWARD, SPREAD = "reward", "spread"
