@@ -106,8 +106,7 @@ def compare(
       grd-offline compare sweeps/metaworld --metric success
       grd-offline compare runs/Swimmer --paper experiments/table1.toml
     """
-    from grd_offline.lab.comparison.compare import compare_scores
-    from grd_offline.lab.comparison.folder import check_place
+    from grd_offline.lab.comparison.compare import check_place, compare_scores
     from grd_offline.lab.comparison.scores import collect_scores, find_runs, list_left_out
 
     folders = {path.resolve(): path for path in results}  # each of them once
@@ -221,7 +220,7 @@ def write_comparison(
     from grd_offline.io.files import REPORT_FILE
     from grd_offline.io.files.runs import write_json
     from grd_offline.io.files.storage import make_folder, replace_file
-    from grd_offline.lab.comparison.folder import COMPARISON_FILE, SCORES_FILE, write_scores
+    from grd_offline.lab.comparison.compare import COMPARISON_FILE, SCORES_FILE, write_scores
     from grd_offline.report import make_comparison_page
     from grd_offline.report.comparison_figures import draw_comparison_figures
     from grd_offline.report.figures import save_figure

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from grd_offline.lab.judge import Found
     from grd_offline.lab.sweep.job import Mark
     from grd_offline.lab.sweep.plan import Job
-    from grd_offline.learning.runs.folder import RunFolder
-    from grd_offline.learning.runs.result import TrainingResult
+    from grd_offline.learning.runs.folder import RunFolder, TrainingResult
     from grd_offline.learning.runs.run import Run
 
 LINE_SECONDS = 10.0

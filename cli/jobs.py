@@ -17,10 +17,9 @@ from .text import print_warning
 
 if TYPE_CHECKING:
     from grd_offline.lab.sweep.job import Mark
-    from grd_offline.lab.sweep.local import Machine
     from grd_offline.lab.sweep.parts import PartsPlan
     from grd_offline.lab.sweep.plan import Job
-    from grd_offline.lab.sweep.run import Runner
+    from grd_offline.lab.sweep.run import Machine, Runner
 
 
 class Where(NamedTuple):
@@ -44,7 +43,7 @@ class Where(NamedTuple):
             return RayRunner(
                 folder, machine, address=self.address, directory=place, cpus=cpus, gpus=gpus
             )
-        from grd_offline.lab.sweep.local import LocalRunner, divide
+        from grd_offline.lab.sweep.run import LocalRunner, divide
 
         return LocalRunner(folder, divide(machine, cpus, gpus), Path.cwd())
 
@@ -89,8 +88,8 @@ def runner_options(what: str) -> Decorator:
 def run_parts(out: Path, plan: PartsPlan, where: Where, workers: int | None) -> None:
     """Make all parts of a dataset that are not there yet, one core for each."""
     from grd_offline.lab.sweep.job import FINISHED, describe_marks
-    from grd_offline.lab.sweep.local import find_machine
     from grd_offline.lab.sweep.parts import describe_versions, hold_parts
+    from grd_offline.lab.sweep.run import find_machine
 
     if workers is not None and where.address is not None:
         raise click.UsageError("--workers is for this machine: leave it out with --address")

@@ -84,7 +84,7 @@ def _relabel_parts(
     """Relabel a folder of parts into another one."""
     from grd_offline.core.errors import DataError
     from grd_offline.io.files.naming import beside
-    from grd_offline.lab.sweep.relabelling import plan_relabelling
+    from grd_offline.lab.sweep.parts import plan_relabelling
 
     if options.pop("columns") is not None or options.pop("returns") is not None:
         raise DataError("--columns and --returns are for tables (.csv, .parquet)", file=file)

@@ -172,7 +172,7 @@ def _run(plan: Plan, folder: Path, where: Where, scale: float, resources: dict[s
         write_sweep,
     )
     from grd_offline.lab.sweep.job import FINISHED, describe_marks
-    from grd_offline.lab.sweep.local import find_machine
+    from grd_offline.lab.sweep.run import find_machine
 
     for name in {job.command[0] for job in plan.jobs} if where.kind == "local" else ():
         if missing := find_missing(name):

@@ -107,7 +107,7 @@ def test_import_is_light():
     [
         "from grd_offline.learning.fleet.fleet import Fleet; "
         "Fleet('Factored', [0], workers=0).close()",
-        "from grd_offline.learning.collecting.workers import CollectSettings, run_episodes; "
+        "from grd_offline.learning.collecting.dataset import CollectSettings, run_episodes; "
         "list(run_episodes(CollectSettings('Factored', episodes=1))[1])",
     ],
     ids=["fleet", "collecting"],

@@ -25,16 +25,16 @@ from grd_offline.io.files.judgement import OBSERVED, RUN_FOLDER, TRUE, Verdict, 
 from grd_offline.io.tables.columns import Given, Outcomes
 from grd_offline.learning.offline.data import Array, OfflineData, be_pessimistic
 from grd_offline.learning.offline.run import check_environment
-from grd_offline.learning.offline.run_folder import OfflineFolder
 from grd_offline.learning.offline.settings import JUDGED, OfflineSettings
 from grd_offline.learning.offline.training import (
+    OfflineFolder,
     describe_data,
     load_checked,
     train_members,
     warn_of_data,
 )
+from grd_offline.learning.runs.folder import TrainingResult
 from grd_offline.learning.runs.process import choose_device
-from grd_offline.learning.runs.result import TrainingResult
 from grd_offline.learning.runs.run import Evaluation
 from grd_offline.methods.choose import Choice, choose, draw_episodes
 from grd_offline.methods.registry import AUTO, NEXT_STATE, find_method, list_fits, list_judged

@@ -22,8 +22,8 @@ from grd_offline.learning.agents.actors import (
     save_actor,
 )
 from grd_offline.learning.agents.saved import load_policies
+from grd_offline.learning.collecting.dataset import run_episodes
 from grd_offline.learning.collecting.settings import CollectSettings
-from grd_offline.learning.collecting.workers import run_episodes
 
 COMMAND = str(Path(sys.executable).with_name("grd-offline"))
 WORLD = {"length": 12, "states": 5, "actions": 2}

@@ -18,9 +18,9 @@ from online_runs import Stopper
 from grd_offline import DataError, collect, write_dataset
 from grd_offline.io.datasets import Header, Record, open_recording, read
 from grd_offline.learning.agents.exploration import draw_box_actions, draw_discrete_actions
+from grd_offline.learning.collecting.dataset import run_episodes
 from grd_offline.learning.collecting.runner import deliver
 from grd_offline.learning.collecting.settings import CollectSettings
-from grd_offline.learning.collecting.workers import run_episodes
 from grd_offline.worlds.environments import FactoredEnv
 
 ODD_ENVIRONMENTS = '''
@@ -334,7 +334,7 @@ def test_stopping_keeps_what_is_finished(workers: int) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 def test_workers_do_not_outlive_a_killed_parent() -> None:
     script = (
-        "from grd_offline.learning.collecting.workers import *\n"
+        "from grd_offline.learning.collecting.dataset import *\n"
         "if __name__ == '__main__':\n"
         "    _, records = run_episodes(CollectSettings('Factored', episodes=10**6, workers=2))\n"
         "    next(records); print('running', flush=True)\n"

@@ -26,8 +26,8 @@ from grd_offline import (
     write_dataset,
 )
 from grd_offline.interop.rewards import EnvironmentReward
+from grd_offline.learning.collecting.dataset import run_episodes
 from grd_offline.learning.collecting.settings import CollectSettings
-from grd_offline.learning.collecting.workers import run_episodes
 
 point_mass.register()
 counting.register()

@@ -26,9 +26,8 @@ from grd_offline.learning.agents.actors import load_actor_about
 from grd_offline.learning.agents.algorithms import list_offline
 from grd_offline.learning.offline.data import load_data
 from grd_offline.learning.offline.run import OfflineRun
-from grd_offline.learning.offline.run_folder import OfflineFolder
 from grd_offline.learning.offline.settings import OfflineSettings
-from grd_offline.learning.offline.training import describe_other_environment
+from grd_offline.learning.offline.training import OfflineFolder, describe_other_environment
 from grd_offline.report.figures import draw_run
 
 

@@ -23,9 +23,8 @@ from grd_offline.cli.train_online import name_resume
 from grd_offline.core.errors import DataError
 from grd_offline.core.words import format_bytes
 from grd_offline.learning.online import training
-from grd_offline.learning.online.checkpoints import check_space
 from grd_offline.learning.online.run import OnlineRun
-from grd_offline.learning.online.run_folder import OnlineFolder, read_settings
+from grd_offline.learning.online.run_folder import OnlineFolder, check_space, read_settings
 
 
 def run_command(folder, *arguments, code=0):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from grd_offline.learning.online.compact import CompactStates
+from grd_offline.learning.online.learner import CompactStates
 from grd_offline.networks.members.nn import Masks
 
 

@@ -17,9 +17,8 @@ from online_runs import read_table, write_stopped
 
 from grd_offline import DataError
 from grd_offline.io.files import storage
-from grd_offline.learning.online.checkpoints import load_checkpoint
 from grd_offline.learning.online.run import OnlineRun
-from grd_offline.learning.online.run_folder import OnlineFolder, read_settings
+from grd_offline.learning.online.run_folder import OnlineFolder, load_checkpoint, read_settings
 
 CALLS = ("write", "pwrite", "fsync", "replace", "rename", "unlink", "rmdir", "ftruncate", "mkdir")
 

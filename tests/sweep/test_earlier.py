@@ -8,11 +8,18 @@ import pytest
 import torch
 
 from grd_offline.lab.sweep import job as jobs_module
-from grd_offline.lab.sweep.earlier import is_damaged
-from grd_offline.lab.sweep.job import FAILED, FINISHED, GONE, Job, Mark, Resources, write_mark
-from grd_offline.lab.sweep.local import LocalRunner
-from grd_offline.lab.sweep.run import run_jobs
-from grd_offline.learning.online.checkpoints import write_checkpoint
+from grd_offline.lab.sweep.job import (
+    FAILED,
+    FINISHED,
+    GONE,
+    Job,
+    Mark,
+    Resources,
+    is_damaged,
+    write_mark,
+)
+from grd_offline.lab.sweep.run import LocalRunner, run_jobs
+from grd_offline.learning.online.run_folder import write_checkpoint
 
 FULL = "grd-offline: error: checkpoint.pt: cannot be written: No space left on device"
 TRAINING = f"""

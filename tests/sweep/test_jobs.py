@@ -28,8 +28,7 @@ from grd_offline.lab.sweep.job import (
     read_mark,
     write_mark,
 )
-from grd_offline.lab.sweep.local import LocalRunner, Machine, divide
-from grd_offline.lab.sweep.run import run_jobs
+from grd_offline.lab.sweep.run import LocalRunner, Machine, divide, run_jobs
 
 PROGRAM = (sys.executable, str(HELPERS / "small_jobs.py"))
 

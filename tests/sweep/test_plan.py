@@ -5,8 +5,7 @@ import tomllib
 import pytest
 
 from grd_offline.core.errors import DataError
-from grd_offline.lab.sweep.plan import read_plan
-from grd_offline.lab.sweep.scale import LEAST_EPISODE, LEAST_STEPS
+from grd_offline.lab.sweep.plan import LEAST_EPISODE, LEAST_STEPS, read_plan
 
 
 def write(folder, text):

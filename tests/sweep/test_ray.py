@@ -8,10 +8,9 @@ from places import ROOT
 
 from grd_offline.core.errors import DataError
 from grd_offline.io.files.plain import read_json
-from grd_offline.lab.sweep.collection import plan_collection
 from grd_offline.lab.sweep.job import FINISHED, Job, Resources
-from grd_offline.lab.sweep.local import LocalRunner, Machine
-from grd_offline.lab.sweep.run import run_jobs
+from grd_offline.lab.sweep.parts import plan_collection
+from grd_offline.lab.sweep.run import LocalRunner, Machine, run_jobs
 from grd_offline.learning.collecting.settings import CollectSettings
 
 SAMPLE = str(ROOT / "datasets" / "sample.h5")

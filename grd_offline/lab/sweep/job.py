@@ -8,6 +8,10 @@ jobs/NAME/job.json    its mark: which command, whether it is finished, how long 
 The mark is written in full or not at all, and says "finished" only after the command has ended
 without an error. Whoever works on a job holds a lock on its folder, and the process of the command
 holds it too: so a job is never worked on twice at the same time, even if a sweep was killed.
+
+A training may have taken days. So its result is never deleted: where a job begins anew, a result
+with a checkpoint gets another name. A try that went on and failed says little about the
+checkpoint, because the disk may be full or a package missing. The checkpoint itself is looked at.
 """
 
 from __future__ import annotations
@@ -15,9 +19,13 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import stat
+import struct
 import subprocess
 import sys
 import time
+import zipfile
+import zlib
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -26,9 +34,10 @@ from typing import Any
 from grd_offline.core.cores import count_cores, divide_cores
 from grd_offline.core.errors import DataError, StorageError, printable
 from grd_offline.io.files.locks import Lock
-from grd_offline.io.files.plain import MISFITS, folder_errors, read_bytes, read_json
+from grd_offline.io.files.plain import MISFITS, READ_FLAGS, folder_errors, read_bytes, read_json
 from grd_offline.io.files.runs import EVALUATIONS_FILE, LOG_FILE, SETTINGS_FILE, write_json
 from grd_offline.io.files.storage import (
+    PLAIN_FILE,
     append_file,
     create_file,
     lock_folder,
@@ -36,14 +45,56 @@ from grd_offline.io.files.storage import (
     storage_errors,
 )
 from grd_offline.io.files.sweeps import JOBS_FOLDER, RESULT_FOLDER
-from grd_offline.lab.sweep.earlier import (
-    CHECKPOINT_FILE,
-    find_free_name,
-    has_checkpoint,
-    is_damaged,
-    read_end,
-)
 from grd_offline.lab.sweep.plan import SEEDED, Job
+
+CHECKPOINT_FILE = "checkpoint.pt"
+_DAMAGES = (*MISFITS, zipfile.BadZipFile, zlib.error, struct.error, EOFError)
+"""What reading a damaged archive raises. An OSError says nothing about what is in it."""
+
+
+def has_checkpoint(result: Path) -> bool:
+    """Whether there is a checkpoint that a training can go on from. Links are not followed."""
+    return not result.is_symlink() and (result / CHECKPOINT_FILE).is_file()
+
+
+def is_damaged(result: Path) -> bool:
+    """Whether the checkpoint of a result is cut off, changed, or of another kind.
+
+    A checkpoint is an archive that holds a checksum for each of its parts, which are read one
+    after the other. A checkpoint that cannot be read at the moment does not count as damaged.
+    """
+    path = result / CHECKPOINT_FILE
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+            if sum(entry.file_size for entry in entries) > path.stat().st_size:
+                return True  # torch does not compress
+            is_kept = any(entry.filename.endswith("/data.pkl") for entry in entries)
+            return not is_kept or archive.testzip() is not None
+    except OSError:
+        return False
+    except _DAMAGES:
+        return True
+
+
+def find_free_name(result: Path) -> Path:
+    """A name that is free beside a result: `result-1`, `result-2` and so on."""
+    number = 1
+    while os.path.lexists(place := result.with_name(f"{result.name}-{number}")):
+        number += 1
+    return place
+
+
+def read_end(path: Path, size: int) -> bytes:
+    """The last bytes of a regular file. A link is not followed, and a named pipe not waited for."""
+    descriptor = os.open(path, READ_FLAGS | PLAIN_FILE)
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(f"{path} is not a regular file")
+        file.seek(max(0, status.st_size - size))
+        return file.read(size)
+
 
 FORMAT, VERSION = "grd-offline job", 1
 MARK_FILE, OUTPUT_FILE = "job.json", "output.txt"

@@ -26,9 +26,8 @@ from grd_offline.lab.sweep.job import (
     find_folder,
     read_mark,
 )
-from grd_offline.lab.sweep.local import Machine, divide
 from grd_offline.lab.sweep.plan import Job
-from grd_offline.lab.sweep.run import Ended, Runner
+from grd_offline.lab.sweep.run import Ended, Machine, Runner, divide
 
 BUSY_SECONDS = 60.0
 """Seconds that a job waits for the process of an earlier try to end."""

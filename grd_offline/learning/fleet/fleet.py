@@ -30,17 +30,46 @@ from grd_offline.learning.agents.actors import count_weights
 from grd_offline.learning.fleet import task
 from grd_offline.learning.fleet import worker as processes
 from grd_offline.learning.fleet.environment import VectorEnvironment
-from grd_offline.learning.fleet.evaluation import (
+from grd_offline.learning.fleet.task import (
+    SLOTS,
     EvaluatedEpisode,
     EvaluationOrder,
     EvaluationResult,
+    FleetSettings,
     RunningEvaluation,
+    SharedArrays,
+    make_spec,
+    pack_positions,
+    start_of_episode,
+    unpack_positions,
 )
-from grd_offline.learning.fleet.group import WorkerGroup
-from grd_offline.learning.fleet.position import pack_positions, start_of_episode, unpack_positions
-from grd_offline.learning.fleet.shared import SLOTS, FleetSettings, SharedArrays, make_spec
 from grd_offline.learning.fleet.watch import STOP_SECONDS, HangWatch, Hung
+from grd_offline.learning.fleet.worker import Worker
 from grd_offline.worlds.environments import dimension_names
+
+
+class WorkerGroup:
+    """Some environments, the worker that steps them, and the replies that it still owes."""
+
+    def __init__(self, worker: Worker, number: int, environments: list[int]) -> None:
+        self.worker, self.number = worker, number
+        self.environments = environments
+        """Those that it steps in rounds. A worker without any only evaluates."""
+        self.owes: list[task.FleetOrder] = []
+        """Orders that the worker has and has not carried out yet."""
+        self.deaths = 0
+        """Number of deaths in a row."""
+        self.interrupted: Sequence[task.FleetOrder] = ()
+        """Orders that the worker had when it died last."""
+
+    def send(self, order: task.FleetOrder) -> None:
+        self.owes.append(order)
+        self.worker.send(order)
+
+    def count(self, kind: type) -> int:
+        """The number of orders of this kind that the worker has."""
+        return sum(isinstance(order, kind) for order in self.owes)
+
 
 ASK_SECONDS = 1.0
 """The fleet waits for so many seconds before it asks whether to stop."""

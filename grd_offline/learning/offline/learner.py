@@ -17,7 +17,7 @@ from grd_offline.learning.agents.algorithms import find_algorithm
 from grd_offline.learning.agents.batch import Batch
 from grd_offline.learning.offline.data import Array, Transitions
 from grd_offline.learning.offline.settings import OfflineMember, OfflineSettings
-from grd_offline.learning.runs.learner import RunLearner
+from grd_offline.learning.runs.run import RunLearner
 from grd_offline.networks.members.draws import Uniform, to_index
 
 STREAM = 1

@@ -1,4 +1,12 @@
-"""`train_offline`: what `grd-offline train-offline` does, for Python."""
+"""`train_offline`: what `grd-offline train-offline` does, for Python.
+
+The folder of an offline run is written while it trains.
+
+settings.json                   settings, members, units of the rewards, versions, the command
+log.csv                         every 1,000 updates: losses
+evaluations.csv                 every evaluation of every member, in the columns of online runs
+members/NAME/policies/          step-000010000/, ..., best/: for `collect --policy`
+"""
 
 import hashlib
 import json
@@ -12,15 +20,54 @@ import numpy as np
 from grd_offline.core.errors import DataError
 from grd_offline.core.observer import NOBODY, Observer, Observers, Warn
 from grd_offline.core.words import format_percentage
+from grd_offline.io.files.runs import OFFLINE
 from grd_offline.io.tables.columns import Given, Outcomes
 from grd_offline.learning.agents.algorithms import find_algorithm
 from grd_offline.learning.offline.data import Array, OfflineData, check_actions, load_data
 from grd_offline.learning.offline.run import OfflineRun, check_environment
-from grd_offline.learning.offline.run_folder import OfflineFolder
 from grd_offline.learning.offline.settings import OfflineSettings
+from grd_offline.learning.runs.folder import RunFolder, TrainingResult
 from grd_offline.learning.runs.process import choose_device, choose_workers, prepare_process
-from grd_offline.learning.runs.result import TrainingResult, make_result
 from grd_offline.worlds.environments import resolve_environment_id
+
+LOG_COLUMNS = (
+    "step", "seconds", "member", "group", "seed", "critic_loss", "actor_loss", "value_loss",
+    "skipped",
+)  # fmt: skip
+
+
+class OfflineFolder(RunFolder):
+    """Hears of a run and writes its files."""
+
+    format = OFFLINE
+    log_columns = LOG_COLUMNS
+    correlations: Mapping[str, float | None]
+    """Correlation of the rewards of each source with the true rewards. None if those are not
+    known."""
+
+    def _describe_run(self, run: OfflineRun) -> dict[str, Any]:
+        return {"reward_units": {name: units._asdict() for name, units in run.units.items()}}
+
+    def _describe_policy(self, run: OfflineRun, index: int, step: int) -> dict[str, Any]:
+        correlation = self.correlations.get(run.members[index].source)
+        return {
+            "correlation": "" if correlation is None else correlation,
+            "policy_states": run.states,
+        }
+
+    def _describe_learning(self, run: OfflineRun) -> list[dict[str, Any]]:
+        agent, skipped = run.learner.agent, run.learner.count_skipped()
+        losses = agent.losses.numpy(force=True)
+        return [
+            {
+                "skipped": int(skipped[index]),
+                **{
+                    f"{name}_loss": float(values[index])
+                    for name, values in zip(agent.loss_names, losses, strict=True)
+                },
+            }
+            for index in range(len(run.members))
+        ]
 
 
 def train_offline(
@@ -172,7 +219,7 @@ def train_members(
         files.create(run, data=about, command=command, workers=workers, device=device)
         observer.on_start(files)
         run.train()
-        result = make_result(run, files)
+        result = files.make_result()
         observer.on_result(files, result)
         return result
 

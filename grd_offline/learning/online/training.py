@@ -10,12 +10,11 @@ from grd_offline.core.errors import DataError
 from grd_offline.core.observer import NOBODY, Observer, Observers
 from grd_offline.learning.agents.algorithms import find_algorithm
 from grd_offline.learning.fleet.environment import VectorEnvironment
-from grd_offline.learning.online.checkpoints import check_space
 from grd_offline.learning.online.run import OnlineRun
-from grd_offline.learning.online.run_folder import OnlineFolder, read_settings
+from grd_offline.learning.online.run_folder import OnlineFolder, check_space, read_settings
 from grd_offline.learning.online.settings import DISCRETE, MANY_STATES, OnlineSettings
+from grd_offline.learning.runs.folder import TrainingResult
 from grd_offline.learning.runs.process import choose_device, choose_workers, prepare_process
-from grd_offline.learning.runs.result import TrainingResult, make_result
 from grd_offline.worlds.environments import resolve_environment_id
 
 
@@ -177,7 +176,7 @@ def _train(run: OnlineRun, files: OnlineFolder, observer: Observer) -> TrainingR
     run.train()
     files.save(run)
     files.close()
-    result = make_result(run, files)
+    result = files.make_result()
     observer.on_result(files, result)
     if run.restarts:
         observer.on_warning(

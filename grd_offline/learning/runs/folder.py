@@ -2,8 +2,10 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,6 +19,66 @@ from grd_offline.io.files.storage import check_writable, make_folder, storage_er
 from grd_offline.learning.agents.actors import Actor, save_actor
 from grd_offline.learning.runs.member import RunMember
 from grd_offline.learning.runs.run import Evaluation, Run
+
+
+class Writer:
+    """Calls functions in a thread of its own, one after the other.
+
+    What one of them raises is raised by the next `submit` or `wait`, which also gives up those that
+    have not begun by then.
+    """
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="grd-offline-writer")
+        self._under_way: deque[Future[None]] = deque()
+
+    def submit(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Call a function when its turn comes."""
+        while self._under_way and self._under_way[0].done():
+            self._finish_first()
+        self._under_way.append(self._pool.submit(function, *arguments))
+
+    def wait(self) -> None:
+        """Wait until all functions have returned."""
+        while self._under_way:
+            self._finish_first()
+
+    def _finish_first(self) -> None:
+        try:
+            self._under_way.popleft().result()
+        except BaseException:
+            for later in self._under_way:
+                later.cancel()
+            self._under_way.clear()
+            raise
+
+    def close(self) -> None:
+        """Wait, and end the thread."""
+        try:
+            self.wait()
+        finally:
+            self._pool.shutdown()
+
+
+_NAMES = ("member", "group")
+"""Columns of `evaluations.csv` that hold text."""
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingResult:
+    """The result of a training run."""
+
+    folder: Path
+    step: int
+    """Environment steps, or updates, of each member."""
+    is_complete: bool
+    """Whether the run came to its end. If not, it was stopped."""
+    evaluations: list[dict[str, Any]]
+    """The rows of `evaluations.csv`: `step`, `member`, `mean_return` and others. A value that is
+    not known is None."""
+    policies: dict[str, Path]
+    """The folder of the best policy of each member, or of its last one if nothing was evaluated."""
+
 
 LOG_EVERY = 1000
 _SPREADS = ("std", "min", "max")
@@ -148,6 +210,20 @@ class RunFolder(Observer, ABC):
                 self.best[member.name] = mean
                 self._save_best(run, index, evaluation)
         self._append(run_files.EVALUATIONS_FILE, rows)
+
+    def make_result(self) -> TrainingResult:
+        """What the run has come to."""
+        run, policies = self.run, {}
+        rows = [
+            {n: v if n in _NAMES else float(v) if v else None for n, v in row.items()}
+            for row in run_files.read_rows(self.path / run_files.EVALUATIONS_FILE)
+        ]
+        for member in run.members:
+            folder = self.path / "members" / member.name / "policies"
+            best = [folder / "best"] if (folder / "best").is_dir() else []
+            if found := best or sorted(folder.glob("step-*")):
+                policies[member.name] = found[-1]
+        return TrainingResult(self.path, run.step, run.step >= run.total, rows, policies)
 
     def _save_best(self, run: Any, index: int, evaluation: Evaluation) -> None:
         """Write what belongs to the best policy of a member, apart from the policy."""

@@ -2,15 +2,17 @@
 
 Evaluations go on in worker processes while the members learn. What a run does between two looks
 (a round of collection and updates, or some updates on data) is left to `OnlineRun` and
-`OfflineRun`.
+`OfflineRun`. Updates of all members are recorded as graphs on CUDA.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from grd_offline.core.errors import DataError
@@ -18,10 +20,63 @@ from grd_offline.core.observer import Observer
 from grd_offline.core.threads import one_numpy_thread
 from grd_offline.core.waiting import sleep_beside_others
 from grd_offline.learning.agents.actors import ActorSpec
+from grd_offline.learning.agents.agent import Agent
 from grd_offline.learning.fleet.fleet import Fleet
 from grd_offline.learning.fleet.watch import Hung
-from grd_offline.learning.runs.learner import RunLearner
 from grd_offline.learning.runs.member import RunMember
+from grd_offline.networks.members.capture import find_tensors, record
+
+
+class RunLearner(ABC):
+    """The agents of all members, and the number of their updates so far."""
+
+    agent: Agent
+
+    def __init__(self, device: torch.device, *, capture: bool) -> None:
+        self.device, self.updates = device, 0
+        self.counter = torch.zeros((), dtype=torch.int64, device=device)
+        self._capture = capture and device.type == "cuda"
+        self._graphs: dict[tuple[bool, Hashable], Callable[[], None]] = {}
+
+    def run_updates(self, count: int) -> None:
+        """Run this number of updates of every member."""
+        for _ in range(count):
+            with_actor = self.agent.moves_actor(self.updates)
+            if self._capture:
+                self._find_graph(with_actor, self.find_size())()
+            else:
+                self._update(with_actor)
+            self.updates += 1
+
+    def find_size(self) -> Hashable:
+        """Something that changes when updates have to be recorded anew."""
+        return 0
+
+    def _find_graph(self, with_actor: bool, size: Hashable) -> Callable[[], None]:
+        key = (with_actor, size)
+        if key not in self._graphs:
+            if size not in (known for _, known in self._graphs):
+                self._graphs.clear()
+            tensors = list(find_tensors(self.state()))
+            self._graphs[key] = record(partial(self._update, with_actor), tensors)
+        return self._graphs[key]
+
+    @abstractmethod
+    def _update(self, with_actor: bool) -> None:
+        """One update of every member."""
+
+    @abstractmethod
+    def export_actors(self) -> NDArray[np.float32]:
+        """(member, number) weights of actors that take observations as they are."""
+
+    def count_skipped(self) -> NDArray[np.int64]:
+        """(member,) updates that were left out because they were not finite."""
+        return self.agent.count_skipped().numpy(force=True).astype(np.int64)
+
+    def state(self) -> dict[str, Any]:
+        """Networks, optimisers and counters: what an update changes."""
+        return {"counter": self.counter, "policy": self.agent.state()}
+
 
 MOST_SKIPPED = 100
 """Largest number of updates of one member that may be skipped because they were not finite."""
