@@ -8,36 +8,37 @@ from grd_offline.additive.bars import BARS
 from grd_offline.additive.moments import AUTO, CHOICES
 from grd_offline.additive.search import SearchRules
 from grd_offline.core.outcomes import CHOICES as OUTCOMES
+from grd_offline.core.settings import COUNT, RATE, Settings, setting
 
 
 @dataclass(frozen=True)
-class ClosedFormSettings:
+class ClosedFormSettings(Settings):
     """Settings of the search of the closed form. The defaults worked on every task that was
     tried."""
 
     next_state: bool = False
     """Offer states and next states as separate inputs."""
-    state_at: str = AUTO
+    state_at: str = setting(AUTO, names=CHOICES)
     """The moment of a transition at which the reward looks at the state: see `moments`."""
-    outcome: str = AUTO
+    outcome: str = setting(AUTO, names=OUTCOMES)
     """Whether outcomes are numbers, or 1 for success and 0 for failure."""
-    discount: float = 1.0
+    discount: float = setting(1.0, **RATE)
     """Discount factor: step t, counted from the start of the episode, has the weight discount^t."""
-    order: int = 4
+    order: int = setting(4, at_least=1, at_most=4)
     """Largest number of inputs in one effect, 1 to 4."""
-    basis: int = 8
+    basis: int = setting(8, **COUNT)
     """Number of features per input during the search."""
-    final_basis: int = 14
+    final_basis: int = setting(14, **COUNT)
     """Number of features per input in the last fit."""
     rough_basis: int = 28
     """Number of features per input with corners and jumps, which the last fit offers."""
-    triple_basis: int = 5
+    triple_basis: int = setting(5, **COUNT)
     """Number of features per input in effects of three inputs."""
-    quadruple_basis: int = 3
+    quadruple_basis: int = setting(3, **COUNT)
     """Number of features per input in effects of four inputs."""
-    sample: int = 50_000
+    sample: int = setting(50_000, **COUNT)
     """Number of steps that are kept to find ranges, quantiles and scales."""
-    memory: int = 400_000_000
+    memory: int = setting(400_000_000, **COUNT)
     """Bytes that the columns of candidate pairs may take. Beyond it, the search uses a smaller
     basis."""
     search_floor: float = 1e-3
@@ -65,9 +66,9 @@ class ClosedFormSettings:
     decided: float = 0.95
     """Effects are also averaged if less than this fraction of the variance of left-out amounts is
     explained."""
-    sweeps: int = 40
+    sweeps: int = setting(40, at_least=4)
     """Number of sweeps of the sampler that draws the models."""
-    rank: int = 128
+    rank: int = setting(128, **COUNT)
     """Number of columns of the factor of the posterior covariance."""
     most_paired: int = 1_000_000
     """With more inputs than this, pairs are looked for among the chosen main effects alone."""
@@ -75,35 +76,8 @@ class ClosedFormSettings:
     """Whether the fit looks for thresholds."""
     hasty: bool = False
     """Take short cuts where there are many columns or many inputs."""
-    reach: float = 0.0
+    reach: float = setting(0.0, at_least=0, below=10)
     """Part of an input's range by which its grid goes beyond the data, at each end."""
-
-    def __post_init__(self) -> None:
-        if self.state_at not in CHOICES:
-            expected = ", ".join(CHOICES)
-            raise ValueError(f"state_at: expected one of {expected}, got {self.state_at!r}")
-        if self.outcome not in OUTCOMES:
-            expected = ", ".join(OUTCOMES)
-            raise ValueError(f"outcome: expected one of {expected}, got {self.outcome!r}")
-        if self.order not in (1, 2, 3, 4):
-            raise ValueError(f"order: expected 1, 2, 3 or 4, got {self.order!r}")
-        if not 0 < self.discount <= 1:
-            raise ValueError(f"discount: expected more than 0, at most 1, got {self.discount!r}")
-        for name in (
-            "basis",
-            "final_basis",
-            "triple_basis",
-            "quadruple_basis",
-            "sample",
-            "memory",
-            "rank",
-        ):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)!r}")
-        if not 0 <= self.reach < 10:
-            raise ValueError(f"reach: expected at least 0, less than 10, got {self.reach!r}")
-        if self.sweeps < 4:
-            raise ValueError(f"sweeps: expected at least 4, got {self.sweeps!r}")
 
     def find_input_loss(self, gained: float) -> float:
         """Log evidence that an input has to carry, given what all inputs gain."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import MISSING, asdict, dataclass, field, fields
+from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -31,13 +32,14 @@ Names = tuple[str, ...] | Callable[[], tuple[str, ...]]
 class Setting:
     """Facts about one field of the settings."""
 
-    text: str
+    text: str = ""
     """The description, in whole sentences."""
     allowed: Names = ()
     """The values that are allowed; empty where any value is."""
     at_least: float | None = None
     above: float | None = None
     at_most: float | None = None
+    below: float | None = None
     option: str | None = None
     """The command's option, where it has another name than the field."""
 
@@ -55,6 +57,8 @@ class Setting:
             parts.append(f"more than {self.above:g}")
         if self.at_most is not None and self.at_most < LARGEST_COUNT:
             parts.append(f"at most {self.at_most:,}")
+        if self.below is not None:
+            parts.append(f"less than {self.below:g}")
         return " and ".join(parts)
 
     def check(self, name: str, value: Any, kind: Any) -> None:
@@ -84,7 +88,8 @@ class Setting:
 
     def _check_whole(self, name: str, value: Any) -> None:
         lowest = 0 if self.at_least is None else self.at_least
-        if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
+        is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+        if not is_whole or value < lowest:
             raise DataError(
                 f"expected a whole number of at least {lowest}, got {value!r:.40}", field=name
             )
@@ -92,23 +97,26 @@ class Setting:
             raise DataError(f"expected at most {self.at_most:,}, got {value:,}", field=name)
 
     def _check_number(self, name: str, value: Any) -> None:
-        if not isinstance(value, int | float) or isinstance(value, bool):
+        is_number = isinstance(value, Real) and not isinstance(value, bool)
+        if not is_number:
             raise DataError(f"expected a number, got {value!r:.40}", field=name)
         fits = value == value  # nan is not
         fits = fits and (self.at_least is None or value >= self.at_least)
         fits = fits and (self.above is None or value > self.above)
+        fits = fits and (self.below is None or value < self.below)
         if not fits or (self.at_most is not None and value > self.at_most):
             raise DataError(f"expected {self.describe_range()}, got {value!r}", field=name)
 
 
 def setting(
     default: Any,
-    text: str,
+    text: str = "",
     *,
     names: Names = (),
     at_least: float | None = None,
     above: float | None = None,
     at_most: float | None = None,
+    below: float | None = None,
     option: str | None = None,
     factory: Callable[[], Any] | None = None,
 ) -> Any:
@@ -116,7 +124,7 @@ def setting(
 
     A field with the default `MISSING` must be given. A `factory` makes the default anew each time.
     """
-    facts = {"setting": Setting(text, names, at_least, above, at_most, option)}
+    facts = {"setting": Setting(text, names, at_least, above, at_most, below, option)}
     if factory is not None:
         return field(default_factory=factory, metadata=facts)
     return field(metadata=facts) if default is MISSING else field(default=default, metadata=facts)
@@ -146,7 +154,10 @@ def describe_settings(settings: type[Any]) -> dict[str, Described]:
             kind = kinds[0] if len(kinds) == 1 else object
         default = one.default if one.default_factory is MISSING else one.default_factory()
         found[one.name] = Described(
-            one.metadata["setting"], kind, NoneType in get_args(hints[one.name]), default
+            one.metadata.get("setting", Setting()),
+            kind,
+            NoneType in get_args(hints[one.name]),
+            default,
         )
     return found
 

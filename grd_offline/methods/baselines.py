@@ -13,23 +13,18 @@ import numpy as np
 
 from grd_offline.core.episodes import DOUBLE_RESOLUTION, Episode, EpisodeSet
 from grd_offline.core.errors import DataError
+from grd_offline.core.settings import RATE, Settings, setting
 from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.rewards.constant import ConstantFunction
 from grd_offline.rewards.contract import Array
 
 
 @dataclass(frozen=True)
-class BaselineSettings:
+class BaselineSettings(Settings):
     """Settings of `uniform` and `ircr`."""
 
-    discount: float = 1.0
+    discount: float = setting(1.0, **RATE)
     """Discount factor gamma inside the returns."""
-
-    def __post_init__(self) -> None:
-        if not 0 < self.discount <= 1:
-            raise ValueError(
-                f"discount: expected a number above 0, at most 1, got {self.discount!r}"
-            )
 
 
 class Uniform(Decomposer, settings=BaselineSettings):

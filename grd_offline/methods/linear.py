@@ -15,6 +15,7 @@ from grd_offline.additive.equations import ColumnSource, find_motion
 from grd_offline.additive.evidence import EvidenceProblem, Posterior
 from grd_offline.additive.moments import AUTO, CHOICES, MIDPOINT, START
 from grd_offline.core.episodes import EpisodeSet
+from grd_offline.core.settings import RATE, Settings, setting
 from grd_offline.methods.closed_form.fit import list_model_columns
 from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.rewards.contract import Array
@@ -26,21 +27,14 @@ _ITERATIONS = 100
 
 
 @dataclass(frozen=True)
-class LinearSettings:
+class LinearSettings(Settings):
     """Settings of the linear fit."""
 
-    discount: float = 1.0
+    discount: float = setting(1.0, **RATE)
     """Weight of step t within a delivered amount: discount^t, t from the episode's start."""
-    state_at: str = AUTO
+    state_at: str = setting(AUTO, names=CHOICES)
     """The moment of a transition at which states are taken; auto is the midpoint, or the start if
     rows are independent of each other."""
-
-    def __post_init__(self) -> None:
-        if not 0 < self.discount <= 1:
-            raise ValueError(f"discount: expected more than 0, at most 1, got {self.discount!r}")
-        if self.state_at not in CHOICES:
-            expected = ", ".join(CHOICES)
-            raise ValueError(f"state_at: expected one of {expected}, got {self.state_at!r}")
 
 
 class Linear(Decomposer, settings=LinearSettings):

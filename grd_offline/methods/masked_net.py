@@ -16,26 +16,27 @@ import torch
 from torch import Tensor
 
 from grd_offline.core.episodes import EpisodeSet
+from grd_offline.core.settings import COUNT, Settings, setting
 from grd_offline.methods.closed_form.estimator import ClosedForm
 from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.methods.equations import Problem
 from grd_offline.methods.stages import PairNetSettings, RewardStage
-from grd_offline.methods.training import Noise, Plan, check_counts
+from grd_offline.methods.training import Noise, Plan
 from grd_offline.networks.members.nn import RewardNet
 from grd_offline.rewards.network import NetworkFunction
 
 
 @dataclass(frozen=True)
-class MaskedNetSettings:
+class MaskedNetSettings(Settings):
     """Settings of the network. The defaults are those of the closed form."""
 
     discount: float = 1.0
     """Discount factor of the return."""
-    members: int = 4
+    members: int = setting(4, **COUNT)
     """Nets, each with its own held-out episodes; their mean is the reward."""
-    hidden: int = 64
+    hidden: int = setting(64, **COUNT)
     """Hidden units of both layers."""
-    updates: int = 3000
+    updates: int = setting(3000, **COUNT)
     """Number of updates of the network."""
     batch_steps: int = 2000
     """Steps in an update's batch; as many whole rows as fit, at least 8."""
@@ -45,9 +46,6 @@ class MaskedNetSettings:
     """Activation of the hidden units: relu, silu or tanh."""
     device: str = "cpu"
     """Device that trains the network: `cpu` or `cuda`."""
-
-    def __post_init__(self) -> None:
-        check_counts(self, "members", "hidden", "updates")
 
 
 class MaskedNet(Decomposer, settings=MaskedNetSettings):

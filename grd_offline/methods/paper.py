@@ -17,11 +17,12 @@ from torch import Tensor
 
 from grd_offline.core.episodes import EpisodeSet
 from grd_offline.core.errors import DataError
+from grd_offline.core.settings import COUNT, RATE, Settings, setting
 from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.methods.equations import Problem, export_network
 from grd_offline.methods.models import generative
 from grd_offline.methods.models.sparsity import find_lambdas
-from grd_offline.methods.training import Noise, Trainer, check_counts, check_discount
+from grd_offline.methods.training import Noise, Trainer
 from grd_offline.networks.losses import SparsityWeights
 from grd_offline.networks.members.nn import EDGES, RewardNet, draw_gumbel
 
@@ -30,22 +31,22 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class PaperSettings:
+class PaperSettings(Settings):
     """Settings of `paper`. The defaults are those of the paper unless the text says otherwise."""
 
-    updates: int = 4000
+    updates: int = setting(4000, **COUNT)
     """Number of updates. The paper counts environment steps, which a file does not have."""
-    episodes_per_batch: int = 4
+    episodes_per_batch: int = setting(4, **COUNT)
     """Whole episodes per update (M)."""
-    steps_per_batch: int = 256
+    steps_per_batch: int = setting(256, **COUNT)
     """Number N of transitions per update."""
     learning_rate: float = 3e-4
     """Learning rate of Adam, for networks and masks alike."""
-    discount: float = 1.0
+    discount: float = setting(1.0, **RATE)
     """Discount factor of the return (gamma)."""
     hidden: tuple[int, ...] = (256, 256)
     """Hidden layers of both nets, with ReLU."""
-    mixtures: int = 3
+    mixtures: int = setting(3, **COUNT)
     """Number of Gaussians per state dimension."""
     lambdas: SparsityWeights | None = None
     """Sparsity weights lambda_1 to lambda_5. None takes the row of the paper for the environment of
@@ -57,17 +58,12 @@ class PaperSettings:
     value half of the edges start on, as in the authors' code."""
     standardise: bool = False
     """Bring inputs and returns to unit scale first; the paper does not."""
-    dynamics_outputs: int | None = None
+    dynamics_outputs: int | None = setting(None, **COUNT)
     """Number of state dimensions that an update predicts, drawn at random; None predicts all."""
-    members: int = 1
+    members: int = setting(1, **COUNT)
     """Independent models trained at once; their mean is the reward, their majority the masks."""
     device: str = "cpu"
     """Device that trains the networks: `cpu` or `cuda`."""
-
-    def __post_init__(self) -> None:
-        check_counts(self, "updates", "episodes_per_batch", "steps_per_batch", "mixtures")
-        check_counts(self, "members", "dynamics_outputs")
-        check_discount(self.discount)
 
     def to_generative(self) -> generative.GenerativeSettings:
         """Return the settings of the generative model."""

@@ -13,45 +13,41 @@ import numpy as np
 import torch
 
 from grd_offline.core.episodes import EpisodeSet
+from grd_offline.core.settings import COUNT, RATE, Settings, setting
 from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.methods.equations import Problem, export_network
 from grd_offline.methods.models.rrd import STEPS_PER_EPISODE, RrdModel
-from grd_offline.methods.training import Noise, Trainer, check_counts, check_discount
+from grd_offline.methods.training import Noise, Trainer
 from grd_offline.networks.members.nn import RewardNet
 
 
 @dataclass(frozen=True)
-class RrdSettings:
+class RrdSettings(Settings):
     """Settings of `rrd`; the defaults are those of the RRD authors' code unless they say so."""
 
     unbiased: bool = False
     """Subtract the variance that drawing adds (`rrd-unbiased`)."""
-    subsequence: int = STEPS_PER_EPISODE
+    subsequence: int = setting(STEPS_PER_EPISODE, at_least=2)
     """Number of steps drawn from each row (K)."""
-    rows_per_batch: int = 4
+    rows_per_batch: int = setting(4, **COUNT)
     """Rows (whole episodes, or stretches between deliveries) per update; theirs: 256 steps."""
-    updates: int = 4000
+    updates: int = setting(4000, **COUNT)
     """Number of updates: as many as for `paper`, so that the two compare."""
     learning_rate: float = 3e-4
     """Learning rate of Adam."""
     hidden: tuple[int, ...] = (256, 256)
     """Widths of the hidden layers, which use ReLU."""
-    discount: float = 1.0
+    discount: float = setting(1.0, **RATE)
     """Discount factor of the return (gamma); theirs is undiscounted."""
     standardise: bool = True
     """Bring inputs and returns to unit scale while training; theirs are used as they are."""
     use_next: bool | None = None
     """Let the net see s' - s. None: if every episode's last observation is known. True: fill in 0
     where it is not."""
-    members: int = 1
+    members: int = setting(1, **COUNT)
     """Independent nets trained at once; their mean is the reward."""
     device: str = "cpu"
     """Device that trains the network: `cpu` or `cuda`."""
-
-    def __post_init__(self) -> None:
-        check_counts(self, "rows_per_batch", "updates", "members")
-        check_counts(self, "subsequence", at_least=2)
-        check_discount(self.discount)
 
 
 class Rrd(Decomposer, settings=RrdSettings):

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from grd_offline.core.settings import COUNT, RATE, Settings, setting
 from grd_offline.methods.equations import Problem, export_network
 from grd_offline.methods.training import (
     Noise,
     Plan,
     Trainer,
-    check_counts,
-    check_discount,
     make_adam,
 )
 from grd_offline.networks.losses import SparsityWeights, dynamics_loss, edge_count_loss, return_loss
@@ -36,20 +35,20 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class PairNetSettings:
+class PairNetSettings(Settings):
     """Settings of `pair-net`; defaults from trials, see benchmarks/research/pair_net.md."""
 
-    discount: float = 1.0
+    discount: float = setting(1.0, **RATE)
     """Discount factor of the return (paper: 1.00)."""
-    members: int = 4
+    members: int = setting(4, **COUNT)
     """Nets in the second stage, each with its own held-out episodes; their mean is the reward."""
-    features: int = 8
+    features: int = setting(8, **COUNT)
     """Features of each input; fewer where there are many inputs."""
-    batch_steps: int = 5000
+    batch_steps: int = setting(5000, **COUNT)
     """Steps in an update's batch; as many whole rows as fit, at least 8."""
-    mask_updates: int = 1200
+    mask_updates: int = setting(1200, **COUNT)
     """Updates of the first stage."""
-    reward_updates: int = 1500
+    reward_updates: int = setting(1500, **COUNT)
     """Updates of the second stage."""
     dynamics_updates: int = 1000
     """Updates of the dynamics net; with 0 every edge of the dynamics stays in."""
@@ -59,7 +58,7 @@ class PairNetSettings:
     """Adam's rate for the mask logits."""
     mask_start: float = 3.0
     """Start of psi_0 - psi_1: each edge is there with probability .95."""
-    temperature: float = 1.0
+    temperature: float = setting(1.0, above=0)
     """Temperature of the Gumbel-softmax."""
     edge_price: float = 0.003
     """Sparsity weight of each edge into the reward, at most; returns have variance 1."""
@@ -77,21 +76,12 @@ class PairNetSettings:
     """Adam's rate for the dynamics net."""
     dynamics_outputs: int = 16
     """Number of state dimensions per update of the dynamics network. They are drawn at random."""
-    held_out: float = 0.15
+    held_out: float = setting(0.15, above=0, below=1)
     """Fraction of the rows that each member holds out to choose its weights by."""
     device: str = "cpu"
     """Device that trains the networks: `cpu` or `cuda`."""
     capture: bool = True
     """On CUDA, record each kind of update as a graph and replay it."""
-
-    def __post_init__(self) -> None:
-        check_counts(self, "members", "features", "batch_steps", "mask_updates", "reward_updates")
-        check_counts(self, "dynamics_updates", at_least=0)
-        check_discount(self.discount)
-        if not 0 < self.held_out < 1:
-            raise ValueError(f"held_out: expected a number between 0 and 1, got {self.held_out!r}")
-        if not self.temperature > 0:
-            raise ValueError(f"temperature: expected a number above 0, got {self.temperature!r}")
 
 
 class RewardStage:

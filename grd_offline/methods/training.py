@@ -25,22 +25,6 @@ PATIENCE = 20
 """Training ends with an error when one member had to leave out more updates than this."""
 
 
-def check_counts(settings: object, *names: str, at_least: int = 1) -> None:
-    """Refuse settings that count something and are too small; None is let through."""
-    for name in names:
-        value = getattr(settings, name)
-        if value is not None and value < at_least:
-            raise ValueError(
-                f"{name}: expected a whole number of at least {at_least}, got {value!r}"
-            )
-
-
-def check_discount(discount: float) -> None:
-    """Refuse a discount factor outside of its range."""
-    if not 0 < discount <= 1:
-        raise ValueError(f"discount: expected a number above 0, at most 1, got {discount!r}")
-
-
 class Noise:
     """Two generators seeded from the caller's: one for weights, one on the device for updates."""
 

@@ -87,5 +87,5 @@ def test_uniform_refuses_data_without_any_delivery() -> None:
 
 
 def test_settings_are_checked() -> None:
-    with pytest.raises(ValueError, match="discount: expected a number above 0"):
+    with pytest.raises(ValueError, match="discount: expected more than 0"):
         BaselineSettings(discount=0.0)

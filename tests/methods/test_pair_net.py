@@ -332,8 +332,8 @@ def test_constant_function_round_trip() -> None:
     ("change", "message"),
     [
         ({"members": 0}, "members: expected a whole number of at least 1, got 0"),
-        ({"discount": 1.5}, "discount: expected a number above 0, at most 1, got 1.5"),
-        ({"held_out": 1.0}, "held_out: expected a number between 0 and 1"),
+        ({"discount": 1.5}, "discount: expected more than 0 and at most 1, got 1.5"),
+        ({"held_out": 1.0}, "held_out: expected more than 0 and less than 1"),
     ],
 )
 def test_settings_are_checked(change: dict[str, float], message: str) -> None:

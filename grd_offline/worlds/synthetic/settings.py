@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
-import numpy as np
+from grd_offline.core.errors import DataError
+from grd_offline.core.settings import COUNT, SHARE, Settings, setting
 
 FAMILIES = ("smooth", "hard")
 
 
 @dataclass(frozen=True)
-class WorldSettings:
+class WorldSettings(Settings):
     """Settings of a random world."""
 
-    states: int = 10
+    states: int = setting(10, **COUNT)
     """Number of state dimensions."""
-    actions: int = 3
+    actions: int = setting(3, **COUNT)
     """Number of action dimensions."""
     reward_states: int = 3
     """States that are direct parents of the reward."""
@@ -23,21 +25,21 @@ class WorldSettings:
     """Actions that are direct parents of the reward."""
     indirect: int = 2
     """States that reach the reward only through other states; the rest are distractors."""
-    density: float = 0.1
+    density: float = setting(0.1, **SHARE)
     """Probability of each further state-to-state edge off the diagonal (at most 4 into a state)."""
-    action_density: float = 0.25
+    action_density: float = setting(0.25, **SHARE)
     """Probability of each action-to-state edge (at most 3 into a state)."""
-    family: str = "smooth"
+    family: str = setting("smooth", names=FAMILIES)
     """`smooth`, or `hard`: switches, oscillations, pure interactions among ordinary effects."""
-    order: int = 2
+    order: int = setting(2, at_least=1, at_most=3)
     """Largest number of inputs in one term of the reward: 1, 2, or 3."""
-    process_noise: float = 0.2
+    process_noise: float = setting(0.2, at_least=0, at_most=0.6)
     """Noise of the dynamics per step, relative to a state's standard deviation."""
-    reward_noise: float = 0.1
+    reward_noise: float = setting(0.1, at_least=0, below=inf)
     """Noise of the reward per step, relative to the noise-free reward's standard deviation."""
-    length: int = 100
+    length: int = setting(100, **COUNT)
     """Steps per episode; the largest number of them if `min_length` is given."""
-    min_length: int | None = None
+    min_length: int | None = setting(None, **COUNT)
     """If given, each episode's length is drawn uniformly from `min_length` to `length`."""
     scales: bool = True
     """Observe states at scales from 1e-3 to 1e3 and off zero, instead of near unit variance."""
@@ -45,47 +47,26 @@ class WorldSettings:
     """Seed of the graph and of all functions."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.scales, bool | np.bool_):
-            raise ValueError(f"scales: expected True or False, got {self.scales!r}")
-        self._check_whole("states", 1)
-        self._check_whole("actions", 1)
-        self._check_whole("reward_states", 0, self.states)
-        self._check_whole("reward_actions", 0, self.actions)
-        self._check_whole("indirect", 0, self.states - self.reward_states)
-        self._check_whole("order", 1, 3)
-        self._check_whole("length", 1)
-        self._check_whole("graph_seed", 0)
-        if self.min_length is not None:
-            self._check_whole("min_length", 1, self.length)
-        for name, high in (("density", 1), ("action_density", 1), ("process_noise", 0.6)):
-            self._check_real(name, high)
-        self._check_real("reward_noise", float("inf"))
-        if self.family not in FAMILIES:
-            raise ValueError(f"family: expected one of {', '.join(FAMILIES)}, got {self.family!r}")
+        super().__post_init__()
+        limits = {
+            "reward_states": self.states,
+            "reward_actions": self.actions,
+            "indirect": self.states - self.reward_states,
+            "min_length": self.length,
+        }
+        for name, most in limits.items():
+            if (getattr(self, name) or 0) > most:
+                raise DataError(f"expected at most {most}, got {getattr(self, name)}", field=name)
         parents = self.reward_states + self.reward_actions
-        if parents < 1:
-            raise ValueError("reward_states + reward_actions: expected at least 1, got 0")
-        if self.order == 3 and parents < 3:
-            raise ValueError(
-                "reward_states + reward_actions: expected at least 3 for a term of order 3, "
-                f"got {parents}"
+        least = 3 if self.order == 3 else 1
+        if parents < least:
+            raise DataError(
+                f"expected at least {least} for a term of order {self.order}, got {parents}",
+                field="reward_states + reward_actions",
             )
         if self.indirect and not self.reward_states:
-            raise ValueError(
-                "indirect: expected 0 when reward_states is 0 (nothing to reach the reward "
-                f"through), got {self.indirect}"
+            raise DataError(
+                "expected 0 when reward_states is 0 (nothing to reach the reward through), got "
+                f"{self.indirect}",
+                field="indirect",
             )
-
-    def _check_whole(self, name: str, low: int, high: int | None = None) -> None:
-        value = getattr(self, name)
-        whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-        if not whole or value < low or (high is not None and value > high):
-            wanted = f"of at least {low}" if high is None else f"from {low} to {high}"
-            raise ValueError(f"{name}: expected a whole number {wanted}, got {value!r}")
-
-    def _check_real(self, name: str, high: float) -> None:
-        value = getattr(self, name)
-        real = isinstance(value, int | float | np.integer | np.floating)
-        if not real or isinstance(value, bool) or not 0 <= value <= high or value == np.inf:
-            wanted = "of at least 0" if high == np.inf else f"from 0 to {high:g}"
-            raise ValueError(f"{name}: expected a number {wanted}, got {value!r}")
