@@ -11,22 +11,19 @@ Rendering runs in a process of its own: a graphics driver can take a process dow
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 import tempfile
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.core.errors import DataError, printable
+from grd_offline.core.process import Process, ProcessDied, answer_calls
 from grd_offline.io.datasets import Recording
 
 FRAMES = 48
@@ -34,6 +31,10 @@ COLUMNS = 8
 WIDTH, HEIGHT = 240, 180
 RENDERERS = ("egl", "osmesa")
 SECONDS = 400
+Given = tuple[int | None, NDArray[Any], NDArray[Any]]
+"""The seed of an episode, if it is known, its observations and its actions."""
+Filmed = tuple[str, NDArray[np.int64], NDArray[np.uint8]]
+"""The way that worked, or why none did, the steps shown, and their frames."""
 CHECKED, ALIKE = 10, 0.05
 """Number of transitions that are checked, and their largest error in standard deviations."""
 NOTES = {
@@ -53,76 +54,69 @@ class Film:
     """For each episode, the steps shown and all frames as one picture, row by row."""
 
 
+class CannotFilm(Exception):
+    """Why an environment cannot be filmed."""
+
+
 def make_film(recording: Recording, episodes: Sequence[int], environment: str) -> Film:
     """Render some episodes of a dataset; without a renderer, the note gives the reason."""
     from grd_offline.worlds.environments import resolve_environment_id
 
     name = resolve_environment_id(environment)
-    with tempfile.TemporaryDirectory() as folder:
-        given, made = Path(folder) / "given.npz", Path(folder) / "made.npz"
+    try:
+        given = {index: _gather(recording, index) for index in episodes}
+    except DataError as error:
+        return Film(f"No video: {error}.")
+    reasons = []
+    asked = os.environ.get("MUJOCO_GL")
+    for renderer in (asked,) if asked else RENDERERS:
         try:
-            np.savez(given, **_gather(recording, episodes))
-        except DataError as error:
-            return Film(f"No video: {error}.")
-        reasons = []
-        asked = os.environ.get("MUJOCO_GL")
-        for renderer in (asked,) if asked else RENDERERS:
-            reason = _run_child(renderer, name, given, made)
-            if reason is None:
-                return _assemble(made)
-            reasons.append(f"{renderer}: {reason}")
-            if not reason.startswith("renderer"):
+            return _assemble(_film_beside(renderer, name, given))
+        except CannotFilm as error:
+            reasons.append(f"{renderer}: {printable(str(error))[:160]}")
+            if not str(error).startswith("renderer"):
                 break
     return Film(f"No video: {name} could not be filmed ({'; '.join(dict.fromkeys(reasons))}).")
 
 
-def _gather(recording: Recording, episodes: Sequence[int]) -> dict[str, Any]:
-    arrays: dict[str, Any] = {"episodes": np.asarray(episodes)}
-    for index in episodes:
-        record = recording.load(index)
-        if set(record.observations) != {""} or set(record.actions) != {""}:
-            raise DataError("video needs plain observations and actions")
-        arrays[f"observations-{index}"] = record.observations[""]
-        arrays[f"actions-{index}"] = record.actions[""]
-        seed = record.attributes.get("seed")
-        if isinstance(seed, int | np.integer):
-            arrays[f"seed-{index}"] = np.asarray(int(seed))
-    return arrays
+def _gather(recording: Recording, index: int) -> Given:
+    record = recording.load(index)
+    if set(record.observations) != {""} or set(record.actions) != {""}:
+        raise DataError("video needs plain observations and actions")
+    seed = record.attributes.get("seed")
+    known = int(seed) if isinstance(seed, int | np.integer) else None
+    return known, record.observations[""], record.actions[""]
 
 
-def _run_child(renderer: str, name: str, given: Path, made: Path) -> str | None:
-    """Render in a process of its own; return the reason of a failure, or None."""
-    command = [sys.executable, "-m", "grd_offline.report.film", name, str(given), str(made)]
-    drivers = {"MUJOCO_GL": renderer, "PYOPENGL_PLATFORM": renderer, "SDL_VIDEODRIVER": "dummy"}
-    options: dict[str, Any] = {"env": os.environ | drivers, "cwd": given.parent, "timeout": SECONDS}
+def _film_beside(renderer: str, name: str, given: Mapping[int, Given]) -> Mapping[int, Filmed]:
+    """Film in a process of its own."""
+    process = Process(answer_calls)
+    process.start()
     try:
-        done = subprocess.run(command, capture_output=True, text=True, **options)
-    except subprocess.TimeoutExpired:
-        return f"took more than {SECONDS} s"
-    if done.returncode == 0:
-        return None
-    lines = [line for line in done.stderr.splitlines() if line.strip()]
-    if done.returncode == 3 and lines:
-        return printable(lines[-1])[:160]
-    return f"renderer ended with {done.returncode}"
+        process.send((film_episodes, (renderer, name, given)))
+        if not process.connection.poll(SECONDS):
+            raise CannotFilm(f"took more than {SECONDS} s")
+        filmed: Mapping[int, Filmed] = process.receive()
+        return filmed
+    except ProcessDied as death:
+        raise CannotFilm(f"renderer died {death}") from None
+    finally:
+        process.end()
 
 
-def _assemble(made: Path) -> Film:
-    clips: dict[int, Mapping[str, Any]] = {}
-    notes: dict[str, None] = {}
-    with np.load(made) as arrays:
-        ways = json.loads(str(arrays["ways"]))
-        for index, way in ways.items():
-            notes[NOTES.get(way, way)] = None
-            if way in NOTES:
-                frames = arrays[f"frames-{index}"]
-                clips[int(index)] = {
-                    "steps": arrays[f"steps-{index}"].tolist(),
-                    "columns": COLUMNS,
-                    "width": int(frames.shape[2]),
-                    "height": int(frames.shape[1]),
-                    "image": _make_picture(frames),
-                }
+def _assemble(filmed: Mapping[int, Filmed]) -> Film:
+    notes = dict.fromkeys(NOTES.get(way, way) for way, _, _ in filmed.values())
+    clips = {
+        index: {
+            "steps": steps.tolist(),
+            "columns": COLUMNS,
+            "width": int(frames.shape[2]),
+            "height": int(frames.shape[1]),
+            "image": _make_picture(frames),
+        }
+        for index, (way, steps, frames) in filmed.items()
+        if way in NOTES
+    }
     return Film(" ".join(notes), clips)
 
 
@@ -141,24 +135,20 @@ def _make_picture(frames: NDArray[np.uint8]) -> str:
     return f"data:image/webp;base64,{b64encode(memory.getvalue()).decode('ascii')}"
 
 
-def _film_all(name: str, given: Path, made: Path) -> None:
+def film_episodes(renderer: str, name: str, given: Mapping[int, Given]) -> dict[int, Filmed]:
     """Render every episode, in the child process, and note which way worked."""
+    os.environ |= {"MUJOCO_GL": renderer, "PYOPENGL_PLATFORM": renderer, "SDL_VIDEODRIVER": "dummy"}
+    os.chdir(tempfile.gettempdir())  # MuJoCo writes a log
     try:
         env = _make_environment(name)
     except Exception as error:
-        _give_up(f"cannot be made: {_first_line(error)}")
-    arrays: dict[str, Any] = {}
-    ways: dict[str, str] = {}
-    with np.load(given) as data:
-        for index in data["episodes"].tolist():
-            observations, actions = data[f"observations-{index}"], data[f"actions-{index}"]
-            seed = int(data[f"seed-{index}"]) if f"seed-{index}" in data else None
-            steps = np.unique(np.linspace(0, len(actions) - 1, FRAMES).round().astype(int))
-            way, frames = _film(env, seed, observations, actions, steps)
-            ways[str(index)] = way
-            arrays |= {f"frames-{index}": np.asarray(frames), f"steps-{index}": steps}
-    env.close()
-    np.savez(made, ways=json.dumps(ways), **arrays)
+        raise CannotFilm(f"cannot be made: {_first_line(error)}") from None
+    filmed = {}
+    for index, (seed, observations, actions) in given.items():
+        steps = np.unique(np.linspace(0, len(actions) - 1, FRAMES).round().astype(int))
+        way, frames = _film(env, seed, observations, actions, steps)
+        filmed[index] = way, steps, np.asarray(frames)
+    return filmed
 
 
 def _make_environment(name: str) -> Any:
@@ -242,7 +232,7 @@ def _render(env: Any) -> NDArray[np.uint8]:
     try:
         frame = np.asarray(env.render(), np.uint8)
     except Exception as error:
-        _give_up(f"renderer: {_first_line(error)}")
+        raise CannotFilm(f"renderer: {_first_line(error)}") from None
     picture = Image.fromarray(frame)
     picture.thumbnail((WIDTH, HEIGHT))
     return np.asarray(picture)
@@ -250,13 +240,3 @@ def _render(env: Any) -> NDArray[np.uint8]:
 
 def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [""])[0] or type(error).__name__
-
-
-def _give_up(reason: str) -> Any:
-    print(reason, file=sys.stderr)
-    sys.stderr.flush()
-    os._exit(3)  # a driver that did not start may hang at exit
-
-
-if __name__ == "__main__":
-    _film_all(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))

@@ -6,6 +6,7 @@ from io import BytesIO
 import gymnasium
 import numpy as np
 import pytest
+from dying import die
 from PIL import Image
 
 from grd_offline.io.datasets import Header, Leaf, Record, open_recording, write_dataset
@@ -91,13 +92,10 @@ def test_an_environment_without_pictures_is_said_in_one_line(tmp_path):
 
 
 def test_a_renderer_that_dies_is_said_in_one_line(tmp_path, monkeypatch):
-    def die(command, **_):
-        return film.subprocess.CompletedProcess(command, -11, "", "")
-
     monkeypatch.delenv("MUJOCO_GL", raising=False)
-    monkeypatch.setattr(film.subprocess, "run", die)
+    monkeypatch.setattr(film, "answer_calls", die)
     made = film_first(write_played(tmp_path / "data.h5", "Swimmer-v5"), "Swimmer")
-    ends = "egl: renderer ended with -11; osmesa: renderer ended with -11"
+    ends = "; ".join(f"{name}: renderer died of signal SIGABRT" for name in ("egl", "osmesa"))
     assert made == Film(f"No video: Swimmer-v5 could not be filmed ({ends}).")
 
 
