@@ -222,8 +222,7 @@ def write_comparison(
     from grd_offline.io.files.storage import make_folder, replace_file
     from grd_offline.lab.comparison.compare import COMPARISON_FILE, SCORES_FILE, write_scores
     from grd_offline.report import make_comparison_page
-    from grd_offline.report.comparison_figures import draw_comparison_figures
-    from grd_offline.report.figures import save_figure
+    from grd_offline.report.figures import draw_comparison_figures, save_figure
 
     folder.parent.mkdir(parents=True, exist_ok=True)
     make_folder(folder.parent, folder.name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Sequence
-from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from grd_offline.core.statistics import Estimate
@@ -82,7 +81,12 @@ def describe_comparison(comparison: Comparison | None) -> dict[str, Any]:
     """Collect what the sections of a comparison show; without one there are no sections."""
     if comparison is None:
         return {"comparison": None}
-    from grd_offline.report.comparison_figures import draw_comparison_figures
+    from grd_offline.report.figures import draw_comparison_figures, write_figure
+
+    def encode(name: str, figure: Figure) -> str:
+        """Write a figure as the address of a picture that needs no script."""
+        picture = write_figure(figure, "svg", CAPTIONS[name], fonttype="path")
+        return f"data:image/svg+xml;base64,{b64encode(picture).decode()}"
 
     rows = list_rows(comparison)
     width = len(COLUMNS) if any(row[-1] != "-" for row in rows) else len(COLUMNS) - 1
@@ -94,7 +98,7 @@ def describe_comparison(comparison: Comparison | None) -> dict[str, Any]:
         "columns": COLUMNS[:width],
         "rows": [row[:width] for row in rows],
         "captions": CAPTIONS,
-        "pictures": {name: _encode(figure, CAPTIONS[name]) for name, figure in figures.items()},
+        "pictures": {name: encode(name, figure) for name, figure in figures.items()},
     }
 
 
@@ -182,18 +186,6 @@ def show_share_interval(estimate: Estimate) -> str:
         return f"{100 * estimate.value:.0f}\N{NO-BREAK SPACE}%"
     ends = f"{100 * estimate.low:.0f} to {100 * estimate.high:.0f}"
     return f"{100 * estimate.value:.0f}\N{NO-BREAK SPACE}% ({ends})"
-
-
-def _encode(figure: Figure, label: str) -> str:
-    """Write a figure as the address of a picture that needs no script."""
-    from matplotlib import rc_context
-
-    from grd_offline.report.figures import STYLE
-
-    memory = BytesIO()
-    with rc_context({**STYLE, "svg.hashsalt": label, "svg.fonttype": "path"}):
-        figure.savefig(memory, format="svg", metadata={"Date": None})
-    return f"data:image/svg+xml;base64,{b64encode(memory.getvalue()).decode()}"
 
 
 def is_worth_comparing(comparison: Comparison) -> bool:

@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from grd_offline.core.errors import DataError, printable
 from grd_offline.core.evaluate import pearson
+from grd_offline.core.typing import Array
 from grd_offline.io.files.runs import EVALUATIONS_FILE, LARGEST, OFFLINE, EpisodeRewards, RunRecord
 from grd_offline.report.evidence import FEW_SEEDS
 from grd_offline.report.page import show_number
 
-Array = NDArray[np.float64]
 METRICS = {
     "return": ("mean_return", "true return"),
     "success": ("success_rate", "success rate"),
@@ -191,13 +190,6 @@ def show_spread(mean: float, spread: float, seeds: int) -> str:
     if texts[1] == "0":
         texts[1] = show_number(spread)
     return "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}".join(texts)
-
-
-def show_minutes(seconds: float) -> str:
-    """Write a duration."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def scales_differ(first: Array, second: Array) -> bool:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from grd_offline.core.outcomes import NUMBER, PREFERENCE, Outcome, describe_bands
+from grd_offline.core.typing import Array
 from grd_offline.core.words import format_percentage
 from grd_offline.io.files.decomposition import MISFIT
 from grd_offline.io.files.plain import folder_errors
@@ -30,8 +30,6 @@ from grd_offline.report.page import PAGE_BYTES, render_page, show_number, show_s
 from grd_offline.report.tracks import Tracks, read_tracks
 from grd_offline.report.viewer import find_landmarks, pack_tracks
 from grd_offline.rewards.effect_inputs import explain_primes, name_effect
-
-Array = NDArray[np.float64]
 
 UNRELIABLE = "unreliable"
 LEVELS = ("fine", "note", "careful", UNRELIABLE)
@@ -84,7 +82,7 @@ def compose_page(
 ) -> str:
     """Collect what the template speaks of and the numbers of the drawings."""
     metrics, masks, effects = record.metrics, record.masks, record.effects
-    outcome = Outcome(metrics.get("outcome", NUMBER))  # earlier versions knew returns only
+    outcome = read_outcome(metrics)
     importance = measure_importance(record, tracks)
     edges = measure_edges(record, measure_importance(record, tracks, by_column=False))
     shapes = shape_effects(effects, tracks.sample)
@@ -158,6 +156,11 @@ def compose_page(
     used = len(render_page("decomposition.html", payload, **context).encode())
     payload["viewer"] = pack_tracks(tracks, max(PAGE_BYTES - used, 200_000))
     return render_page("decomposition.html", payload, **context)
+
+
+def read_outcome(metrics: Mapping[str, Any]) -> Outcome:
+    """Read what is known of the episodes. Earlier versions knew returns only."""
+    return Outcome(metrics.get("outcome", NUMBER))
 
 
 def _read_verdict(metrics: Mapping[str, Any]) -> tuple[str, str]:

@@ -11,13 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from grd_offline.core.typing import Array
 from grd_offline.report.packing import encode, pack
 from grd_offline.report.page import join_names, show_number
 from grd_offline.rewards.effect_inputs import find_label_column, name_effect, split_label
 
-Array = NDArray[np.float64]
 Effect = Mapping[str, Any]
 MOST_EFFECTS = 24
 """This many effects are drawn; the table has all of them."""

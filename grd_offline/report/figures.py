@@ -1,4 +1,4 @@
-"""Figures of training runs and decompositions, for papers.
+"""Figures of training runs, comparisons and decompositions, for papers.
 
 Widths are those of a column of a paper (3.25 inches) or of two (6.75), text has 8 points, and its
 fonts are embedded as TrueType; colours and scales are those of the pages. Nothing here opens a
@@ -8,16 +8,18 @@ window.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from grd_offline.core.errors import DataError, printable
 from grd_offline.core.evaluate import NORMAL_90
+from grd_offline.core.statistics import Estimate
+from grd_offline.core.typing import Array
 from grd_offline.io.files.runs import (
     EVALUATIONS_FILE,
     MASKS,
@@ -28,6 +30,8 @@ from grd_offline.io.files.runs import (
     read_masks,
 )
 from grd_offline.io.files.storage import replace_file
+from grd_offline.lab.comparison.compare import THRESHOLDS, Comparison
+from grd_offline.lab.comparison.metrics import METRICS as SCORES
 from grd_offline.methods.result import Decomposition
 from grd_offline.report.colours import GROUPS, LIGHT
 from grd_offline.report.curves import (
@@ -38,6 +42,7 @@ from grd_offline.report.curves import (
     find_unit,
     make_curves,
 )
+from grd_offline.report.decomposed import read_outcome
 from grd_offline.report.effects import Shape, shape_effects
 from grd_offline.report.evidence import FEW_SEEDS
 from grd_offline.report.graph import measure_edges
@@ -52,7 +57,8 @@ if TYPE_CHECKING:
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
-Array = NDArray[np.float64]
+Given = ParamSpec("Given")
+Drawn = TypeVar("Drawn")
 COLUMN, PAGE = 3.25, 6.75
 """Widths in inches: one column, and two."""
 FONT = 8
@@ -85,10 +91,36 @@ STYLE: dict[Any, Any] = {
     "text.parse_math": False,  # a dollar in a name is a dollar
 }
 MOST_EFFECTS = 9
+MOST_ACROSS = 3
+"""Effects or tasks beside each other."""
 MOST_STROKES = 400
 """This many steps of the data are strokes below a curve."""
 MOST_TICKS = 13
 """This many labels fit beside a mask without touching."""
+
+
+def make_grid(count: int, height: float, margin: float = 0.2) -> tuple[Figure, Sequence[Axes]]:
+    """Make a figure of `count` axes of some height, up to three beside each other."""
+    columns = min(count, MOST_ACROSS)
+    rows = -(-count // columns)
+    figure = make_figure(PAGE if columns > 1 else COLUMN, margin + max(1.2, height * rows))
+    places = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes in places[count:]:
+        axes.set_axis_off()
+    return figure, list(places)
+
+
+def styled(draw: Callable[Given, Drawn]) -> Callable[Given, Drawn]:
+    """Draw in the style of the figures."""
+
+    @wraps(draw)
+    def draw_styled(*arguments: Given.args, **options: Given.kwargs) -> Drawn:
+        from matplotlib import rc_context
+
+        with rc_context(STYLE):
+            return draw(*arguments, **options)
+
+    return draw_styled
 
 
 def draw_curves(curves: Sequence[Curve], metric: str, title: str, unit: str) -> Figure:
@@ -130,10 +162,13 @@ def _plot_curves(axes: Axes, curves: Sequence[Curve]) -> None:
                 LineCollection(seeds, colors=colour, linewidths=0.5, alpha=0.6), autolim=True
             )
         elif curve.seeds > 1:
-            low, high = curve.means - curve.spreads, curve.means + curve.spreads
-            axes.fill_between(curve.steps, low, high, color=colour, alpha=0.2, linewidth=0)
+            plot_band(axes, curve.steps, curve.means, curve.spreads, colour)
     axes.autoscale_view()
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+
+
+def plot_band(axes: Axes, x: Any, middle: Array, half: Array, colour: str = FOUND) -> None:
+    axes.fill_between(x, middle - half, middle + half, color=colour, alpha=0.2, linewidth=0)
 
 
 def draw_masks(masks: Sequence[Mapping[str, Any]], member: str) -> Figure:
@@ -223,42 +258,38 @@ def make_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
+@styled
 def draw_run(run: RunRecord, metric: str) -> dict[str, Figure]:
     """Draw all figures of one run, by file name."""
-    from matplotlib import rc_context
-
     figures = {metric: draw_comparison([run], metric)}
     masked, explained = choose_member(run, "masks"), choose_member(run, "episodes")
     edges = make_curves([run], "edges")
     episode = None if explained is None else read_episode(run, explained)
-    with rc_context(STYLE):
-        if edges:
-            figures["edges"] = draw_curves(edges, "edges", printable(run.environment), run.unit)
-        if masked is not None:
-            figures["masks"] = draw_masks(read_masks(run, masked), masked)
-        if episode is not None:
-            figures["episode"] = draw_episode(episode)
+    if edges:
+        figures["edges"] = draw_curves(edges, "edges", printable(run.environment), run.unit)
+    if masked is not None:
+        figures["masks"] = draw_masks(read_masks(run, masked), masked)
+    if episode is not None:
+        figures["episode"] = draw_episode(episode)
     return figures
 
 
+@styled
 def draw_comparison(runs: Sequence[RunRecord], metric: str) -> Figure:
     """Draw the learning curves of all groups of one or more runs."""
-    from matplotlib import rc_context
-
     curves = make_curves(runs, metric)
     if not curves:
         reason = f"no {metric} in any evaluation"
         raise DataError(reason, file=runs[0].path / EVALUATIONS_FILE)
     title = ", ".join(dict.fromkeys(printable(run.environment) for run in runs))
-    with rc_context(STYLE):
-        return draw_curves(curves, metric, title, find_unit(runs))
+    return draw_curves(curves, metric, title, find_unit(runs))
 
 
+@styled
 def draw_decomposition(record: Decomposition) -> dict[str, Figure]:
     """Draw all figures of a decomposition, by file name."""
-    from matplotlib import rc_context
-
     tracks = read_tracks(record)
+    outcome = read_outcome(record.metrics).singular
     importance = measure_importance(record, tracks)
     edges = measure_edges(record, measure_importance(record, tracks, by_column=False))
     names = {f"{kind}_names": record.masks[f"{kind}_names"] for kind in ("state", "action")}
@@ -266,14 +297,13 @@ def draw_decomposition(record: Decomposition) -> dict[str, Figure]:
     states = len(record.masks["state_names"])
     masks["action_to_state"] = masks["action_to_state"].reshape(-1, states)  # [] without actions
     median = find_landmarks(tracks)["median"]
-    with rc_context(STYLE):
-        figures = {"returns": draw_returns(tracks.returns, record.metrics.get("held_out"))}
-        if importance:
-            figures["importance"] = draw_importance(importance[:MOST_BARS])
-        if record.effects:
-            figures["effects"] = draw_effects(record.effects[:MOST_EFFECTS], tracks.sample)
-        figures["masks"] = draw_masks([masks], str(record.metrics["data"]))
-        figures["rewards"] = draw_track(tracks.chosen[median], median)
+    figures = {"returns": draw_returns(tracks.returns, record.metrics.get("held_out"), outcome)}
+    if importance:
+        figures["importance"] = draw_importance(importance[:MOST_BARS])
+    if record.effects:
+        figures["effects"] = draw_effects(record.effects[:MOST_EFFECTS], tracks.sample)
+    figures["masks"] = draw_masks([masks], str(record.metrics["data"]))
+    figures["rewards"] = draw_track(tracks.chosen[median], median, outcome)
     return figures
 
 
@@ -298,7 +328,7 @@ def draw_importance(importance: Sequence[Importance]) -> Figure:
     return figure
 
 
-def draw_returns(returns: Array, held_out: Mapping[str, Any] | None) -> Figure:
+def draw_returns(returns: Array, held_out: Mapping[str, Any] | None, outcome: str) -> Figure:
     """Draw predicted against observed returns; held-out returns have intervals."""
     figure = make_figure(COLUMN, COLUMN)
     axes = figure.subplots()
@@ -318,7 +348,8 @@ def draw_returns(returns: Array, held_out: Mapping[str, Any] | None) -> Figure:
     low, high = float(returns.min()), float(returns.max())
     pad = 0.04 * (high - low or 1.0)
     limits = (low - pad, high + pad)
-    axes.set(xlabel="observed return", ylabel="predicted return", xlim=limits, ylim=limits)
+    axes.set(xlabel=f"observed {outcome}", ylabel=f"predicted {outcome}")
+    axes.set(xlim=limits, ylim=limits)
     axes.legend(loc="upper left")
     return figure
 
@@ -328,10 +359,7 @@ def draw_effects(effects: Sequence[Mapping[str, Any]], sample: Mapping[str, Arra
 
     Short strokes below a curve show where the values of `sample` are.
     """
-    columns = min(len(effects), 3)
-    rows = -(-len(effects) // columns)
-    figure = make_figure(PAGE if columns > 1 else COLUMN, 0.2 + 1.7 * rows)
-    places = figure.subplots(rows, columns, squeeze=False).ravel()
+    figure, places = make_grid(len(effects), 1.7)
     for axes, effect, shape in zip(places, effects, shape_effects(effects, sample), strict=False):
         axes.set_title(f"{show_share(effect['share'])} of the variation")
         _plot_effect(axes, shape)
@@ -339,8 +367,6 @@ def draw_effects(effects: Sequence[Mapping[str, Any]], sample: Mapping[str, Arra
             values = shape.values[0][:MOST_STROKES]
             axes.plot(values, np.zeros_like(values), "|", color=GREYS[0], alpha=0.3, markersize=5,
                       transform=axes.get_xaxis_transform(), clip_on=False)  # fmt: skip
-    for axes in places[len(effects) :]:
-        axes.set_axis_off()
     return figure
 
 
@@ -356,8 +382,7 @@ def _plot_effect(axes: Axes, shape: Shape) -> None:
         return
     if len(names) == 1:
         axes.plot(grids[0], mean, color=FOUND)
-        low, high = mean - NORMAL_90 * std, mean + NORMAL_90 * std
-        axes.fill_between(grids[0], low, high, color=FOUND, alpha=0.2, linewidth=0)
+        plot_band(axes, grids[0], mean, NORMAL_90 * std)
         axes.set_ylabel("adds to the reward")
         return
     surface = mean if len(names) == 2 else mean[:, :, mean.shape[2] // 2]
@@ -375,20 +400,19 @@ def _plot_effect(axes: Axes, shape: Shape) -> None:
     axes.set_ylabel(names[1])
 
 
-def draw_track(track: Track, index: int) -> Figure:
+def draw_track(track: Track, index: int, outcome: str) -> Figure:
     """Draw the rewards of one episode with their band, and their sum so far."""
     figure = make_figure(PAGE, 2.9)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
     steps = np.arange(len(track.rewards))
-    low, high = (track.rewards + sign * NORMAL_90 * track.std for sign in (-1, 1))
-    above.fill_between(steps, low, high, color=FOUND, alpha=0.2, linewidth=0)
+    plot_band(above, steps, track.rewards, NORMAL_90 * track.std)
     above.plot(steps, track.rewards, color=FOUND, linewidth=0.8, label="found, 90 % band")
     below.plot(steps, np.cumsum(track.rewards * track.weights), color=FOUND)
     if track.true is not None:
         above.plot(steps, track.true, color=TRUE, linewidth=0.6, label="true")
         below.plot(steps, np.cumsum(track.true * track.weights), color=TRUE, linewidth=0.8)
-    below.plot(steps[-1], track.delivered, "D", color=OBSERVED, label="observed return")
-    above.set(ylabel="reward", title=f"episode {index}, of median return")
+    below.plot(steps[-1], track.delivered, "D", color=OBSERVED, label=f"observed {outcome}")
+    above.set(ylabel="reward", title=f"episode {index}, of median {outcome}")
     below.set(ylabel="sum so far", xlabel="step")
     above.margins(x=0.01)
     figure.legend(loc="outside lower center", ncols=3)
@@ -409,11 +433,111 @@ def shorten(name: str) -> str:
 
 def save_figure(figure: Figure, path: Path, form: str) -> None:
     """Write a figure in full or not at all; equal figures give equal bytes."""
+    with replace_file(path) as output:
+        output.write(write_figure(figure, form, path.name))
+
+
+def write_figure(figure: Figure, form: str, name: str, fonttype: str = "none") -> bytes:
+    """Write a figure as bytes. Ids in an svg follow from the name, and are not random."""
     from matplotlib import rc_context
 
     memory = BytesIO()
     metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(form, {})
-    with rc_context({**STYLE, "svg.hashsalt": path.name}):  # else ids in an svg are random
+    with rc_context({**STYLE, "svg.hashsalt": name, "svg.fonttype": fonttype}):
         figure.savefig(memory, format=form, dpi=300, metadata=metadata)
-    with replace_file(path) as output:
-        output.write(memory.getvalue())
+    return memory.getvalue()
+
+
+@styled
+def draw_comparison_figures(comparison: Comparison) -> dict[str, Figure]:
+    """Draw all figures of a comparison, by file name."""
+    figures = {"tasks": _draw_tasks(comparison)}
+    if any(total.middle is not None for total in comparison.totals):
+        figures["means"] = _draw_means(comparison)
+        figures["profiles"] = _draw_profiles(comparison)
+    if any(total.improvement is not None for total in comparison.totals):
+        figures["improvement"] = _draw_improvement(comparison)
+    return figures
+
+
+def _find_colour(comparison: Comparison, method: str) -> str:
+    if method == comparison.reference:
+        return GREYS[0]
+    own = [name for name in comparison.methods if name != comparison.reference]
+    return GROUPS[own.index(method) % len(GROUPS)]
+
+
+def _plot_estimates(
+    axes: Axes, comparison: Comparison, entries: Sequence[tuple[str, Estimate]]
+) -> None:
+    """Draw a row for each method, the first on top: a point and its interval."""
+    for place, (method, estimate) in enumerate(entries):
+        colour = _find_colour(comparison, method)
+        axes.plot([estimate.low, estimate.high], [place, place], color=colour, linewidth=4,
+                  alpha=0.35, solid_capstyle="butt")  # fmt: skip
+        axes.plot([estimate.value], [place], "o", color=colour, markersize=4)
+    axes.set_yticks(range(len(entries)), [shorten(method) for method, _ in entries])
+    axes.set_ylim(len(entries) - 0.4, -0.6)
+
+
+def _draw_tasks(comparison: Comparison) -> Figure:
+    """Draw the interquartile mean over seeds of each method on each task."""
+    height = 0.55 + 0.17 * len(comparison.methods)
+    figure, places = make_grid(len(comparison.tasks), height, 0.3)
+    for axes, task in zip(places, comparison.tasks, strict=False):
+        rows = [r for method in comparison.methods if (r := comparison.find(task, method))]
+        _plot_estimates(axes, comparison, [(row.method, row.middle) for row in rows])
+        for place, row in enumerate(rows):
+            if len(row.scores) < FEW_SEEDS:  # each seed, beside an interval of few
+                seeds = np.full(len(row.scores), float(place))
+                colour = _find_colour(comparison, row.method)
+                axes.plot(row.scores, seeds, "|", color=colour, markersize=8)
+        axes.set_title(shorten(task))
+    figure.supxlabel(
+        f"{SCORES[comparison.metric][1]}, interquartile mean over seeds", fontsize=FONT
+    )
+    return figure
+
+
+def _draw_means(comparison: Comparison) -> Figure:
+    entries = [(total.method, total.middle) for total in comparison.totals if total.middle]
+    figure = make_figure(COLUMN, 0.8 + 0.22 * len(entries))
+    axes = figure.subplots()
+    _plot_estimates(axes, comparison, entries)
+    axes.set_xlabel(f"interquartile mean of\n{_name_scale(comparison)}")
+    return figure
+
+
+def _draw_profiles(comparison: Comparison) -> Figure:
+    totals = [total for total in comparison.totals if total.profile is not None]
+    figure = make_figure(COLUMN, 2.3 + 0.15 * len(totals))
+    axes = figure.subplots()
+    for total in totals:
+        assert total.profile is not None
+        assert total.band is not None
+        colour = _find_colour(comparison, total.method)
+        axes.plot(THRESHOLDS, total.profile, color=colour, label=shorten(total.method))
+        axes.fill_between(THRESHOLDS, *total.band, color=colour, alpha=0.15, linewidth=0)
+    axes.set(xlabel=_name_scale(comparison), ylabel="share of runs above", ylim=(-0.02, 1.02))
+    axes.margins(x=0)
+    figure.legend(loc="outside lower center", ncols=1)
+    return figure
+
+
+def _draw_improvement(comparison: Comparison) -> Figure:
+    entries = [(total.method, total.improvement) for total in comparison.totals]
+    shown = [(method, estimate) for method, estimate in entries if estimate is not None]
+    figure = make_figure(COLUMN, 0.95 + 0.22 * len(shown))
+    axes = figure.subplots()
+    axes.axvline(0.5, color="0.8", linewidth=0.8, zorder=0)
+    _plot_estimates(axes, comparison, shown)
+    axes.set(xlim=(-0.02, 1.02), xlabel="probability that it does better")
+    axes.set_xticks(np.linspace(0, 1, 5))
+    axes.set_title(f"{shorten(comparison.chosen)} against")
+    return figure
+
+
+def _name_scale(comparison: Comparison) -> str:
+    if comparison.metric == "return":
+        return f"return, 0: random, 1: {comparison.reference}"
+    return SCORES[comparison.metric][1]

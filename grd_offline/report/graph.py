@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from grd_offline.core.typing import Array
 from grd_offline.io.files.runs import MASKS
 from grd_offline.methods.result import Decomposition
 from grd_offline.report.importance import TERMINATED, Importance
 from grd_offline.report.packing import encode
 
-Array = NDArray[np.float64]
 MOST_NODES = 24
 """This many states and this many actions are in the drawing; the heat maps have all."""
 PROBABILITIES = ("paper", "pair-net")

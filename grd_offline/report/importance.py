@@ -18,15 +18,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from grd_offline.core.errors import DataError
 from grd_offline.core.steps import StepBatch
+from grd_offline.core.typing import AnyArray
 from grd_offline.methods.result import Decomposition
 from grd_offline.report.tracks import Tracks
 from grd_offline.rewards.effect_inputs import split_label
 
-Array = NDArray[np.float64]
 MOST_BARS = 16
 """This many inputs have a bar; a note counts the others."""
 TERMINATED = "terminated"
@@ -107,7 +106,7 @@ def _sum_effects(
 
 
 def _shuffle(
-    record: Decomposition, steps: StepBatch[NDArray[Any]], by_column: bool
+    record: Decomposition, steps: StepBatch[AnyArray], by_column: bool
 ) -> list[Importance]:
     """Measure a reward that is no sum of effects, with shuffled values of each input in turn."""
     try:

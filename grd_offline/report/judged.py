@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import compress
 from typing import Any
 
+from grd_offline.core.words import format_seconds
 from grd_offline.io.files.judgement import (
     JUDGE_FILE,
     MISFIT,
@@ -22,7 +23,6 @@ from grd_offline.report.curves import (
     find_seconds,
     make_curves,
     pack_metrics,
-    show_minutes,
     show_spread,
 )
 from grd_offline.report.evidence import FEW_SEEDS, find_rivals, say_no_best, warn_of_chance
@@ -122,7 +122,7 @@ def _make_page(judgement: JudgementRecord) -> str:
         columns=columns,
         rows=rows,
         about_lines=describe_lines(curves),
-        time=show_minutes(find_seconds(judgement.run)),
+        time=format_seconds(find_seconds(judgement.run)),
         twins=_find_twins(ranking),
         metrics=metrics,
         near=[

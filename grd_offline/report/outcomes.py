@@ -6,21 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from grd_offline.core.typing import Array
 from grd_offline.io.files import REPORT_FILE
 from grd_offline.methods.result import Decomposition
 from grd_offline.report.effects import name_together
 from grd_offline.report.page import render_page
 
-Array = NDArray[np.float64]
 _WIDTH, _HEIGHT, _EDGE = 180, 70, 4
 _MOST_SHOWN = 30
 
 
-def make_outcomes_page(
-    records: Mapping[str, Decomposition], correlation: NDArray[np.float64]
-) -> str:
+def make_outcomes_page(records: Mapping[str, Decomposition], correlation: Array) -> str:
     """Make the page; `correlation` is that of the step rewards of the outcomes."""
     metrics = [record.metrics for record in records.values()]
     order = ("unreliable", "careful", "note", "fine")

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Array = NDArray[np.float64]
+from grd_offline.core.typing import AnyArray, Array, IntArray
+
 LEVELS = 65535
 
 
@@ -33,12 +34,12 @@ def quantise(values: Array) -> tuple[NDArray[np.uint16], float, float]:
     return np.rint((values - low) * scale).astype("<u2"), low, high
 
 
-def encode(array: NDArray[Any]) -> str:
+def encode(array: AnyArray) -> str:
     """Write the bytes of an array as text."""
     return b64encode(np.ascontiguousarray(array).tobytes()).decode("ascii")
 
 
-def find_extremes(values: Array, width: int) -> tuple[NDArray[np.int64], Array]:
+def find_extremes(values: Array, width: int) -> tuple[IntArray, Array]:
     """Find the smallest and the largest value of each stretch of `width` steps.
 
     Gives (stretch, 2) the steps and the values; where both are the same step it stands twice.

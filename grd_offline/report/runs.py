@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from grd_offline.core.errors import DataError
+from grd_offline.core.typing import Array
+from grd_offline.core.words import format_seconds
 from grd_offline.io.files.plain import folder_errors
 from grd_offline.io.files.runs import (
     EVALUATIONS_FILE,
@@ -34,14 +35,12 @@ from grd_offline.report.curves import (
     make_curves,
     pack_metrics,
     read_seconds,
-    show_minutes,
     show_spread,
 )
 from grd_offline.report.evidence import find_rivals, say_no_best, warn_of_chance
 from grd_offline.report.packing import encode, find_extremes, pack
 from grd_offline.report.page import join_names, render_page, show_number
 
-Array = NDArray[np.float64]
 MASK_BYTES = 1_200_000
 REWARD_BYTES = 1_200_000
 """Bytes for masks and for rewards in the page; with more members, fewer moments are shown."""
@@ -130,7 +129,7 @@ def _describe_scores(
             (f"{sum(len(run.members) for run in runs)}", "members trained"),
             (f"{len(curves)}", "groups of members that differ only in their seed"),
             (f"{most:,.0f}", f"{count} per member"),
-            (show_minutes(sum(find_seconds(run) for run in runs)), "of training"),
+            (format_seconds(sum(find_seconds(run) for run in runs)), "of training"),
         ],
         "is_clear": is_clear,
         "no_best": say_no_best(best.seeds),
@@ -169,7 +168,7 @@ def _describe_speed(run: RunRecord) -> tuple[object, ...]:
     steps, seconds = max(int(row["step"]) for row in run.rows), find_seconds(run)
     rate = show_number(steps * len(run.members) / seconds if seconds > 0 else 0.0)
     device = str(run.about.get("device", "-"))
-    return run.name, len(run.members), f"{steps:,}", show_minutes(seconds), rate, device
+    return run.name, len(run.members), f"{steps:,}", format_seconds(seconds), rate, device
 
 
 def _label(run: RunRecord, member: str, runs: Sequence[RunRecord]) -> str:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from grd_offline.core.episodes import Episode
 from grd_offline.core.errors import DataError
 from grd_offline.core.steps import StepBatch
+from grd_offline.core.typing import AnyArray, Array
 from grd_offline.io.datasets import Header, Record, as_episode, locate
 from grd_offline.io.files.models import CONFIG, REWARD_FOLDER
 from grd_offline.io.formats.record import OBSERVED, STD
@@ -20,7 +20,6 @@ from grd_offline.rewards.effect_inputs import name_effect
 from grd_offline.rewards.effect_terms import predict_terms
 from grd_offline.rewards.effects import EffectModel
 
-Array = NDArray[np.float64]
 MOST_EPISODES = 500
 """Of more episodes, this many are shown, chosen evenly by their return."""
 MOST_INPUTS = 8
@@ -81,7 +80,7 @@ class Tracks:
     """The reward is this number and the sum of its terms."""
     sample: Mapping[str, Array]
     """(step,) values of each input of the reward, at steps drawn from all episodes."""
-    steps: StepBatch[NDArray[Any]] | None
+    steps: StepBatch[AnyArray] | None
     """These steps, if there are no effects."""
 
 
@@ -136,7 +135,7 @@ class _Reader:
         self.has_rest = len(self.rows) > MOST_TERMS or self.is_exact
         self.rng = np.random.default_rng(0)
         self.drawn: list[Array] = []
-        self.steps: list[StepBatch[NDArray[Any]]] = []
+        self.steps: list[StepBatch[AnyArray]] = []
 
     def read(self, record: Record, header: Header) -> tuple[Episode, Track]:
         """Read an episode and all of its track but the terms."""
@@ -196,7 +195,7 @@ class _Reader:
         mixed = values[:, self.rng.permutation(values.shape[1])]
         return dict(zip(self.names, mixed, strict=True))
 
-    def collect_steps(self) -> StepBatch[NDArray[Any]] | None:
+    def collect_steps(self) -> StepBatch[AnyArray] | None:
         """Give the steps that were drawn, if any."""
         return StepBatch.concatenate(self.steps) if self.steps else None
 

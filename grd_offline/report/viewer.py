@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from grd_offline.core.typing import Array
 from grd_offline.report.effects import has_few_values
 from grd_offline.report.packing import count_bytes, pack_series
-from grd_offline.report.tracks import MOST_INPUTS, Array, Track, Tracks
+from grd_offline.report.tracks import MOST_INPUTS, Track, Tracks
 from grd_offline.rewards.effect_inputs import split_label
 
 MOST_DELIVERIES = 64
