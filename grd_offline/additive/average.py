@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from grd_offline.additive.bars import BARS
 from grd_offline.additive.basis import Effect
+from grd_offline.additive.evidence import sum_gains
 
 Array = NDArray[np.float64]
 
@@ -191,8 +192,7 @@ def _draw_effect(
     seen = inverse @ part
     values, vectors = np.linalg.eigh(part.T @ seen)
     pull = (vectors.T @ (seen.T @ target)) ** 2
-    grown = 1 + _VARIANCES[:, None] * np.maximum(values, 0)
-    gains = 0.5 * (_VARIANCES[:, None] * pull / grown - np.log(grown)).sum(1)
+    gains = sum_gains(_VARIANCES[:, None], values, pull)
     others = [other for other in np.flatnonzero(state >= 0).tolist() if other != k]
     absent = prior.measure(others)
     present = gains + prior.levels[level] + prior.measure([*others, k])

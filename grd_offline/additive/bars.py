@@ -147,5 +147,17 @@ class Bars:
     many_outliers: float = 0.02  # share of the returns that calls for care
     much_of_spread: float = 0.5  # share of the squared spread by which few do
 
+    # Findings of all methods
+    fewest_checked: int = 20  # episodes
+    base_errors: float = 6.0  # standard errors of a fixed amount; 1 in 5e8 by chance
+    base_share: float = 0.2  # share of the squared errors that it accounts for
+    base_most: float = 0.5  # the same from which on the rewards are wrong
+    least_base: float = 0.02  # share of the spread of the returns that it has to reach
+    same_as_returns: float = 0.999  # share of the returns at which an input says the same
+    total_share: float = 0.7  # the same of a total that lacks a step
+    total_unit: float = 0.2  # how far its unit may be off
+    total_steps: float = 1.5  # variance of what it leaves, in that of its steps
+    many_copies: float = 0.02  # share of episodes; with discrete states a few are equal by chance
+
 
 BARS = Bars()

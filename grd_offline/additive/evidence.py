@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -228,6 +229,12 @@ class EvidenceProblem:
         return fit, ratios, float(residual @ residual) / float(np.trace(inner))
 
 
+def sum_gains(variances: NDArray[Any], values: Array, pull: Array) -> Array:
+    """Evidence that a block adds at some variances, by the last axis; see `measure_gains`."""
+    grown = 1 + variances * np.maximum(values, 0)
+    return np.asarray(0.5 * (variances * pull / grown - np.log(grown)).sum(-1))
+
+
 def measure_gains(fit: Posterior, blocks: NDArray[np.floating]) -> tuple[Array, Array]:
     """Evidence that each candidate would add at its best variance, and that variance.
 
@@ -239,52 +246,30 @@ def measure_gains(fit: Posterior, blocks: NDArray[np.floating]) -> tuple[Array, 
     seen = fit.apply_inverse(flat).reshape(rows, count, width)
     curvature = blocks.transpose(1, 2, 0) @ seen.transpose(1, 0, 2)
     values, vectors = np.linalg.eigh(curvature.astype(np.float64))
-    values = np.maximum(values, 0)
     pull = (fit.residual @ flat).reshape(count, width)
     pull = (np.swapaxes(vectors, 1, 2) @ pull[:, :, None])[:, :, 0] ** 2
     grid = np.geomspace(1e-6, 1e2, 33)
-    grown = 1 + grid[:, None, None] * values
-    gains = 0.5 * (grid[:, None, None] * pull / grown - np.log(grown)).sum(-1)
+    gains = sum_gains(grid[:, None, None], values, pull)
     best = gains.argmax(0)
     return gains[best, np.arange(count)], grid[best]
 
 
-def measure_losses(fit: Posterior) -> Array:
-    """(block,) the evidence that is lost if only that block is removed and all else is held.
-
-    With S and u as in `measure_gains`: (v u^T (I - v S)^-1 u + log |I - v S|) / 2. In a primal fit
-    I - v S is the block of `inner`.
-    """
-    losses = np.zeros(len(fit.sizes))
-    ends = np.cumsum(fit.sizes)
-    seen = None if fit.primal else fit.apply_inverse(fit.columns)
-    pull = fit.columns.T @ fit.residual
-    for p, (end, width) in enumerate(zip(ends, fit.sizes, strict=True)):
-        part = slice(end - width, end)
-        if seen is None:
-            left, vectors = np.linalg.eigh(fit.inner[part, part])
-        else:
-            values, vectors = np.linalg.eigh(fit.columns[:, part].T @ seen[:, part])
-            left = 1 - fit.variances[p] * values
-        left = np.clip(left, 1e-12, 1.0)
-        rotated = (vectors.T @ pull[part]) ** 2
-        losses[p] = 0.5 * float((fit.variances[p] * rotated / left + np.log(left)).sum())
-    return losses
-
-
-def measure_joint_losses(fit: Posterior, groups: Sequence[NDArray[np.int64]]) -> Array:
+def measure_losses(fit: Posterior, groups: Sequence[NDArray[np.int64]] | None = None) -> Array:
     """(group,) evidence lost if all columns of a group were removed at once, all else held.
 
-    With S and u of the columns of a group, and D their variances:
-    (u^T D^1/2 L^-1 D^1/2 u + log |L|) / 2, L = I - D^1/2 S D^1/2.
+    By default the groups are the blocks. With S and u of the columns of a group, and D their
+    variances: (u^T D^1/2 L^-1 D^1/2 u + log |L|) / 2, L = I - D^1/2 S D^1/2. In a primal fit L is
+    the part of `inner`.
     """
+    if groups is None:
+        groups = np.split(np.arange(sum(fit.sizes)), np.cumsum(fit.sizes[:-1]))[: len(fit.sizes)]
     root = np.sqrt(np.repeat(fit.variances, fit.sizes))
     pull = root * (fit.columns.T @ fit.residual)
     seen = None if fit.primal else fit.apply_inverse(fit.columns)
     losses = np.zeros(len(groups))
     for place, mine in enumerate(groups):
         if seen is None:
-            left = fit.inner[np.ix_(mine, mine)].copy()
+            left = fit.inner[np.ix_(mine, mine)]
         else:
             inner = fit.columns[:, mine].T @ seen[:, mine]
             left = np.eye(len(mine)) - root[mine, None] * inner * root[mine]
@@ -294,7 +279,7 @@ def measure_joint_losses(fit: Posterior, groups: Sequence[NDArray[np.int64]]) ->
     return losses
 
 
-_STEPS = 1024
+_STEPS = 1024  # that the factor is made of, for time
 
 
 def correlate_columns(sums: Array) -> Array:

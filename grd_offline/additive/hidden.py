@@ -66,6 +66,7 @@ from grd_offline.additive.evidence import (
     EvidenceProblem,
     Posterior,
     measure_gains,
+    sum_gains,
 )
 from grd_offline.additive.moments import BOTH, END, START, spread_about
 from grd_offline.additive.search import EffectBank, Selection
@@ -198,8 +199,7 @@ def _average_variances(
     for k, (start, stop) in enumerate(zip(stops - sizes, stops, strict=True)):
         values, vectors = np.linalg.eigh(columns[:, start:stop].T @ seen[:, start:stop])
         pull = (vectors.T @ pulls[start:stop]) ** 2
-        grown = 1 + grid * np.maximum(values, 0)
-        gains[k] = 0.5 * (grid * pull / grown - np.log(grown)).sum(1)
+        gains[k] = sum_gains(grid, values, pull)
     most = max(float(gains.max()), 0.0)
     there = np.exp(gains - most) * _DENSITY / len(sizes)
     odds = BARS.prior_hidden * float(there.sum())

@@ -19,7 +19,6 @@ from grd_offline.additive.evidence import (
     EvidenceProblem,
     Posterior,
     measure_gains,
-    measure_joint_losses,
     measure_losses,
 )
 
@@ -258,7 +257,7 @@ def measure_inputs(
             np.flatnonzero(np.isin(owners, [k for k, own in enumerate(has) if one in own]))
             for one in every
         ]
-        found = measure_joint_losses(chosen.fit, groups).tolist()
+        found = measure_losses(chosen.fit, groups).tolist()
         losses = {one: (loss, chosen) for one, loss in zip(every, found, strict=True)}
     for removed in every:
         if removed in losses and losses[removed][0] > BARS.far_loss * threshold:

@@ -15,10 +15,8 @@ import numpy as np
 from grd_offline.core.episodes import EpisodeSet
 from grd_offline.core.outcomes import NUMBER, Outcome
 from grd_offline.core.words import DO_NOT_RELY, format_share
-from grd_offline.methods.base_findings import find_base
+from grd_offline.methods.checks import find_base, find_copies, find_totals
 from grd_offline.methods.contract import CAREFUL, FINE, NOTE, UNRELIABLE, Decomposer, Finding
-from grd_offline.methods.copy_findings import find_copies
-from grd_offline.methods.total_findings import find_totals
 
 LITTLE, MUCH = 0.5, 0.9
 """R² of returns held out: below the first most is not explained, from the second on enough is."""

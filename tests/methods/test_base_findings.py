@@ -5,8 +5,8 @@ import pytest
 
 from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.methods import make_decomposer
+from grd_offline.methods.checks import find_copies
 from grd_offline.methods.contract import UNRELIABLE
-from grd_offline.methods.copy_findings import find_copies
 from grd_offline.methods.verdict import gather_findings
 
 WORDS = "Returns contain a fixed amount of about "

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from grd_offline.additive import search
-from grd_offline.additive.evidence import EvidenceProblem, measure_joint_losses
+from grd_offline.additive.evidence import EvidenceProblem, measure_losses
 from grd_offline.additive.settings import ClosedFormSettings
 
 
@@ -19,7 +19,7 @@ def test_joint_losses_are_what_removing_the_columns_costs(rows):
     whole = EvidenceProblem(columns, sizes, target).solve(variances, noise)
     owners = np.repeat(np.arange(4), sizes)
     groups = [[0], [1], [0, 2], [1, 3]]
-    found = measure_joint_losses(whole, [np.flatnonzero(np.isin(owners, g)) for g in groups])
+    found = measure_losses(whole, [np.flatnonzero(np.isin(owners, g)) for g in groups])
     for group, loss in zip(groups, found, strict=True):
         kept = [k for k in range(4) if k not in group]
         rest = EvidenceProblem(

@@ -20,6 +20,7 @@ from grd_offline.core.episodes import Episode, EpisodeSet, have_same_length
 from grd_offline.core.outcomes import NUMBER, SUCCESS, Outcome, describe_bands
 from grd_offline.core.steps import StepBatch
 from grd_offline.core.words import format_percentage
+from grd_offline.methods.checks import pick_evenly, suspect
 from grd_offline.methods.closed_form.fit import ClosedFormFit
 from grd_offline.methods.contract import CAREFUL, FINE, UNRELIABLE, Finding
 from grd_offline.methods.verdict import settle_findings
@@ -68,7 +69,7 @@ def find_moment(fit: ClosedFormFit, spread: float) -> list[Finding]:
     taken = f"The reward looks at the state {PLACES[fit.state_at]}."
     others = list_open_moments(fit)
     if others:
-        return [_tell_undecided(fit, spread, taken, others)]
+        return _tell_undecided(fit, spread, taken, others)
     why = f"This explains {fit.outcome.plural} clearly better than the other moments."
     if END not in fit.moments:
         why = (
@@ -92,7 +93,7 @@ def list_open_moments(fit: ClosedFormFit) -> list[str]:
 
 def _tell_undecided(
     fit: ClosedFormFit, spread: float, taken: str, others: Sequence[str]
-) -> Finding:
+) -> list[Finding]:
     share = float(np.sqrt(fit.moment_variance)) / max(spread, 1e-300)
     places = " or ".join(PLACES[moment] for moment in others)
     why = (
@@ -104,14 +105,13 @@ def _tell_undecided(
     undecided = f"{taken} {why} {returns.capitalize()} do not exclude that it looks {places}."
     depends = f"{show_share(share)} of the spread of the rewards"
     if share < BARS.much_hidden:
-        return Finding(FINE, f"{undecided} Only {depends} depends on this choice.")
+        return [Finding(FINE, f"{undecided} Only {depends} depends on this choice.")]
     text = (
         f"{undecided} The choice decides {depends}: with another moment the correlation with the "
         f"true rewards may be as low as about {bound_correlation(share):.2f}. {_OPTION}"
     )
-    level = UNRELIABLE if share > BARS.too_much_hidden else CAREFUL
     short = f"{returns} do not decide at which moment the reward looks at a state"
-    return Finding(level, text, short)
+    return suspect(share, BARS.much_hidden, text, short, unreliable=BARS.too_much_hidden)
 
 
 def measure_step_noise(fit: ClosedFormFit) -> float:
@@ -150,7 +150,7 @@ def find_noise_sources(fit: ClosedFormFit, episodes: EpisodeSet, spread: float) 
 def find_noisy_steps(fit: ClosedFormFit, spread: float) -> list[Finding]:
     """Tell where single steps pay something else than expected, so that few rewards are near it."""
     share = float(np.sqrt(measure_step_noise(fit))) / max(spread, 1e-300)
-    if not fit.model.effects or fit.outcome != NUMBER or share < BARS.too_much_hidden:
+    if not fit.model.effects or fit.outcome != NUMBER:
         return []
     text = (
         f"What returns leave unexplained is as large as noise of {show_share(share)} of the spread "
@@ -159,7 +159,7 @@ def find_noisy_steps(fit: ClosedFormFit, spread: float) -> list[Finding]:
         f"{bound_correlation(share):.2f}. If every return is exactly the sum of what its steps "
         "paid, the option --exact-returns spreads the rest over the steps."
     )
-    return [Finding(CAREFUL, text, "single steps are mostly noise")]
+    return suspect(share, BARS.too_much_hidden, text, "single steps are mostly noise")
 
 
 def is_noise_open(fit: ClosedFormFit, episodes: EpisodeSet, spread: float) -> bool:
@@ -191,16 +191,16 @@ def find_history(fit: ClosedFormFit, spread: float) -> list[Finding]:
     findings = []
     for kind, variance in fit.history.items():
         share = float(np.sqrt(variance)) / max(spread, 1e-300)
-        if share < BARS.much_hidden:
-            continue
         text = (
             f"The reward seems to depend on {kind}: {fit.outcome.plural} are clearly better "
             "explained if an effect that was found does. This comes to "
             f"{show_share(min(share, 1.0))} of the spread of the rewards. A reward of one step "
             f"cannot express it. {_REMEDIES[kind]}"
         )
-        level = UNRELIABLE if share**2 > _MOST[kind] else CAREFUL
-        findings.append(Finding(level, text, f"the reward seems to depend on {kind}"))
+        short = f"the reward seems to depend on {kind}"
+        findings += suspect(
+            share, BARS.much_hidden, text, short, unreliable=float(np.sqrt(_MOST[kind]))
+        )
     return findings
 
 
@@ -364,13 +364,9 @@ def _tell_base(fit: ClosedFormFit) -> list[Finding]:
 
 def _predict_some(fit: ClosedFormFit, episodes: EpisodeSet) -> list[tuple[Episode, Array]]:
     """Some of the episodes, with the step rewards that were found."""
-    wanted = max(1, round(_PROBED_STEPS / max(episodes.total_steps / len(episodes), 1)))
-    chosen = np.unique(np.linspace(0, len(episodes) - 1, wanted).round().astype(np.int64))
-    found = []
-    for index in chosen:
-        episode = episodes[int(index)]
-        found.append((episode, fit.model.predict(StepBatch.from_episode(episode))))
-    return found
+    wanted = round(_PROBED_STEPS / max(episodes.total_steps / len(episodes), 1))
+    chosen = pick_evenly(episodes, wanted)
+    return [(one, fit.model.predict(StepBatch.from_episode(one))) for one in chosen]
 
 
 def _find_few(episodes: EpisodeSet, outcome: Outcome) -> list[Finding]:
@@ -634,8 +630,8 @@ def _find_hidden(fit: ClosedFormFit, spread: float) -> list[Finding]:
         f"about {bound_correlation(share):.2f}. The bands include it. All of this is so if such a "
         "part is smooth in single inputs."
     )
-    level = UNRELIABLE if share > BARS.too_much_hidden else CAREFUL
-    return [Finding(level, text, f"much of the reward may not show in {returns}")]
+    short = f"much of the reward may not show in {returns}"
+    return suspect(share, BARS.much_hidden, text, short, unreliable=BARS.too_much_hidden)
 
 
 _HIDDEN_WORDS = {
