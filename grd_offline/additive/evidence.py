@@ -93,12 +93,20 @@ class Posterior:
 
     def block_traces(self) -> Array:
         """(block,) tr Z_p^T C^-1 Z_p."""
-        if self.primal:
-            spread = np.repeat(self.variances, self.sizes)
-            diagonal = np.maximum((1 - np.diag(self.inner)) / spread, 0)
-        else:
-            diagonal = (self.columns * self.apply_inverse(self.columns)).sum(0)
-        return _sum_blocks(diagonal, self.sizes)
+        return _sum_blocks(self.column_traces(), self.sizes)
+
+    def column_traces(self) -> Array:
+        """(column,) the diagonal of Z^T C^-1 Z."""
+        if not self.primal:
+            return np.asarray((self.columns * self.apply_inverse(self.columns)).sum(0))
+        spread = np.repeat(self.variances, self.sizes)
+        return np.asarray(np.maximum((1 - np.diag(self.inner)) / spread, 0))
+
+    def weight_variances(self) -> Array:
+        """(column,) the posterior variance of each weight."""
+        spread = np.repeat(self.variances, self.sizes)
+        known = 1 - np.diag(self.inner) if self.primal else spread * self.column_traces()
+        return np.asarray(spread * np.maximum(1 - known, 1e-12))
 
 
 def invert(matrix: Array) -> tuple[Array, float]:
@@ -140,7 +148,10 @@ def _sum_blocks(values: Array, sizes: Sequence[int]) -> Array:
 class EvidenceProblem:
     """Rows, blocks of columns and a target, with what can be computed once for all variances."""
 
-    def __init__(self, columns: Array, sizes: Sequence[int], target: Array) -> None:
+    def __init__(
+        self, columns: Array, sizes: Sequence[int], target: Array, *, few_steps: bool = False
+    ) -> None:
+        """`few_steps` says that the fixed point takes too few for a table of all kernels."""
         self.columns, self.sizes, self.target = columns, tuple(sizes), target
         rows, width = columns.shape
         self.primal = width < rows or width == 0
@@ -148,7 +159,8 @@ class EvidenceProblem:
         self.gram = columns.T @ columns if self.primal else None
         self.moment = columns.T @ target
         self.kernels: Array | None = None
-        if not self.primal and len(self.sizes) * rows * rows <= _LARGEST_STACK:
+        entries = len(self.sizes) * rows * rows
+        if not self.primal and not few_steps and entries <= _LARGEST_STACK:
             ends = np.cumsum(self.sizes)
             blocks = [columns[:, e - k : e] for e, k in zip(ends, self.sizes, strict=True)]
             self.kernels = np.stack([block @ block.T for block in blocks]).reshape(len(blocks), -1)

@@ -295,10 +295,10 @@ class _Cosines:
         return np.asarray(np.cos(angles) * np.float32(np.sqrt(2 / BARS.cosines)))
 
 
-OWN = "its own step"
 EARLIER, LATER, TIME = "earlier steps", "later steps", "the time within an episode"
 DECAYS = (0.0, 0.5, 0.8, 0.9, 0.95)
 """What is left of an effect from one step to the next; 0: it all acts at the next step."""
+_CANDIDATES = [(kind, decay) for kind in (EARLIER, LATER) for decay in DECAYS] + [(TIME, 0.0)]
 _LEAST_SHARE = {EARLIER: 0.0, LATER: 0.0, TIME: 0.25}
 """Share of the noise that has to be explained."""
 _NOTHING = 1e-9
@@ -313,19 +313,18 @@ def measure_history(data: ColumnSource, last: Selection, bank: EffectBank) -> di
     """
     if not last.effects:
         return {}
-    parts, sizes = _sum_parts(data, last, bank)
-    (own,) = parts.pop(OWN)
-    price = BARS.late_gain + math.log(sum(len(sums) for sums in parts.values()) * len(last.effects))
+    own, sums, sizes = _sum_parts(data, last, bank)
+    price = BARS.late_gain + math.log(len(_CANDIDATES) * len(last.effects))
     states, both = data.episodes.state_size, data.episodes.state_size + data.episodes.action_size
     offered = np.array([_has_between(data, effect, states, both) for effect in last.effects])
     if not offered.all() and _correlate_neighbours(data, last) < BARS.little_correlation:
         offered = np.array([_has_between(data, effect, 0, both) for effect in last.effects])
     found = {}
-    for kind, sums in parts.items():
-        chosen = offered | (kind == TIME)
-        least = max(price, _find_least(kind, len(own)))
-        tried = [one[:, chosen] for one in sums]
-        found[kind] = _measure(data, last.fit, tried, own[:, chosen], sizes[kind][:, chosen], least)
+    for kind in (EARLIER, LATER, TIME):
+        mine, chosen = np.array([one == kind for one, _ in _CANDIDATES]), offered | (kind == TIME)
+        least = max(price, -0.5 * len(own) * math.log(1 - _LEAST_SHARE[kind]))
+        tried = np.concatenate(sums[mine][:, :, chosen], 1)
+        found[kind] = _measure(data, last.fit, tried, own[:, chosen], sizes[mine][:, chosen], least)
     # All of these differ from the effect itself near an end: what one explains, others may. So only
     # the strongest of those that have enough evidence is told.
     strongest = max(found, key=lambda kind: (found[kind][1] > 0, found[kind][0]))
@@ -355,44 +354,27 @@ def _correlate_neighbours(data: ColumnSource, last: Selection) -> float:
     return float(np.abs(both / np.outer(spread, spread)).max())
 
 
-def _find_least(kind: str, rows: int) -> float:
-    """The log evidence that a share of the noise is worth: with n rows, -n log(1 - share) / 2."""
-    return -0.5 * rows * math.log(1 - _LEAST_SHARE[kind])
-
-
-def _sum_parts(
-    data: ColumnSource, last: Selection, bank: EffectBank
-) -> tuple[dict[str, list[Array]], dict[str, Array]]:
-    """Per kind and decay: (row, effect) sums of each effect as it acts late, early or by the time;
-    and (decay, effect) the mean square error of the reward if all of the effect acts so."""
+def _sum_parts(data: ColumnSource, last: Selection, bank: EffectBank) -> tuple[Array, Array, Array]:
+    """(row, effect) sums of each effect, (candidate, row, effect) the same as it acts late, early
+    or by the time, and (candidate, effect) the mean square error of the reward if all of it does.
+    """
     starts = np.cumsum([0, *last.fit.sizes[:-1]])
-    sums: dict[str, list[list[Array]]] = {OWN: [], EARLIER: [], LATER: [], TIME: []}
-    errors: dict[str, Array] = {}
-    steps = 0
+    own, sums, errors, steps = [], [], np.zeros((len(_CANDIDATES), len(last.effects))), 0
     for segment in data.segments():
         features = compute_features(data, bank, last.effects, segment.inputs)
         parts = np.add.reduceat(features * last.fit.weights, starts, axis=1)
         count, weights = len(parts), segment.weights
         time = _LONGEST * ((np.arange(count) + 0.5) / count - 0.5)
         arriving = _arrive(count)
-        sums[OWN].append([weights @ parts])
-        sums[EARLIER].append(list((weights * arriving) @ parts))
-        sums[LATER].append(list((weights * arriving[:, ::-1]) @ parts))
-        sums[TIME].append([(weights * time) @ parts])
+        factors = np.concatenate([arriving, arriving[:, ::-1], time[None]])
+        own.append(weights @ parts)
+        sums.append((weights * factors) @ parts)
+        changes = (*_compare_late(parts), *_compare_late(parts[::-1]), parts)
+        errors += np.array([(one**2).sum(0) for one in changes])
         steps += count
-        for kind, changes in (
-            (EARLIER, _compare_late(parts)),
-            (LATER, _compare_late(parts[::-1])),
-            (TIME, [parts]),
-        ):
-            errors[kind] = errors.get(kind, 0.0) + np.array([(one**2).sum(0) for one in changes])
     # An effect that acts late is missing where it acts, and is there where it does not.
-    halves = {EARLIER: 0.5, LATER: 0.5, TIME: 1.0}
-    sizes = {kind: halves[kind] * total / max(steps, 1) for kind, total in errors.items()}
-    joined = {
-        kind: [np.array(one) for one in zip(*rows, strict=True)] for kind, rows in sums.items()
-    }
-    return joined, sizes
+    halves = np.array([1.0 if kind == TIME else 0.5 for kind, _ in _CANDIDATES])
+    return np.array(own), np.stack(sums, 1), halves[:, None] * errors / max(steps, 1)
 
 
 def _arrive(count: int) -> Array:
@@ -429,19 +411,19 @@ def delay(parts: Array, decay: float) -> Array:
 def _measure(
     data: ColumnSource,
     fit: Posterior,
-    tried: list[Array],
+    tried: Array,
     own: Array,
     sizes: Array,
     price: float,
 ) -> tuple[float, float]:
     """The gain of what gains most beyond the effect at its own step, and its variance per step if
-    that exceeds a price. `tried` and `sizes` have one entry per decay."""
+    that exceeds a price. `tried` (row, decay and effect), `sizes` (decay, effect)."""
     if not own.size:
         return 0.0, 0.0
     gained = np.maximum(measure_gains(fit, _free_columns(data, own)[0][:, :, None])[0], 0.0)
-    free, norms = _free_columns(data, np.concatenate(tried, 1))
+    free, norms = _free_columns(data, tried)
     gains, variances = measure_gains(fit, free[:, :, None])
-    gains = gains - np.tile(gained, len(tried))
+    gains = gains - np.tile(gained, len(sizes))
     best = int(gains.argmax())
     if gains[best] < price:
         return float(gains[best]), 0.0

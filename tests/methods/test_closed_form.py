@@ -113,6 +113,8 @@ def test_primal_equals_dual() -> None:
     np.testing.assert_allclose(*covariances, atol=1e-10)
     np.testing.assert_allclose(left.inverse_diagonal(), right.inverse_diagonal(), atol=1e-10)
     np.testing.assert_allclose(left.block_traces(), right.block_traces(), atol=1e-10)
+    for one, covariance in zip((left, right), covariances, strict=True):
+        np.testing.assert_allclose(one.weight_variances(), np.diag(covariance), atol=1e-10)
     climbed = [
         problem.maximise(v, noise, floor=1e-6, iterations=50).evidence for problem in (primal, dual)
     ]

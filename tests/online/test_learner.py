@@ -11,8 +11,6 @@ from grd_offline.core.steps import StepBatch
 from grd_offline.learning.online.quadratic import (
     Quadratic,
     Solver,
-    _solve_by_columns,
-    _solve_by_rows,
 )
 from grd_offline.learning.online.settings import LAMBDAS, OnlineSettings, parse_sets
 
@@ -366,19 +364,6 @@ def test_a_batch_need_not_be_a_multiple_of_the_sampled_masks():
     learner.run_updates(2)
     assert np.isfinite(learner.export_actors()).all()
     assert learner.count_skipped().tolist() == [0]
-
-
-def test_ridge_is_the_same_through_rows_and_columns():
-    rng = np.random.default_rng(0)
-    design, target = rng.normal(size=(5, 7)), rng.normal(size=5)
-    precision = design.T @ design + np.eye(7)
-    for weights, known in (
-        _solve_by_rows(design, target),
-        _solve_by_columns(design.T @ design, design.T @ target),
-    ):
-        solved = np.linalg.solve(precision, design.T @ target)
-        np.testing.assert_allclose(weights, solved, atol=1e-12)
-        np.testing.assert_allclose(known, 1 - np.diag(np.linalg.inv(precision)), atol=1e-12)
 
 
 def test_critics_are_normalised_where_the_discount_is_one():

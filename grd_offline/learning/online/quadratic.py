@@ -22,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from grd_offline.additive.evidence import EvidenceProblem
 from grd_offline.learning.agents.batch import Steps
 from grd_offline.learning.online.dynamics_masks import Regression
 from grd_offline.learning.online.replay import FinishedEpisode, Replay
@@ -209,33 +210,19 @@ class Solver:
         Their prior variances are found by a few fixed-point steps from the last.
         """
         power = max(float((target**2).mean()), 1e-12)
-        floor = NOISE_FLOOR * power
         if len(target) <= 20 or not np.isfinite(self._noise):
             self._variances[:] = power / max(1, design.shape[1])
             self._noise = 0.1 * power
-        gram = design.T @ design if len(design) >= design.shape[1] else None
-        cross = design.T @ target
-        weights = certainty = np.zeros(design.shape[1])
-        sizes = np.bincount(self._effects)
-        for _ in range(ITERATIONS if len(target) <= FEW else FURTHER_ITERATIONS):
-            scale = np.sqrt(self._variances[self._effects] / self._noise)
-            if gram is None:
-                weights, known = _solve_by_rows(design * scale, target)
-            else:
-                weights, known = _solve_by_columns(gram * np.outer(scale, scale), scale * cross)
-            weights, known = scale * weights, np.clip(known, 0.0, 1.0)
-            spread = scale * np.sqrt(self._noise * np.maximum(1.0 - known, 1e-12))
-            certainty = np.abs(weights) / spread
-            effect_known = np.bincount(self._effects, known)
-            power_of = np.bincount(self._effects, weights**2)
-            # a weak pull towards what all effects share keeps few data from deciding too early
-            shared = power_of.sum() / max(effect_known.sum(), 1e-9)
-            pull = 0.05 * sizes
-            self._variances = (power_of + pull * shared * 0.01) / (effect_known + pull)
-            self._variances = np.maximum(self._variances, 1e-9 * power)
-            gap = target - design @ weights
-            free = max(len(target) - float(known.sum()), 0.1 * len(target), 1.0)
-            self._noise = max(float(gap @ gap) / free, floor)
+        order = np.argsort(self._effects, kind="stable")
+        sizes = np.bincount(self._effects).tolist()
+        problem = EvidenceProblem(design[:, order], sizes, target, few_steps=True)
+        steps = ITERATIONS if len(target) <= FEW else FURTHER_ITERATIONS
+        floor = NOISE_FLOOR * power
+        fit = problem.maximise(self._variances, self._noise, floor=floor, iterations=steps)
+        self._variances, self._noise = fit.variances, fit.noise
+        weights, certainty = np.zeros((2, design.shape[1]))
+        weights[order] = fit.weights
+        certainty[order] = np.abs(fit.weights) / np.sqrt(fit.weight_variances())
         return weights, certainty
 
     def _choose_inputs(self, weights: Array, certainty: Array) -> NDArray[np.bool_]:
@@ -283,18 +270,6 @@ class Solver:
         self._masks_at = float(state.get("masks_at", 0.0))
         for name in _SUMS:
             setattr(self._dynamics, name, np.array(state[name]))
-
-
-def _solve_by_rows(design: Array, target: Array) -> tuple[Array, Array]:
-    """Weights w that minimise |y - X w|^2 + |w|^2, and how well each is known, from 0 to 1."""
-    half = np.linalg.inv(design @ design.T + np.eye(len(design))) @ design
-    return half.T @ target, np.einsum("ij,ij->j", design, half)
-
-
-def _solve_by_columns(gram: Array, cross: Array) -> tuple[Array, Array]:
-    """Solve from X'X and X'y, which is less work if there are more rows than columns."""
-    inverse = np.linalg.inv(gram + np.eye(len(gram)))
-    return inverse @ cross, 1.0 - np.diag(inverse)
 
 
 _SUMS = ("gram", "cross", "squares")

@@ -59,7 +59,6 @@ from grd_offline.additive.moments import AUTO, BEFORE, BOTH, END, MIDPOINT, NEAR
 from grd_offline.additive.search import (
     NOWHERE,
     EffectBank,
-    SearchRules,
     Selection,
     search_backward,
     search_forward,
@@ -604,7 +603,7 @@ def fit_labels(
     for moment in moments:
         first = next(iter(searches.values()), None)
         searches[moment] = _MomentOfLabels(given, moment, settings, rng, progress, first)
-        searches[moment].search()
+        searches[moment].begin()
     evidence = {moment: one.found.fit.evidence for moment, one in searches.items()}
     preferred = prefer(evidence, firmly=False, jumps=motion.jumps)
     best = searches[preferred if asked == AUTO else asked]
@@ -613,11 +612,11 @@ def fit_labels(
         evidence[best.data.state_at] = best.found.fit.evidence
         if best.data.state_at == START:
             before = _MomentOfLabels(given, BEFORE, settings, rng, progress)
-            evidence[BEFORE] = before.measure(best)
+            evidence[BEFORE] = before.measure_found(best)
     return _LabelFit(best, rng).finish(evidence if asked == AUTO else {})
 
 
-class _MomentOfLabels:
+class _MomentOfLabels(EffectChooser):
     """The search for effects behind labels, with states at one moment of the transitions."""
 
     def __init__(
@@ -630,22 +629,13 @@ class _MomentOfLabels:
         first: _MomentOfLabels | None = None,
     ) -> None:
         """The search begins with the effects that another one found first."""
-        self.first = first
-        self.given, self.settings, self.progress = given, settings, progress
-        self.chooser = EffectChooser(
-            given.episodes, moment, settings, rng, progress, combine=given.combine
-        )
-        self.data = self.chooser.data
+        super().__init__(given.episodes, moment, settings, rng, progress, combine=given.combine)
+        self.first, self.given = first, given
+        # No effect is kept without evidence.
+        self.rules = replace(self.rules, add_most=BARS.label_added, kept=frozenset())
         self.found: Selection
         self.scores: dict[int, float] = {}
-        self.pair_size = min(
-            BARS.label_pair_features, self.chooser.find_search_size(self.data.inputs)
-        )
-
-    @property
-    def rules(self) -> SearchRules:
-        """The thresholds of the search; no effect is kept without evidence."""
-        return replace(self.chooser.rules, add_most=BARS.label_added, kept=frozenset())
+        self.pair_size = min(BARS.label_pair_features, self.find_search_size(self.data.inputs))
 
     @cached_property
     def length_share(self) -> float | None:
@@ -702,7 +692,7 @@ class _MomentOfLabels:
         bank.update(self.data.build_bank(pairs, self.pair_size, plain=plain))
         return bank
 
-    def search(self) -> None:
+    def begin(self) -> None:
         """Find the effects, and leave out the inputs that carry little."""
         self.progress("effects", 0.0)
         start = [] if self.first is None else self.translate(self.first)
@@ -727,7 +717,7 @@ class _MomentOfLabels:
         known = [self.data.translate(e, other.data) for e in other.found.effects]
         return [effect for effect in known if effect is not None]
 
-    def measure(self, other: _MomentOfLabels) -> float:
+    def measure_found(self, other: _MomentOfLabels) -> float:
         """Log evidence here of the effects that were found at another moment."""
         effects = self.translate(other)
         return self.build(effects).fit(effects, other.found.start, self.rules).fit.evidence
@@ -748,7 +738,7 @@ class _LabelFit(LastFit):
 
     def __init__(self, search: _MomentOfLabels, rng: np.random.Generator) -> None:
         chosen = Chosen(search.found, search.bank, False)
-        super().__init__(search.chooser, chosen, rng)
+        super().__init__(search, chosen, rng)
         self.search = search
         assert isinstance(search.found, LabelSelection)
         self.logits, self.base = search.found.logits, search.found.base
