@@ -218,7 +218,7 @@ def write_comparison(
 ) -> None:
     """Write the page, the tables and the figures of a comparison, and say so."""
     from grd_offline.io.files import REPORT_FILE
-    from grd_offline.io.files.runs import write_json
+    from grd_offline.io.files.plain import write_json
     from grd_offline.io.files.storage import make_folder, replace_file
     from grd_offline.lab.comparison.compare import COMPARISON_FILE, SCORES_FILE, write_scores
     from grd_offline.report import make_comparison_page

@@ -21,6 +21,7 @@ CORE = {
     "filelock": "writing files",
     "jinja2": "pages",
     "lazy_loader": "importing names when they are used",
+    "msgspec": "results and models",
 }
 """What every install has, also a light one."""
 COMPLETE = {

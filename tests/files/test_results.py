@@ -105,10 +105,13 @@ def test_verdicts_come_back_best_first(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"version": 2}, "expected version 1, got 2"),
-        ({"format": "other"}, "not a verdict of grd-offline judge"),
+        ({"version": 2}, "version: expected 1, got 2"),
+        ({"format": "other"}, "is not a grd-offline judge"),
         ({"verdicts": []}, "expected a verdict on at least one method"),
-        ({"verdicts": [{"source": "grd"}]}, "cannot be read as verdicts"),
+        (
+            {"verdicts": [{"source": "grd"}]},
+            r"verdicts\[0\]: object missing required field `scores`",
+        ),
     ],
 )
 def test_a_judgement_of_another_kind_is_refused(tmp_path, change, message):

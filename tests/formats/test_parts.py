@@ -99,7 +99,7 @@ def test_what_is_missing_or_differs_is_told(data, tmp_path):
 def test_a_broken_manifest_is_told_in_one_line(data, tmp_path):
     folder = copy_parts(data, tmp_path)
     (folder / "parts.json").write_text('{"format": "other"}')
-    with pytest.raises(DataError, match=r"parts.json: cannot be read as a list of parts"):
+    with pytest.raises(DataError, match=r"parts.json: is not a grd-offline parts"):
         open_recording(folder)
 
 

@@ -122,10 +122,13 @@ def test_a_verdict_without_a_known_return_of_the_data(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": "other"}, "judge.json: not a verdict of grd-offline judge"),
-        ({"version": 2}, "judge.json: expected version 1, got 2"),
+        ({"format": "other"}, "judge.json: is not a grd-offline judge"),
+        ({"version": 2}, "judge.json: version: expected 1, got 2"),
         ({"verdicts": []}, "judge.json: expected a verdict on at least one method"),
-        ({"verdicts": [{"source": "grd"}]}, "judge.json: cannot be read as verdicts: KeyError"),
+        (
+            {"verdicts": [{"source": "grd"}]},
+            "judge.json: verdicts[0]: object missing required field `scores`",
+        ),
         ({"data": None}, "judge.json: cannot be read as verdicts: TypeError"),
         ({"settings": {}}, "judge.json: cannot be read as verdicts: KeyError"),
     ],

@@ -70,7 +70,7 @@ def test_what_failed_is_told_and_the_rest_is_kept(tmp_path, capsys, monkeypatch)
     assert "failed: train-online-a-never: exit code 2: it is broken" in printed.err
     last = printed.err.splitlines()[-1]
     assert "1 of 2 jobs failed, the first is train-online-a-never: look at" in last
-    assert "not the settings of a run of grd-offline" in printed.out  # what the other one wrote
+    assert "is not a grd-offline run" in printed.out  # what the other one wrote
 
 
 @pytest.mark.parametrize(

@@ -279,5 +279,5 @@ def test_marks_of_another_version_are_refused(tmp_path):
     write_mark(tmp_path, Mark(STARTED, ("judge",), 1))
     path = Path(tmp_path) / "job.json"
     path.write_text(path.read_text().replace('"version": 1', '"version": 9'))
-    with pytest.raises(DataError, match="cannot be read as the mark of a job"):
+    with pytest.raises(DataError, match=r"job\.json: version: expected 1, got 9"):
         read_mark(tmp_path)

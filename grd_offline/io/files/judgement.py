@@ -7,15 +7,15 @@ run/            the run of offline training behind them
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
 from grd_offline.core.errors import DataError, printable
-from grd_offline.io.files.plain import folder_errors, read_json, refuse_outside
-from grd_offline.io.files.runs import RunRecord, read_run, start_table, write_json
+from grd_offline.io.files.plain import convert, read_record, refuse_outside, write_json
+from grd_offline.io.files.runs import RunRecord, read_run, start_table
 
 JUDGE_FILE, TABLE_FILE, RUN_FOLDER = "judge.json", "judge.csv", "run"
 FORMAT, VERSION = "grd-offline judge", 1
@@ -104,32 +104,29 @@ def write_judgement(folder: Path, verdicts: Sequence[Verdict], about: Mapping[st
     start_table(folder / TABLE_FILE, [name for name in rows[0] if name != "scores"], rows)
 
 
+class _About(TypedDict):
+    """What is read of `judge.json`."""
+
+    verdicts: list[Verdict]
+    sources: dict[str, dict[str, Any] | None]
+
+
 def read_judgement(folder: Path) -> JudgementRecord:
     """Read a judgement of the version that this package writes."""
     path = folder / JUDGE_FILE
     try:
-        about = read_json(path, inside=folder)
+        about = read_record(path, (FORMAT,), VERSION, inside=folder)
     except FileNotFoundError:
         raise DataError(f"not a folder of judge: no {JUDGE_FILE}", file=folder) from None
-    if not isinstance(about, dict) or about.get("format") != FORMAT:
-        raise DataError("not a verdict of grd-offline judge", file=path)
-    if about.get("version") != VERSION:
-        raise DataError(f"expected version {VERSION}, got {about.get('version')!r:.40}", file=path)
+    found = convert(about, _About, path)
     refuse_outside(folder / RUN_FOLDER, folder)
     run = read_run(folder / RUN_FOLDER)
-    with folder_errors(path, MISFIT):
-        verdicts = [_read_verdict(one) for one in about["verdicts"]]
-        sources = {printable(name): one or {} for name, one in about["sources"].items()}
-    if not any(verdict.source not in (TRUE, OBSERVED) for verdict in verdicts):
+    verdicts = [replace(one, source=printable(one.source)) for one in found["verdicts"]]
+    for one in verdicts:
+        if not one.scores or not math.isfinite(one.mean) or not math.isfinite(one.spread):
+            raise DataError(f"{one.source}: expected finite scores", file=path)
+    if all(one.source in (TRUE, OBSERVED) for one in verdicts):
         raise DataError("expected a verdict on at least one method", file=path)
     ranking = tuple(sorted(verdicts, key=lambda verdict: -verdict.mean))
+    sources = {printable(name): one or {} for name, one in found["sources"].items()}
     return JudgementRecord(folder, about, run, ranking, sources)
-
-
-def _read_verdict(one: Mapping[str, Any]) -> Verdict:
-    names = ("share_of_true", "share_of_gain", "pearson")
-    shares = [None if one[name] is None else float(one[name]) for name in names]
-    verdict = Verdict(printable(str(one["source"])), tuple(map(float, one["scores"])), *shares)
-    if not verdict.scores or not math.isfinite(verdict.mean) or not math.isfinite(verdict.spread):
-        raise ValueError(f"{one['source']}: expected finite scores")
-    return verdict

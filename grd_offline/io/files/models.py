@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.core.errors import DataError, printable
-from grd_offline.io.files.plain import read_json
+from grd_offline.io.files.plain import read_record
 from grd_offline.io.files.storage import create_file, replace_folder
 
 CONFIG = "config.json"
@@ -113,15 +113,9 @@ def _identify(folder: Path) -> tuple[int, ...] | None:
 def read_config(path: Path, kind: str, version: int | None) -> dict[str, Any]:
     """The config of a model, with its size, format and version checked; None: any version."""
     try:
-        config = read_json(path, _MAX_CONFIG_BYTES, finite=False)
+        return read_record(path, (kind,), version, _MAX_CONFIG_BYTES, finite=False)
     except FileNotFoundError as error:
         raise DataError(f"is not there: expected the folder of a {kind}", file=path) from error
-    if not isinstance(config, dict) or config.get("format") != kind:
-        raise DataError(f"is not a {kind}", file=path)
-    found = config.get("version")
-    if version is not None and (type(found) is not int or found != version):
-        raise DataError(f"expected {version}, got {found!r:.40}", file=path, field="version")
-    return config
 
 
 def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from grd_offline.core.errors import DataError
-from grd_offline.io.files.plain import folder_errors, read_json
-from grd_offline.io.files.runs import write_json
+from grd_offline.io.files.plain import convert, read_record, write_json
 
 FORMAT, VERSION = "grd-offline parts", 1
 MANIFEST_FILE = "parts.json"
@@ -55,25 +54,15 @@ def read_manifest(folder: Path) -> Manifest | None:
     """Read the manifest of a folder; None if it has none."""
     path = folder / MANIFEST_FILE
     try:
-        contents = read_json(path)
+        return convert(read_record(path, (FORMAT,), VERSION), Manifest, path)
     except FileNotFoundError:
         return None
-    with folder_errors(path, "cannot be read as a list of parts"):
-        if contents["format"] != FORMAT or contents["version"] != VERSION:
-            raise ValueError(f"expected {FORMAT}, version {VERSION}")
-        return Manifest(
-            command=str(contents["command"]),
-            parts=tuple(map(str, contents["parts"])),
-            settings=dict(contents["settings"]),
-            versions=dict(contents["versions"]),
-            sources=dict(contents["sources"]),
-        )
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write the manifest of a folder in full or not at all."""
     contents = {"format": FORMAT, "version": VERSION, **vars(manifest)}
-    write_json(folder / MANIFEST_FILE, {**contents, "parts": list(manifest.parts)})
+    write_json(folder / MANIFEST_FILE, contents)
 
 
 def check_manifest(folder: Path, manifest: Manifest) -> None:

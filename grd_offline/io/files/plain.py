@@ -14,13 +14,17 @@ import os
 import stat
 import warnings
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from grd_offline.core.errors import DataError, StorageError
+from grd_offline.io.files.storage import replace_file
 
+Kind = TypeVar("Kind")
 READ_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 """Flags for opening what may be a named pipe, where the system has them."""
 JSON_BYTES = 64 * 2**20
@@ -83,33 +87,63 @@ def read_json(
     """
     data = read_bytes(path, limit, inside=inside)
     try:
-        contents = json.loads(data)
-        _check(contents, finite, 0)
+        contents = msgspec.json.decode(data) if finite else json.loads(data)
+        if not finite:  # a lone surrogate can be read but never be written
+            json.dumps(contents, ensure_ascii=False).encode()
+        _check(contents, LARGEST_INTEGER if finite else math.inf, DEPTH)
     except (ValueError, RecursionError) as error:
         reason = "nested too deep" if isinstance(error, RecursionError) else error
         raise DataError(f"is not JSON and cannot be read: {reason}", file=path) from error
     return contents
 
 
-def _check(value: Any, finite: bool, depth: int) -> None:
+def _check(value: Any, largest: float, depth: int) -> None:
     kind = type(value)
-    if kind is float:
-        if finite and not math.isfinite(value):
-            raise ValueError(f"expected finite numbers, got {value}")
-    elif kind is int:
-        if finite and abs(value) >= LARGEST_INTEGER:
-            raise ValueError("a whole number of more than 64 bits")
-    elif kind is str:
-        value.encode()  # a lone surrogate can be read but never be written
-    elif depth == DEPTH and kind in (list, dict):
-        raise ValueError(f"nested more than {DEPTH} deep")
-    elif kind is list:
-        for entry in value:
-            _check(entry, finite, depth + 1)
-    elif kind is dict:
-        for name, entry in value.items():
-            name.encode()
-            _check(entry, finite, depth + 1)
+    if kind is int and abs(value) >= largest:
+        raise ValueError("a whole number of more than 64 bits")
+    if kind in (list, dict):
+        if depth == 0:
+            raise ValueError(f"nested more than {DEPTH} deep")
+        for entry in value if kind is list else value.values():
+            _check(entry, largest, depth - 1)
+
+
+def read_record(
+    path: Path,
+    formats: Sequence[str],
+    version: int | None,
+    limit: int = JSON_BYTES,
+    *,
+    finite: bool = True,
+    inside: Path | None = None,
+) -> dict[str, Any]:
+    """Read a JSON file that names its format, one of these, and its version; None: any version."""
+    contents = read_json(path, limit, finite=finite, inside=inside)
+    if not isinstance(contents, dict) or contents.get("format") not in formats:
+        raise DataError(f"is not a {formats[0]}", file=path)
+    found = contents.get("version")
+    if version is not None and (type(found) is not int or found != version):
+        raise DataError(f"expected {version}, got {found!r:.40}", file=path, field="version")
+    return contents
+
+
+def convert(contents: Any, kind: type[Kind], path: Path) -> Kind:
+    """What a JSON file holds, as a dataclass or another type with annotations.
+
+    A value of another type is refused; what the type does not name is left out.
+    """
+    try:
+        return msgspec.convert(contents, kind)
+    except msgspec.ValidationError as error:
+        reason, _, place = str(error).partition(" - at `$")
+        field = place.strip("`.") or None
+        raise DataError(f"{reason[0].lower()}{reason[1:]}", file=path, field=field) from None
+
+
+def write_json(path: Path, contents: Mapping[str, Any]) -> None:
+    """Write a JSON file in full or not at all."""
+    with replace_file(path) as output:
+        output.write(json.dumps(contents, indent=1, allow_nan=False).encode() + b"\n")
 
 
 def read_table(

@@ -12,18 +12,23 @@ out of the folder is refused.
 
 import csv
 import io
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import NoneType
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from grd_offline.core.errors import DataError
-from grd_offline.io.files.plain import TABLE_BYTES, folder_errors, read_json, read_table
+from grd_offline.io.files.plain import (
+    TABLE_BYTES,
+    convert,
+    folder_errors,
+    read_json,
+    read_record,
+    read_table,
+)
 from grd_offline.io.files.storage import append_file, make_folder, replace_file
 
 Array = NDArray[np.float64]
@@ -40,7 +45,6 @@ MOST_DIGITS = 20
 """Digits of a seed."""
 LARGEST = 1e100
 """Larger numbers in a table are refused: their squares leave the range of floats."""
-_KINDS = {list: "a list", dict: "an object", str: "text", int: "a whole number", NoneType: "null"}
 Item = TypeVar("Item")
 SETTINGS_FILE, EVALUATIONS_FILE, LOG_FILE = "settings.json", "evaluations.csv", "log.csv"
 _ENDINGS = {"masks": "json", "episodes": "csv"}
@@ -132,35 +136,27 @@ def _check_name(member: str, table: Path) -> None:
         raise DataError(f"expected the name of a member, got {member[:40]!r}", file=table)
 
 
-_ABOUT: dict[str, tuple[type, ...]] = {
-    "command": (list,),
-    "environment": (str, NoneType),
-    "settings": (dict,),
-    "members": (list,),
-    "device": (str,),
-    "workers": (int,),
-    "versions": (dict,),
-}
-"""Types of the values in `settings.json`."""
+class About(TypedDict, total=False):
+    """Types of the values in `settings.json`."""
+
+    command: list[str]
+    environment: str | None
+    settings: dict[str, Any]
+    members: list[Any]
+    device: str
+    workers: int
+    versions: dict[str, Any]
 
 
 def read_about(folder: Path, formats: Sequence[str] = (FORMAT,)) -> dict[str, Any]:
     """Read the `settings.json` of a run, of the version that this package writes."""
     path = folder / SETTINGS_FILE
     try:
-        contents = read_json(path, ABOUT_BYTES, inside=folder)
+        contents = read_record(path, formats, VERSION, ABOUT_BYTES, inside=folder)
     except FileNotFoundError:
         reason = f"not a run: no {SETTINGS_FILE}" if folder.exists() else "no such folder"
         raise DataError(reason, file=folder) from None
-    if not isinstance(contents, dict) or contents.get("format") not in formats:
-        raise DataError("not the settings of a run of grd-offline", file=path)
-    found = contents.get("version")
-    if found != VERSION:
-        raise DataError(f"expected version {VERSION}, got {found!r:.40}", file=path)
-    for name, kinds in _ABOUT.items():
-        if name in contents and not isinstance(contents[name], kinds):
-            expected, got = " or ".join(_KINDS[kind] for kind in kinds), contents[name]
-            raise DataError(f"expected {expected}, got {got!r:.40}", file=path, field=name)
+    convert(contents, About, path)
     return contents
 
 
@@ -184,12 +180,6 @@ def _as_csv(
         writer.writeheader()
     writer.writerows(rows)
     return text.getvalue().encode()
-
-
-def write_json(path: Path, contents: Mapping[str, Any]) -> None:
-    """Write a JSON file in full or not at all."""
-    with replace_file(path) as output:
-        output.write(json.dumps(contents, indent=1, allow_nan=False).encode() + b"\n")
 
 
 def read_rows(path: Path, limit: int = TABLE_BYTES) -> list[dict[str, str]]:

@@ -10,18 +10,24 @@ comparison/     tables and figures over all runs
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from grd_offline.core.errors import DataError, printable
 from grd_offline.core.words import format_seconds
 from grd_offline.io.files.decomposition import is_decomposition
 from grd_offline.io.files.judgement import is_judgement, read_judgement
 from grd_offline.io.files.locks import LOCK_FILE, Lock
-from grd_offline.io.files.plain import folder_errors, read_bytes, read_json
-from grd_offline.io.files.runs import RunRecord, write_json
+from grd_offline.io.files.plain import (
+    convert,
+    folder_errors,
+    read_bytes,
+    read_record,
+    write_json,
+)
+from grd_offline.io.files.runs import RunRecord
 from grd_offline.io.files.storage import check_writable, lock_folder, replace_file, storage_errors
 from grd_offline.io.files.sweeps import (
     JOBS_FOLDER,
@@ -40,6 +46,14 @@ from grd_offline.methods.result import read_decomposition
 FORMAT, VERSION = "grd-offline sweep", 1
 COPY_FILE = "sweep.toml"
 COMPARISON_FOLDER = "comparison"
+
+
+class _Sweep(TypedDict):
+    """What is read of `sweep.json`."""
+
+    title: str
+    about: str
+    jobs: tuple[Job, ...]
 
 
 @dataclass(frozen=True)
@@ -97,27 +111,17 @@ def hold_sweep(folder: Path) -> Lock:
 def read_sweep(folder: Path) -> SweepRecord:
     """Read the folder of a sweep."""
     path = folder / SWEEP_FILE
-    contents = read_json(path)
+    contents = read_record(path, (FORMAT,), VERSION)
+    found = convert(contents, _Sweep, path)
+    jobs = tuple(Job(job.name, job.command, job.total) for job in found["jobs"])
     with folder_errors(path, "cannot be read as a sweep"):
-        if contents["format"] != FORMAT or contents["version"] != VERSION:
-            raise ValueError(f"expected {FORMAT}, version {VERSION}")
-        jobs = tuple(_parse_job(one) for one in contents["jobs"])
+        for job in jobs:
+            if printable(check_job_name(job.name)) != job.name or not job.command:
+                raise ValueError(f"expected a name and a command, got {job.name[:40]!r}")
         marks = {job.name: _read_own_mark(folder, job) for job in jobs}
         printed = parse_printed(contents["paper"], path)
-        title, about = printable(str(contents["title"])), printable(str(contents["about"]))
-        return SweepRecord(folder, title, about, jobs, printed, marks)
-
-
-def _parse_job(one: Mapping[str, Any]) -> Job:
-    """A job as the file of a sweep has it."""
-    name, command, total = check_job_name(str(one["name"])), one["command"], one["total"]
-    if printable(name) != name:
-        raise ValueError(f"expected the name of a job, got {name[:40]!r}")
-    if not isinstance(command, list) or not command:
-        raise ValueError(f"{name}: expected a command, got {command!r:.40}")
-    if not (total is None or isinstance(total, int)):
-        raise ValueError(f"{name}: expected a number of steps, got {total!r:.40}")
-    return Job(name, tuple(map(str, command)), total)
+    title, about = printable(found["title"]), printable(found["about"])
+    return SweepRecord(folder, title, about, jobs, printed, marks)
 
 
 def _read_own_mark(folder: Path, job: Job) -> Mark | None:

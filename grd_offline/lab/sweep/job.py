@@ -27,15 +27,22 @@ import time
 import zipfile
 import zlib
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from grd_offline.core.cores import count_cores, divide_cores
 from grd_offline.core.errors import DataError, StorageError, printable
 from grd_offline.io.files.locks import Lock
-from grd_offline.io.files.plain import MISFITS, READ_FLAGS, folder_errors, read_bytes, read_json
-from grd_offline.io.files.runs import EVALUATIONS_FILE, LOG_FILE, SETTINGS_FILE, write_json
+from grd_offline.io.files.plain import (
+    MISFITS,
+    READ_FLAGS,
+    convert,
+    read_bytes,
+    read_json,
+    read_record,
+    write_json,
+)
+from grd_offline.io.files.runs import EVALUATIONS_FILE, LOG_FILE, SETTINGS_FILE
 from grd_offline.io.files.storage import (
     PLAIN_FILE,
     append_file,
@@ -161,45 +168,18 @@ def read_mark(folder: Path) -> Mark | None:
     """Read the mark of a job; None if it was never started."""
     path = folder / MARK_FILE
     try:
-        contents = read_json(path)
+        contents = read_record(path, (FORMAT,), VERSION)
     except FileNotFoundError:
         return None
-    with folder_errors(path, "cannot be read as the mark of a job"):
-        if contents["format"] != FORMAT or contents["version"] != VERSION:
-            raise ValueError("not of this version")
-        return _parse_mark({name: contents[name] for name in Mark.__dataclass_fields__})
-
-
-def _parse_mark(kept: dict[str, Any]) -> Mark:
-    """A mark out of values of unknown origin. What would steer a terminal is left out."""
-    state, reason, resumed = kept["state"], kept["reason"], kept["resumed"]
-    seconds, tries, code = kept["seconds"], kept["tries"], kept["code"]
-    if not isinstance(state, str) or not isinstance(reason, str):
-        raise ValueError("expected texts as state and reason")
-    if not _is_number(tries, int) or tries < 0:
-        raise ValueError(f"expected a number of tries, got {tries!r:.40}")
-    if not _is_number(seconds, int | float) or seconds < 0:
-        raise ValueError(f"expected a number of seconds, got {seconds!r:.40}")
-    if not (code is None or _is_number(code, int)) or not isinstance(resumed, bool):
-        raise ValueError(f"expected an exit code, got {code!r:.40}, {resumed!r:.40}")
-    return Mark(
-        state=printable(state)[:40],
-        command=tuple(map(str, kept["command"])),
-        tries=tries,
-        seconds=seconds,
-        code=code,
-        reason=printable(reason)[:MOST_LETTERS],
-        resumed=resumed,
-    )
-
-
-def _is_number(value: Any, kind: Any) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool)
+    mark = convert(contents, Mark, path)
+    if mark.tries < 0 or mark.seconds < 0:
+        raise DataError("expected numbers of at least 0 as tries and seconds", file=path)
+    state, reason = printable(mark.state)[:40], printable(mark.reason)[:MOST_LETTERS]
+    return replace(mark, state=state, reason=reason)  # nothing that would steer a terminal
 
 
 def write_mark(folder: Path, mark: Mark) -> None:
-    contents = {"format": FORMAT, "version": VERSION, **asdict(mark)}
-    write_json(folder / MARK_FILE, {**contents, "command": list(mark.command)})
+    write_json(folder / MARK_FILE, {"format": FORMAT, "version": VERSION, **vars(mark)})
 
 
 def check_command(sweep: Path, job: Job) -> Mark | None:

@@ -15,6 +15,7 @@ from grd_offline.core.errors import DataError
 from grd_offline.core.observer import Observer
 from grd_offline.core.versions import find_versions
 from grd_offline.io.files import runs as run_files
+from grd_offline.io.files.plain import write_json
 from grd_offline.io.files.storage import check_writable, make_folder, storage_errors
 from grd_offline.learning.agents.actors import Actor, save_actor
 from grd_offline.learning.runs.member import RunMember
@@ -156,7 +157,7 @@ class RunFolder(Observer, ABC):
             "workers": workers,
             "versions": find_versions(),
         }
-        run_files.write_json(self.path / run_files.SETTINGS_FILE, contents)
+        write_json(self.path / run_files.SETTINGS_FILE, contents)
         for name, columns in self.tables.items():
             run_files.start_table(self.path / name, columns)
 
