@@ -2,7 +2,7 @@
 
 python benchmarks/random_returns.py
 
-The results are in `grd_offline/lab/comparison/compare.py`.
+The results are in `grd_offline/comparison/compare.py`.
 """
 
 from __future__ import annotations

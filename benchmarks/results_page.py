@@ -22,17 +22,17 @@ from pathlib import Path
 
 import numpy as np
 
-from grd_offline.core.statistics import estimate_mean
-from grd_offline.io.files.runs import RunRecord
-from grd_offline.lab.comparison.compare import compare_scores
-from grd_offline.lab.comparison.paper import find_printed, read_printed
-from grd_offline.lab.comparison.scores import (
+from grd_offline.comparison.compare import compare_scores
+from grd_offline.comparison.paper import find_printed, read_printed
+from grd_offline.comparison.scores import (
     Score,
     collect_scores,
     find_runs,
     name_group,
     name_task,
 )
+from grd_offline.core.statistics import estimate_mean
+from grd_offline.io.files.runs import RunRecord
 from grd_offline.report.compared import show_interval, show_printed, show_share_interval
 from grd_offline.report.curves import show_spread
 

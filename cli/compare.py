@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grd_offline.lab.comparison.metrics import LAST, METRICS
+from grd_offline.comparison.metrics import LAST, METRICS
 
 from .options import Parameter, command, option, out_option, path_argument
 from .plot import FORMATS
 from .text import echo, print_table
 
 if TYPE_CHECKING:
+    from grd_offline.comparison.compare import Comparison
+    from grd_offline.comparison.paper import Printed
     from grd_offline.io.files.runs import RunRecord
-    from grd_offline.lab.comparison.compare import Comparison
-    from grd_offline.lab.comparison.paper import Printed
 
 
 class StepsType(Parameter):
@@ -106,8 +106,8 @@ def compare(
       grd-offline compare sweeps/metaworld --metric success
       grd-offline compare runs/Swimmer --paper experiments/table1.toml
     """
-    from grd_offline.lab.comparison.compare import check_place, compare_scores
-    from grd_offline.lab.comparison.scores import collect_scores, find_runs, list_left_out
+    from grd_offline.comparison.compare import check_place, compare_scores
+    from grd_offline.comparison.scores import collect_scores, find_runs, list_left_out
 
     folders = {path.resolve(): path for path in results}  # each of them once
     runs = [run for path in folders.values() for run in find_runs(path)]
@@ -147,8 +147,8 @@ def _name(results: Sequence[Path]) -> str:
 
 def _find_printed(results: Sequence[Path], paper: Path | None) -> tuple[Printed, ...]:
     """The numbers of the paper that was named, or of the sweeps among the results."""
+    from grd_offline.comparison.paper import read_printed
     from grd_offline.io.files.plain import refuse_outside
-    from grd_offline.lab.comparison.paper import read_printed
 
     if paper is not None:
         return read_printed(paper)
@@ -217,10 +217,10 @@ def write_comparison(
     folder: Path, comparison: Comparison, runs: Sequence[RunRecord], *, title: str, form: str
 ) -> None:
     """Write the page, the tables and the figures of a comparison, and say so."""
+    from grd_offline.comparison.compare import COMPARISON_FILE, SCORES_FILE, write_scores
     from grd_offline.io.files import REPORT_FILE
     from grd_offline.io.files.plain import write_json
     from grd_offline.io.files.storage import make_folder, replace_file
-    from grd_offline.lab.comparison.compare import COMPARISON_FILE, SCORES_FILE, write_scores
     from grd_offline.report import make_comparison_page
     from grd_offline.report.figures import draw_comparison_figures, save_figure
 

@@ -19,6 +19,7 @@ ROOMS = (
     "io",
     "worlds",
     "networks",
+    "comparison",
     "additive",
     "rewards",
     "methods",

@@ -23,6 +23,7 @@ from grd_offline.core.threads import one_numpy_thread
 from grd_offline.core.versions import find_versions
 from grd_offline.io.files.judgement import OBSERVED, RUN_FOLDER, TRUE, Verdict, write_judgement
 from grd_offline.io.tables.columns import Given, Outcomes
+from grd_offline.learning.agents.algorithms import find_title
 from grd_offline.learning.offline.data import Array, OfflineData, be_pessimistic
 from grd_offline.learning.offline.run import check_environment
 from grd_offline.learning.offline.settings import JUDGED, OfflineSettings
@@ -305,6 +306,7 @@ def _conclude(
         "stopped": not training.is_complete,
         "sources": {name: one.about for name, one in found.items()},
         "settings": settings.to_json(),
+        "algorithm": find_title(settings.algorithm),
         "versions": find_versions(),
     }
     write_judgement(folder, verdicts, contents)

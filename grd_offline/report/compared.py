@@ -6,9 +6,9 @@ from base64 import b64encode
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from grd_offline.comparison.compare import Comparison, TaskRow, Total
+from grd_offline.comparison.paper import Printed
 from grd_offline.core.statistics import Estimate
-from grd_offline.lab.comparison.compare import Comparison, TaskRow, Total
-from grd_offline.lab.comparison.paper import Printed
 from grd_offline.report.curves import show_spread
 from grd_offline.report.page import render_page, show_number, show_share
 

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 import numpy as np
 
+from grd_offline.comparison.compare import THRESHOLDS, Comparison
+from grd_offline.comparison.metrics import METRICS as SCORES
 from grd_offline.core.errors import DataError, printable
 from grd_offline.core.evaluate import NORMAL_90
 from grd_offline.core.statistics import Estimate
@@ -30,8 +32,6 @@ from grd_offline.io.files.runs import (
     read_masks,
 )
 from grd_offline.io.files.storage import replace_file
-from grd_offline.lab.comparison.compare import THRESHOLDS, Comparison
-from grd_offline.lab.comparison.metrics import METRICS as SCORES
 from grd_offline.methods.result import Decomposition
 from grd_offline.report.colours import GROUPS, LIGHT
 from grd_offline.report.curves import (

@@ -17,7 +17,6 @@ from grd_offline.io.files.judgement import (
     Verdict,
 )
 from grd_offline.io.files.plain import folder_errors
-from grd_offline.learning.agents.algorithms import find_title
 from grd_offline.report.curves import (
     describe_lines,
     find_seconds,
@@ -103,7 +102,7 @@ def _make_page(judgement: JudgementRecord) -> str:
         measure=measure,
         told=_tell(best, measure),
         reached=_show_reached(best),
-        algorithm=find_title(about["settings"]["algorithm"]),
+        algorithm=about.get("algorithm", about["settings"]["algorithm"]),
         others=[
             f"{verdict.source} {_tell(verdict, measure)}"
             for verdict in ranking

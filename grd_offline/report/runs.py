@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from grd_offline.comparison.compare import Comparison, compare_scores
+from grd_offline.comparison.scores import collect_scores
 from grd_offline.core.errors import DataError
 from grd_offline.core.typing import Array
 from grd_offline.core.words import format_seconds
@@ -21,8 +23,6 @@ from grd_offline.io.files.runs import (
     read_episodes,
     read_masks,
 )
-from grd_offline.lab.comparison.compare import Comparison, compare_scores
-from grd_offline.lab.comparison.scores import collect_scores
 from grd_offline.report.compared import NAV, describe_comparison, is_worth_comparing
 from grd_offline.report.curves import (
     Curve,

@@ -8,11 +8,11 @@ import pytest
 import run_folders
 
 from grd_offline.cli import main
+from grd_offline.comparison.compare import compare_scores, is_comparison, write_scores
+from grd_offline.comparison.paper import Printed, parse_printed
+from grd_offline.comparison.scores import collect_scores, find_runs
 from grd_offline.core.errors import DataError
 from grd_offline.io.files.runs import read_episodes, read_masks, read_run
-from grd_offline.lab.comparison.compare import compare_scores, is_comparison, write_scores
-from grd_offline.lab.comparison.paper import Printed, parse_printed
-from grd_offline.lab.comparison.scores import collect_scores, find_runs
 
 
 def end_of(capsys, *arguments):

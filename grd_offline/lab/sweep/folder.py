@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
+from grd_offline.comparison.compare import Comparison, compare_scores
+from grd_offline.comparison.paper import FILE_BYTES, Printed, parse_printed
+from grd_offline.comparison.scores import collect_scores, find_runs
 from grd_offline.core.errors import DataError, printable
 from grd_offline.core.words import format_seconds
 from grd_offline.io.files.decomposition import is_decomposition
@@ -36,9 +39,6 @@ from grd_offline.io.files.sweeps import (
     check_job_name,
     is_sweep,
 )
-from grd_offline.lab.comparison.compare import Comparison, compare_scores
-from grd_offline.lab.comparison.paper import FILE_BYTES, Printed, parse_printed
-from grd_offline.lab.comparison.scores import collect_scores, find_runs
 from grd_offline.lab.sweep.job import FINISHED, STARTED, Mark, read_mark
 from grd_offline.lab.sweep.plan import Job, Plan
 from grd_offline.methods.result import read_decomposition

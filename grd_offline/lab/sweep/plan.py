@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from grd_offline.comparison.paper import Printed, parse_printed, read_toml
 from grd_offline.core.errors import DataError
 from grd_offline.core.settings import describe_settings
-from grd_offline.lab.comparison.paper import Printed, parse_printed, read_toml
 from grd_offline.learning.offline.settings import OfflineSettings
 from grd_offline.learning.online.settings import OnlineSettings
 

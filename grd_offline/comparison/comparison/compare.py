@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from grd_offline.comparison.paper import Printed, find_printed
+from grd_offline.comparison.scores import Score
 from grd_offline.core.errors import DataError
 from grd_offline.core.statistics import (
     Estimate,
@@ -30,8 +32,6 @@ from grd_offline.core.statistics import (
 from grd_offline.io.files.plain import read_json
 from grd_offline.io.files.runs import start_table
 from grd_offline.io.files.storage import check_folder, check_writable
-from grd_offline.lab.comparison.paper import Printed, find_printed
-from grd_offline.lab.comparison.scores import Score
 
 RANDOM_RETURNS = {
     "Ant-v5": -56.13,  # standard error 9.5
