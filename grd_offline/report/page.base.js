@@ -127,43 +127,47 @@ function show(element, traces, more, options = config) {
   return Plotly.react(element, traces, layout(more), options);
 }
 
+/** What is told where the pointer is: nothing for an empty text, the name too for an object. */
+function hover(told) {
+  if (typeof told === "object") return told;
+  return told ? { hovertemplate: `${told}<extra></extra>` } : { hoverinfo: "skip" };
+}
+const plainValue = "%{y:.5g}";
+
 /** A line; `look` is its width, or more of its look. */
-const line = (x, y, tint, look, more = {}) => ({
+const line = (x, y, tint, look, told = plainValue, more = {}) => ({
   x,
   y,
   type: "scatter",
   mode: "lines",
   line: { color: tint, ...(typeof look === "object" ? look : { width: look }) },
   hoverlabel: { bordercolor: tint },
-  hovertemplate: "%{y:.5g}<extra></extra>",
+  ...hover(told),
   ...more,
 });
 
-const dots = (x, y, marker, more) => ({ x, y, type: "scatter", mode: "markers", marker, ...more });
+function dots(x, y, marker, told, more) {
+  return { x, y, type: "scatter", mode: "markers", marker, ...hover(told), ...more };
+}
 
 /** Half the width of a 90 % band. */
 const halve = (std) => std.map((one) => Z90 * one);
 
-/** A line with a band; hovering tells both. */
-const banded = (x, y, half, tint, look, more = {}, around = {}) => [
+/** A line with a band. */
+const banded = (x, y, half, tint, look, told, more, around = {}) => [
   ...band(x, y, half, tint, around),
-  line(x, y, tint, look, {
-    customdata: half,
-    hovertemplate: "%{y:.4g} ± %{customdata:.2g}<extra></extra>",
-    ...more,
-  }),
+  line(x, y, tint, look, told, { customdata: half, ...more }),
 ];
 
 /** The room between two edges. */
 function band(x, y, half, tint, more = {}) {
-  const edge = { hoverinfo: "skip", hovertemplate: "", ...more };
   const [low, high] = [-1, 1].map((sign) => y.map((one, i) => one + sign * half[i]));
-  const filled = { fill: "tonexty", fillcolor: fade(tint, 0.22) };
-  return [line(x, low, tint, 0, edge), line(x, high, tint, 0, { ...edge, ...filled })];
+  const filled = { fill: "tonexty", fillcolor: fade(tint, 0.22), ...more };
+  return [line(x, low, tint, 0, "", more), line(x, high, tint, 0, "", filled)];
 }
 
 /** Horizontal bars, a row for each name. */
-const bars = (x, names, tints, more) => ({
+const bars = (x, names, tints, told, more) => ({
   type: "bar",
   orientation: "h",
   x,
@@ -171,6 +175,7 @@ const bars = (x, names, tints, more) => ({
   text: names.map(plain),
   textposition: "none",
   marker: { color: tints },
+  ...hover(told),
   ...more,
 });
 

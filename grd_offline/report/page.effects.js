@@ -1,5 +1,6 @@
 // What each effect adds to the reward.
 const bottom = { l: 54, r: 6, t: 6, b: 38 };
+const atPlace = "at %{x:.3g}: %{y:.3g} ± %{customdata:.2g}";
 
 function drawEffect(element) {
   const effect = payload.effects[element.dataset.index];
@@ -37,10 +38,9 @@ function drawCurve(element, effect, grid, mean, half) {
     text: ticks?.map(plain),
     textposition: "none",
     customdata: half,
-    hovertemplate: "%{text}: %{y:.3g} ± %{customdata:.2g}<extra></extra>",
+    ...hover("%{text}: %{y:.3g} ± %{customdata:.2g}"),
   };
-  const hovertemplate = "at %{x:.3g}: %{y:.3g} ± %{customdata:.2g}<extra></extra>";
-  const curve = () => banded(grid, mean, half, tint, 2, { name: "", hovertemplate });
+  const curve = () => banded(grid, mean, half, tint, 2, atPlace, { name: "" });
   const few = ticks && { range: [-0.6, ticks.length - 0.4], showgrid: false, ...tickNames(ticks) };
   show(element, [data, ...(ticks ? [columns] : curve())], {
     xaxis: axis(brief(effect.inputs[0], 36), {
@@ -70,11 +70,11 @@ function drawCurves(element, effect, grids, mean, std) {
     // A label of a category says by itself what it is.
     const isLabel = Number.isNaN(Number(tick));
     const name = isLabel ? clip(tick, 24) : `${clip(effect.inputs[other], 18)} ${tick}`;
-    const hovertemplate = "at %{x:.3g}: %{y:.3g} ± %{customdata:.2g}<extra></extra>";
     const half = halve(cut(std, place));
     const tint = colour(`group${place}`);
-    const more = { name: plain(name), hovertemplate };
-    return banded(grids[across], cut(mean, place), half, tint, 2, more, { showlegend: false });
+    const around = { showlegend: false };
+    const more = { name: plain(name) };
+    return banded(grids[across], cut(mean, place), half, tint, 2, atPlace, more, around);
   });
   show(element, traces, {
     showlegend: true,
@@ -96,12 +96,8 @@ function drawSurface(element, effect, grids, mean, std, few) {
   const [x, y] = grids.map((grid) => (few ? grid.map((_, place) => place) : grid));
   const isNear = (point) => Math.abs(point[2] - grids[2][depth]) <= (grids[2][1] - grids[2][0]) / 2;
   const near = unpack(effect.points).filter((point) => !slider || isNear(point));
-  const data = dots(
-    near.map((point) => point[0]),
-    near.map((point) => point[1]),
-    { size: 2.5, color: fade(colour("ink"), 0.35) },
-    { hoverinfo: "skip" },
-  );
+  const [acrossData, upData] = [0, 1].map((part) => near.map((point) => point[part]));
+  const data = dots(acrossData, upData, { size: 2.5, color: fade(colour("ink"), 0.35) }, "");
   const surface = {
     type: "heatmap",
     x,
@@ -121,7 +117,7 @@ function drawSurface(element, effect, grids, mean, std, few) {
       nticks: 5,
       title: { text: `adds to the ${payload.reward}`, side: "right", font: font(11) },
     },
-    hovertemplate: "%{x:.3g}, %{y:.3g}: %{z:.3g} ± %{customdata:.2g}<extra></extra>",
+    ...hover("%{x:.3g}, %{y:.3g}: %{z:.3g} ± %{customdata:.2g}"),
   };
   show(element, [surface, ...(few ? [] : [data])], {
     xaxis: axis(brief(effect.inputs[0], 30), { nticks: 5, ...tickNames(effect.ticks[0]) }),

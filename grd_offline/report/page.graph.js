@@ -74,27 +74,16 @@ function startGraph(graph) {
 }
 
 /** Signs of nodes, drawn around a place. */
-const disc = (r, fill, stroke) => (cx, cy) =>
-  make("circle", { cx, cy, r, fill: colour(fill), stroke: colour(stroke), "stroke-width": 1.5 });
+const sign = (tag, fill, stroke, place) => (x, y) => {
+  const look = { fill: colour(fill), stroke: colour(stroke), "stroke-width": 1.5 };
+  return make(tag, { ...place, ...look, transform: `translate(${x},${y})` });
+};
 const signs = {
-  compact: disc(5.5, "accent", "accent"),
-  state: disc(5.5, "paper", "muted"),
-  action: (x, y) =>
-    make("rect", {
-      x: x - 5,
-      y: y - 5,
-      width: 10,
-      height: 10,
-      fill: colour("paper"),
-      stroke: colour("ink"),
-      "stroke-width": 1.5,
-    }),
-  terminated: (x, y) =>
-    make("path", {
-      d: `M${x},${y - 7}L${x + 7},${y}L${x},${y + 7}L${x - 7},${y}Z`,
-      style: `fill:${colour("paper")};stroke:${colour("ink")};stroke-width:1.5`,
-    }),
-  reward: disc(9.25, "second", "second"),
+  compact: sign("circle", "accent", "accent", { r: 5.5 }),
+  state: sign("circle", "paper", "muted", { r: 5.5 }),
+  action: sign("rect", "paper", "ink", { x: -5, y: -5, width: 10, height: 10 }),
+  terminated: sign("polygon", "paper", "ink", { points: "0,-7 7,0 0,7 -7,0" }),
+  reward: sign("circle", "second", "second", { r: 9.25 }),
 };
 
 /** Where each node stands: causes on the left, the next state and the reward on the right. */
@@ -163,7 +152,7 @@ function drawGraph(element) {
     listenNode(group, key.replace("n", "s"), element);
     svg.append(group);
   }
-  svg.addEventListener("pointerleave", () => hover("", element));
+  svg.addEventListener("pointerleave", () => lightUp("", element));
   const count = `${seen.length} of ${drawing.edges.length} lines shown`;
   element.replaceChildren(svg, listSigns(graph, count));
 }
@@ -185,7 +174,7 @@ function drawEdge({ from, to, strength, strong }, place, focus) {
   return path;
 }
 
-function hover(key, element) {
+function lightUp(key, element) {
   if (drawing.hover === key) return;
   drawing.hover = key;
   drawGraph(element);
@@ -193,7 +182,7 @@ function hover(key, element) {
 
 function listenNode(group, key, element) {
   group.addEventListener("pointerenter", (event) => {
-    if (event.pointerType === "mouse") hover(key, element);
+    if (event.pointerType === "mouse") lightUp(key, element);
   });
   group.addEventListener("click", () => {
     const select = find("#node");

@@ -4,17 +4,11 @@ function drawImportance(element) {
   const narrow = element.clientWidth < 560;
   const names = found.map((one) => one.name);
   const joint = found.some((one) => one.joint > 0);
-  const part = (key, name, tint) =>
-    bars(
-      found.map((one) => 100 * one[key]),
-      names,
-      tint,
-      {
-        name,
-        hoverlabel: { bordercolor: colour("accent") },
-        hovertemplate: `%{text}, ${name}: %{x:.2f} %<extra></extra>`,
-      },
-    );
+  const part = (key, name, tint) => {
+    const shares = found.map((one) => 100 * one[key]);
+    const more = { name, hoverlabel: { bordercolor: colour("accent") } };
+    return bars(shares, names, tint, `%{text}, ${name}: %{x:.2f} %`, more);
+  };
   const together = part("joint", "together with others", fade(colour("accent"), 0.4));
   show(element, [part("alone", "alone", colour("accent")), ...(joint ? [together] : [])], {
     height: found.length * 30 + (joint ? 86 : 58),

@@ -35,7 +35,7 @@ function drawMaps(element, graph, masks, hasStrengths) {
         return hasStrengths ? `${edge}: ${share(strength)}` : edge;
       }),
     ),
-    hovertemplate: "%{text}<extra></extra>",
+    ...hover("%{text}"),
   });
   const places = (names, domain, more) => {
     const shown = names.map((name, place) => [name, place]).filter(([, i]) => i % every === 0);

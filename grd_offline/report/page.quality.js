@@ -1,49 +1,24 @@
 // How good a decomposition is.
 /** The line on which both axes agree. */
 const diagonal = (ends) =>
-  line(
-    ends,
-    ends,
-    colour("faint"),
-    { width: 1, dash: "dash" },
-    { hoverinfo: "skip", showlegend: false },
-  );
+  line(ends, ends, colour("faint"), { width: 1, dash: "dash" }, "", { showlegend: false });
 
 function drawReturns(element) {
   const { observed, found, episodes, held_out: held } = payload.returns;
   const { singular } = payload.outcome;
   const all = [observed, found, ...(held ? [held.observed, held.predicted] : [])].flatMap(unpack);
   const range = frame(all, 0.04);
-  const traces = [
-    diagonal(range),
-    dots(
-      unpack(observed),
-      unpack(found),
-      { size: 5, color: fade(colour("muted"), 0.4) },
-      {
-        name: "used in the fit",
-        customdata: episodes,
-        hovertemplate: "episode %{customdata}: observed %{x:.5g}, found %{y:.5g}<extra></extra>",
-      },
-    ),
-  ];
+  const told = "episode %{customdata}: observed %{x:.5g}, found %{y:.5g}";
+  const grey = { size: 5, color: fade(colour("muted"), 0.4) };
+  const used = { name: "used in the fit", customdata: episodes };
+  const traces = [diagonal(range), dots(unpack(observed), unpack(found), grey, told, used)];
   if (held) {
+    const look = { size: 6, color: colour("accent") };
+    const told = "held out: observed %{x:.5g}, predicted %{y:.5g} ± %{customdata:.2g}";
     const array = halve(unpack(held.std));
-    const tint = colour("accent");
-    traces.push(
-      dots(
-        unpack(held.observed),
-        unpack(held.predicted),
-        { size: 6, color: tint },
-        {
-          name: "held out",
-          error_y: { type: "data", array, color: tint, thickness: 1, width: 0 },
-          customdata: array,
-          hovertemplate:
-            "held out: observed %{x:.5g}, predicted %{y:.5g} ± %{customdata:.2g}<extra></extra>",
-        },
-      ),
-    );
+    const error_y = { type: "data", array, color: look.color, thickness: 1, width: 0 };
+    const more = { name: "held out", error_y, customdata: array };
+    traces.push(dots(unpack(held.observed), unpack(held.predicted), look, told, more));
   }
   show(element, traces, {
     xaxis: axis(`observed ${singular}`, { range, zeroline: false }),
@@ -56,13 +31,11 @@ function drawReturns(element) {
 function drawCalibration(element) {
   const { levels, held_out_returns: returns, true_rewards: rewards } = payload.calibration;
   const percent = (values) => [0, ...values.map((value) => 100 * value)];
-  const curve = (values, name, tint, symbol) =>
-    line(percent(levels), percent(values), tint, 1.6, {
-      mode: "lines+markers",
-      name,
-      marker: { symbol, size: 7, color: tint },
-      hovertemplate: `${name}: intervals of %{x} % hold %{y:.1f} %<extra></extra>`,
-    });
+  const curve = (values, name, tint, symbol) => {
+    const told = `${name}: intervals of %{x} % hold %{y:.1f} %`;
+    const more = { mode: "lines+markers", name, marker: { symbol, size: 7, color: tint } };
+    return line(percent(levels), percent(values), tint, 1.6, told, more);
+  };
   const traces = [diagonal([0, 100])];
   if (returns)
     traces.push(curve(returns, `held-out ${payload.outcome.plural}`, colour("accent"), "circle"));
@@ -83,26 +56,20 @@ function drawPinned(element) {
   const [names, known] = [0, 1].map((part) => entries.map((entry) => entry[part]));
   const letters = element.clientWidth < 560 ? 18 : 40;
   const tints = known.map((part) => colour(part < 0.5 ? "second" : "accent"));
-  const hovertemplate = "%{text}: %{x:.2f} %<extra></extra>";
-  show(
-    element,
-    [
-      bars(
-        known.map((part) => 100 * part),
-        names,
-        tints,
-        { hovertemplate },
-      ),
-    ],
-    {
-      height: entries.length * 26 + 54,
-      xaxis: axis("part of the effect that is known, %", { range: [0, 101] }),
-      yaxis: nameAxis(
-        names.map((name) => brief(name, letters)),
-        11,
-      ),
-      margin: { l: 40, r: 14, t: 4, b: 40 },
-      bargap: 0.45,
-    },
+  const trace = bars(
+    known.map((part) => 100 * part),
+    names,
+    tints,
+    "%{text}: %{x:.2f} %",
   );
+  show(element, [trace], {
+    height: entries.length * 26 + 54,
+    xaxis: axis("part of the effect that is known, %", { range: [0, 101] }),
+    yaxis: nameAxis(
+      names.map((name) => brief(name, letters)),
+      11,
+    ),
+    margin: { l: 40, r: 14, t: 4, b: 40 },
+    bargap: 0.45,
+  });
 }

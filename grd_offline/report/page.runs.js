@@ -17,28 +17,21 @@ function drawLearning(element) {
     const style = styleOfSource(curve);
     const group = { legendgroup: curve.label, showlegend: false };
     const many = curve.seeds > 1;
-    const thin = (one) =>
-      line(one.steps, one.values, fade(style.color, 0.5), 1, {
-        ...group,
-        hovertemplate: `${plain(curve.label)}, seed ${plain(one.seed)}: %{y:.4g}<extra></extra>`,
-      });
+    const thin = ({ steps, values, seed }) => {
+      const told = `${plain(curve.label)}, seed ${plain(seed)}: %{y:.4g}`;
+      return line(steps, values, fade(style.color, 0.5), 1, told, group);
+    };
     if (seeds || (curve.few && many)) below.push(...curve.lines.map(thin));
     else if (many) below.push(...band(curve.steps, curve.means, curve.spreads, style.color, group));
-    traces.push(
-      line(
-        curve.steps,
-        curve.means,
-        style.color,
-        { width: 2.2, dash: style.dash },
-        {
-          legendgroup: curve.label,
-          name: brief(curve.label, 40) + (many ? ` (${curve.seeds} seeds)` : ""),
-          customdata: curve.spreads,
-          mode: curve.steps.length > 1 ? "lines" : "markers",
-          hovertemplate: many ? "%{y:.4g} ± %{customdata:.2g}" : "%{y:.4g}",
-        },
-      ),
-    );
+    const look = { width: 2.2, dash: style.dash };
+    const more = {
+      legendgroup: curve.label,
+      name: brief(curve.label, 40) + (many ? ` (${curve.seeds} seeds)` : ""),
+      customdata: curve.spreads,
+      mode: curve.steps.length > 1 ? "lines" : "markers",
+    };
+    const told = { hovertemplate: many ? "%{y:.4g} ± %{customdata:.2g}" : "%{y:.4g}" };
+    traces.push(line(curve.steps, curve.means, style.color, look, told, more));
   }
   const { data, unit } = payload;
   if (key === "return" && Number.isFinite(data)) {
@@ -46,8 +39,8 @@ function drawLearning(element) {
       curves.flatMap((curve) => curve.steps),
       0,
     );
-    const more = { name: "mean of the data", hoverinfo: "skip", hovertemplate: "" };
-    traces.push(line(ends, [data, data], colour("muted"), { width: 1.5, dash: "dot" }, more));
+    const look = { width: 1.5, dash: "dot" };
+    traces.push(line(ends, [data, data], colour("muted"), look, "", { name: "mean of the data" }));
   }
   const rows = Math.ceil(traces.length / Math.max(1, Math.floor(element.clientWidth / 240)));
   show(element, [...below, ...traces], {
@@ -101,11 +94,10 @@ function drawRewards(element) {
   const { member, moment } = findMoment("reward", payload.episodes);
   const { step, match, scaled } = moment;
   find("#reward-reading").textContent = `Training step ${step.toLocaleString("en")}: ${match}`;
-  const curve = (name, tint, width) =>
-    line(unpack(moment[name].x), unpack(moment[name].y), colour(tint), width, {
-      name,
-      hovertemplate: "%{y:.4g}",
-    });
+  const curve = (name, tint, width) => {
+    const [x, y] = [moment[name].x, moment[name].y].map(unpack);
+    return line(x, y, colour(tint), width, { hovertemplate: "%{y:.4g}" }, { name });
+  };
   show(element, [curve("true", "second", 1.2), curve("found", "accent", 1.6)], {
     hovermode: "x unified",
     showlegend: true,
@@ -120,17 +112,10 @@ function drawSpeed(element) {
   const count = payload.unit.replace("environment ", "");
   const traces = payload.speed.map(({ name, seconds, steps }, index) => {
     const { color, dash } = styleOf(index);
-    return line(
-      seconds.map((s) => s / 60),
-      steps,
-      color,
-      { width: 2, dash },
-      {
-        name: brief(name, 40),
-        mode: "lines+markers",
-        hovertemplate: `%{y:,} ${count} after %{x:.1f} min`,
-      },
-    );
+    const minutes = seconds.map((s) => s / 60);
+    const told = { hovertemplate: `%{y:,} ${count} after %{x:.1f} min` };
+    const more = { name: brief(name, 40), mode: "lines+markers" };
+    return line(minutes, steps, color, { width: 2, dash }, told, more);
   });
   show(element, traces, {
     hovermode: "closest",

@@ -22,42 +22,20 @@ function drawVerdict(verdict, row, { of, size, say, shares }) {
   const hoverlabel = { bordercolor: color };
   const traces = [];
   if (!verdict.few)
-    traces.push(
-      line([mean - spread, mean + spread], [row, row], fade(color, 0.3), 13, {
-        hoverinfo: "skip",
-        hovertemplate: "",
-      }),
-    );
+    traces.push(line([mean - spread, mean + spread], [row, row], fade(color, 0.3), 13, ""));
   const sign = verdict.oracle ? { size: 15, symbol: "diamond" } : { size: 13, symbol: "circle" };
-  traces.push(
-    dots(
-      [mean],
-      [row],
-      { color, ...sign },
-      {
-        name: `${name}, mean`,
-        hoverlabel,
-        hovertemplate: `${name}: ${told}<extra></extra>`,
-      },
-    ),
-  );
+  const one = { name: `${name}, mean`, hoverlabel };
+  traces.push(dots([mean], [row], { color, ...sign }, `${name}: ${told}`, one));
   const scores = verdict.scores.map(of);
+  const heights = scores.map(() => row + 0.27);
   const look = { color: fade(color, 0.75), size: verdict.few ? 7 : 5 };
-  if (many)
-    traces.push(
-      dots(
-        scores,
-        scores.map(() => row + 0.27),
-        look,
-        {
-          name: `${name}, seeds`,
-          customdata: scores.map(say),
-          text: payload.seeds,
-          hoverlabel,
-          hovertemplate: `${name}, seed %{text}: %{customdata}<extra></extra>`,
-        },
-      ),
-    );
+  const each = {
+    name: `${name}, seeds`,
+    customdata: scores.map(say),
+    text: payload.seeds,
+    hoverlabel,
+  };
+  if (many) traces.push(dots(scores, heights, look, `${name}, seed %{text}: %{customdata}`, each));
   return { traces, told };
 }
 
@@ -160,17 +138,10 @@ function drawNearness(element) {
     const { color } = styleOfSource(point);
     const sign = point.oracle ? { size: 14, symbol: "diamond" } : { size: 10, symbol: "circle" };
     const spread = { array: [point.spread], visible: !point.few };
-    const name = plain(point.source);
-    return dots(
-      [point.pearson],
-      [point.mean],
-      { color, ...sign },
-      {
-        error_y: { type: "data", color, thickness: 1.4, width: 4, ...spread },
-        hoverlabel: { bordercolor: color },
-        hovertemplate: `${name}: Pearson %{x:.3f}, return ${point.reached}<extra></extra>`,
-      },
-    );
+    const error_y = { type: "data", color, thickness: 1.4, width: 4, ...spread };
+    const told = `${plain(point.source)}: Pearson %{x:.3f}, return ${point.reached}`;
+    const more = { error_y, hoverlabel: { bordercolor: color } };
+    return dots([point.pearson], [point.mean], { color, ...sign }, told, more);
   };
   const arrow = { showarrow: true, arrowhead: 0, arrowwidth: 0.8, arrowcolor: colour("faint") };
   show(element, ordered.map(draw), {

@@ -32,57 +32,36 @@ const spreadAt = (step) => Z90 * viewer.track.std.y[Math.floor(step / viewer.epi
 
 /** What the data paid, and what it is called. */
 function drawPaid({ deliveries, length }, track, tint) {
+  const unknown = "Observed rewards";
+  const more = { name: "observed" };
   if (track.observed)
-    return [
-      "Observed rewards",
-      [line(track.observed.x, track.observed.y, tint, 1.6, { name: "observed" })],
-    ];
-  const steps = deliveries.map(([step]) => step);
-  const amounts = deliveries.map(([, amount]) => amount);
-  const stems = line(
-    steps.flatMap((step) => [step, step, null]),
-    amounts.flatMap((amount) => [0, amount, null]),
-    tint,
-    1.6,
-    { hoverinfo: "skip", hovertemplate: "" },
-  );
-  const ends = dots(
-    steps,
-    amounts,
-    { color: tint, size: 7, symbol: "diamond" },
-    {
-      name: "observed",
-      hovertemplate: "%{y:.5g}<extra></extra>",
-    },
-  );
+    return [unknown, [line(track.observed.x, track.observed.y, tint, 1.6, plainValue, more)]];
+  const [steps, amounts] = [0, 1].map((part) => deliveries.map((delivery) => delivery[part]));
+  const across = steps.flatMap((step) => [step, step, null]);
+  const stems = amounts.flatMap((amount) => [0, amount, null]);
+  const ends = dots(steps, amounts, { color: tint, size: 7, symbol: "diamond" }, plainValue, more);
   const isPaidOnce = steps.length === 1 && steps[0] === length - 1;
-  return [isPaidOnce ? payload.outcome.paid : "Observed rewards", [stems, ends]];
+  return [isPaidOnce ? payload.outcome.paid : unknown, [line(across, stems, tint, 1.6, ""), ends]];
 }
 
 /** The drawings below each other, with their heights and titles. */
 function listRows(episode, track) {
   const [found, truth, given, ink] = ["accent", "second", "third", "muted"].map(colour);
   const word = (text, tint) => `<span style="color:${tint}">${plain(text)}</span>`;
-  const curve = (key, name, tint, look, more) =>
-    line(track[key].x, track[key].y, tint, look, { name, ...more });
+  const curve = (key, name, tint, look) =>
+    line(track[key].x, track[key].y, tint, look, plainValue, { name });
   const ifTrue = (...items) => (track.true ? items : []);
   const alsoTrue = track.true ? `, ${word("true", truth)}` : "";
   const [paid, delivered] = drawPaid(episode, track, given);
   const { few } = payload.viewer.series;
   const outcome = `observed ${payload.outcome.singular}`;
-  const rewards = banded(track.reward.x, track.reward.y, track.reward.x.map(spreadAt), found, 1.6, {
-    name: "reward found",
-  });
-  const end = dots(
-    [episode.length - 1],
-    [episode.return],
-    { color: given, size: 10, symbol: "diamond" },
-    {
-      cliponaxis: false,
-      name: outcome,
-      hovertemplate: "%{y:.5g}<extra></extra>",
-    },
-  );
+  const { x, y } = track.reward;
+  const told = "%{y:.4g} ± %{customdata:.2g}";
+  const rewards = banded(x, y, x.map(spreadAt), found, 1.6, told, { name: "reward found" });
+  const look = { color: given, size: 10, symbol: "diamond" };
+  const dashed = { width: 1, dash: "dash" };
+  const end = { name: outcome, cliponaxis: false };
+  const ended = dots([episode.length - 1], [episode.return], look, plainValue, end);
   return [
     {
       height: 200,
@@ -101,10 +80,8 @@ function listRows(episode, track) {
       title: `Sum so far: ${word("found", found)}${alsoTrue}, ${word(`${outcome} ◆`, given)}`,
       traces: [
         curve("sum", "sum found", found, 1.6),
-        ...ifTrue("trueSum").map((key) =>
-          curve(key, "true sum", truth, { width: 1, dash: "dash" }),
-        ),
-        end,
+        ...ifTrue("trueSum").map((key) => curve(key, "true sum", truth, dashed)),
+        ended,
       ],
     },
     ...drawnInputs().map((name, i) => {

@@ -55,16 +55,13 @@ function drawWaterfall(element) {
     annotations.push(mark("true reward", { x, y: 1, yref: "paper", yanchor: "bottom" }));
     ends.push(x);
   }
-  const trace = bars(
-    rows.map((part) => part.to - part.from),
-    rows.map((part) => part.name),
-    rows.map((part) => colour(part.tint ?? "faint")),
-    {
-      base: rows.map((part) => part.from),
-      customdata: rows.map((part) => `${part.given ?? ""}: ${part.told}`),
-      hovertemplate: "%{text}%{customdata}<extra></extra>",
-    },
-  );
+  const lengths = rows.map((part) => part.to - part.from);
+  const names = rows.map((part) => part.name);
+  const tints = rows.map((part) => colour(part.tint ?? "faint"));
+  const trace = bars(lengths, names, tints, "%{text}%{customdata}", {
+    base: rows.map((part) => part.from),
+    customdata: rows.map((part) => `${part.given ?? ""}: ${part.told}`),
+  });
   const name = (part) =>
     plain(narrow ? clip(part.name, 16) : clip(part.name, 40) + (part.given ?? ""));
   show(element, [trace], {
