@@ -14,11 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.core.episodes import EpisodeSet
 from grd_offline.core.errors import DataError
 from grd_offline.core.evaluate import compare_rewards
 from grd_offline.core.observer import NOBODY, Observer, Observers, Progress, Warn
-from grd_offline.core.steps import StepBatch
 from grd_offline.core.threads import one_numpy_thread
 from grd_offline.core.versions import find_versions
 from grd_offline.io.files.judgement import OBSERVED, RUN_FOLDER, TRUE, Verdict, write_judgement
@@ -37,8 +35,10 @@ from grd_offline.learning.offline.training import (
 from grd_offline.learning.runs.folder import TrainingResult
 from grd_offline.learning.runs.process import choose_device
 from grd_offline.learning.runs.run import Evaluation
-from grd_offline.methods.choose import Choice, choose, draw_episodes
+from grd_offline.methods.choose import draw_episodes
+from grd_offline.methods.decompose import choose_fit
 from grd_offline.methods.registry import AUTO, NEXT_STATE, find_method, list_fits, list_judged
+from grd_offline.methods.settings import DecomposeSettings
 
 REFERENCES = (TRUE, OBSERVED)
 LAST = 3
@@ -105,35 +105,24 @@ def find_rewards(
     They are less by `pessimism` times their standard deviation; what is told about them is not.
     """
     check_data(data, [method])
-    start = time.perf_counter()
-    with_next = method.endswith(NEXT_STATE)
-    device = choose_device(device)
-    settings = {"discount": data.discount, "next_state": with_next, "device": device}
-    rng = np.random.default_rng(seed)
-    name = method.removesuffix(NEXT_STATE)
+    start, rng = time.perf_counter(), np.random.default_rng(seed)
+    settings = DecomposeSettings(
+        method.removesuffix(NEXT_STATE),
+        fit,
+        next_state=method.endswith(NEXT_STATE),
+        seed=seed,
+        device=choose_device(device),
+    )
     deliveries = sum(int(episode.delivered.sum()) for episode in data.episodes)
     fitted = draw_episodes(data.episodes, deliveries, rng)
-    choice = choose(fitted, name, fit, settings, rng, progress)
-    rewards = np.concatenate(list(choice.decomposer.relabel(data.episodes)))
+    choice = choose_fit(fitted, settings, data.discount, rng, progress)
+    both = zip(*(choice.relabel_episode(episode) for episode in data.episodes), strict=True)
+    rewards, spreads = (np.concatenate(part) for part in both)
     tested = choice.winner.describe() if choice.winner else {}
     about = {"reason": choice.reason, "fit": choice.fit, **tested}
     seconds = round(time.perf_counter() - start, 2)
     about |= {"seconds": seconds, **_compare(data, rewards)}
-    if pessimism > 0:
-        rewards = be_pessimistic(rewards, _find_spread(choice, data.episodes), pessimism)
-    return Found(rewards, about)
-
-
-def _find_spread(choice: Choice, episodes: EpisodeSet) -> Array:
-    """(step,) standard deviations; the same for all steps where the function does not know them."""
-    parts = []
-    for episode in episodes:
-        spread = None
-        if choice.decomposer.function_.knows_std:
-            batch = StepBatch.from_episode(episode)
-            spread = choice.decomposer.function_.predict_both(batch)[1]
-        parts.append(np.full(len(episode), choice.step_std) if spread is None else spread)
-    return np.concatenate(parts)
+    return Found(be_pessimistic(rewards, spreads, pessimism), about)
 
 
 def _compare(data: OfflineData, rewards: Array) -> dict[str, Any]:

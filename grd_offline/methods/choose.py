@@ -129,16 +129,35 @@ def choose(
     if episodes.preferences is not None and name != CLOSED:
         raise DataError(f"{name} learns from returns, not from preferences", field="preferences")
     if count_outcomes(episodes) < FEWEST:
-        alone = contest.make(name).fit(episodes, rng=rng, progress=contest.report_last())
-        told = "episodes" if episodes.preferences is None else "preferences"
-        reason = f"only {count_outcomes(episodes)} {told}: none were held out, nothing was compared"
-        return Choice(alone, name, reason, (), find_in_sample_std(alone, episodes, settings))
+        alone = contest.make(name).learn(episodes, rng=rng, progress=contest.report_last())
+        return _leave_untested(alone, name, episodes)
     with ExitStack() as stack:
         contest.begin_last(name, stack)
         contest.try_fit(name, "testing on held-out episodes: ")
         if fit == AUTO and first.fit is not None:
             return contest.run()
         return contest.finish(name, f"{name} was asked for")
+
+
+def judge_fitted(
+    decomposer: Decomposer, name: str, episodes: EpisodeSet, rng: np.random.Generator
+) -> Choice:
+    """Test a fitted estimator: a fresh one learns from a part of its episodes, as in `choose`."""
+    if count_outcomes(episodes) < FEWEST:
+        return _leave_untested(decomposer, name, episodes)
+    rng.spawn(1)  # those of the last fit
+    training, held_out = split(episodes, rng)
+    fresh = type(decomposer)(**decomposer.get_params()).learn(training, rng=rng)
+    tested = judge(fresh, name, held_out, {"discount": decomposer.discount})
+    return Choice(decomposer, name, f"{name} was asked for", (tested,), tested.step_std)
+
+
+def _leave_untested(decomposer: Decomposer, name: str, episodes: EpisodeSet) -> Choice:
+    """The choice of the only fit where there are too few outcomes to hold out any."""
+    told = "episodes" if episodes.preferences is None else "preferences"
+    reason = f"only {count_outcomes(episodes)} {told}: none were held out, nothing was compared"
+    step_std = find_in_sample_std(decomposer, episodes, {"discount": decomposer.discount})
+    return Choice(decomposer, name, reason, (), step_std)
 
 
 class _Contest:
@@ -176,7 +195,7 @@ class _Contest:
         decomposer = self.make(fit, **more)
         if self.candidates:
             decomposer.start_from(self.candidates[0].decomposer)
-        decomposer.fit(self.training, rng=self.rng, progress=progress)
+        decomposer.learn(self.training, rng=self.rng, progress=progress)
         return judge(decomposer, fit, self.held_out, self.settings)
 
     def run(self) -> Choice:
@@ -281,7 +300,7 @@ def fit_to(
     progress: Progress | None = None,
 ) -> Decomposer:
     """Fit to the episodes. A function, so that another process can find it."""
-    return decomposer.fit(episodes, rng=rng, progress=progress)
+    return decomposer.learn(episodes, rng=rng, progress=progress)
 
 
 def average_decomposers(closed: Decomposer, linear: Decomposer, episodes: EpisodeSet) -> None:

@@ -9,20 +9,25 @@ only, because importing it takes half a second.
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, Field, fields
 from inspect import Parameter, Signature
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from grd_offline.core.episodes import Episode, EpisodeSet, Matrix
+from grd_offline.core.episodes import DOUBLE_RESOLUTION, Episode, EpisodeSet, Matrix
 from grd_offline.core.evaluate import r_squared
 from grd_offline.core.steps import StepBatch
 from grd_offline.io.tables.results import Rewarded, as_frame
 from grd_offline.rewards.contract import Array, RewardFunction
-from grd_offline.rewards.model import check_predicted
+from grd_offline.rewards.model import RewardModel, check_predicted
+
+if TYPE_CHECKING:
+    from grd_offline.methods.result import Decomposition
 
 Progress = Callable[[str, float], None]
 
@@ -42,6 +47,23 @@ class Finding(NamedTuple):
     """The finding in a few words that can follow a colon. It is needed unless all is fine."""
 
 
+ALL_EQUAL = Finding(
+    CAREFUL,
+    "All returns are equal, and so are all lengths. Such returns cannot tell which steps earn "
+    "them, so every step is given the same.",
+    "all returns are equal",
+)
+
+
+class Verdict(NamedTuple):
+    """A verdict on how far rewards can be trusted."""
+
+    level: str
+    """The worst level of all findings."""
+    text: str
+    """The verdict in one sentence."""
+
+
 class Decomposer:
     """The base class of all methods.
 
@@ -51,6 +73,7 @@ class Decomposer:
 
     After `fit`, `function_` is the reward function; `masks_` has the 0/1 masks that the method
     found, or is None where it looks for none; `scores_` has the strength of each edge, or is None.
+    `findings_` and `verdict_` are those of the command.
 
     >>> from grd_offline import Uniform, read
     >>> episodes = read("datasets/sample.h5")
@@ -65,6 +88,7 @@ class Decomposer:
     random_state: int
     function_: RewardFunction
     _fitted_on: EpisodeSet | None = None
+    _decomposition: Decomposition | None = None
     masks_: dict[str, NDArray[np.int64]] | None
     scores_: dict[str, Array] | None
 
@@ -114,14 +138,42 @@ class Decomposer:
         rng: np.random.Generator | None = None,
         progress: Progress | None = None,
     ) -> Self:
-        """Learn from `episodes`. `progress` hears of each stage and the fraction of it that is
-        done.
+        """Learn from episodes.
 
-        `y` is there for scikit-learn and has no use.
+        Parameters
+        ----------
+        episodes : EpisodeSet or list of Episode
+            At least one of them has to deliver a reward. Where all returns and lengths are equal,
+            a `UserWarning` says what `findings_` says too: such returns tell nothing about steps.
+        y : None
+            Is there for scikit-learn and has no use.
+        rng : numpy.random.Generator, optional
+            Takes the place of a generator with the seed `random_state`.
+        progress : callable, optional
+            Hears of each stage and the fraction of it that is done.
+
+        Returns
+        -------
+        Decomposer
+            The estimator itself.
         """
+        self.learn(episodes, rng=rng, progress=progress)
+        if self._fitted_on is not None and are_all_equal(self._fitted_on, self.discount):
+            warnings.warn(ALL_EQUAL.text, stacklevel=2)
+        return self
+
+    def learn(
+        self,
+        episodes: EpisodeSet | Sequence[Episode],
+        *,
+        rng: np.random.Generator | None = None,
+        progress: Progress | None = None,
+    ) -> Self:
+        """Do what `fit` does, without its warning: for callers that show the findings."""
         _ = self.settings  # parameters that make no sense are refused before any work
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
+        self._decomposition = None
         chosen = rng if rng is not None else np.random.default_rng(self.random_state)
         self.masks_, self.scores_ = None, None
         self._fitted_on = as_set(episodes)
@@ -130,7 +182,7 @@ class Decomposer:
 
     def remember(self, episodes: EpisodeSet) -> Self:
         """Take these for the episodes of the fit, which a stored estimator does not bring along."""
-        self._fitted_on = episodes
+        self._fitted_on, self._decomposition = episodes, None
         return self
 
     def start_from(self, other: Decomposer) -> Self:
@@ -191,10 +243,69 @@ class Decomposer:
     @property
     def rewards_(self) -> Any:
         """The rewards of the episodes of the fit, in the form of `tabulate`."""
+        return self.tabulate(self._find_episodes("tabulate"))
+
+    @property
+    def decomposition_(self) -> Decomposition:
+        """All that `decompose_episodes` finds out, about the episodes of the fit.
+
+        It is made when it is first asked for. That takes about as long as the fit, because another
+        estimator is fitted to 80 % of the episodes and tested on the returns of the others.
+        """
+        from grd_offline.methods.decompose import decompose_fitted
+
+        if self._decomposition is None:
+            self._decomposition = decompose_fitted(self, self._find_episodes("remember"))
+        return self._decomposition
+
+    @property
+    def findings_(self) -> list[Finding]:
+        """What the episodes of the fit can and cannot tell, the worst first."""
+        return self.decomposition_.findings
+
+    @property
+    def verdict_(self) -> Verdict:
+        """How far the rewards can be trusted: what the command says first."""
+        return self.decomposition_.verdict
+
+    def to_reward_model(self) -> RewardModel:
+        """Make the model that `RewardModel.load` gives after `decompose`.
+
+        Returns
+        -------
+        RewardModel
+            The reward as a function, with its masks and its uncertainty.
+
+        Examples
+        --------
+        >>> from grd_offline import Uniform, read
+        >>> Uniform().fit(read("datasets/sample.h5")).to_reward_model()
+        RewardModel(constant, 14 of 14 inputs)
+        """
+        return self.decomposition_.model
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the reward model into a folder, from which `RewardModel.load` reads it.
+
+        Parameters
+        ----------
+        folder : path
+            Where to write. It is written in full or not at all, and may replace a reward model.
+
+        Examples
+        --------
+        >>> from grd_offline import RewardModel, Uniform, read
+        >>> Uniform().fit(read("datasets/sample.h5")).save("sample-model")
+        >>> RewardModel.load("sample-model")
+        RewardModel(constant, 14 of 14 inputs)
+        """
+        self.to_reward_model().save(folder)
+
+    def _find_episodes(self, instead: str) -> EpisodeSet:
         self._check_fitted()
         if self._fitted_on is None:
-            raise AttributeError("a stored estimator has no episodes: call tabulate with them")
-        return self.tabulate(self._fitted_on)
+            raise AttributeError(f"a stored estimator has no episodes: call {instead} with them")
+        return self._fitted_on
 
     def tabulate(self, episodes: EpisodeSet | Sequence[Episode]) -> Any:
         """Put all rewards into a table with their episode, step and spread (standard deviation, nan
@@ -218,7 +329,7 @@ class Decomposer:
     def __getstate__(self) -> dict[str, Any]:
         """Return the state to store: everything except the episodes, which may be larger than
         memory."""
-        return {**vars(self), "_fitted_on": None}
+        return {**vars(self), "_fitted_on": None, "_decomposition": None}
 
     def score(self, episodes: EpisodeSet | Sequence[Episode], y: None = None) -> float:
         """Compute R² of the delivered amounts, which the sums of the rewards predict.
@@ -282,6 +393,15 @@ class Decomposer:
 def as_set(episodes: EpisodeSet | Sequence[Episode]) -> EpisodeSet:
     """Episodes as a set; scikit-learn cuts a set into plain lists."""
     return episodes if isinstance(episodes, EpisodeSet) else EpisodeSet.from_episodes(episodes)
+
+
+def are_all_equal(episodes: EpisodeSet, discount: float) -> bool:
+    """Whether there are several episodes, of one length and one return."""
+    if len(episodes) < 2 or episodes.preferences is not None or np.ptp(episodes.lengths) > 0:
+        return False
+    returns = (episode.compute_return(discount) for episode in episodes)
+    first = next(returns)
+    return all(bool(np.isclose(one, first, rtol=DOUBLE_RESOLUTION, atol=0)) for one in returns)
 
 
 def _find_default(field: Field[Any]) -> Any:

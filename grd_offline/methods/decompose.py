@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.metadata import version
 from typing import Any
@@ -16,6 +16,7 @@ from grd_offline.core.episodes import EpisodeSet
 from grd_offline.core.errors import DataError
 from grd_offline.core.evaluate import LEVELS, compare_all_masks, compute_calibration, r_squared
 from grd_offline.core.graph import compact_closure, compact_one_hop
+from grd_offline.core.observer import NOBODY, Progress
 from grd_offline.core.outcomes import NUMBER, PREFERENCE
 from grd_offline.core.pieces import attach_preferences
 from grd_offline.core.threads import one_numpy_thread
@@ -31,9 +32,10 @@ from grd_offline.io.datasets import (
 )
 from grd_offline.io.formats.record import OBSERVED
 from grd_offline.io.tables.results import find_columns
-from grd_offline.methods.choose import Choice, choose, draw_episodes
+from grd_offline.methods.choose import Choice, choose, draw_episodes, judge_fitted
 from grd_offline.methods.closed_form.findings import tell_bands
-from grd_offline.methods.contract import Finding, Progress
+from grd_offline.methods.contract import Decomposer, Finding
+from grd_offline.methods.registry import AUTO, find_by_estimator
 from grd_offline.methods.relabelling import (
     check_width,
     compare_truth,
@@ -58,7 +60,7 @@ def decompose_episodes(
     settings: DecomposeSettings | None = None,
     *,
     preferences: Any = None,
-    progress: Progress = lambda stage, share: None,
+    progress: Progress = NOBODY.on_progress,
 ) -> Decomposition:
     """Decompose the returns of episodes in memory. Nothing is written.
 
@@ -99,7 +101,7 @@ def decompose_recording(
     settings: DecomposeSettings,
     *,
     preferences: Any = None,
-    progress: Progress = lambda stage, share: None,
+    progress: Progress = NOBODY.on_progress,
     on_data: Observe = lambda episodes, fitted: None,
 ) -> Decomposition:
     """Decompose the returns of a dataset that is open. `source` names it in errors."""
@@ -107,6 +109,37 @@ def decompose_recording(
     data = _read(recording, source, settings, preferences, rng, progress)
     on_data(data.episodes, data.fitted)
     choice, dynamics = _fit(data, rng, progress)
+    return _conclude(data, choice, dynamics, start, progress)
+
+
+def decompose_fitted(decomposer: Decomposer, episodes: EpisodeSet) -> Decomposition:
+    """Decompose the returns of episodes with an estimator that was fitted to them.
+
+    As in `decompose`, a fresh estimator is fitted to a part of the episodes and tested on the
+    returns of the others, and the dynamics are learned.
+    """
+    start, rng = time.perf_counter(), np.random.default_rng(decomposer.random_state)
+    settings = DecomposeSettings(
+        gamma=decomposer.discount, step_rewards=True, seed=decomposer.random_state
+    )
+    name, method = type(decomposer).__name__, find_by_estimator(decomposer)
+    if method is not None:
+        name = method.fit or method.name
+        settings = replace(settings, method=method.name, fit=method.fit or AUTO)
+    recording = as_recording(episodes)
+    delay = find_delay(recording)
+    data = _Data(recording, episodes, settings, episodes, episodes, decomposer.discount, delay)
+    choice = judge_fitted(decomposer, name, episodes, rng)
+    given = decomposer.masks_ or {}
+    dynamics = learn_dynamics(episodes, given, rng.spawn(1)[0], NOBODY.on_progress)
+    return _conclude(data, choice, dynamics, start, NOBODY.on_progress)
+
+
+def _conclude(
+    data: _Data, choice: Choice, dynamics: Dynamics, start: float, progress: Progress
+) -> Decomposition:
+    """Compute the rewards, examine them, decide how far they can be trusted."""
+    settings, recording = data.settings, data.recording
     rewards, spreads, kept = _compute_rewards(data, choice, progress)
     findings, measured = _examine(data, choice, rewards, spreads)
     verdict = reach_verdict(findings)
@@ -260,28 +293,33 @@ def _fit(data: _Data, rng: np.random.Generator, progress: Progress) -> tuple[Cho
     def learn_graph() -> Dynamics:
         return learn_dynamics(data.fitted, {}, rng.spawn(1)[0], progress)
 
-    settings = data.settings
+    choice = choose_fit(data.fitted, data.settings, data.discount, rng, progress, learn_graph)
+    given = choice.decomposer.masks_ or {}
+    if "state_to_state" in given:
+        return choice, learn_dynamics(data.fitted, given, rng.spawn(1)[0], progress)
+    return choice, learn_graph()
+
+
+def choose_fit(
+    episodes: EpisodeSet,
+    settings: DecomposeSettings,
+    discount: float,
+    rng: np.random.Generator,
+    progress: Progress,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> Choice:
+    """Choose and fit the reward as these settings say; see `choose`."""
     names = ("next_state", "state_at", "outcome", "device")
     options = {name: getattr(settings, name) for name in names}
-    options["discount"] = data.discount
-    choice = choose(
-        data.fitted,
-        settings.method,
-        settings.fit,
-        options,
-        rng,
-        progress,
-        meanwhile=learn_graph,
-    )
+    options["discount"] = discount
+    fit = settings.method, settings.fit
+    choice = choose(episodes, *fit, options, rng, progress, meanwhile=meanwhile)
     outcome = choice.decomposer.function_.outcome
     if settings.exact_returns and outcome != NUMBER:
         raise DataError(
             f"--exact-returns is for outcomes that are numbers; these are taken for {outcome}"
         )
-    given = choice.decomposer.masks_ or {}
-    if "state_to_state" in given:
-        return choice, learn_dynamics(data.fitted, given, rng.spawn(1)[0], progress)
-    return choice, learn_graph()
+    return choice
 
 
 def _compute_rewards(

@@ -229,6 +229,18 @@ def find_method(name: str, fit: str | None = None) -> Method:
     raise ValueError(f"fit: expected one of {', '.join(list_fits())}, got {fit!r}")
 
 
+def find_by_estimator(decomposer: Decomposer) -> Method | None:
+    """Find the method that an estimator is of; None for a class that is not registered."""
+    kind, parameters = type(decomposer), decomposer.get_params()
+    found = [
+        method
+        for method in list_methods()
+        if method.estimator == f"{kind.__module__}:{kind.__qualname__}"
+        and all(parameters[name] == value for name, value in method.parameters.items())
+    ]
+    return max(found, key=lambda method: len(method.parameters), default=None)
+
+
 def make_decomposer(method: str, fit: str | None = None, **parameters: Any) -> Decomposer:
     """Make an estimator of that method that is not fitted yet, for example:
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -26,8 +27,7 @@ from grd_offline.io.files.outcomes import read_names
 from grd_offline.io.files.plain import folder_errors, read_json
 from grd_offline.io.formats.record import STD
 from grd_offline.io.tables.results import read_rewards
-from grd_offline.methods.contract import Finding
-from grd_offline.methods.verdict import Verdict
+from grd_offline.methods.contract import Finding, Verdict
 from grd_offline.rewards.contract import Array
 from grd_offline.rewards.effect_inputs import name_effect
 from grd_offline.rewards.model import RewardModel
@@ -188,11 +188,30 @@ def rank_effects(effects: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]
     return sorted(effects, key=lambda effect: -float(effect["share"]))
 
 
-def read_decomposition(folder: Path, *, inside: Path | None = None) -> Decomposition:
+def read_decomposition(
+    folder: str | os.PathLike[str], *, inside: Path | None = None
+) -> Decomposition:
     """Read a decomposition from its folder: its texts at once, data and models when they are used.
 
-    No link may lead out of the folder, or out of `inside`.
+    Parameters
+    ----------
+    folder : path
+        A folder that `decompose` or `save_decomposition` wrote.
+    inside : path, optional
+        No link may lead out of this folder. The default is `folder`.
+
+    Returns
+    -------
+    Decomposition
+        As `decompose` returned it.
+
+    Examples
+    --------
+    >>> from grd_offline import read_decomposition
+    >>> read_decomposition("sample-uniform").verdict.level
+    'careful'
     """
+    folder = Path(folder)
     inside = inside or folder
     metrics, masks, effects = (
         _read(folder, name, inside) for name in (METRICS_FILE, MASKS_FILE, EFFECTS_FILE)

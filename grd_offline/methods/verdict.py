@@ -8,7 +8,7 @@ and on the true rewards where they are known. The worst finding decides the verd
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +16,15 @@ from grd_offline.core.episodes import EpisodeSet
 from grd_offline.core.outcomes import NUMBER, Outcome
 from grd_offline.core.words import DO_NOT_RELY, format_share
 from grd_offline.methods.checks import find_base, find_copies, find_totals
-from grd_offline.methods.contract import CAREFUL, FINE, NOTE, UNRELIABLE, Decomposer, Finding
+from grd_offline.methods.contract import (
+    CAREFUL,
+    FINE,
+    NOTE,
+    UNRELIABLE,
+    Decomposer,
+    Finding,
+    Verdict,
+)
 
 LITTLE, MUCH = 0.5, 0.9
 """R² of returns held out: below the first most is not explained, from the second on enough is."""
@@ -35,15 +43,6 @@ _BAD_CORRELATION, _GOOD_CORRELATION = 0.8, 0.9
 _NARROW = 0.8
 _ORDER = (UNRELIABLE, CAREFUL, FINE, NOTE)
 _MOST_REASONS = 3
-
-
-class Verdict(NamedTuple):
-    """A verdict on how far rewards can be trusted."""
-
-    level: str
-    """The worst level of all findings."""
-    text: str
-    """The verdict in one sentence."""
 
 
 def gather_findings(

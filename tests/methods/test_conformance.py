@@ -1,5 +1,6 @@
 """One contract for all methods of decomposition: every method of the registry passes these."""
 
+import pickle
 from dataclasses import fields, is_dataclass, replace
 from inspect import signature
 
@@ -11,9 +12,10 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_validate
 
+from grd_offline import DecomposeSettings, RewardModel, decompose_episodes
 from grd_offline.core.episodes import EpisodeSet
 from grd_offline.core.steps import StepBatch
-from grd_offline.methods.contract import Decomposer
+from grd_offline.methods.contract import ALL_EQUAL, Decomposer
 from grd_offline.methods.registry import find_method, list_methods, make_decomposer
 
 METHODS = {method.fit or method.name: method for method in list_methods() if method.offline}
@@ -191,6 +193,55 @@ def test_scikit_learn_compares_methods_on_held_out_returns(name, data):
     assert (found["test_score"] <= 1).all()
     first = found["estimator"][0]
     assert first.score(data[0][:15]) == found["test_score"][0]
+
+
+def test_a_fit_has_the_verdict_and_the_model_of_a_decomposition(name, fitted, data, tmp_path):
+    found = fitted.decomposition_
+    assert fitted.verdict_ == found.verdict
+    assert fitted.findings_ == found.findings
+    assert (found.metrics["fit"], len(found.metrics["alternatives"])) == (name, 1)
+    rewards = np.concatenate(list(fitted.relabel(data[0])))
+    np.testing.assert_array_equal(np.concatenate(found.rewards), rewards)
+    fitted.save(tmp_path / "model")
+    again = RewardModel.load(tmp_path / "model")
+    assert again.compact_mask.tolist() == found.masks["compact"]["closure"]
+    assert again.about["verdict"] == fitted.verdict_.text
+    batch = found.fitted.recording.load(0)
+    states = batch.observations[""]
+    steps = states[:-1], batch.actions[""], states[1:], batch.terminations
+    np.testing.assert_array_equal(again.predict(*steps), fitted.predict(*steps))
+    assert fitted.decomposition_ is found
+    stored = pickle.loads(pickle.dumps(fitted))
+    with pytest.raises(AttributeError, match="has no episodes: call remember with them"):
+        _ = stored.verdict_
+
+
+def test_the_verdict_of_an_estimator_is_that_of_the_command(data):
+    """With the random numbers of its last fit, every finding is the same."""
+    episodes = data[0]
+    fitted = make("closed-form").fit(episodes, rng=np.random.default_rng(0).spawn(1)[0])
+    found = decompose_episodes(episodes, DecomposeSettings(fit="closed-form"))
+    assert fitted.verdict_ == found.verdict
+    assert fitted.findings_ == found.findings
+    assert fitted.decomposition_.metrics["alternatives"] == found.metrics["alternatives"]
+
+
+def test_constant_returns_are_told(data):
+    """A fit to them warns; a decomposition says the same in a finding."""
+    same = EpisodeSet.from_episodes(
+        [
+            replace(one, rewards=3.0 * one.delivered)
+            for one in data[0]
+            if len(one) == len(data[0][0])
+        ]
+        * 12
+    )
+    with pytest.warns(UserWarning, match="All returns are equal, and so are all lengths"):
+        fitted = make("closed-form").fit(same)
+    assert ALL_EQUAL.text in [one.text for one in fitted.findings_]
+    assert fitted.verdict_.level == "careful"
+    found = decompose_episodes(same, DecomposeSettings(fit="closed-form"))
+    assert found.findings == fitted.findings_
 
 
 def test_scikit_learn_searches_a_grid():

@@ -16,12 +16,14 @@ from grd_offline import (
     DynamicsModel,
     RewardModel,
     collect,
+    decompose_episodes,
     decompose_file,
     read,
+    read_decomposition,
+    save_decomposition,
 )
 from grd_offline.io.datasets import open_recording, write_dataset
 from grd_offline.methods.relabelling import compare_with_truth
-from grd_offline.methods.result import read_decomposition
 from grd_offline.report import make_decomposition_page
 
 CLOSED = DecomposeSettings(fit="closed-form")
@@ -60,6 +62,33 @@ def test_the_report_is_that_of_the_folder(folder):
     """It is made of episodes that were kept in memory, not read back."""
     page = make_decomposition_page(read_decomposition(folder / "data-grd"))
     assert (folder / "data-grd" / "report.html").read_text() == page
+
+
+def test_a_decomposition_in_memory_is_the_one_that_is_saved(folder, tmp_path):
+    """`decompose` reads, decomposes in memory and saves; nothing is lost on the way."""
+    settings = DecomposeSettings(fit="linear")
+    episodes = read(folder / "data.h5")
+    found = decompose_episodes(episodes, settings)
+    assert found.folder is None
+    assert repr(found).startswith("Decomposition(in memory: linear, ")
+    saved = save_decomposition(found, tmp_path / "saved")
+    written = decompose_file(folder / "data.h5", tmp_path / "written", settings)
+    again = read_decomposition(tmp_path / "saved")
+    for other in (saved, written, again):
+        np.testing.assert_array_equal(np.concatenate(other.rewards), np.concatenate(found.rewards))
+        assert other.effects == found.effects
+        assert other.masks == found.masks
+        assert (other.verdict, other.findings) == (found.verdict, found.findings)
+    np.testing.assert_allclose(again.spreads[0], found.spreads[0], rtol=1e-6)
+    assert again.model.about == found.model.about
+    assert again.dynamics.predict(*_first_step(episodes)).shape == (1, 5)
+    np.testing.assert_array_equal(again.rewards_["reward"], found.rewards_["reward"])
+    with pytest.raises(DataError, match="is not in memory: it was read from its folder"):
+        save_decomposition(again, tmp_path / "twice")
+
+
+def _first_step(episodes):
+    return episodes[0].observations[:1], episodes[0].actions[:1]
 
 
 def test_the_known_graph_is_found(folder, world):

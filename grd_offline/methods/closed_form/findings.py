@@ -22,7 +22,7 @@ from grd_offline.core.steps import StepBatch
 from grd_offline.core.words import format_percentage
 from grd_offline.methods.checks import pick_evenly, suspect
 from grd_offline.methods.closed_form.fit import ClosedFormFit
-from grd_offline.methods.contract import CAREFUL, FINE, UNRELIABLE, Finding
+from grd_offline.methods.contract import ALL_EQUAL, CAREFUL, FINE, UNRELIABLE, Finding
 from grd_offline.methods.verdict import settle_findings
 from grd_offline.rewards.contract import EffectCurve, RewardFunction
 
@@ -409,11 +409,7 @@ def _explain_nothing(fit: ClosedFormFit, episodes: EpisodeSet, discount: float) 
     rest = amounts - lengths * amounts.sum() / lengths.sum()
     if np.abs(rest).max() <= step:
         if np.ptp(lengths) == 0:
-            text = (
-                "All returns are equal, and so are all lengths. Such returns cannot tell which "
-                "steps earn them, so every step is given the same."
-            )
-            return [Finding(CAREFUL, text, "all returns are equal")]
+            return [ALL_EQUAL]
         text = (
             "Every step earns the same: returns follow from the length of an episode alone. "
             f"Differences between returns of less than {step:.1g} would not show."
