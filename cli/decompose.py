@@ -212,13 +212,12 @@ def show_result(result: Decomposition, *, is_new: bool = True) -> None:
 
 def _list_drivers(result: Decomposition) -> dict[str, str]:
     """What drives the reward, what its names mean, and the compact state."""
-    from grd_offline.rewards.effect_inputs import explain_primes
+    from grd_offline.core.inputs import explain_marks
 
     metrics, masks = result.metrics, result.masks
     if not find_method(metrics["method"]).has_masks:
         return {"drives the reward": f"not known: {metrics['method']} does not look for masks"}
     facts = {}
-    names = [name for name, _ in result.shares[:8]]
     top = [f"{name} {format_share(share)}" for name, share in result.shares[:8]]
     if not top:
         top = _names(masks["state_names"], masks["state_to_reward"])
@@ -226,7 +225,9 @@ def _list_drivers(result: Decomposition) -> dict[str, str]:
     facts["drives the reward"] = ", ".join(top) or "nothing: every step is worth the same"
     if top and metrics["verdict"]["level"] == "unreliable":
         facts["drives the reward"] += " (not to be relied on)"
-    if explained := explain_primes([part for name in names for part in name.split(" x ")]):
+    if explained := explain_marks(
+        one for effect in result.effects[:8] for one in effect["references"]
+    ):
         facts["names"] = explained
     compact = _names(masks["state_names"], masks["compact"]["closure"])
     named = f": {', '.join(compact)}" if compact else ""

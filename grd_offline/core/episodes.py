@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from grd_offline.core.errors import DataError
+from grd_offline.core.names import read_names
 from grd_offline.core.preferences import Preferences
 from grd_offline.core.provenance import Origin, Provenance
 
@@ -422,4 +423,4 @@ def _names(given: Sequence[str] | None, prefix: str, count: int) -> tuple[str, .
         return tuple(f"{prefix}{i}" for i in range(count))
     if len(given) != count:
         raise DataError(f"{len(given)} names for {count} dimensions")
-    return tuple(given)
+    return read_names(given)

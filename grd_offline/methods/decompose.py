@@ -16,6 +16,7 @@ from grd_offline.core.episodes import EpisodeSet
 from grd_offline.core.errors import DataError
 from grd_offline.core.evaluate import LEVELS, compare_all_masks, compute_calibration, r_squared
 from grd_offline.core.graph import compact_closure, compact_one_hop
+from grd_offline.core.inputs import list_dimensions
 from grd_offline.core.observer import NOBODY, Progress
 from grd_offline.core.outcomes import NUMBER, PREFERENCE
 from grd_offline.core.pieces import attach_preferences
@@ -410,12 +411,14 @@ def _describe_masks(
         "score": {name: np.asarray(scores[name]).tolist() for name in _MASKS},
         "state_names": list(episodes.observation_names),
         "action_names": list(episodes.action_names),
+        "references": list_dimensions(episodes.observation_names, episodes.action_names),
     }
 
 
 def _describe_effect(curve: EffectCurve) -> dict[str, Any]:
     return {
-        "inputs": list(curve.inputs),
+        "inputs": [one.name for one in curve.inputs],
+        "references": curve.inputs,
         "grids": [grid.tolist() for grid in curve.grids],
         "mean": curve.mean.tolist(),
         "std": curve.std.tolist(),

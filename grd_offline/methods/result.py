@@ -13,6 +13,7 @@ import numpy as np
 
 from grd_offline.additive.dynamics import DynamicsModel
 from grd_offline.core.errors import DataError
+from grd_offline.core.inputs import InputRef, name_effect
 from grd_offline.core.words import format_share
 from grd_offline.io.datasets import Recording, open_recording
 from grd_offline.io.files.decomposition import (
@@ -29,7 +30,6 @@ from grd_offline.io.formats.record import STD
 from grd_offline.io.tables.results import read_rewards
 from grd_offline.methods.contract import Finding, Verdict
 from grd_offline.rewards.contract import Array
-from grd_offline.rewards.effect_inputs import name_effect
 from grd_offline.rewards.model import RewardModel
 from grd_offline.rewards.notebook import show_result
 
@@ -62,9 +62,10 @@ class Decomposition:
     """How good the decomposition is, what the data cannot tell, settings and versions."""
     masks: dict[str, Any]
     """The four masks of the causal graph, their scores, the compact state, and the names of its
-    dimensions."""
+    dimensions, with references to them."""
     effects: Sequence[Mapping[str, Any]]
-    """Effects that add up to the reward, each with its curve and band. The one with the largest
+    """Effects that add up to the reward, each with its curve and band, and with references to its
+    inputs. The one with the largest
     share of the reward's variation comes first."""
     constant: float = 0.0
     """The reward where all effects are 0."""
@@ -132,24 +133,23 @@ class Decomposition:
     @property
     def shares(self) -> list[tuple[str, float]]:
         """Effects by their share of the reward's variation, largest first."""
-        return [(name_effect(one["inputs"]), float(one["share"])) for one in self.effects]
+        return [(name_effect(one["references"]), float(one["share"])) for one in self.effects]
 
     @property
-    def inputs(self) -> list[str]:
-        """Names of the inputs that drive the reward, the strongest first.
+    def inputs(self) -> list[InputRef]:
+        """The inputs that drive the reward, the strongest first.
 
         They are ranked by the shares of their effects, or without effects by the scores of masks.
         """
-        weights: dict[str, float] = {}
+        weights: dict[InputRef, float] = {}
         for effect in self.effects:
-            for name in effect["inputs"]:
-                weights[name] = weights.get(name, 0.0) + float(effect["share"])
-        if not self.effects:
-            for kind in ("state", "action"):
-                names, on = self.masks[f"{kind}_names"], self.masks[f"{kind}_to_reward"]
-                scores = self.masks["score"][f"{kind}_to_reward"]
-                weights |= {n: s for n, m, s in zip(names, on, scores, strict=True) if m}
-        return sorted(weights, key=lambda name: -weights[name])
+            for one in effect["references"]:
+                weights[one] = weights.get(one, 0.0) + float(effect["share"])
+        for one in () if self.effects else self.masks["references"]:
+            mask = f"{one.part}_to_reward"
+            if self.masks[mask][one.index]:
+                weights[one] = self.masks["score"][mask][one.index]
+        return sorted(weights, key=lambda one: -weights[one])
 
     @property
     def rewards_(self) -> Any:
@@ -219,14 +219,18 @@ def read_decomposition(
     with folder_errors(folder, MISFIT):
         found = Decomposition(
             metrics=metrics,
-            masks=masks,
-            effects=rank_effects(effects["effects"]),
+            masks=_read_references(masks),
+            effects=rank_effects([_read_references(effect) for effect in effects["effects"]]),
             constant=float(effects.get("constant", 0.0)),
             warnings=list(metrics.get("warnings", [])),
             folder=folder,
         )
         _ = found.inputs  # refuses masks that do not fit to the effects
     return found
+
+
+def _read_references(stored: Mapping[str, Any]) -> dict[str, Any]:
+    return {**stored, "references": tuple(map(InputRef.from_json, stored["references"]))}
 
 
 def read_outcomes(folder: Path) -> tuple[dict[str, Decomposition], Array]:

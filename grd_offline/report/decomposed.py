@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from grd_offline.core.inputs import explain_marks, name_effect
 from grd_offline.core.outcomes import NUMBER, PREFERENCE, Outcome, describe_bands
 from grd_offline.core.typing import Array
 from grd_offline.core.words import format_percentage
@@ -29,7 +30,6 @@ from grd_offline.report.packing import pack
 from grd_offline.report.page import PAGE_BYTES, render_page, show_number, show_share
 from grd_offline.report.tracks import Tracks, read_tracks
 from grd_offline.report.viewer import find_landmarks, pack_tracks
-from grd_offline.rewards.effect_inputs import explain_primes, name_effect
 
 UNRELIABLE = "unreliable"
 LEVELS = ("fine", "note", "careful", UNRELIABLE)
@@ -87,7 +87,7 @@ def compose_page(
     edges = measure_edges(record, measure_importance(record, tracks, by_column=False))
     shapes = shape_effects(effects, tracks.sample)
     returns = _match_outcome(metrics, outcome, tracks)
-    pinned = _name_known(record)
+    pinned = metrics["identifiability"].get("pinned_down") or {}
     level, verdict = _read_verdict(metrics)
     payload: dict[str, Any] = {
         "kind": "decomposition",
@@ -130,11 +130,11 @@ def compose_page(
         **_find_drivers(record, importance),
         "bands": describe_bands(outcome, True),
         "too_narrow": TOO_NARROW,
-        "primes": explain_primes,
+        "explain_marks": explain_marks,
         "most_bars": MOST_BARS,
         "cards": describe_cards(effects, shapes),
         "has_few_values": any(ticks is not None for shape in shapes for ticks in shape.ticks),
-        "shares": [(name_effect(one["inputs"]), show_share(one["share"])) for one in effects],
+        "shares": [(name_effect(one["references"]), show_share(one["share"])) for one in effects],
         "graph": describe_graph(masks),
         "returns": _describe_returns(returns, metrics.get("calibration") or {}),
         "levels": LEVELS,
@@ -206,7 +206,7 @@ def _list_facts(record: Decomposition, outcome: Outcome, level: str) -> list[tup
 
 def _find_drivers(record: Decomposition, importance: Sequence[Importance]) -> dict[str, list[str]]:
     """Names for the headline: all inputs, those that come first if they are clear, and the rest."""
-    names = [one.name for one in importance] or list(record.inputs)
+    names = [one.name for one in importance or record.inputs]
     top = importance[0].total if importance else 0.0
     # The inputs of one effect have the same share.
     first = [one.name for one in importance if one.total > top - 0.005][:4]
@@ -269,10 +269,3 @@ def _find_command(metrics: Mapping[str, Any], name: str) -> str:
     """Find the command that makes the decomposition again."""
     command = metrics.get("command") or shlex.join(["grd-offline", "decompose", metrics["data"]])
     return command if " --out " in command else f"{command} --out {shlex.quote(name)}"
-
-
-def _name_known(record: Decomposition) -> dict[str, float]:
-    """How much is known of each effect, by the name that the page gives to it."""
-    names = {" x ".join(one["inputs"]): name_effect(one["inputs"]) for one in record.effects}
-    known = record.metrics["identifiability"].get("pinned_down") or {}
-    return {names.get(name, name): share for name, share in known.items()}

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from grd_offline.core.inputs import InputRef, find_label_column, name_effect
 from grd_offline.core.typing import Array
 from grd_offline.report.packing import encode, pack
 from grd_offline.report.page import join_names, show_number
-from grd_offline.rewards.effect_inputs import find_label_column, name_effect, split_label
 
 Effect = Mapping[str, Any]
 MOST_EFFECTS = 24
@@ -50,7 +50,7 @@ def shape_effect(effect: Mapping[str, Any], values: Sequence[Array]) -> Shape:
 
     An input with many values keeps its grid, and so does every input of three or more.
     """
-    inputs = list(effect["inputs"])
+    inputs: Sequence[InputRef] = effect["references"]
     grids = [np.asarray(grid, np.float64) for grid in effect["grids"]]
     mean, std = (np.asarray(effect[name], np.float64) for name in ("mean", "std"))
     values = [np.clip(one, grid[0], grid[-1]) for one, grid in zip(values, grids, strict=True)]
@@ -63,7 +63,7 @@ def shape_effect(effect: Mapping[str, Any], values: Sequence[Array]) -> Shape:
         if few is not None:
             mean, std = (_cut(part, axis, grids[axis], few) for part in (mean, std))
             grids[axis], ticks[axis] = few, [_name_value(inputs[axis], float(v)) for v in few]
-    return Shape(inputs, grids, ticks, mean, std, list(values))
+    return Shape([one.name for one in inputs], grids, ticks, mean, std, list(values))
 
 
 def has_few_values(values: Array) -> bool:
@@ -82,16 +82,15 @@ def _cut(numbers: Array, axis: int, grid: Array, places: Array) -> Array:
     return np.apply_along_axis(lambda one: np.interp(places, grid, one), axis, numbers)
 
 
-def _name_value(name: str, value: float) -> str:
-    label = split_label(name)
-    if label is not None and value in (0.0, 1.0):
-        return label[1] if value else f"not {label[1]}"
+def _name_value(one: InputRef, value: float) -> str:
+    if one.category is not None and value in (0.0, 1.0):
+        return one.category if value else f"not {one.category}"
     return show_number(value)
 
 
 def _join_labels(
     column: str,
-    inputs: Sequence[str],
+    inputs: Sequence[InputRef],
     grids: Sequence[Array],
     values: Sequence[Array],
     mean: Array,
@@ -102,7 +101,7 @@ def _join_labels(
     # The first label comes first, and steps with another label come last.
     order = np.lexsort(-rows.T[::-1])
     rows, places = rows[order], np.argsort(order)[places.reshape(-1)]
-    labels = [split_label(name)[1] for name in inputs]  # type: ignore[index]
+    labels = [str(one.category) for one in inputs]
     ticks = [_name_mixture(labels, row) for row in rows.tolist()]
     for axis, grid in enumerate(grids):
         mean, std = (_cut(part, axis, grid, rows[:, axis]) for part in (mean, std))
@@ -120,20 +119,20 @@ def _name_mixture(labels: Sequence[str], row: Sequence[float]) -> str:
     return " + ".join(parts) or "another"
 
 
-def name_together(inputs: Sequence[str]) -> str:
+def name_together(inputs: Sequence[InputRef]) -> str:
     """Name an effect; several inputs act together."""
     if len(inputs) == 1 or find_label_column(inputs) is not None:
         return name_effect(inputs)
-    return f"{join_names(inputs)} together"
+    return f"{join_names([one.name for one in inputs])} together"
 
 
-def shape_effects(effects: Sequence[Effect], sample: Mapping[str, Array]) -> list[Shape]:
+def shape_effects(effects: Sequence[Effect], sample: Mapping[InputRef, Array]) -> list[Shape]:
     """Shape the largest effects for their drawings.
 
     `sample` has values of every input, which show where the data lie.
     """
     return [
-        shape_effect(effect, [sample[name] for name in effect["inputs"]])
+        shape_effect(effect, [sample[one] for one in effect["references"]])
         for effect in effects[:MOST_EFFECTS]
     ]
 
@@ -143,7 +142,7 @@ def describe_cards(effects: Sequence[Effect], shapes: Sequence[Shape]) -> list[d
     return [
         {
             "index": index,
-            "name": name_effect(effect["inputs"]),
+            "name": name_effect(effect["references"]),
             "kind": _name_kind(shape),
             "share": float(effect["share"]),
             "low": shape.mean.min(),

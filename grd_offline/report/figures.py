@@ -20,6 +20,7 @@ from grd_offline.comparison.compare import THRESHOLDS, Comparison
 from grd_offline.comparison.metrics import METRICS as SCORES
 from grd_offline.core.errors import DataError, printable
 from grd_offline.core.evaluate import NORMAL_90
+from grd_offline.core.inputs import InputRef
 from grd_offline.core.statistics import Estimate
 from grd_offline.core.typing import Array
 from grd_offline.io.files.runs import (
@@ -354,7 +355,7 @@ def draw_returns(returns: Array, held_out: Mapping[str, Any] | None, outcome: st
     return figure
 
 
-def draw_effects(effects: Sequence[Mapping[str, Any]], sample: Mapping[str, Array]) -> Figure:
+def draw_effects(effects: Sequence[Mapping[str, Any]], sample: Mapping[InputRef, Array]) -> Figure:
     """Draw curves with bands, and surfaces; a third input is at the middle of its range.
 
     Short strokes below a curve show where the values of `sample` are.

@@ -13,6 +13,7 @@ of the reward, is the total index of this input.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,11 +21,11 @@ from typing import Any
 import numpy as np
 
 from grd_offline.core.errors import DataError
+from grd_offline.core.inputs import InputRef
 from grd_offline.core.steps import StepBatch
 from grd_offline.core.typing import AnyArray
 from grd_offline.methods.result import Decomposition
 from grd_offline.report.tracks import Tracks
-from grd_offline.rewards.effect_inputs import split_label
 
 MOST_BARS = 16
 """This many inputs have a bar; a note counts the others."""
@@ -56,49 +57,36 @@ def measure_importance(
     one by one if not `by_column`.
     """
     found = (
-        _sum_effects(record.effects, record.masks, by_column)
+        _sum_effects(record.effects, record.masks["references"], by_column)
         if tracks.steps is None
         else _shuffle(record, tracks.steps, by_column)
     )
     return sorted(found, key=lambda one: -one.total)
 
 
-def find_dimension(name: str, masks: Mapping[str, Any]) -> str:
-    """Find the dimension that an input belongs to: x for x, x' and x (midpoint)."""
-    known = (*masks["state_names"], *masks["action_names"])
-    for ending in ("", "'", " (midpoint)"):
-        if name.endswith(ending) and name.removesuffix(ending) in known:
-            return name.removesuffix(ending)
-    return name
-
-
-def find_columns(masks: Mapping[str, Any]) -> dict[str, str]:
+def find_columns(dimensions: Sequence[InputRef]) -> dict[InputRef, str]:
     """Find the column of every dimension: weather for each of weather=rain and weather=sun.
 
     Every other dimension is a column of its own.
     """
-    found = {}
-    for kind in ("state", "action"):
-        labels = {name: split_label(name) for name in masks[f"{kind}_names"]}
-        columns = [label[0] for label in labels.values() if label is not None]
-        for name, label in labels.items():
-            is_shared = label is not None and columns.count(label[0]) > 1
-            found[name] = label[0] if label is not None and is_shared else name
-    return found
+    counts = Counter((one.part, one.column) for one in dimensions if one.category is not None)
+    return {
+        one: one.column if counts[one.part, one.column] > 1 else one.dimension for one in dimensions
+    }
 
 
 def _sum_effects(
-    effects: Sequence[Mapping[str, Any]], masks: Mapping[str, Any], by_column: bool
+    effects: Sequence[Mapping[str, Any]], dimensions: Sequence[InputRef], by_column: bool
 ) -> list[Importance]:
-    column_of = find_columns(masks)
+    column_of = find_columns(dimensions)
     alone: dict[str, float] = {}
     joint: dict[str, float] = {}
     for effect in effects:
-        dimensions = dict.fromkeys(find_dimension(name, masks) for name in effect["inputs"])
-        columns = dict.fromkeys(column_of.get(name, name) for name in dimensions)
+        inputs = dict.fromkeys(one.at_start for one in effect["references"])
+        columns = dict.fromkeys(column_of.get(one, one.dimension) for one in inputs)
         # An effect of two labels of one column is no effect of two inputs.
         shares = alone if len(columns) == 1 else joint
-        for name in columns if by_column else dimensions:
+        for name in columns if by_column else [one.dimension for one in inputs]:
             shares[name] = shares.get(name, 0.0) + float(effect["share"])
     names = dict.fromkeys([*alone, *joint])
     # Sums of rounded shares may exceed 1 in the last digit.
@@ -119,16 +107,18 @@ def _shuffle(
     variance = float(rewards.var())
     if variance <= 1e-12 * float((rewards**2).mean()):
         return []
-    column_of = find_columns(record.masks)
+    dimensions = record.masks["references"]
+    column_of = find_columns(dimensions)
     found = []
     for kind, parts in (
         ("state", ("observations", "next_observations")),
         ("action", ("actions",)),
     ):
         groups: dict[str, list[int]] = {}
-        for index, name in enumerate(record.masks[f"{kind}_names"]):
-            if record.masks[f"{kind}_to_reward"][index]:
-                groups.setdefault(column_of[name] if by_column else name, []).append(index)
+        for one in dimensions:
+            if one.part == kind and record.masks[f"{kind}_to_reward"][one.index]:
+                name = column_of[one] if by_column else one.dimension
+                groups.setdefault(name, []).append(one.index)
         for name, indices in groups.items():
             order = rng.permutation(len(chosen))
             changed = {part: getattr(chosen, part).copy() for part in parts}

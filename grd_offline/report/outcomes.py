@@ -59,7 +59,7 @@ def _compare_effects(
 ) -> list[tuple[str, list[dict[str, Any] | None]]]:
     """A row for each effect, the largest first, with a cell for each outcome."""
     by_name = [
-        {name_together(effect["inputs"]): effect for effect in record.effects}
+        {name_together(effect["references"]): effect for effect in record.effects}
         for record in records.values()
     ]
     size: dict[str, float] = {}
@@ -76,7 +76,7 @@ def _describe(effect: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """The share of an effect and, for one input, its curve and band as points of a drawing."""
     if effect is None:
         return None
-    if len(effect["inputs"]) > 1:
+    if len(effect["references"]) > 1:
         return {"share": float(effect["share"]), "outline": ""}
     grid, mean, std = (
         np.asarray(part, np.float64) for part in (effect["grids"][0], effect["mean"], effect["std"])

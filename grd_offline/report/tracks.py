@@ -10,13 +10,13 @@ import numpy as np
 
 from grd_offline.core.episodes import Episode
 from grd_offline.core.errors import DataError
+from grd_offline.core.inputs import InputRef, name_effect, select_inputs
 from grd_offline.core.steps import StepBatch
 from grd_offline.core.typing import AnyArray, Array
 from grd_offline.io.datasets import Header, Record, as_episode, locate
 from grd_offline.io.files.models import CONFIG, REWARD_FOLDER
 from grd_offline.io.formats.record import OBSERVED, STD
 from grd_offline.methods.result import Decomposition
-from grd_offline.rewards.effect_inputs import name_effect
 from grd_offline.rewards.effect_terms import predict_terms
 from grd_offline.rewards.effects import EffectModel
 
@@ -70,15 +70,15 @@ class Tracks:
     chosen: Mapping[int, Track]
     returns: Array
     """(episode, 2) observed return, and the sum of the rewards found; of all episodes."""
-    inputs: Sequence[str]
-    """Names of the inputs of every track: those that are drawn, then others of the terms."""
+    inputs: Sequence[InputRef]
+    """The inputs of every track: those that are drawn, then others of the terms."""
     terms: Sequence[str]
     """Names of the parts of a reward: effects, and one for all that is left."""
-    term_inputs: Sequence[Sequence[str]]
-    """Names of the inputs of each term; none for all that is left."""
+    term_inputs: Sequence[Sequence[InputRef]]
+    """The inputs of each term; none for all that is left."""
     constant: float
     """The reward is this number and the sum of its terms."""
-    sample: Mapping[str, Array]
+    sample: Mapping[InputRef, Array]
     """(step,) values of each input of the reward, at steps drawn from all episodes."""
     steps: StepBatch[AnyArray] | None
     """These steps, if there are no effects."""
@@ -124,12 +124,11 @@ class _Reader:
 
     def __init__(self, record: Decomposition) -> None:
         self.record = record
-        explained = [name for effect in record.effects[:MOST_TERMS] for name in effect["inputs"]]
+        explained = [one for effect in record.effects[:MOST_TERMS] for one in effect["references"]]
         self.shown = list(dict.fromkeys([*record.inputs[:MOST_INPUTS], *explained]))
-        drawn = [name for effect in record.effects for name in effect["inputs"]]
-        self.names = list(dict.fromkeys([*self.shown, *drawn]))
+        drawn = [one for effect in record.effects for one in effect["references"]]
+        self.inputs = list(dict.fromkeys([*self.shown, *drawn]))
         self.model = _find_effects(record) if record.effects else None
-        self.columns = _find_columns(record.masks, self.names)
         self.rows = [] if self.model is None else _match_curves(self.model, record.effects)
         self.is_exact = bool(record.metrics["settings"].get("exact_returns"))
         self.has_rest = len(self.rows) > MOST_TERMS or self.is_exact
@@ -170,16 +169,16 @@ class _Reader:
 
     def name_terms(self) -> list[str]:
         """Name the terms of every track."""
-        names = [name_effect(self.record.effects[k]["inputs"]) for k in range(len(self.rows))]
+        names = [name_effect(self.record.effects[k]["references"]) for k in range(len(self.rows))]
         shown, others = names[:MOST_TERMS], len(names) - MOST_TERMS
         rest = [f"{others} smaller effects"] if others > 0 else []
         if self.is_exact:
             rest.append("correction to the exact return")
         return [*shown, " and ".join(rest)] if self.rows and self.has_rest else shown
 
-    def list_term_inputs(self) -> list[list[str]]:
+    def list_term_inputs(self) -> list[list[InputRef]]:
         """List the inputs of the terms of every track."""
-        shown = [list(effect["inputs"]) for effect in self.record.effects[:MOST_TERMS]]
+        shown = [list(effect["references"]) for effect in self.record.effects[:MOST_TERMS]]
         return [*shown[: len(self.rows)], *([[]] if self.rows and self.has_rest else [])]
 
     def draw_steps(self, episode: Episode, count: int) -> None:
@@ -189,11 +188,11 @@ class _Reader:
         if not self.record.effects:
             self.steps.append(StepBatch.from_episode(episode)[steps])
 
-    def collect_sample(self) -> dict[str, Array]:
+    def collect_sample(self) -> dict[InputRef, Array]:
         """Give the values of every input at the steps that were drawn, in random order."""
         values = np.concatenate(self.drawn, 1)
         mixed = values[:, self.rng.permutation(values.shape[1])]
-        return dict(zip(self.names, mixed, strict=True))
+        return dict(zip(self.inputs, mixed, strict=True))
 
     def collect_steps(self) -> StepBatch[AnyArray] | None:
         """Give the steps that were drawn, if any."""
@@ -201,24 +200,7 @@ class _Reader:
 
     def _select_inputs(self, episode: Episode) -> Array:
         """(input, step) the values of all inputs that are drawn."""
-        batch = StepBatch.from_episode(episode)
-        states, actions, following, ends = (np.asarray(part) for part in batch.arrays)
-        sources = {
-            "now": states,
-            "action": actions,
-            "next": following,
-            "middle": 0.5 * states + 0.5 * following,
-            "end": ends[:, None],
-        }
-        values = {
-            name: sources[kind][:, column]
-            for name, (kind, column) in zip(self.names, self.columns, strict=True)
-        }
-        if self.model is not None:  # a midpoint has the name of its state
-            own = self.model.select_inputs(batch).T
-            values |= dict(zip(self.model.input_names, own, strict=True))
-        rows = [np.asarray(values[name], np.float64) for name in self.names]
-        return np.stack(rows) if rows else np.zeros((0, len(episode)))
+        return select_inputs(self.inputs, StepBatch.from_episode(episode)).T
 
 
 def _find_effects(record: Decomposition) -> EffectModel | None:
@@ -232,11 +214,11 @@ def _find_effects(record: Decomposition) -> EffectModel | None:
 
 def _match_curves(model: EffectModel, effects: Sequence[Mapping[str, Any]]) -> list[int]:
     """Find the curve of the model that belongs to each effect."""
-    names = model.input_names
     curves = [
-        tuple(names[i] for i in model.effects[members[0]]) for members in model.group_effects()
+        tuple(model.inputs[i] for i in model.effects[members[0]])
+        for members in model.group_effects()
     ]
-    return [curves.index(tuple(effect["inputs"])) for effect in effects]
+    return [curves.index(tuple(effect["references"])) for effect in effects]
 
 
 def _find_observed(record: Record, metrics: Mapping[str, Any], steps: int) -> Array:
@@ -257,14 +239,3 @@ def _find_true(record: Record, field: str | None, shape: tuple[int, ...]) -> Arr
     if stored is None or stored.shape != shape:
         raise DataError("no such field with a number per step", field=str(field))
     return np.asarray(stored, np.float64)
-
-
-def _find_columns(masks: Mapping[str, Any], inputs: Sequence[str]) -> list[tuple[str, int]]:
-    """Find the column of each input; a name with a prime is of the next state."""
-    states, actions = masks["state_names"], masks["action_names"]
-    places: dict[str, tuple[str, int]] = {"terminated": ("end", 0)}
-    places |= {f"{name}'": ("next", i) for i, name in enumerate(states)}
-    places |= {f"{name} (midpoint)": ("middle", i) for i, name in enumerate(states)}
-    places |= {name: ("action", i) for i, name in enumerate(actions)}
-    places |= {name: ("now", i) for i, name in enumerate(states)}
-    return [places[name] for name in inputs]

@@ -11,7 +11,6 @@ from grd_offline.core.typing import Array
 from grd_offline.report.effects import has_few_values
 from grd_offline.report.packing import count_bytes, pack_series
 from grd_offline.report.tracks import MOST_INPUTS, Track, Tracks
-from grd_offline.rewards.effect_inputs import split_label
 
 MOST_DELIVERIES = 64
 """An episode with more deliveries than this is drawn with a curve of them."""
@@ -40,12 +39,12 @@ def pack_tracks(tracks: Tracks, budget: int) -> dict[str, Any]:
         "series": {
             "spiky": list(spiky),
             "smooth": list(smooth),
-            "inputs": list(tracks.inputs),
+            "inputs": [one.name for one in tracks.inputs],
             "drawn": min(len(tracks.inputs), MOST_INPUTS),
             "terms": list(tracks.terms),
-            "termInputs": [list(names) for names in tracks.term_inputs],
-            "few": [name for name in tracks.inputs if has_few_values(tracks.sample[name])],
-            "labels": [name for name in tracks.inputs if split_label(name) is not None],
+            "termInputs": [[one.name for one in inputs] for inputs in tracks.term_inputs],
+            "few": [one.name for one in tracks.inputs if has_few_values(tracks.sample[one])],
+            "labels": [one.name for one in tracks.inputs if one.category is not None],
         },
         "constant": tracks.constant,
         "width": width,

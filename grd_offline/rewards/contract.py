@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from grd_offline.core.inputs import InputRef
 from grd_offline.core.outcomes import Outcome
 from grd_offline.core.steps import StepBatch
 
@@ -26,8 +27,8 @@ Steps = StepBatch[NDArray[Any]]
 class EffectCurve(NamedTuple):
     """One effect over a grid: a curve, a surface, or a small cube."""
 
-    inputs: tuple[str, ...]
-    """Names of the inputs of the effect."""
+    inputs: tuple[InputRef, ...]
+    """The inputs of the effect."""
     grids: tuple[Array, ...]
     """The grid of each input, in the units of the data."""
     mean: Array
@@ -160,10 +161,11 @@ class RewardFunction(Protocol):
         """
         ...
 
-    def check_names(self, observation_names: Sequence[str], action_names: Sequence[str]) -> None:
-        """Raise ValueError where the function does not belong to inputs of these names."""
+    def take_names(self, observation_names: Sequence[str], action_names: Sequence[str]) -> Self:
+        """The function of inputs of these names; ValueError where it does not belong to them."""
         if (self.states, self.actions) != (len(observation_names), len(action_names)):
             raise ValueError(
                 f"function: {self.states} state and {self.actions} action dimensions, but "
                 f"{len(observation_names)} and {len(action_names)} names"
             )
+        return self

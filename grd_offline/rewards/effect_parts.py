@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from grd_offline.core.names import read_names
 from grd_offline.core.outcomes import KINDS, Outcome
 from grd_offline.rewards.config import ConfigReader
 
@@ -93,8 +94,8 @@ def read_fields(config: Mapping[str, Any], kind: str) -> dict[str, Any]:
     version = int(read.choice("format_version", tuple(range(1, FORMAT_VERSION + 1))))
     scalars = [name for name in SCALARS if version >= _SINCE.get(name, 1)]
     fields: dict[str, Any] = {
-        "observation_names": read.names("observation_names"),
-        "action_names": read.names("action_names"),
+        "observation_names": read_names(read.names("observation_names")),
+        "action_names": read_names(read.names("action_names")),
         "effects": _check_effects(read.take("effects")),
         "sizes": _check_wholes("sizes", read.take("sizes")),
         **{name: read.number(name) for name in scalars},

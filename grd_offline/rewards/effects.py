@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -23,17 +23,21 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from grd_offline.additive.basis import multiply_features
+from grd_offline.core.inputs import (
+    END,
+    MIDPOINT,
+    TERMINATED,
+    InputRef,
+    StepColumns,
+    list_inputs,
+    put_inputs,
+    select_inputs,
+)
 from grd_offline.core.interpolation import GridTables, interpolate
 from grd_offline.core.outcomes import KINDS, Outcome
 from grd_offline.core.typing import IntArray
 from grd_offline.rewards.config import check_tensors
 from grd_offline.rewards.contract import Array, EffectCurve, Explanation, RewardFunction, Steps
-from grd_offline.rewards.effect_inputs import (
-    StepColumns,
-    name_inputs,
-    put_inputs,
-    select_columns,
-)
 from grd_offline.rewards.effect_parts import (
     FORMAT_VERSION,
     FREE,
@@ -136,13 +140,13 @@ class EffectModel(RewardFunction):
             number = getattr(self, name)
             if not math.isfinite(number) or (name not in SIGNED and number < 0):
                 raise ValueError(f"{name}: expected a finite, non-negative number, got {number!r}")
-        layout = self._layout
+        moments = {one.moment for one in self.inputs}
         facts = {
-            "states": layout.states,
-            "actions": layout.actions,
-            "needs_next": bool((self.columns >= layout.first_next).any()),
-            "at_midpoint": bool((self.columns >= layout.first_midpoint).any()),
-            "needs_termination": bool((self.columns == layout.terminated).any()),
+            "states": len(self.observation_names),
+            "actions": len(self.action_names),
+            "needs_next": not moments.isdisjoint((MIDPOINT, END)),
+            "at_midpoint": MIDPOINT in moments,
+            "needs_termination": any(one.part == TERMINATED for one in self.inputs),
         }
         for name, fact in facts.items():
             object.__setattr__(self, name, fact)
@@ -177,10 +181,10 @@ class EffectModel(RewardFunction):
         if len(set(self.effects)) < len(self.effects):
             raise ValueError("effects: expected each of them once")
 
-    @property
-    def input_names(self) -> tuple[str, ...]:
-        """The name of each input; those of the next observation end in a prime."""
-        return name_inputs(self.columns.tolist(), self.observation_names, self.action_names)
+    @cached_property
+    def inputs(self) -> tuple[InputRef, ...]:
+        """What each input is."""
+        return list_inputs(self.columns, self.observation_names, self.action_names)
 
     def predict(self, batch: Steps) -> Array:
         """(step,) the expected reward of each step."""
@@ -271,7 +275,7 @@ class EffectModel(RewardFunction):
         """Steps within the range of the tables."""
         rows = super().draw_inputs(rng, count)
         values = rng.uniform(self.low, self.high, (count, len(self.low)))
-        put_inputs(rows, values, self.columns.tolist(), self._layout)
+        put_inputs(rows, values, self.inputs, self._layout)
         return rows
 
     def torch(self, dtype: torch.dtype | None = None) -> torch.nn.Module:
@@ -279,7 +283,7 @@ class EffectModel(RewardFunction):
         from grd_offline.rewards.modules import EffectModule
 
         return EffectModule(
-            self.columns.tolist(),
+            self.inputs,
             self._layout,
             list(zip(self.effects, self.sizes, strict=True)),
             {name: np.array(getattr(self, name)) for name in ("low", "high", "tables", "weights")},
@@ -296,8 +300,8 @@ class EffectModel(RewardFunction):
         return {
             "kind": self.kind,
             "format_version": FORMAT_VERSION,
-            "observation_names": list(self.observation_names),
-            "action_names": list(self.action_names),
+            "observation_names": [str(name) for name in self.observation_names],
+            "action_names": [str(name) for name in self.action_names],
             "effects": [list(effect) for effect in self.effects],
             "sizes": list(self.sizes),
             "outcome": self.outcome.value,
@@ -327,13 +331,15 @@ class EffectModel(RewardFunction):
         expected = find_shapes(fields["effects"], fields["sizes"], shapes)
         return {name: (find_dtype(name).name, shape) for name, shape in expected.items()}
 
-    def check_names(self, observation_names: Sequence[str], action_names: Sequence[str]) -> None:
-        """Raise ValueError where these are not the names of the function's own inputs."""
-        super().check_names(observation_names, action_names)
-        own = {"observation_names": self.observation_names, "action_names": self.action_names}
-        for name, given in zip(own, (observation_names, action_names), strict=True):
-            if own[name] != tuple(given):
-                raise ValueError(f"{name}: expected those of the function")
+    def take_names(self, observation_names: Sequence[str], action_names: Sequence[str]) -> Self:
+        """The same function; ValueError where these are not the names of its own inputs."""
+        super().take_names(observation_names, action_names)
+        named = tuple(observation_names), tuple(action_names)
+        if self.observation_names != named[0]:
+            raise ValueError("observation_names: expected those of the function")
+        if self.action_names != named[1]:
+            raise ValueError("action_names: expected those of the function")
+        return replace(self, observation_names=named[0], action_names=named[1])
 
     def effect_slices(self) -> Iterator[tuple[tuple[int, ...], slice]]:
         """Each effect with its place among the weights."""
@@ -346,7 +352,8 @@ class EffectModel(RewardFunction):
     def select_inputs(self, batch: Steps) -> Array:
         """(step, input) the columns that are used, checked; each lies in memory in one piece."""
         batch.check_given(next_observations=self.needs_next, terminations=self.needs_termination)
-        return select_columns(self.columns.tolist(), self._layout, batch)
+        batch.check_shapes(self.states, self.actions)
+        return select_inputs(self.inputs, batch)
 
     @cached_property
     def _grid(self) -> GridTables:
@@ -422,6 +429,6 @@ class EffectModel(RewardFunction):
             spread += centred @ self.factor[part]
         shape = (points,) * len(first)
         std = self.inflation * np.sqrt((spread**2).sum(1))
-        names = tuple(self.input_names[i] for i in first)
+        inputs = tuple(self.inputs[i] for i in first)
         share = float(self.shares[members].sum())
-        return EffectCurve(names, grids, mean.reshape(shape), std.reshape(shape), share)
+        return EffectCurve(inputs, grids, mean.reshape(shape), std.reshape(shape), share)

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from grd_offline.core.errors import DataError
-from grd_offline.rewards.effect_inputs import split_label
+from grd_offline.core.names import LabelName
+from grd_offline.core.typing import Array
 
 _SHOWN = 20
 
@@ -39,11 +40,10 @@ def _select(field: str, frame: Any, given: Sequence[str], names: Sequence[str]) 
     """Columns of a data frame in the order of the names."""
     found, missing = [], []
     for name in names:
-        label = split_label(name)
         if name in given:
             found.append(_as_numbers(field, frame[name], name))
-        elif label is not None and label[0] in given:
-            found.append(_mark_label(field, frame[label[0]], label, names))
+        elif isinstance(name, LabelName) and name.column in given:
+            found.append(_mark_label(field, frame[name.column], name, names))
         else:
             missing.append(name)
     if missing:
@@ -60,19 +60,19 @@ def _as_numbers(field: str, column: Any, name: str) -> NDArray[Any]:
         raise DataError(f"column {name}: expected numbers", field=field) from None
 
 
-def _mark_label(
-    field: str, column: Any, label: tuple[str, str], names: Sequence[str]
-) -> NDArray[np.float64]:
+def _mark_label(field: str, column: Any, name: LabelName, names: Sequence[str]) -> Array:
     """1 where a column has this label, and 0 where it has another label that the model knows."""
     texts = np.asarray([_name(value) for value in np.asarray(column)], object)
-    known = [other[1] for other in map(split_label, names) if other and other[0] == label[0]]
+    labels = [other for other in names if isinstance(other, LabelName)]
+    known = [other.label for other in labels if other.column == name.column]
     strange = [text for text in texts if text not in known]
     if strange:
         raise DataError(
-            f"column {label[0]}: {strange[0]!r} is not among the known categories: {_join(known)}",
+            f"column {name.column}: {strange[0]!r} is not among the known categories: "
+            f"{_join(known)}",
             field=field,
         )
-    return np.asarray(texts == label[1], np.float64)
+    return np.asarray(texts == name.label, np.float64)
 
 
 def _name(value: Any) -> str:

@@ -21,6 +21,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from grd_offline.core.episodes import Matrix, as_flags
 from grd_offline.core.errors import DataError
+from grd_offline.core.inputs import name_effect
+from grd_offline.core.names import list_label_columns, read_names
 from grd_offline.core.steps import StepBatch
 from grd_offline.io.files.models import (
     CONFIG,
@@ -35,7 +37,6 @@ from grd_offline.io.files.models import (
 from grd_offline.rewards.card import write_card
 from grd_offline.rewards.config import check_names
 from grd_offline.rewards.contract import Array, RewardFunction, Steps
-from grd_offline.rewards.effect_inputs import name_effect
 from grd_offline.rewards.given_steps import read_columns
 from grd_offline.rewards.notebook import show_result
 from grd_offline.rewards.registry import find_kind
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 FORMAT = "grd-offline reward model"
 VERSION = 1
+_NAMES = ("observation_names", "action_names")
 _MASKS = ("state_mask", "action_mask", "compact_mask")
 
 
@@ -242,11 +244,14 @@ class RewardModel:
 
     @classmethod
     def _from_config(cls, config: Mapping[str, Any], function: RewardFunction) -> RewardModel:
-        observation_names = check_names("observation_names", config["observation_names"])
-        action_names = check_names("action_names", config["action_names"])
-        function.check_names(observation_names, action_names)
+        columns = config.get("label_columns", {})
+        if not isinstance(columns, dict):
+            raise ValueError("label_columns: expected an object")
+        observation_names, action_names = (
+            read_names(check_names(field, config[field]), columns.get(field)) for field in _NAMES
+        )
         return cls(
-            function=function,
+            function=function.take_names(observation_names, action_names),
             observation_names=observation_names,
             action_names=action_names,
             state_mask=_read_mask(config, "state_mask", len(observation_names)),
@@ -257,11 +262,12 @@ class RewardModel:
         )
 
     def _config(self) -> dict[str, Any]:
+        columns = {field: list_label_columns(getattr(self, field)) for field in _NAMES}
         return {
             "format": FORMAT,
             "version": VERSION,
-            "observation_names": list(self.observation_names),
-            "action_names": list(self.action_names),
+            **{field: [str(name) for name in getattr(self, field)] for field in _NAMES},
+            **({"label_columns": columns} if any(columns.values()) else {}),
             **{field: getattr(self, field).tolist() for field in _MASKS},
             "step_std": self.step_std,
             "about": dict(self.about or {}),

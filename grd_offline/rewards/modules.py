@@ -7,6 +7,7 @@ is. Its numbers are buffers, not parameters. The module of a reward net is in `n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from grd_offline.core.inputs import ACTION, END, START, STATE, TERMINATED, InputRef, StepColumns
 from grd_offline.core.interpolation import interpolate, locate_on_grid
 from grd_offline.core.steps import StepBatch
-from grd_offline.rewards.effect_inputs import ACTION, NEXT, OBSERVATION, TERMINATED, StepColumns
 
 
 class RewardModule(nn.Module):
@@ -71,7 +72,7 @@ class EffectModule(nn.Module):
 
     def __init__(
         self,
-        columns: Sequence[int],
+        inputs: Sequence[InputRef],
         layout: StepColumns,
         effects: Sequence[tuple[tuple[int, ...], int]],
         arrays: Mapping[str, NDArray[np.float64]],
@@ -86,10 +87,11 @@ class EffectModule(nn.Module):
         if not self.effects:  # The arrays are empty then, and torch cannot export empty arrays.
             return
         # Of the parts of a step, only those that are used are put side by side.
-        places = [layout.find_part(column) for column in columns]
-        self.parts = sorted({part for part, _ in places})
-        starts = dict(zip(self.parts, layout.add_widths(self.parts), strict=True))
-        chosen = torch.tensor([starts[part] + place for part, place in places], dtype=torch.int64)
+        widths = {STATE: layout.states, ACTION: layout.actions, TERMINATED: 1}
+        self.parts = sorted({(one.part, one.moment) for one in inputs})
+        starts = accumulate((widths[part] for part, _ in self.parts), initial=0)
+        first = dict(zip(self.parts, starts, strict=False))
+        chosen = torch.tensor([first[one.part, one.moment] + one.index for one in inputs])
         self.register_buffer("columns", chosen, persistent=False)
         for name, array in arrays.items():
             # Where a value lies on its grid is found in float64: the rest may be less exact.
@@ -100,7 +102,7 @@ class EffectModule(nn.Module):
         """The reward of each step."""
         if not self.effects:
             return _repeat(self.offset, batch.observations)
-        parts = [self._find_part(part, batch).to(self.low.dtype) for part in self.parts]
+        parts = [self._find_part(*part, batch).to(self.low.dtype) for part in self.parts]
         inputs = torch.cat(parts, -1)[..., self.columns]
         points = self.tables.shape[1]
         cell, part = locate_on_grid(inputs, self.low, self.high, points)
@@ -121,17 +123,17 @@ class EffectModule(nn.Module):
             rewards = rewards + value.squeeze(-1)
         return rewards
 
-    def _find_part(self, part: int, batch: StepBatch[Tensor]) -> Tensor:
-        """(..., column) one part of the steps, as `StepColumns` has them."""
-        if part == OBSERVATION:
-            return batch.observations
+    def _find_part(self, part: str, moment: str, batch: StepBatch[Tensor]) -> Tensor:
+        """(..., column) one part of the steps."""
         if part == ACTION:
             return batch.actions
         if part == TERMINATED:
             assert batch.terminations is not None
             return batch.terminations.unsqueeze(-1)
+        if moment == START:
+            return batch.observations
         assert batch.next_observations is not None
-        if part == NEXT:
+        if moment == END:
             return batch.next_observations
         wide = self.low.dtype
         return 0.5 * batch.observations.to(wide) + 0.5 * batch.next_observations.to(wide)

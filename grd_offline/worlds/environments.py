@@ -21,6 +21,7 @@ from gymnasium.utils import EzPickle
 from numpy.typing import NDArray
 
 from grd_offline.core.errors import DataError
+from grd_offline.core.names import LabelName
 from grd_offline.worlds.registration import register_environments
 from grd_offline.worlds.spaces import list_observation_leaves, name_columns
 from grd_offline.worlds.synthetic import FactoredWorld, WorldSettings
@@ -177,7 +178,7 @@ def dimension_names(env: gymnasium.Env[Any, Any]) -> tuple[Names | None, Names |
 def _find_names(known: Sequence[str], space: gymnasium.Space[Any], prefix: str) -> Names | None:
     """The known names where they fit the space. Choices and nested spaces always have names."""
     if isinstance(space, Discrete) and len(known) == space.n and len(set(known)) == len(known):
-        return tuple(f"{prefix}={name}" for name in known)
+        return tuple(LabelName(prefix, name) for name in known)
     if isinstance(space, Box):
         fits = space.shape == (len(known),) and len(set(known)) == len(known)
         return tuple(known) if fits else None

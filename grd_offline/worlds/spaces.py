@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.core.errors import DataError
+from grd_offline.core.names import LabelName
 from grd_offline.io.formats.leaves import check_leaf
 from grd_offline.io.formats.record import Leaf
 
@@ -160,7 +161,7 @@ def name_columns(leaves: Sequence[Leaf], prefix: str) -> tuple[str, ...]:
             names += named
             continue
         for name, count, start in zip(named, leaf.categories, leaf.starts, strict=True):
-            names += [f"{name}={start + choice}" for choice in range(count)]
+            names += [LabelName(name, start + choice) for choice in range(count)]
     return tuple(names)
 
 

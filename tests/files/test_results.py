@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from decompositions import refer
 from decompositions import write_decomposition as write_sample
 from judgements import write_judgement as write_verdicts
 from run_tables import write_run
@@ -47,11 +48,12 @@ def test_a_decomposition_is_replaced_only_if_nothing_else_is_in_its_folder(tmp_p
 
 
 def test_a_decomposition_comes_back_with_its_effects_ranked(tmp_path):
-    metrics, masks = {"fit": "closed-form", "steps": np.float32(2)}, {"state_names": ["x", "y"]}
+    x, y, push = refer(["x", "y", "push"], ["x", "y"], ["push"])
+    metrics = {"fit": "closed-form", "steps": np.float32(2)}
+    masks = {"state_names": ["x", "y"], "references": (x, y, push)}
     effects = [
-        {"inputs": ["x"], "share": 0.2},
-        {"inputs": ["y", "x"], "share": 0.5},
-        {"inputs": ["push"], "share": 0.3},
+        {"references": inputs, "share": share}
+        for inputs, share in (((x,), 0.2), ((y, x), 0.5), ((push,), 0.3))
     ]
     contents = {"effects": effects, "constant": 0.0}
     write_decomposition(tmp_path, metrics=metrics, masks=masks, effects=contents)
@@ -60,13 +62,14 @@ def test_a_decomposition_comes_back_with_its_effects_ranked(tmp_path):
     assert record.metrics == {"fit": "closed-form", "steps": 2.0}
     assert record.masks == masks
     assert [effect["share"] for effect in record.effects] == [0.5, 0.3, 0.2]
-    assert record.inputs == ["x", "y", "push"]
+    assert record.inputs == [x, y, push]
+    assert [effect["references"] for effect in record.effects] == [(y, x), (push,), (x,)]
     assert record.constant == 0
 
 
 def test_without_effects_the_masks_rank_the_inputs(tmp_path):
     record = read_decomposition(write_sample(tmp_path / "grd", effects=[]))
-    assert record.inputs == ["speed", "push"]
+    assert [one.name for one in record.inputs] == ["speed", "push"]
 
 
 def test_a_missing_file_is_named(tmp_path):

@@ -5,6 +5,8 @@ import json
 import numpy as np
 
 from grd_offline import RewardModel
+from grd_offline.core.inputs import InputRef, list_dimensions
+from grd_offline.core.names import read_names
 from grd_offline.io.datasets import Header, Leaf, Record, write_dataset
 from grd_offline.rewards.effects import EffectModel
 
@@ -27,6 +29,16 @@ def make_effect(inputs, share, low=-2.0, high=2.0):
     }
 
 
+def refer(names, states=STATES, actions=ACTIONS):
+    """The inputs that these names stand for, of any moment of the step."""
+    states, actions = read_names(states), read_names(actions)
+    known = [InputRef("terminated", 0, "terminated"), *list_dimensions(states, actions)]
+    for moment, mark in (("midpoint", " (midpoint)"), ("end", "'")):
+        known += [InputRef.make("state", i, states, moment, mark) for i in range(len(states))]
+    by_name = {one.name: one for one in known}
+    return tuple(by_name[name] for name in names)
+
+
 def write_decomposition(
     folder, *, states=STATES, actions=ACTIONS, effects=None, episodes=6, steps=50, seed=0, **more
 ):
@@ -36,6 +48,9 @@ def write_decomposition(
     rng = np.random.default_rng(seed)
     if effects is None:
         effects = [make_effect([states[1]], 0.9), make_effect([actions[0]], 0.1)]
+    for effect in effects:
+        inputs = refer(effect["inputs"], states, actions)
+        effect["references"] = [one.to_json() for one in inputs]
     lengths = np.arange(steps, steps + episodes)
     records = [_make_record(rng, len(states), len(actions), length) for length in lengths]
     header = Header(
@@ -56,6 +71,7 @@ def write_decomposition(
         "action_to_state": np.ones((len(actions), len(states)), int).tolist(),
         "state_names": list(states),
         "action_names": list(actions),
+        "references": [one.to_json() for one in refer([*states, *actions], states, actions)],
         "compact": {"one_hop": [0, 1, 1], "closure": [0, 1, 1] + [0] * (len(states) - 3)},
     }
     masks["score"] = {name: masks[name] for name in list(masks)[:4]}

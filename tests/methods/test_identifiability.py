@@ -9,6 +9,7 @@ import pytest
 
 from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import Episode, EpisodeSet
+from grd_offline.core.inputs import name_effect
 from grd_offline.core.steps import StepBatch
 from grd_offline.methods.closed_form.findings import examine
 from grd_offline.methods.closed_form.fit import fit_closed_form
@@ -140,7 +141,7 @@ def widen(fit, **more):
 def test_effects_that_returns_leave_open_are_named(data, fit) -> None:
     said = sort(examine(widen(fit), data)[0])
     assert "do not determine the shape" in said[CAREFUL]
-    assert all(name in said[CAREFUL] for name in fit.model.input_names)
+    assert all(one.name in said[CAREFUL] for one in fit.model.inputs)
     assert "do not determine the shape" not in sort(examine(fit, data)[0])[CAREFUL]
 
 
@@ -216,7 +217,7 @@ def make_alike(noise: float) -> EpisodeSet:
 def test_inputs_that_move_together_are_named_where_effects_have_rough_mates() -> None:
     data = make_alike(0.1)
     fit = fit_to(data, order=1, state_at="start")
-    assert len(fit.model.columns) > len(fit.correlated_names) == 2
+    assert len(fit.model.columns) > len(fit.correlated) == 2
     names = data.observation_names
     said = sort(examine(fit, data)[0])
     assert f"{names[1]} and {names[0]} rise and fall together" in said[CAREFUL]
@@ -225,7 +226,7 @@ def test_inputs_that_move_together_are_named_where_effects_have_rough_mates() ->
 def test_inputs_that_move_apart_are_not_named() -> None:
     data = make_alike(3.0)
     fit = fit_to(data, order=1, state_at="start")
-    assert len(fit.correlated_names) == 2
+    assert len(fit.correlated) == 2
     assert "rise and fall together" not in " ".join(sort(examine(fit, data)[0]).values())
 
 
@@ -234,7 +235,7 @@ def test_every_input_is_pinned_down_once_with_the_next_state_too() -> None:
     for next_state in (False, True):
         fit = fit_to(data, next_state=next_state)
         findings, numbers = examine(fit, data)
-        shown = {" x ".join(curve.inputs) for curve in fit.model.explain().effects}
+        shown = {name_effect(curve.inputs) for curve in fit.model.explain().effects}
         assert set(numbers["pinned_down"]) == shown
         assert not any(f"of {len(shown) + 1} effects" in finding.text for finding in findings)
 

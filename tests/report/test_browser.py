@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from browser import Browser, is_missing
-from decompositions import make_effect, write_decomposition, write_model
+from decompositions import make_effect, refer, write_decomposition, write_model
 from judgements import SCORES, write_judgement, write_offline_run
 from pages import report_decomposition, report_judgement, report_runs
 from run_tables import write_run
@@ -216,15 +216,18 @@ def test_a_waterfall_leads_from_the_mean_to_the_reward(browser, pages):
 
 
 def test_few_values_have_bars_and_a_pair_shows_both_of_its_values(browser, tmp_path):
-    effects = [make_effect(["speed"], 0.6), make_effect(["speed", "push"], 0.3),
-               make_effect(["speed", "tilt"], 0.1)]  # fmt: skip
+    speed, push, tilt = refer(["speed", "push", "tilt"])
+    effects = [
+        {**make_effect([one.name for one in inputs], share), "references": inputs}
+        for inputs, share in (((speed,), 0.6), ((speed, push), 0.3), ((speed, tilt), 0.1))
+    ]
     folder = write_model(write_decomposition(tmp_path / "grd"))
     record = replace(read_decomposition(folder), effects=effects)
     tracks = read_tracks(read_decomposition(folder))
     rng = np.random.default_rng(0)
-    sample = {"speed": rng.choice([-1.0, 1.0], 200), "push": rng.normal(size=200),
-              "tilt": rng.choice([0.0, 1.0], 200)}  # fmt: skip
-    tracks = replace(tracks, sample=sample, term_inputs=[["speed"], ["speed", "push"]])
+    sample = {speed: rng.choice([-1.0, 1.0], 200), push: rng.normal(size=200),
+              tilt: rng.choice([0.0, 1.0], 200)}  # fmt: skip
+    tracks = replace(tracks, sample=sample, term_inputs=[[speed], [speed, push]])
     (tmp_path / "few.html").write_text(compose_page(record, tracks))
     browser.open(tmp_path / "few.html")
     draw_all(browser)

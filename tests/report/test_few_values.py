@@ -2,16 +2,17 @@
 
 import numpy as np
 import pytest
-from decompositions import make_effect, write_decomposition
+from decompositions import make_effect, refer, write_decomposition
 from pages import find_payload, find_text, report_decomposition
 
+from grd_offline.core.inputs import explain_marks, name_effect
 from grd_offline.methods.result import read_decomposition
 from grd_offline.report.effects import shape_effect
 from grd_offline.report.importance import measure_importance
 from grd_offline.report.tracks import read_tracks
-from grd_offline.rewards.effect_inputs import explain_primes, name_effect
 
 LABELS = ("weather=rain", "weather=snow", "weather=sun")
+STATES = ("speed", "load", "lights", "x", "a=1", "a=2", "b=1", *LABELS)
 RAIN, SNOW, SUN = np.eye(3)[np.array([0, 0, 1, 2, 2, 2])].T
 
 
@@ -20,7 +21,9 @@ def make_one(inputs, function):
     grid = [0.0, 0.5, 1.0]
     mean = function(*np.meshgrid(*[grid] * len(inputs), indexing="ij"))
     std = np.full(mean.shape, 0.1)
-    return {"inputs": inputs, "grids": [grid] * len(inputs), "mean": mean, "std": std, "share": 1}
+    grids = [grid] * len(inputs)
+    references = refer(inputs, STATES)
+    return {"references": references, "grids": grids, "mean": mean, "std": std, "share": 1}
 
 
 def test_two_values_have_two_bars():
@@ -63,7 +66,7 @@ def test_labels_of_one_column_are_one_input():
      (["a=1", "a=2'"], "a=1 x a=2'"), (["a=1", "b=1"], "a=1 x b=1")],
 )  # fmt: skip
 def test_names_of_effects(inputs, name):
-    assert name_effect(inputs) == name
+    assert name_effect(refer(inputs, STATES)) == name
 
 
 @pytest.mark.parametrize(
@@ -76,7 +79,7 @@ def test_names_of_effects(inputs, name):
     ],
 )  # fmt: skip
 def test_names_of_next_states_are_explained(names, text, tmp_path):
-    assert explain_primes(names) == text
+    assert explain_marks(refer(names, STATES)) == text
     effects = [make_effect([name.replace("x", "speed")], 1.0) for name in names]
     page = find_text(report_decomposition(write_decomposition(tmp_path / "grd", effects=effects)))
     # Below the episodes, and again below the effects.

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from decompositions import MEAN, make_effect, write_decomposition, write_model
+from decompositions import MEAN, make_effect, refer, write_decomposition, write_model
 from pages import find_payload, find_text, report_decomposition
 from reward_models import make_effects, make_model
 
 from grd_offline.core.steps import StepBatch
 from grd_offline.methods.result import read_decomposition
 from grd_offline.report.graph import measure_edges
-from grd_offline.report.importance import find_dimension, measure_importance
+from grd_offline.report.importance import measure_importance
 from grd_offline.report.tracks import read_tracks
 from grd_offline.rewards.effect_terms import measure_shares, predict_terms
 
@@ -88,14 +88,13 @@ def test_an_input_counts_alone_and_together_with_others(tmp_path):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "dimension"),
-    [("speed", "speed"), ("speed'", "speed"), ("speed (midpoint)", "speed"), ("push", "push"),
-     ("terminated", "terminated"), ("other'", "other'")],
-)  # fmt: skip
-def test_inputs_of_one_dimension_are_together(name, dimension):
-    masks = {"state_names": ["speed"], "action_names": ["push"]}
-    assert find_dimension(name, masks) == dimension
+def test_inputs_of_one_dimension_are_together():
+    speed, *others, push, ended = refer(
+        ["speed", "speed'", "speed (midpoint)", "push", "terminated"]
+    )
+    assert {one.at_start for one in others} == {speed}
+    assert len({speed, *others, push, ended}) == 5
+    assert (push.at_start, ended.at_start) == (push, ended)
 
 
 def test_all_edges_have_one_scale(folder):
@@ -147,7 +146,7 @@ def test_a_correction_of_exact_returns_is_a_term_of_its_own(tmp_path):
 def test_the_data_lie_below_the_curves(folder):
     (speed, _) = find_payload(report_decomposition(folder))["effects"]
     density = np.frombuffer(base64.b64decode(speed["density"]), np.uint8)
-    sample = read_tracks(read_decomposition(folder)).sample["speed"]
+    sample = read_tracks(read_decomposition(folder)).sample[refer(["speed"])[0]]
     counts = np.histogram(np.clip(sample, -2, 2), 48, (-2, 2))[0]
     assert density.max() == 255
     assert ((density > 0) == (counts > 0)).all()

@@ -188,7 +188,7 @@ def test_terminations_and_midpoints_are_shown_along_an_episode(tmp_path):
     names = ("terminated", "speed (midpoint)", "speed'", "speed")
     effects = [make_effect([name], share) for share, name in zip((4, 3, 2, 1), names, strict=True)]
     tracks = read(write_decomposition(tmp_path / "grd", effects=effects))
-    assert tuple(tracks.inputs) == names
+    assert tuple(one.name for one in tracks.inputs) == names
     ended, middle, following, speed = tracks.chosen[0].inputs
     assert not ended.any()  # truncated, which is no termination
     assert ended.shape == speed.shape

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from grd_offline.core.inputs import name_effect
 from grd_offline.core.steps import StepBatch
 from grd_offline.rewards.effects import EffectModel
 
@@ -113,7 +114,7 @@ def test_next_observations_are_used_and_asked_for() -> None:
     observations, actions, following = make_steps(rng, 20)
     changed = model.predict(StepBatch(observations, actions, following[::-1]))
     assert not np.allclose(model.predict(StepBatch(observations, actions, following)), changed)
-    assert model.input_names == ("s0", "a0", "s2'")
+    assert [one.name for one in model.inputs] == ["s0", "a0", "s2'"]
     with pytest.raises(ValueError, match="next_observations"):
         model.predict(StepBatch(observations, actions))
     with pytest.raises(ValueError, match=r"actions: expected shape \(20, 1\)"):
@@ -168,7 +169,8 @@ def test_midpoints_and_terminations_are_columns_of_their_own() -> None:
     ],
 )
 def test_names_of_inputs(columns: tuple[int, ...], names: tuple[str, ...]) -> None:
-    assert make_model(np.random.default_rng(0), columns=columns).input_names == names
+    model = make_model(np.random.default_rng(0), columns=columns)
+    assert tuple(one.name for one in model.inputs) == names
 
 
 def test_only_what_a_column_needs_is_asked_for() -> None:
@@ -329,7 +331,7 @@ def test_tampered_parts_are_refused() -> None:
 def test_curves_add_up_to_the_prediction() -> None:
     model = make_model(np.random.default_rng(5))
     curves = model.explain().effects
-    assert [curve.inputs for curve in curves][:3] == [("s0",), ("a0",), ("s0", "a0")]
+    assert [name_effect(curve.inputs) for curve in curves][:3] == ["s0", "a0", "s0 x a0"]
     corner = sum(curve.mean.ravel()[0] for curve in curves)
     reward = model.predict(StepBatch(np.array([[-1.0, 0.0, 100.0]]), np.array([[-2.0]])))
     assert corner + model.constant == pytest.approx(reward[0])

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from grd_offline import DataError
+from grd_offline.core.names import read_names
 from grd_offline.rewards.given_steps import read_columns
 
-NAMES = ("speed", "weather=rain", "weather=sun")
+NAMES = read_names(("speed", "weather=rain", "weather=sun"))
 
 
 @pytest.mark.parametrize(
@@ -49,4 +50,6 @@ def test_frames_may_have_their_columns_in_any_order_and_labels_as_text():
 def test_numbers_that_are_labels():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"gear": [1.0, 2.0]})
-    assert np.array_equal(read_columns("actions", frame, ("gear=1", "gear=2")), np.eye(2))
+    assert np.array_equal(
+        read_columns("actions", frame, read_names(("gear=1", "gear=2"))), np.eye(2)
+    )

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from grd_offline.core.inputs import InputRef
 from grd_offline.io.files import PLOTS_FOLDER, REPORT_FILE
 from grd_offline.io.files.models import DYNAMICS_FOLDER, REWARD_FOLDER
 from grd_offline.io.files.storage import create_file
@@ -54,4 +55,8 @@ def write_decomposition(
     files = {EFFECTS_FILE: effects, MASKS_FILE: masks, METRICS_FILE: metrics}
     for name, contents in files.items():
         with create_file(folder / name) as output:
-            output.write(json.dumps(contents, indent=1, default=float).encode())
+            output.write(json.dumps(contents, indent=1, default=_encode).encode())
+
+
+def _encode(value: Any) -> Any:
+    return value.to_json() if isinstance(value, InputRef) else float(value)

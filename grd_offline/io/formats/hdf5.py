@@ -17,6 +17,7 @@ import numpy as np
 from h5py import h5d, h5g, h5o, h5p, h5s, h5t
 
 from grd_offline.core.errors import DataError, clean_text
+from grd_offline.core.names import list_label_columns, read_names
 from grd_offline.core.provenance import Provenance
 from grd_offline.io.files.storage import OutputFile
 from grd_offline.io.formats.leaves import check_path, check_start, plain_dtype
@@ -118,10 +119,12 @@ def _read_back(group: h5g.GroupID, buffer: Array) -> Array:
 
 def header_as_texts(header: Header) -> dict[str, str]:
     """A header as a few texts: plain where it is one, JSON otherwise."""
+    names = {"observation_names": header.observation_names, "action_names": header.action_names}
+    columns = {field: list_label_columns(known or ()) for field, known in names.items()}
     values = {
         "environment": header.environment,
-        "observation_names": header.observation_names,
-        "action_names": header.action_names,
+        **names,
+        "label_columns": columns if any(columns.values()) else None,
         "observation_leaves": [asdict(leaf) for leaf in header.observation_leaves],
         "action_leaves": [asdict(leaf) for leaf in header.action_leaves],
         "delay": header.delay,
@@ -148,8 +151,8 @@ def header_from_texts(texts: Mapping[str, Any]) -> Header:
         return Header(
             observation_leaves=_leaves(texts["observation_leaves"]),
             action_leaves=_leaves(texts["action_leaves"]),
-            observation_names=_names(texts.get("observation_names")),
-            action_names=_names(texts.get("action_names")),
+            observation_names=_names(texts, "observation_names"),
+            action_names=_names(texts, "action_names"),
             environment=None if environment is None else clean_text(str(environment)),
             delay=_checked_delay(texts.get("delay")),
             discount=_checked_discount(json.loads(texts.get("discount", "1.0"))),
@@ -200,8 +203,11 @@ def _count(number: Any, least: int = 1) -> int:
     return number
 
 
-def _names(text: str | None) -> tuple[str, ...] | None:
-    return None if text is None else tuple(clean_text(str(name)) for name in json.loads(text))
+def _names(texts: Mapping[str, Any], field: str) -> tuple[str, ...] | None:
+    if texts.get(field) is None:
+        return None
+    columns = _mapping(texts.get("label_columns")).get(field)
+    return read_names([clean_text(str(name)) for name in json.loads(texts[field])], columns)
 
 
 def _checked_delay(text: str | None) -> int | str | None:

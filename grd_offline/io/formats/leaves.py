@@ -13,6 +13,7 @@ import numpy as np
 
 from grd_offline.core.episodes import LARGEST, FloatArray, check_finite
 from grd_offline.core.errors import DataError
+from grd_offline.core.names import LabelName
 from grd_offline.io.formats.guard import SafeDataset
 from grd_offline.io.formats.record import Array, Header, Leaf, Leaves
 
@@ -89,7 +90,7 @@ def column_names(leaves: Sequence[Leaf], prefix: str) -> tuple[str, ...]:
                 names.append(name)
             else:
                 start = leaf.starts[index]
-                names += [f"{name}={start + c}" for c in range(leaf.categories[index])]
+                names += [LabelName(name, start + c) for c in range(leaf.categories[index])]
     return tuple(names)
 
 

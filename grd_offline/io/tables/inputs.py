@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from grd_offline.core.episodes import LARGEST, FloatArray
 from grd_offline.core.errors import DataError
+from grd_offline.core.names import LabelName
 from grd_offline.core.words import count
 from grd_offline.io.tables.columns import IMAGE, TEXT, TIME, VECTOR, Embedder, refuse_image
 from grd_offline.io.tables.numbers import find_stray, find_unread
@@ -179,7 +180,7 @@ class Input:
         """A name for each column that this input fills: speed, weather=rain, state[0]."""
         labels = self.labels
         if labels is not None:
-            return [f"{self.name}={label}" for label in labels]
+            return [LabelName(self.name, label) for label in labels]
         if self.kind != VECTOR:
             return [self.name]
         if self._entries is not None and len(self._entries) == self.width:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from grd_offline.core.errors import DataError
+from grd_offline.core.names import LabelName
 from grd_offline.core.provenance import Provenance
 from grd_offline.io.formats.record import Recording
 from grd_offline.io.tables.build import build
@@ -175,15 +175,16 @@ def _find_inputs(
         for name in names:
             column = _find_column(name, kinds)
             if column is None:
-                wanted, _, label = name.partition("=")
-                such = f" with texts such as {label!r}" if label else ""
+                wanted, such = name, ""
+                if isinstance(name, LabelName):
+                    wanted, such = name.column, f" with texts such as {name.label!r}"
                 raise DataError(
                     f"the model needs a column {wanted!r}{such}; columns: "
                     f"{', '.join(list(kinds)[:12])}"
                 )
             columns[column] = None
-            if column != name and kinds[column] != VECTOR:
-                labels.setdefault(column, []).append(name[len(column) + 1 :])
+            if isinstance(name, LabelName) and column == name.column:
+                labels.setdefault(column, []).append(name.label)
         found[role] = tuple(columns)
     return found
 
@@ -193,8 +194,7 @@ def _find_column(name: str, kinds: Mapping[str, str]) -> str | None:
     state[0] and state.x."""
     if name in kinds:
         return name
-    for at in (match.start() for match in re.finditer(r"[=\[.]", name)):
-        column = name[:at]
-        if column in kinds and (name[at] == "=") == (kinds[column] != VECTOR):
-            return column
-    return None
+    if isinstance(name, LabelName):
+        return name.column if kinds.get(name.column, VECTOR) != VECTOR else None
+    vectors = (column for column in kinds if kinds[column] == VECTOR)
+    return next((one for one in vectors if name.startswith((f"{one}[", f"{one}."))), None)

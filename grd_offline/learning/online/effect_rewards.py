@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from grd_offline.additive.basis import GRID
+from grd_offline.core.inputs import ACTION, END, MIDPOINT, STATE, TERMINATED, StepColumns
 from grd_offline.core.interpolation import interpolate, split_place
 from grd_offline.learning.online.effect_search import SETTINGS, Structure
-from grd_offline.rewards.effect_inputs import MIDPOINT, NEXT, TERMINATED, StepColumns
 from grd_offline.rewards.effects import EffectModel
 
 FEATURES = max(SETTINGS.basis, SETTINGS.final_basis, SETTINGS.rough_basis)
@@ -96,13 +96,9 @@ class EffectRewards:
     def put_structure(self, member: int, structure: Structure) -> None:
         """Take over a member's inputs, tables and pairs; its rewards are 0 until weights come."""
         model, tables = structure.model, self.tables
-        places = [self.layout.find_part(int(column)) for column in model.columns]
-        firsts = {TERMINATED: self.layout.terminated}
-        columns = [
-            place + (self.layout.states if part == 1 else firsts.get(part, 0))
-            for part, place in places
-        ]
-        later = [{NEXT: 1.0, MIDPOINT: 0.5}.get(part, 0.0) for part, _ in places]
+        firsts = {STATE: 0, ACTION: self.layout.states, TERMINATED: self.layout.terminated}
+        columns = [firsts[one.part] + one.index for one in model.inputs]
+        later = [{MIDPOINT: 0.5, END: 1.0}.get(one.moment, 0.0) for one in model.inputs]
         pairs = _list_pairs(model)
         density = (model.tables.shape[1] - 1) / (model.high - model.low)
         new = {

@@ -17,6 +17,7 @@ from grd_offline.additive.bars import BARS
 from grd_offline.additive.hidden import EARLIER, LATER, TIME
 from grd_offline.additive.moments import BEFORE, BOTH, END, MIDPOINT, START, weigh
 from grd_offline.core.episodes import Episode, EpisodeSet, have_same_length
+from grd_offline.core.inputs import list_dimensions, name_effect
 from grd_offline.core.outcomes import NUMBER, SUCCESS, Outcome, describe_bands
 from grd_offline.core.steps import StepBatch
 from grd_offline.core.words import format_percentage
@@ -214,19 +215,19 @@ def find_same(
     """`rewards` are some of the episodes with the rewards that were found."""
     if _measure_within([found[:, None] for _, found in rewards])[0] >= BARS.same_steps:
         return []
-    names = (*episodes.observation_names, *episodes.action_names)
+    dimensions = list_dimensions(episodes.observation_names, episodes.action_names)
     inputs = [np.hstack([e.observations[: len(e)], e.actions]) for e, _ in rewards]
-    share = dict(zip(names, _measure_within(inputs), strict=True))
-    used = [name for name in fit.correlated_names if name in share]
-    still = [name for name in used if share[name] < BARS.stays] or used
+    share = dict(zip(dimensions, _measure_within(inputs), strict=True))
+    used = [one.at_start for one in fit.correlated if one.at_start in share]
+    still = [one for one in used if share[one] < BARS.stays] or used
     if not still:
         return []
-    named = ", ".join(still[:_NAMED_STILL])
+    named = ", ".join(one.name for one in still[:_NAMED_STILL])
     text = (
         f"The reward comes from {named}, and all steps of an episode get nearly the same. So "
         f"{fit.outcome.plural} do not show how the steps of an episode differ. If such an input "
         "became known with the outcome, or follows from it, it hides the causes: leave it out, for "
-        f"a table with --columns ignored={still[0].partition('=')[0]}."
+        f"a table with --columns ignored={still[0].column}."
     )
     return [Finding(CAREFUL, text, f"all steps of an episode get nearly the same, from {named}")]
 
@@ -329,7 +330,10 @@ def examine(
     return settle_findings(findings), {
         "equations": _count_returns(episodes),
         "effective_parameters": fit.effective_parameters,
-        "pinned_down": _measure_known(curves),
+        "pinned_down": {
+            name_effect(curve.inputs): share
+            for curve, share in zip(curves, _measure_known(curves), strict=True)
+        },
         "return_noise_share": 1 - fit.left_out_r2,
         "state_at": fit.state_at,
         "moments": {name: float(value) for name, value in fit.moments.items()},
@@ -451,23 +455,25 @@ def _read_amounts(episodes: EpisodeSet, discount: float) -> tuple[Array, Array, 
     return amounts, lengths, float(np.spacing(kind(largest)))
 
 
-def _measure_known(curves: Sequence[EffectCurve]) -> dict[str, float]:
-    """For each effect, by the names of its inputs, the fraction that is known. 1 is a curve without
-    a band.
+def _measure_known(curves: Sequence[EffectCurve]) -> list[float]:
+    """For each effect the fraction that is known. 1 is a curve without a band.
 
     Variance of the curve over that variance plus the usual variance of its band.
     """
-    known = {}
+    known = []
     for curve in curves:
         size, open_part = float(np.var(curve.mean)), float(np.median(curve.std)) ** 2
-        known[" x ".join(curve.inputs)] = size / max(size + open_part, 1e-300)
+        known.append(size / max(size + open_part, 1e-300))
     return known
 
 
 def _find_weak(fit: ClosedFormFit, curves: Sequence[EffectCurve]) -> list[Finding]:
     known, returns = _measure_known(curves), fit.outcome.plural
-    shares = {" x ".join(curve.inputs): abs(curve.share) for curve in curves}
-    weak = [name for name in known if known[name] < BARS.weak and shares[name] > BARS.negligible]
+    weak = [
+        name_effect(curve.inputs)
+        for curve, share in zip(curves, known, strict=True)
+        if share < BARS.weak and abs(curve.share) > BARS.negligible
+    ]
     if not weak:
         text = f"If the reward is a sum of the effects found, {returns} determine all that matter."
         return [Finding(FINE, text)]
@@ -479,20 +485,19 @@ def _find_weak(fit: ClosedFormFit, curves: Sequence[EffectCurve]) -> list[Findin
 
 
 def _find_alike(fit: ClosedFormFit, curves: Sequence[EffectCurve]) -> list[Finding]:
-    correlation, names = np.abs(fit.sum_correlation), fit.correlated_names
-    known = _measure_known(curves).values()
+    correlation, inputs = np.abs(fit.sum_correlation), fit.correlated
     loose = {
-        name
-        for curve, share in zip(curves, known, strict=True)
-        for name in curve.inputs
+        one.at_start
+        for curve, share in zip(curves, _measure_known(curves), strict=True)
+        for one in curve.inputs
         if share < BARS.well_known
     }
+    is_loose = [one.at_start in loose for one in inputs]
     pairs = [
-        f"{names[i]} and {names[j]}"
-        for i in range(len(names))
+        f"{inputs[i].name} and {inputs[j].name}"
+        for i in range(len(inputs))
         for j in range(i)
-        if correlation[i, j] > BARS.nearly_equal
-        or (correlation[i, j] > BARS.alike and _is_any_of(loose, names[i], names[j]))
+        if correlation[i, j] > (BARS.alike if is_loose[i] or is_loose[j] else BARS.nearly_equal)
     ]
     if not pairs:
         return []
@@ -502,12 +507,6 @@ def _find_alike(fit: ClosedFormFit, curves: Sequence[EffectCurve]) -> list[Findi
         f"{fit.outcome.plural.capitalize()} can hardly tell which of them is rewarded."
     )
     return [Finding(CAREFUL, text, f"{pairs[0]} can hardly be told apart")]
-
-
-def _is_any_of(effects: set[str], *names: str) -> bool:
-    """Whether one of these inputs is among the effects, at whatever moment of the step."""
-    plain = {name.removesuffix(" (midpoint)").removesuffix("'") for name in effects}
-    return any(name in plain or name in effects for name in names)
 
 
 def _find_more(fit: ClosedFormFit, episodes: EpisodeSet) -> list[Finding]:

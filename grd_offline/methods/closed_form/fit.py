@@ -67,9 +67,9 @@ from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import SAME_LENGTH, EpisodeSet
 from grd_offline.core.errors import DataError
 from grd_offline.core.evaluate import give_chance
+from grd_offline.core.inputs import InputRef, StepColumns, list_inputs
 from grd_offline.core.outcomes import PREFERENCE, SUCCESS, Outcome
 from grd_offline.core.pieces import cut_pieces
-from grd_offline.rewards.effect_inputs import StepColumns, name_inputs
 from grd_offline.rewards.effect_terms import measure_shares
 from grd_offline.rewards.effects import EffectModel
 
@@ -284,7 +284,7 @@ class ClosedFormFit:
     """Weights that the data determine, in all."""
     sum_correlation: Array
     """(input, input) correlation of the sums over segments of the inputs in the model."""
-    correlated_names: tuple[str, ...]
+    correlated: tuple[InputRef, ...]
     """(input,) the names of these inputs."""
     state_at: str
     """The moment of the transition at which the reward looks at the state; see `moments`."""
@@ -516,7 +516,7 @@ class LastFit:
             left_out_r2=explain_left_out(fit),
             effective_parameters=float(fit.effective_parameters().sum()),
             sum_correlation=correlate_columns(data.sums[:, in_model]),
-            correlated_names=_name_inputs(data, in_model),
+            correlated=_refer(data, in_model),
             state_at=data.state_at,
             moments=dict(evidence),
             moment_variance=float(moment.mean()) * data.unit**2,
@@ -525,7 +525,7 @@ class LastFit:
             is_rounding=not data.varies,
             jumps=data.jumps,
             history=self._find_history(last, bank),
-            even_inputs=_name_inputs(data, find_even(data)),
+            even_inputs=tuple(one.name for one in _refer(data, find_even(data))),
         )
 
 
@@ -540,11 +540,11 @@ def list_model_columns(data: ColumnSource) -> NDArray[np.int64]:
     return np.asarray(data.basis.columns + shifts[data.basis.columns])
 
 
-def _name_inputs(data: ColumnSource, inputs: Sequence[int]) -> tuple[str, ...]:
-    """The names of some inputs, whatever the moment at which states are taken."""
-    columns = data.basis.columns[: data.inputs].tolist()
-    names = name_inputs(columns, data.episodes.observation_names, data.episodes.action_names)
-    return tuple(names[i] for i in inputs)
+def _refer(data: ColumnSource, inputs: Sequence[int]) -> tuple[InputRef, ...]:
+    """What some inputs are, whatever the moment at which states are taken."""
+    columns = data.basis.columns[: data.inputs]
+    known = list_inputs(columns, data.episodes.observation_names, data.episodes.action_names)
+    return tuple(known[i] for i in inputs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -787,7 +787,10 @@ class _LabelFit(LastFit):
             noise=0.0,
             return_r2=1 - errors[0] / power,
             left_out_r2=1 - errors[1] / power,
-            even_inputs=_name_inputs(self.data, find_even(self.data, self.search.given.counts)),
+            even_inputs=tuple(
+                one.name
+                for one in _refer(self.data, find_even(self.data, self.search.given.counts))
+            ),
             outcome=outcome,
             length_share=self.search.length_share or 0.0,
         )
