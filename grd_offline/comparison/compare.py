@@ -180,20 +180,11 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for a file."""
+        hidden = ("profile", "band")
         totals = [
-            {
-                **vars(total),
-                "profile": None,
-                "band": None,
-                "tasks": list(total.tasks),
-                "scaled": list(total.scaled),
-            }
+            {name: value for name, value in asdict(total).items() if name not in hidden}
             for total in self.totals
         ]
-        for plain in totals:
-            del plain["profile"], plain["band"]
-            for name in ("middle", "share", "improvement"):
-                plain[name] = None if plain[name] is None else asdict(plain[name])
         rows = [
             {**asdict(row), "printed": None if row.printed is None else row.printed.to_json()}
             for row in self.rows

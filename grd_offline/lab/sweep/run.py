@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from grd_offline.core.cores import count_cores
 from grd_offline.core.errors import DataError, StorageError
@@ -21,7 +22,6 @@ from grd_offline.lab.sweep.job import (
     FAILED,
     FINISHED,
     STARTED,
-    STOPPED,
     Busy,
     JobProcess,
     Mark,
@@ -40,8 +40,7 @@ TRIES = 2
 """Tries of a job in one sweep."""
 
 
-@dataclass(frozen=True)
-class Ended:
+class Ended(NamedTuple):
     """A job that has ended."""
 
     job: Job
@@ -92,77 +91,47 @@ def run_jobs(
     A job that fails is repeated, up to so many `tries`. The others go on. The observer hears of
     each job that starts, and of its mark when it ends: None if another process works on it.
     """
-    return _Sweep(sweep, jobs, runner, tries, observer).run()
-
-
-class _Sweep:
-    """The state of a sweep."""
-
-    def __init__(
-        self, sweep: Path, jobs: Sequence[Job], runner: Runner, tries: int, observer: Observer
-    ) -> None:
-        self._runner, self._most, self._observer = runner, tries, observer
-        self._count = len(jobs)
-        self._marks = describe_marks(sweep, tuple(jobs))
-        self._waiting = [job for job in jobs if not _is_finished(self._marks[job.name])]
-        self._running: dict[str, Job] = {}
-        self._tries: dict[str, int] = {}
-        """Tries in this sweep."""
-        self._not_before: dict[str, float] = {}
-
-    def run(self) -> dict[str, Mark | None]:
-        is_stopping = False
-        while self._running or (self._waiting and not is_stopping):
-            if self._observer.should_stop() and not is_stopping:
-                is_stopping = True
-                self._runner.stop()
-            if not is_stopping:
-                self._start_some()
-            ended = self._runner.poll()
-            for one in ended:
-                self._take(one, is_stopping)
-            if not ended:
-                left = len(self._running) + len(self._waiting)
-                self._observer.on_progress("running", 1 - left / self._count)
-                time.sleep(POLL_SECONDS)
-        return self._marks
-
-    def _start_some(self) -> None:
-        now = time.monotonic()
-        for job in list(self._waiting):
-            if not self._runner.has_room():
-                return
-            if self._not_before.get(job.name, 0.0) <= now:
-                self._waiting.remove(job)
-                self._begin(job)
-
-    def _begin(self, job: Job) -> None:
-        try:
-            self._runner.start(job)
-        except StorageError as error:
-            known = self._marks[job.name] or Mark(STARTED, job.command, 0)
-            self._running[job.name] = job
-            self._take(Ended(job, Mark(FAILED, job.command, known.tries + 1, reason=str(error))))
-            return
-        self._running[job.name] = job
-        self._observer.on_start(job)
-
-    def _take(self, ended: Ended, is_stopping: bool = False) -> None:
-        job = self._running.pop(ended.job.name)
-        self._observer.on_result(job, ended.mark)
-        if ended.mark is None:
-            self._not_before[job.name] = time.monotonic() + BUSY_SECONDS
-            self._waiting.append(job)
-            return
-        self._marks[job.name] = ended.mark
-        self._tries[job.name] = self._tries.get(job.name, 0) + 1
-        is_open = ended.mark.state in (FAILED, STOPPED, STARTED)
-        if is_open and not is_stopping and self._tries[job.name] < self._most:
-            self._waiting.append(job)
-
-
-def _is_finished(mark: Mark | None) -> bool:
-    return mark is not None and mark.state == FINISHED
+    marks = describe_marks(sweep, tuple(jobs))
+    waiting = [job for job in jobs if (mark := marks[job.name]) is None or mark.state != FINISHED]
+    running: dict[str, Job] = {}
+    tried: Counter[str] = Counter()
+    not_before: dict[str, float] = {}
+    is_stopping = False
+    while running or (waiting and not is_stopping):
+        if observer.should_stop() and not is_stopping:
+            is_stopping = True
+            runner.stop()
+        ended: list[Ended] = []
+        for job in () if is_stopping else tuple(waiting):
+            if not runner.has_room():
+                break
+            if not_before.get(job.name, 0.0) > time.monotonic():
+                continue
+            waiting.remove(job)
+            running[job.name] = job
+            try:
+                runner.start(job)
+                observer.on_start(job)
+            except StorageError as error:
+                known = marks[job.name] or Mark(STARTED, job.command, 0)
+                failed = Mark(FAILED, job.command, known.tries + 1, reason=str(error))
+                ended.append(Ended(job, failed))
+        ended += runner.poll()
+        for job, mark in ended:
+            del running[job.name]
+            observer.on_result(job, mark)
+            if mark is None:
+                not_before[job.name] = time.monotonic() + BUSY_SECONDS
+                waiting.append(job)
+                continue
+            marks[job.name] = mark
+            tried[job.name] += 1
+            if mark.state != FINISHED and not is_stopping and tried[job.name] < tries:
+                waiting.append(job)
+        if not ended:
+            observer.on_progress("running", 1 - (len(running) + len(waiting)) / len(jobs))
+            time.sleep(POLL_SECONDS)
+    return marks
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import os
 import tempfile
 from collections import deque
 from collections.abc import Generator, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -78,47 +78,44 @@ def run_episodes(
     observer says to stop, episodes that are finished still come, and no more.
     """
     runner = EpisodeRunner(settings)
-    workers = min(settings.workers, settings.episodes)
-    if workers == 1:
-        return runner.header, _run_here(runner, observer)
+    count = min(settings.workers, settings.episodes)
+    if count == 1:
+        here = EpisodeWorker(
+            processes.InProcessWorker(lambda: runner), runner.heartbeat, most_queued=1
+        )
+        return runner.header, _run([here], settings, observer)
     runner.close()
-    return runner.header, _run_in_workers(settings, workers, observer)
-
-
-def _run_here(runner: EpisodeRunner, observer: Observer) -> Generator[Record, None, None]:
-    """Run episodes in this process. A thread watches the environment."""
-    here = EpisodeWorker(processes.InProcessWorker(lambda: runner), runner.heartbeat, most_queued=1)
-    with watch_this_process(here.heartbeat, here.describe, observer.on_warning):
-        yield from _run([here], _number(runner.settings), observer)
-
-
-def _run_in_workers(
-    settings: CollectSettings, count: int, observer: Observer
-) -> Generator[Record, None, None]:
     memory = multiprocessing.get_context("spawn").RawArray("q", count)
-    workers = []
-    for index in range(count):
-        worker = processes.make_worker(partial(_make_runner, settings, memory, index))
-        heartbeat = make_heartbeat(memory, index)
-        workers.append(EpisodeWorker(worker, heartbeat, EPISODES_QUEUED))
-    yield from _run(workers, _number(settings), observer)
-
-
-def _number(settings: CollectSettings) -> range:
-    """The numbers of the episodes."""
-    return range(settings.first_episode, settings.first_episode + settings.episodes)
+    workers = [
+        EpisodeWorker(
+            processes.make_worker(partial(_make_runner, settings, memory, index)),
+            make_heartbeat(memory, index),
+            EPISODES_QUEUED,
+        )
+        for index in range(count)
+    ]
+    return runner.header, _run(workers, settings, observer)
 
 
 def _make_runner(settings: CollectSettings, memory: Any, index: int) -> EpisodeRunner:
     return EpisodeRunner(settings, make_heartbeat(memory, index))
 
 
-def _run(workers: list[EpisodeWorker], episodes: range, observer: Observer) -> Iterator[Record]:
+def _run(
+    workers: list[EpisodeWorker], settings: CollectSettings, observer: Observer
+) -> Generator[Record, None, None]:
     """Give episodes to workers that are free, and pass the results on in order."""
-    started, watch = [], HangWatch(observer.on_warning)
+    started: list[processes.Worker] = []
+    watch = HangWatch(observer.on_warning)
     results: dict[int, Record | DataError] = {}
-    waiting, due = deque(episodes), episodes.start
-    try:
+    episodes = range(settings.first_episode, settings.first_episode + settings.episodes)
+    waiting, due, first = deque(episodes), episodes.start, workers[0]
+    with ExitStack() as stack:
+        if isinstance(first.worker, processes.InProcessWorker):  # then a thread watches it
+            stack.enter_context(
+                watch_this_process(first.heartbeat, first.describe, observer.on_warning)
+            )
+        stack.callback(processes.end_workers, started)
         for each in workers:
             each.worker.start()
             started.append(each.worker)
@@ -142,8 +139,6 @@ def _run(workers: list[EpisodeWorker], episodes: range, observer: Observer) -> I
                 yield result
             if stopping:
                 return
-    finally:
-        processes.end_workers(started)
 
 
 def _hand_out(workers: list[EpisodeWorker], waiting: deque[int], limit: int) -> None:

@@ -20,13 +20,13 @@ import numpy as np
 from grd_offline.core.errors import DataError
 from grd_offline.core.observer import NOBODY, Observer, Observers, Warn
 from grd_offline.core.words import format_percentage
-from grd_offline.io.files.runs import OFFLINE
+from grd_offline.io.files.runs import LOG_FILE, OFFLINE
 from grd_offline.io.tables.columns import Given, Outcomes
 from grd_offline.learning.agents.algorithms import find_algorithm
 from grd_offline.learning.offline.data import Array, OfflineData, check_actions, load_data
 from grd_offline.learning.offline.run import OfflineRun, check_environment
 from grd_offline.learning.offline.settings import OfflineSettings
-from grd_offline.learning.runs.folder import RunFolder, TrainingResult
+from grd_offline.learning.runs.folder import LOG_EVERY, RunFolder, TrainingResult
 from grd_offline.learning.runs.process import choose_device, choose_workers, prepare_process
 from grd_offline.worlds.environments import resolve_environment_id
 
@@ -55,19 +55,24 @@ class OfflineFolder(RunFolder):
             "policy_states": run.states,
         }
 
-    def _describe_learning(self, run: OfflineRun) -> list[dict[str, Any]]:
+    def on_progress(self, stage: str, share: float) -> None:
+        """Write a row of the log of each member at intervals."""
+        run = self.run
+        if run.step // LOG_EVERY <= self.logged:
+            return
+        self.logged = run.step // LOG_EVERY
         agent, skipped = run.learner.agent, run.learner.count_skipped()
-        losses = agent.losses.numpy(force=True)
-        return [
+        names = [f"{name}_loss" for name in agent.loss_names]
+        losses = agent.losses.numpy(force=True).T
+        rows = [
             {
-                "skipped": int(skipped[index]),
-                **{
-                    f"{name}_loss": float(values[index])
-                    for name, values in zip(agent.loss_names, losses, strict=True)
-                },
+                **self._describe_owner(member, run.step),
+                "skipped": int(count),
+                **dict(zip(names, map(float, own), strict=True)),
             }
-            for index in range(len(run.members))
+            for member, count, own in zip(run.members, skipped, losses, strict=True)
         ]
+        self._append(LOG_FILE, rows)
 
 
 def train_offline(

@@ -323,12 +323,11 @@ class OnlineRun(Run):
                 start = stop
         self.learner.add_all(finished)
 
-    def predict_last(self) -> list[Both | None]:
-        """The learned and the true rewards of each member's last finished episode."""
-        return self.begin_predictions()()
-
     def begin_predictions(self) -> Callable[[], list[Both | None]]:
-        """`predict_last` without waiting for the device: what comes back is called for that."""
+        """Ask for the learned rewards of each member's last finished episode.
+
+        The function that comes back waits for the device. It gives them with the true ones.
+        """
         last_ones = list(self.last_episodes)
         parts = [
             source.begin_predictions([one and one[0] for one in last_ones[source.members]])
@@ -344,13 +343,10 @@ class OnlineRun(Run):
 
         return finish
 
-    def correlate(self, predicted: Sequence[Both | None] | None = None) -> NDArray[np.float64]:
-        """(member,) correlation of learned and true reward in the last episode; nan: unknown.
-
-        `predicted` is what `predict_last` gave, where it is at hand.
-        """
+    def correlate(self, predicted: Sequence[Both | None]) -> NDArray[np.float64]:
+        """(member,) correlation of learned and true reward in the last episode; nan: unknown."""
         found = np.full(len(self.members), np.nan)
-        for member, both in enumerate(self.predict_last() if predicted is None else predicted):
+        for member, both in enumerate(predicted):
             if both is not None and min(np.ptp(both[0]), np.ptp(both[1])) > 0:
                 found[member] = pearson(*both)
         return found
@@ -363,7 +359,9 @@ class OnlineRun(Run):
             if masks is not None:
                 edges[member] = np.mean([float(mask[place].float().mean()) for mask in masks])
         compact = self.learner.compute_compact().sum(1).astype(np.float64)
-        return Measures(self.correlate(), edges, compact, self.learner.count_skipped())
+        return Measures(
+            self.correlate(self.begin_predictions()()), edges, compact, self.learner.count_skipped()
+        )
 
     def _finish_work(self) -> None:
         super()._finish_work()

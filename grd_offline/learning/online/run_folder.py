@@ -315,7 +315,7 @@ class OnlineFolder(RunFolder):
     def on_start(self, work: Any) -> None:
         """Keep what belongs to an evaluation: reward functions, masks, correlation."""
         run: OnlineRun = self.run
-        predicted = run.predict_last()
+        predicted = run.begin_predictions()()
         moment = _Moment(
             run.correlate(predicted),
             run.learner.compute_compact(),
@@ -368,9 +368,6 @@ class OnlineFolder(RunFolder):
         if self._log is not None:
             rows, self._log = self._log[1](), None
             self._append(run_files.LOG_FILE, rows)
-
-    def _describe_learning(self, run: OnlineRun) -> list[dict[str, Any]]:
-        return self._begin_log(run)[1]()
 
     def _begin_log(self, run: OnlineRun) -> tuple[Download, Callable[[], list[dict[str, Any]]]]:
         """Ask for the numbers of a moment. The function makes the rows of them.

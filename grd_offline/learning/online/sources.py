@@ -76,16 +76,14 @@ class Source:
 
     def predict(self, member: int, episode: FinishedEpisode) -> Array | None:
         """(T,) the member's reward for each step of an episode, None where there is no model."""
-        return self.predict_all([episode if m == member else None for m in range(self.size)])[
-            member
-        ]
-
-    def predict_all(self, episodes: Sequence[FinishedEpisode | None]) -> list[Array | None]:
-        """Every member's reward for each step of an episode; None for a member without one."""
-        return self.begin_predictions(episodes)()
+        episodes = [episode if m == member else None for m in range(self.size)]
+        return self.begin_predictions(episodes)()[member]
 
     def begin_predictions(self, episodes: Sequence[FinishedEpisode | None]) -> Predictions:
-        """`predict_all` without waiting for the device: what comes back is called for that."""
+        """Ask for every member's reward for each step of an episode. None: a member without one.
+
+        The function that comes back waits for the device.
+        """
         known = [episode for episode in episodes if episode is not None]
         if not known:
             return lambda: [None] * self.size

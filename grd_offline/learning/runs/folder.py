@@ -172,21 +172,6 @@ class RunFolder(Observer, ABC):
     def _describe_policy(self, run: Any, index: int, step: int) -> dict[str, Any]:
         """Columns of `evaluations.csv` that this kind of run fills in."""
 
-    @abstractmethod
-    def _describe_learning(self, run: Any) -> list[dict[str, Any]]:
-        """Columns of `log.csv` for each member."""
-
-    def on_progress(self, stage: str, share: float) -> None:
-        """Write a row of the log at intervals."""
-        run = self.run
-        if run.step // LOG_EVERY > self.logged:
-            self.logged = run.step // LOG_EVERY
-            rows = [
-                self._describe_owner(member, run.step) | learning
-                for member, learning in zip(run.members, self._describe_learning(run), strict=True)
-            ]
-            self._append(run_files.LOG_FILE, rows)
-
     def on_result(self, run: Any, evaluation: Evaluation) -> None:
         """Write the policies and, if they were evaluated, their returns."""
         rows = []
