@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from grd_offline.learning.agents.algorithms import list_offline
-from grd_offline.learning.offline.data import Transitions
+from grd_offline.learning.offline.data import OfflineTransitions
 from grd_offline.learning.offline.learner import OfflineLearner
 from grd_offline.learning.offline.settings import OfflineSettings
 from grd_offline.learning.runs.process import prepare_process
@@ -24,11 +24,11 @@ from grd_offline.learning.runs.process import prepare_process
 STATES, ACTIONS, LENGTH = 17, 6, 1000
 
 
-def make_data(episodes: int) -> tuple[Transitions, np.ndarray]:
+def make_data(episodes: int) -> tuple[OfflineTransitions, np.ndarray]:
     rng = np.random.default_rng(0)
     steps = episodes * LENGTH
     rows = np.arange(steps) + np.arange(steps) // LENGTH
-    transitions = Transitions(
+    transitions = OfflineTransitions(
         observations=rng.standard_normal((steps + episodes, STATES), np.float32),
         actions=rng.uniform(-1, 1, (steps, ACTIONS)).astype(np.float32),
         terminated=np.zeros(steps, np.float32),

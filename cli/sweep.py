@@ -19,7 +19,7 @@ from .text import echo, print_table
 
 if TYPE_CHECKING:
     from grd_offline.lab.sweep.folder import SweepRecord
-    from grd_offline.lab.sweep.plan import Job, Plan
+    from grd_offline.lab.sweep.plan import Job, SweepPlan
 
 
 @command()
@@ -99,7 +99,7 @@ def _name_folder(file: Path, scale: float) -> str:
     return file.stem if scale == 1 else f"{file.stem}-x{scale:g}"
 
 
-def _refuse_twice(plan: Plan, job: Job, settings: Any, owners: dict[Any, str]) -> None:
+def _refuse_twice(plan: SweepPlan, job: Job, settings: Any, owners: dict[Any, str]) -> None:
     """Refuse a member that another job has too: it would be trained twice, and compared once."""
     from grd_offline.core.errors import DataError
     from grd_offline.learning.online.settings import OnlineSettings
@@ -122,7 +122,7 @@ def _refuse_twice(plan: Plan, job: Job, settings: Any, owners: dict[Any, str]) -
             raise DataError(reason, file=plan.path)
 
 
-def _check_job(plan: Plan, job: Job) -> Any:
+def _check_job(plan: SweepPlan, job: Job) -> Any:
     """The settings of a job. Options and values that its command would refuse are refused."""
     from grd_offline.core.errors import DataError
     from grd_offline.learning.offline.settings import OfflineSettings
@@ -162,7 +162,9 @@ def _can_train() -> bool:
     return not find_missing("train-online")
 
 
-def _run(plan: Plan, folder: Path, where: Where, scale: float, resources: dict[str, Any]) -> None:
+def _run(
+    plan: SweepPlan, folder: Path, where: Where, scale: float, resources: dict[str, Any]
+) -> None:
     from grd_offline.core.packages import find_missing, tell_missing
     from grd_offline.lab.sweep.folder import (
         hold_new_sweep,

@@ -31,7 +31,7 @@ _NOT_VARIANTS = frozenset(
 
 
 @dataclass(frozen=True)
-class Task:
+class ScoredTask:
     """A task that policies were trained for."""
 
     name: str
@@ -42,7 +42,7 @@ class Task:
 class Score:
     """The scores of one method on one task."""
 
-    task: Task
+    task: ScoredTask
     method: str
     steps: tuple[int, ...]
     """Step of the last evaluation that counts, for each seed."""
@@ -113,7 +113,7 @@ def collect_scores(
     labels = _label_groups(runs, named)
     curves: dict[tuple[str, str], dict[str, dict[int, float]]] = {}
     owners: dict[tuple[str, str, str], tuple[Path, str]] = {}
-    tasks: dict[str, Task] = {}
+    tasks: dict[str, ScoredTask] = {}
     for place, run in enumerate(runs):
         task = named[place]
         tasks[task.name] = task
@@ -139,7 +139,11 @@ def collect_scores(
 
 
 def _make_score(
-    task: Task, method: str, lines: Mapping[str, Mapping[int, float]], at: int | None, last: int
+    task: ScoredTask,
+    method: str,
+    lines: Mapping[str, Mapping[int, float]],
+    at: int | None,
+    last: int,
 ) -> Score | None:
     seeds, values, reached = [], [], []
     for seed, line in lines.items():
@@ -166,7 +170,7 @@ def list_left_out(everything: Sequence[Score], scores: Sequence[Score], at: int)
     return notes
 
 
-def name_tasks(runs: Sequence[RunRecord]) -> list[Task]:
+def name_tasks(runs: Sequence[RunRecord]) -> list[ScoredTask]:
     """The task of each run. Where short names mean several environments, names are whole ids.
 
     Where files of the same name hold different data, their folders are named, too.
@@ -189,7 +193,7 @@ def name_tasks(runs: Sequence[RunRecord]) -> list[Task]:
     return tasks
 
 
-def _refuse_alike(tasks: Sequence[Task], runs: Sequence[RunRecord]) -> None:
+def _refuse_alike(tasks: Sequence[ScoredTask], runs: Sequence[RunRecord]) -> None:
     """Refuse different data whose files and folders have the same names."""
     owners: dict[str, tuple[str, Path]] = {}
     for task, run in zip(tasks, runs, strict=True):
@@ -210,7 +214,7 @@ def _read_data(run: RunRecord) -> dict[str, str]:
     return {name: str(data[name]) for name in ("file", "folder", "digest") if data.get(name)}
 
 
-def name_task(run: RunRecord, *, is_whole: bool = False, has_folder: bool = False) -> Task:
+def name_task(run: RunRecord, *, is_whole: bool = False, has_folder: bool = False) -> ScoredTask:
     """The environment with its arguments, and the data that policies learn from."""
     settings = run.about.get("settings", {})
     arguments = settings.get("env_args") or {}
@@ -226,10 +230,12 @@ def name_task(run: RunRecord, *, is_whole: bool = False, has_folder: bool = Fals
     if "file" in data:
         folder = Path(data.get("folder", "")).name if has_folder else ""
         parts.append(str(Path(folder) / Path(data["file"]).name))
-    return Task(printable(" ".join(parts)), run.environment)
+    return ScoredTask(printable(" ".join(parts)), run.environment)
 
 
-def _label_groups(runs: Sequence[RunRecord], tasks: Sequence[Task]) -> dict[tuple[int, str], str]:
+def _label_groups(
+    runs: Sequence[RunRecord], tasks: Sequence[ScoredTask]
+) -> dict[tuple[int, str], str]:
     """A label for each group of each run.
 
     Runs of the same group on the same task whose settings differ are different methods: the label

@@ -13,7 +13,7 @@ from grd_offline.learning.agents.actors import (
     save_actor,
 )
 from grd_offline.learning.agents.algorithms import find_algorithm
-from grd_offline.learning.agents.batch import Ahead, Batch
+from grd_offline.learning.agents.batch import Ahead, PolicyBatch
 from grd_offline.learning.agents.dqn import Dqn
 from grd_offline.learning.agents.iql import DiscreteIql
 from grd_offline.learning.agents.losses import weighted_choice_loss
@@ -38,7 +38,7 @@ def make_batch(members=2, size=5, terminated=0.0):
     actions = 2.0 * torch.nn.functional.one_hot(chosen, CHOICES) - 1
     ends = torch.full((members, size), terminated)
     rewards = torch.randn((members, size), generator=generator)
-    return Batch(here, actions, there, ends, rewards, torch.zeros(members, size, 0)), chosen
+    return PolicyBatch(here, actions, there, ends, rewards, torch.zeros(members, size, 0)), chosen
 
 
 def apply(network, member, inputs):

@@ -3,7 +3,7 @@
 import torch
 
 from grd_offline.learning.agents.algorithms import find_algorithm
-from grd_offline.learning.agents.batch import Batch
+from grd_offline.learning.agents.batch import PolicyBatch
 
 
 def make_agent(name, is_discrete, seeds):
@@ -18,7 +18,7 @@ def draw_batch(agent, generator):
     def draw(*shape):
         return torch.rand((agent.members, 7, *shape), generator=generator)
 
-    return Batch(
+    return PolicyBatch(
         observations=draw(3), actions=draw(2), next_observations=draw(3),
         terminated=torch.zeros(2, 7), rewards=draw(), uniform=draw(2 * agent.noise_size),
     )  # fmt: skip

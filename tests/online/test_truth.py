@@ -8,7 +8,7 @@ from online_learners import ACTIONS, STATES, make_episode, make_learner, make_se
 from grd_offline.learning.online.learner import Learner
 from grd_offline.learning.online.replay import FinishedEpisode, TrueRewards
 from grd_offline.learning.online.settings import METHODS
-from grd_offline.learning.online.sources import Oracle, Source
+from grd_offline.learning.online.sources import Oracle, RewardSource
 
 SECRET = 1234.5
 """A reward of one step that occurs in no other number."""
@@ -20,7 +20,7 @@ class Ear:
     def __init__(self, monkeypatch):
         self.heard = []
         for name in ("update", "add", "compute_rewards", "predict"):
-            for kind in (Source, *find_kinds(Source)):
+            for kind in (RewardSource, *find_kinds(RewardSource)):
                 if name in vars(kind):
                     monkeypatch.setattr(kind, name, self._listen(vars(kind)[name]))
 

@@ -40,7 +40,7 @@ from grd_offline.io.files.sweeps import (
     is_sweep,
 )
 from grd_offline.lab.sweep.job import FINISHED, STARTED, Mark, read_mark
-from grd_offline.lab.sweep.plan import Job, Plan
+from grd_offline.lab.sweep.plan import Job, SweepPlan
 from grd_offline.methods.result import read_decomposition
 
 FORMAT, VERSION = "grd-offline sweep", 1
@@ -83,7 +83,7 @@ def hold_new_sweep(folder: Path) -> Lock:
     return hold_sweep(folder)
 
 
-def write_sweep(folder: Path, plan: Plan, command: Sequence[str], scale: float) -> None:
+def write_sweep(folder: Path, plan: SweepPlan, command: Sequence[str], scale: float) -> None:
     """Write what a sweep consists of, or bring it up to date."""
     contents = {
         "format": FORMAT,

@@ -137,7 +137,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """What a sweep file says."""
 
     path: Path
@@ -148,7 +148,7 @@ class Plan:
     """Numbers of the paper, to set beside the results."""
 
 
-def read_plan(path: Path, *, scale: float = 1.0) -> Plan:
+def read_plan(path: Path, *, scale: float = 1.0) -> SweepPlan:
     """Read a sweep file. `scale` makes every job shorter, for a try."""
     contents = read_toml(path)
     _refuse_unknown(contents, _TOP, path, None)
@@ -176,7 +176,7 @@ def read_plan(path: Path, *, scale: float = 1.0) -> Plan:
     title, about = (contents.get(key, "") for key in ("title", "about"))
     if not isinstance(title, str) or not isinstance(about, str):
         raise DataError("expected text", file=path, field="title, about")
-    return Plan(path, title or path.stem, about.strip(), tuple(jobs), printed)
+    return SweepPlan(path, title or path.stem, about.strip(), tuple(jobs), printed)
 
 
 def _refuse_unknown(

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from grd_offline.learning.agents.batch import Ahead, Batch
+from grd_offline.learning.agents.batch import Ahead, PolicyBatch
 from grd_offline.learning.agents.losses import bellman_target, critic_loss
 from grd_offline.networks.members.nn import Stack, build_members
 from grd_offline.networks.members.optimiser import BETAS, Adam, Flat
@@ -119,21 +119,21 @@ class Agent:
         """Whether the actor steps with the update of this number, counted from 0."""
         return True
 
-    def update(self, batch: Batch, *, with_actor: bool = True) -> None:
+    def update(self, batch: PolicyBatch, *, with_actor: bool = True) -> None:
         """One step of the critics and, if it is their turn, of the actor and the targets."""
         self.step_critics(batch)
         if with_actor:
             self.step_actor(batch)
             self.follow()
 
-    def step_critics(self, batch: Batch) -> None:
+    def step_critics(self, batch: PolicyBatch) -> None:
         """One step of the critics, and of the mean reward where it is learned."""
         losses, surprises = self.compute_critic_losses(batch)
         self.step("critic", losses)
         if self.centre_rates is not None:
             self.centre(surprises)
 
-    def step_actor(self, batch: Batch) -> None:
+    def step_actor(self, batch: PolicyBatch) -> None:
         """One step of the actor, and of the policy that acts."""
         self.step("actor", self.compute_actor_losses(batch))
         if self.averages is not None:
@@ -174,7 +174,7 @@ class Agent:
             self.mean_rewards[member] = 0.0
 
     def compute_critic_losses(
-        self, batch: Batch
+        self, batch: PolicyBatch
     ) -> tuple[Float[Tensor, "member critic"], Float[Tensor, "member"]]:
         """The losses, and by how much the targets exceed the values on average."""
         with torch.no_grad():
@@ -184,7 +184,7 @@ class Agent:
 
     def compare(
         self,
-        batch: Batch,
+        batch: PolicyBatch,
         values: Float[Tensor, "member critic batch"],
         targets: Float[Tensor, "member batch"],
     ) -> tuple[Float[Tensor, "member critic"], Float[Tensor, "member"]]:
@@ -195,7 +195,7 @@ class Agent:
         return critic_loss(values, targets), gaps.mean(1)
 
     def compute_targets(
-        self, batch: Batch, next_values: Float[Tensor, "member batch"]
+        self, batch: PolicyBatch, next_values: Float[Tensor, "member batch"]
     ) -> Float[Tensor, "member batch"]:
         """What the values should be. Those with `ahead` are n-step returns (Hessel et al., 2018):
         what an action leads to much later shows after fewer updates.
@@ -215,11 +215,11 @@ class Agent:
         often = (1 - discounts**ahead.counts) / (1 - discounts)
         return torch.where(discounts < 1, often, ahead.counts)
 
-    def compute_next_values(self, batch: Batch) -> Float[Tensor, "member batch"]:
+    def compute_next_values(self, batch: PolicyBatch) -> Float[Tensor, "member batch"]:
         """The values of the next states."""
         raise NotImplementedError
 
-    def compute_actor_losses(self, batch: Batch) -> Float[Tensor, "member"]:
+    def compute_actor_losses(self, batch: PolicyBatch) -> Float[Tensor, "member"]:
         """Compute the losses that the actor minimises."""
         raise NotImplementedError
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
 
-class Steps(NamedTuple):
+class ReplaySteps(NamedTuple):
     """Steps of finished episodes, as a source of rewards sees them.
 
     The true rewards of the steps are not among them.
@@ -45,7 +45,7 @@ class Ahead(NamedTuple):
     """1 where the episode ends by itself at the last of them."""
 
 
-class Batch(NamedTuple):
+class PolicyBatch(NamedTuple):
     """Steps as an agent sees them, with the rewards that it learns from.
 
     Observations are masked or normalised, and actions lie between -1 and 1. `uniform` are the
@@ -61,7 +61,7 @@ class Batch(NamedTuple):
     ahead: Ahead | None = None
     """What targets look at, where they look further ahead than one step."""
 
-    def look_ahead(self) -> Batch:
+    def look_ahead(self) -> PolicyBatch:
         """The steps with the states that targets ask the value of as next ones."""
         if self.ahead is None:
             return self

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from grd_offline.learning.agents.batch import Batch
+from grd_offline.learning.agents.batch import PolicyBatch
 from grd_offline.learning.agents.sac import Sac
 from grd_offline.networks.members.nn import build_members
 from grd_offline.networks.members.renorm import RenormStack
@@ -56,7 +56,7 @@ class CrossQ(Sac):
         return update % ACTOR_EVERY == 0
 
     def compute_critic_losses(
-        self, batch: Batch
+        self, batch: PolicyBatch
     ) -> tuple[Float[Tensor, "member critic"], Float[Tensor, "member"]]:
         """The losses, with min_c Q_c(s', a') - alpha log pi(a'|s') by the critics that learn."""
         later = batch.look_ahead()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from grd_offline.learning.agents.batch import Batch
+from grd_offline.learning.agents.batch import PolicyBatch
 from grd_offline.learning.agents.discrete import DiscreteAgent
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Dqn(DiscreteAgent):
         self.largest = torch.full_like(self.discounts, -torch.inf)
         """(member,) the largest reward so far."""
 
-    def update(self, batch: Batch, *, with_actor: bool = True) -> None:
+    def update(self, batch: PolicyBatch, *, with_actor: bool = True) -> None:
         """One step of the critic and of its target."""
         self.note_rewards(batch.rewards if batch.ahead is None else batch.ahead.each.flatten(1))
         self.step_critics(batch)
@@ -53,7 +53,7 @@ class Dqn(DiscreteAgent):
         self.largest.copy_(torch.fmax(self.largest, rewards.amax(1)))
 
     def compute_targets(
-        self, batch: Batch, next_values: Float[Tensor, "member batch"]
+        self, batch: PolicyBatch, next_values: Float[Tensor, "member batch"]
     ) -> Float[Tensor, "member batch"]:
         """What the values should be, within what rewards of this size can sum to."""
         steps = 1 / (1 - self.discounts)
@@ -67,7 +67,7 @@ class Dqn(DiscreteAgent):
     def state(self) -> dict[str, Any]:
         return {**super().state(), "least": self.least, "largest": self.largest}
 
-    def compute_next_values(self, batch: Batch) -> Float[Tensor, "member batch"]:
+    def compute_next_values(self, batch: PolicyBatch) -> Float[Tensor, "member batch"]:
         """Q'(s', a*), where Q' is the target critic and a* is the best choice by Q."""
         values = self.compute_all_values(self.critic, batch.next_observations)
         targets = self.compute_all_values(self.target_critic, batch.next_observations)

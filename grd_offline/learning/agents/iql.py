@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from grd_offline.learning.agents.agent import Agent
-from grd_offline.learning.agents.batch import Batch
+from grd_offline.learning.agents.batch import PolicyBatch
 from grd_offline.learning.agents.discrete import DiscreteAgent, decode_choices
 from grd_offline.learning.agents.losses import (
     advantage_weights,
@@ -40,7 +40,7 @@ class Iql(Agent):
         self.state_critic = self.make_networks(1, self.states, 1, place=2)
         self.adams["value"] = Adam([self.state_critic], self.rates)
 
-    def update(self, batch: Batch, *, with_actor: bool = True) -> None:
+    def update(self, batch: PolicyBatch, *, with_actor: bool = True) -> None:
         """Values of states, then the actor, then the critics, as in the authors' code."""
         self.step("value", self.compute_state_losses(batch))
         if with_actor:
@@ -55,21 +55,21 @@ class Iql(Agent):
         return cast(Tensor, self.state_critic(observations, frozen=frozen)).squeeze(-1)
 
     def compute_advantages(
-        self, batch: Batch, *, frozen: bool = False
+        self, batch: PolicyBatch, *, frozen: bool = False
     ) -> Float[Tensor, "member batch"]:
         """min_c Q_c(s, a) - V(s), with Q by the target critics."""
         with torch.no_grad():
             values = self.compute_values(self.target_critic, batch.observations, batch.actions)
         return values.amin(1) - self.compute_state_values(batch.observations, frozen=frozen)
 
-    def compute_next_values(self, batch: Batch) -> Float[Tensor, "member batch"]:
+    def compute_next_values(self, batch: PolicyBatch) -> Float[Tensor, "member batch"]:
         """Compute the values V(s') of the next states."""
         return self.compute_state_values(batch.next_observations)
 
-    def compute_state_losses(self, batch: Batch) -> Float[Tensor, "member"]:
+    def compute_state_losses(self, batch: PolicyBatch) -> Float[Tensor, "member"]:
         return expectile_loss(self.compute_advantages(batch), expectile=self.expectile)
 
-    def compute_actor_losses(self, batch: Batch) -> Float[Tensor, "member"]:
+    def compute_actor_losses(self, batch: PolicyBatch) -> Float[Tensor, "member"]:
         """E[w |pi(s) - a|^2], where w grows with the advantage of the action."""
         with torch.no_grad():
             advantages = self.compute_advantages(batch, frozen=True)
@@ -81,7 +81,7 @@ class Iql(Agent):
 class DiscreteIql(Iql, DiscreteAgent):
     """IQL for choices: the actor gives the probability of each."""
 
-    def compute_actor_losses(self, batch: Batch) -> Float[Tensor, "member"]:
+    def compute_actor_losses(self, batch: PolicyBatch) -> Float[Tensor, "member"]:
         """-E[w log pi(a|s)], where w grows with the advantage of the choice."""
         with torch.no_grad():
             advantages = self.compute_advantages(batch, frozen=True)

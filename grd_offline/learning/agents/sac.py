@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from grd_offline.learning.agents.agent import Agent
-from grd_offline.learning.agents.batch import Batch
+from grd_offline.learning.agents.batch import PolicyBatch
 from grd_offline.learning.agents.losses import sac_actor_loss, squash, temperature_loss
 from grd_offline.networks.members.draws import to_normal
 
@@ -44,14 +44,14 @@ class Sac(Agent):
         mean, log_std = self.actor(observations).chunk(2, -1)
         return squash(mean, log_std, to_normal(uniform))
 
-    def compute_next_values(self, batch: Batch) -> Float[Tensor, "member batch"]:
+    def compute_next_values(self, batch: PolicyBatch) -> Float[Tensor, "member batch"]:
         """min_c Q_c(s', a') - alpha log pi(a'|s') by the target critics."""
         uniform = batch.uniform[..., : self.actions]
         actions, log_density = self.draw_actions(batch.next_observations, uniform)
         values = self.compute_values(self.target_critic, batch.next_observations, actions)
         return values.amin(1) - self.temperature.logarithm.exp() * log_density
 
-    def compute_actor_losses(self, batch: Batch) -> Float[Tensor, "member"]:
+    def compute_actor_losses(self, batch: PolicyBatch) -> Float[Tensor, "member"]:
         """The losses of the actor and of the temperature, added."""
         uniform = batch.uniform[..., self.actions :]
         actions, log_density = self.draw_actions(batch.observations, uniform)

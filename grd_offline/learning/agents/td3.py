@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from grd_offline.learning.agents.batch import Batch
+from grd_offline.learning.agents.batch import PolicyBatch
 from grd_offline.learning.agents.ddpg import Ddpg
 from grd_offline.learning.agents.losses import smooth_actions
 from grd_offline.networks.members.draws import to_normal
@@ -29,7 +29,7 @@ class Td3(Ddpg):
         """Every second time, the first time included."""
         return update % ACTOR_EVERY == 0
 
-    def compute_next_values(self, batch: Batch) -> Float[Tensor, "member batch"]:
+    def compute_next_values(self, batch: PolicyBatch) -> Float[Tensor, "member batch"]:
         """min_c Q_c(s', pi(s') + noise) by the target networks."""
         actions = torch.tanh(self.target_actor(batch.next_observations))
         actions = smooth_actions(actions, to_normal(batch.uniform))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from grd_offline.learning.agents.batch import Batch
+from grd_offline.learning.agents.batch import PolicyBatch
 from grd_offline.learning.agents.losses import td3bc_actor_loss
 from grd_offline.learning.agents.td3 import ACTOR_EVERY, Td3
 
@@ -27,7 +27,7 @@ class Td3Bc(Td3):
         """Every second time, the first time not included."""
         return (update + 1) % ACTOR_EVERY == 0
 
-    def compute_actor_losses(self, batch: Batch) -> Float[Tensor, "member"]:
+    def compute_actor_losses(self, batch: PolicyBatch) -> Float[Tensor, "member"]:
         """-lambda E[Q(s, pi(s))] + E[(pi(s) - a)^2]."""
         chosen = torch.tanh(self.actor(batch.observations))
         values = self.compute_values(self.critic, batch.observations, chosen, frozen=True)

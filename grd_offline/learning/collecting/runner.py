@@ -21,7 +21,7 @@ from grd_offline.learning.agents.saved import SavedPolicy, load_policies
 from grd_offline.learning.collecting.settings import OF_TRAINED_POLICIES, CollectSettings
 from grd_offline.learning.fleet.environment import describe_error, make_environment
 from grd_offline.learning.fleet.watch import Heartbeat, make_heartbeat
-from grd_offline.learning.fleet.worker import Task
+from grd_offline.learning.fleet.worker import WorkerTask
 from grd_offline.worlds.spaces import describe_space, list_observation_leaves, make_action_leaf
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def deliver(rewards: NDArray[np.float64], delay: int | str, discount: float) -> 
     return delivered
 
 
-class EpisodeRunner(Task):
+class EpisodeRunner(WorkerTask):
     """One environment, with arrays that are filled again in every episode."""
 
     def __init__(self, settings: CollectSettings, heartbeat: Heartbeat | None = None) -> None:

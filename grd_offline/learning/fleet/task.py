@@ -97,7 +97,7 @@ def make_spec(
     )
 
 
-class Rows(NamedTuple):
+class RoundSteps(NamedTuple):
     """The steps of a round: arrays (step, ...) of one environment, (environment, step, ...) of all,
     or (slot, environment, step, ...) of all rounds that are under way."""
 
@@ -120,7 +120,7 @@ class SharedArrays:
         states, actions = settings.spec.observation_size, settings.spec.action_size
         self.weights = self._array((SLOTS, members, count_weights(settings.spec)), np.float32)
         self.evaluation_weights = self._array(self.weights.shape[1:], np.float32)
-        self.rows = Rows(
+        self.rows = RoundSteps(
             observations=self._array((*shape, states), np.float32),
             actions=self._array((*shape, actions), np.float32),
             next_observations=self._array((*shape, states), np.float32),
@@ -144,8 +144,8 @@ class SharedArrays:
         rows = settings.environments * (SLOTS * settings.steps * per_step + 8)
         return weights + rows + settings.workers * 16 + 11 * _ALIGNMENT
 
-    def rows_of(self, slot: int, environment: int) -> Rows:
-        return Rows(*(array[slot, environment] for array in self.rows))
+    def rows_of(self, slot: int, environment: int) -> RoundSteps:
+        return RoundSteps(*(array[slot, environment] for array in self.rows))
 
     def _array(self, shape: tuple[int, ...], kind: type) -> NDArray[Any]:
         array: NDArray[Any] = np.ndarray(shape, kind, self._memory, self._begin)
@@ -166,7 +166,7 @@ class EpisodePosition(NamedTuple):
     """(state,) the last observation, which a repetition must reach. It is not used at the start of
     an episode."""
 
-    def advance(self, rows: Rows) -> EpisodePosition:
+    def advance(self, rows: RoundSteps) -> EpisodePosition:
         """Return the position of the environment after a round."""
         ends = np.flatnonzero(rows.terminations | rows.truncations)
         last = rows.next_observations[-1].copy()
@@ -383,7 +383,7 @@ class MemberEnvironment:
                 )
         return position.find_difference(self._observation)
 
-    def run(self, index: int, actor: Actor | None, rows: Rows) -> None:
+    def run(self, index: int, actor: Actor | None, rows: RoundSteps) -> None:
         """Fill the rows of a round. Without an actor, the actions are uniformly random."""
         environment, steps = self._environment, len(rows.rewards)
         seed = np.random.SeedSequence(self._seed, spawn_key=(ROUNDS, index, *self._key))
@@ -440,7 +440,7 @@ class MemberEnvironment:
         ):
             yield
 
-    def _check_finite(self, rows: Rows, count: int, episode: int, step: int) -> None:
+    def _check_finite(self, rows: RoundSteps, count: int, episode: int, step: int) -> None:
         whole = rows._replace(rewards=rows.rewards[:, None])
         arrays: list[NDArray[Any]] = [array[:count] for array in whole[:4]]
         wrong = [(~(np.abs(array) <= LARGEST)).any(axis=1) for array in arrays]

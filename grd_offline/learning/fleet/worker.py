@@ -23,7 +23,7 @@ POLL_SECONDS = 0.2
 """Whoever waits for workers looks up after so many seconds."""
 
 
-class Task(Protocol):
+class WorkerTask(Protocol):
     """What a worker does. By itself, a task has no background work."""
 
     @property
@@ -48,7 +48,7 @@ class InProcessWorker:
     process = None
     label = ""
 
-    def __init__(self, make_task: Callable[[], Task]) -> None:
+    def __init__(self, make_task: Callable[[], WorkerTask]) -> None:
         self._make_task = make_task
 
     def start(self) -> None:
@@ -74,7 +74,7 @@ class InProcessWorker:
 Worker = Process | InProcessWorker
 
 
-def make_worker(make_task: Callable[[], Task]) -> Process:
+def make_worker(make_task: Callable[[], WorkerTask]) -> Process:
     """A worker in a process of its own."""
     return Process(_work, make_task, imports_script=True)
 
@@ -101,9 +101,9 @@ def end_workers(workers: Sequence[Worker]) -> None:
         worker.end(deadline)
 
 
-def _work(pipe: Connection[Any, Any], make_task: Callable[[], Task]) -> None:
+def _work(pipe: Connection[Any, Any], make_task: Callable[[], WorkerTask]) -> None:
     """The life of a worker process: orders come first, background work while there are none."""
-    task: Task | None = None
+    task: WorkerTask | None = None
     try:
         task = make_task()
         while True:

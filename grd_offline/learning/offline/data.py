@@ -161,7 +161,7 @@ def _withhold(found: dict[str, Array], discount: float) -> dict[str, Array]:
 
 
 @dataclass(frozen=True, eq=False)
-class Transitions:
+class OfflineTransitions:
     """The steps that a policy can learn from, without storing an observation twice."""
 
     observations: NDArray[np.float32]
@@ -190,7 +190,7 @@ def check_actions(episodes: EpisodeSet) -> None:
         )
 
 
-def make_transitions(episodes: EpisodeSet) -> Transitions:
+def make_transitions(episodes: EpisodeSet) -> OfflineTransitions:
     """All steps of the episodes whose next observation is known.
 
     That is the last step of an episode that did not terminate, in layouts that do not hold the
@@ -215,7 +215,7 @@ def make_transitions(episodes: EpisodeSet) -> Transitions:
         row, step = row + length + 1, step + length
     if not sum(map(len, rows)):
         raise DataError("no step has a known next observation", field="observations")
-    return Transitions(
+    return OfflineTransitions(
         observations=np.concatenate(observations),
         actions=np.concatenate(actions),
         terminated=np.concatenate(terminated),

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from grd_offline.core.errors import DataError
 from grd_offline.learning.agents.algorithms import find_algorithm
-from grd_offline.learning.agents.batch import Batch
-from grd_offline.learning.offline.data import Array, Transitions
+from grd_offline.learning.agents.batch import PolicyBatch
+from grd_offline.learning.offline.data import Array, OfflineTransitions
 from grd_offline.learning.offline.settings import OfflineMember, OfflineSettings
 from grd_offline.learning.runs.run import RunLearner
 from grd_offline.networks.members.draws import Uniform, to_index
@@ -34,7 +34,7 @@ class OfflineLearner(RunLearner):
         self,
         settings: OfflineSettings,
         members: Sequence[OfflineMember],
-        transitions: Transitions,
+        transitions: OfflineTransitions,
         rewards: Mapping[str, Array],
         *,
         low: ArrayLike,
@@ -75,7 +75,7 @@ class OfflineLearner(RunLearner):
         if self._capture:
             self.compile()
 
-    def _put_data(self, transitions: Transitions, low: Array, high: Array) -> None:
+    def _put_data(self, transitions: OfflineTransitions, low: Array, high: Array) -> None:
         acted_upon = transitions.observations[transitions.rows]
         # In float32, as the data are: of millions of rows there is no room for a wider copy.
         self.mean = acted_upon.mean(0, dtype=np.float64).astype(np.float32)
@@ -98,14 +98,14 @@ class OfflineLearner(RunLearner):
         self.counter += 1
         self.agent.update(self._draw(self.counter), with_actor=with_actor)
 
-    def _draw_batch(self, counter: Tensor) -> Batch:
+    def _draw_batch(self, counter: Tensor) -> PolicyBatch:
         size = self.settings.batch
         uniform = self._uniform.draw(counter)
         # One number has 23 bits: too coarse to reach each of millions of steps equally often.
         coarse, fine = uniform[:, :size].double(), uniform[:, size : 2 * size].double()
         steps = to_index(coarse + (fine - 0.5) * 2.0**-23, self._sizes)
         rows = self.rows[steps]
-        return Batch(
+        return PolicyBatch(
             observations=self.observations[rows],
             actions=self.actions[steps],
             next_observations=self.observations[rows + 1],

@@ -23,14 +23,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from grd_offline.additive.moments import MIDPOINT
-from grd_offline.learning.agents.batch import Steps
+from grd_offline.learning.agents.batch import ReplaySteps
 from grd_offline.learning.online.background import Background, BackgroundCall
 from grd_offline.learning.online.effect_rewards import EffectRewards
 from grd_offline.learning.online.effect_search import Structure, find_structure, sum_episodes
 from grd_offline.learning.online.past import Past, pack, unpack
 from grd_offline.learning.online.replay import FinishedEpisode, Replay
 from grd_offline.learning.online.settings import Member, OnlineSettings
-from grd_offline.learning.online.sources import Source
+from grd_offline.learning.online.sources import RewardSource
 from grd_offline.networks.members.nn import Masks
 from grd_offline.rewards.effects import EffectModel
 
@@ -92,7 +92,7 @@ class _Member:
         return np.concatenate(rows) if rows else np.zeros((0, 0))
 
 
-class ClosedForm(Source):
+class ClosedForm(RewardSource):
     """The sums of effects of some members."""
 
     def __init__(
@@ -259,10 +259,10 @@ class ClosedForm(Source):
         stacked = [np.stack(edges).astype(np.float32) for edges in zip(*parts, strict=True)]
         return Masks(*(torch.from_numpy(edges) for edges in stacked))
 
-    def compute_rewards(self, steps: Steps) -> Tensor:
+    def compute_rewards(self, steps: ReplaySteps) -> Tensor:
         return self._table.gather(1, steps.rows)
 
-    def predict_steps(self, steps: Steps) -> Tensor:
+    def predict_steps(self, steps: ReplaySteps) -> Tensor:
         count = steps.actions.shape[1]
         flat = [part.flatten(0, 1) for part in steps[:4]]
         if len(self._rewards) == 1:

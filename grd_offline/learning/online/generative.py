@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from grd_offline.learning.agents.batch import Steps
+from grd_offline.learning.agents.batch import ReplaySteps
 from grd_offline.learning.online.replay import FinishedEpisode, Replay
 from grd_offline.learning.online.settings import Member, OnlineSettings
-from grd_offline.learning.online.sources import Draws, Source
+from grd_offline.learning.online.sources import RewardSource, SourceNumbers
 from grd_offline.methods.models import generative
 from grd_offline.methods.models.export import copy_member, export_reward
 from grd_offline.networks.losses import SparsityWeights
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
 
-class Generative(Source):
+class Generative(RewardSource):
     """The generative model of some members, learned from the replay beside the policy."""
 
     loss_names = ("reward", "dynamics", "sparsity")
@@ -64,7 +64,7 @@ class Generative(Source):
             lambdas=SparsityWeights(*(replay.send(c) for c in columns)),  # type: ignore[arg-type]
             rates=replay.send(member.model_rate for member in members),
         )
-        self._draws = Draws(
+        self._draws = SourceNumbers(
             [member.seed for member in members],
             device,
             (self._episodes,),
@@ -84,7 +84,7 @@ class Generative(Source):
         self._reward_loss_of = self._compute_reward_loss
         self._dynamics_losses_of = self._compute_dynamics_losses
 
-    def update(self, steps: Steps, counter: Tensor) -> None:
+    def update(self, steps: ReplaySteps, counter: Tensor) -> None:
         cuda = self.replay.device.type == "cuda"
         rows = self._episodes * self.replay.longest if cuda else None
         with self._side.fork():
@@ -116,7 +116,7 @@ class Generative(Source):
         )
 
     def _compute_dynamics_losses(
-        self, steps: Steps, counter: Int[Tensor, ""]
+        self, steps: ReplaySteps, counter: Int[Tensor, ""]
     ) -> tuple[Float[Tensor, "member"], Float[Tensor, "member"]]:
         """Compute L_dyn and L_reg."""
         noise, dense = self._draws.draw_part(counter, 2), self._is_dense(counter)
@@ -141,7 +141,9 @@ class Generative(Source):
             inputs, stretch.valid, returns, unit=self._scale / self._spread
         )
 
-    def _make_transitions(self, steps: Steps, counter: Int[Tensor, ""]) -> generative.Transitions:
+    def _make_transitions(
+        self, steps: ReplaySteps, counter: Int[Tensor, ""]
+    ) -> generative.Transitions:
         """D_2; where an update predicts a few state dimensions, they take turns."""
         states = self.states
         count = min(states, self.settings.dynamics_outputs or states)
@@ -163,7 +165,7 @@ class Generative(Source):
         inputs = torch.cat([observations, actions], -1)
         return (inputs - self._mean) / self._std if self.settings.standardise else inputs
 
-    def compute_rewards(self, steps: Steps) -> Float[Tensor, "member batch"]:
+    def compute_rewards(self, steps: ReplaySteps) -> Float[Tensor, "member batch"]:
         rewards = self.model.compute_rewards(self._scale_inputs(steps.observations, steps.actions))
         return rewards * self._scale + self._offset if self.settings.standardise else rewards
 

@@ -17,14 +17,14 @@ from grd_offline.core.endings import Endings
 from grd_offline.core.graph import compact_closure, compact_one_hop
 from grd_offline.learning.agents.agent import Agent
 from grd_offline.learning.agents.algorithms import find_algorithm
-from grd_offline.learning.agents.batch import Ahead, Batch, Steps
+from grd_offline.learning.agents.batch import Ahead, PolicyBatch, ReplaySteps
 from grd_offline.learning.online.closed_form import ClosedForm
 from grd_offline.learning.online.generative import Generative
 from grd_offline.learning.online.quadratic import Quadratic
 from grd_offline.learning.online.replay import FinishedEpisode, Replay, TrueRewards
 from grd_offline.learning.online.rrd import Rrd
 from grd_offline.learning.online.settings import Member, OnlineSettings
-from grd_offline.learning.online.sources import Delayed, Ircr, Oracle, Source
+from grd_offline.learning.online.sources import Delayed, Ircr, Oracle, RewardSource
 from grd_offline.learning.runs.run import RunLearner
 from grd_offline.networks.members.download import Download
 from grd_offline.networks.members.draws import Uniform
@@ -143,8 +143,8 @@ class Learner(RunLearner):
             **algorithm.pick_settings(self.settings),
         )
 
-    def _make_sources(self) -> list[Source]:
-        sources: list[Source] = []
+    def _make_sources(self) -> list[RewardSource]:
+        sources: list[RewardSource] = []
         kinds = [member.kind for member in self.members]
         for kind in dict.fromkeys(kinds):
             first = kinds.index(kind)
@@ -172,7 +172,7 @@ class Learner(RunLearner):
             if isinstance(source, Oracle):
                 source.add_truth(place, rows, truth)
 
-    def find_source(self, member: int) -> tuple[Source, int]:
+    def find_source(self, member: int) -> tuple[RewardSource, int]:
         """The source of a member's reward, and the member's place in it."""
         for source in self.sources:
             if source.members.start <= member < source.members.stop:
@@ -234,16 +234,18 @@ class Learner(RunLearner):
         if valid is not None:
             rewards, ahead = self._sum_ahead(steps, rewards.view(valid.shape), valid)
         # line 30: Eq. 8, on states behind the compact mask
-        batch = Batch(*seen, steps.terminated, rewards, uniform, ahead)
+        batch = PolicyBatch(*seen, steps.terminated, rewards, uniform, ahead)
         self.agent.update(batch, with_actor=with_actor)
 
-    def _choose(self, steps: Steps, source: Source) -> Steps:
+    def _choose(self, steps: ReplaySteps, source: RewardSource) -> ReplaySteps:
         """The steps of the members of one source."""
         if len(self.sources) == 1:
             return steps
-        return Steps(*(part[source.members] for part in steps))
+        return ReplaySteps(*(part[source.members] for part in steps))
 
-    def _sum_ahead(self, steps: Steps, rewards: Tensor, valid: Tensor) -> tuple[Tensor, Ahead]:
+    def _sum_ahead(
+        self, steps: ReplaySteps, rewards: Tensor, valid: Tensor
+    ) -> tuple[Tensor, Ahead]:
         """The rewards of the steps themselves, and what comes of them within a few steps.
 
         `rewards` and `valid` (member, batch, step) are those of the steps from each of them on.
@@ -260,7 +262,9 @@ class Learner(RunLearner):
             last.terminated,
         )
 
-    def _draw_steps(self, counter: Tensor) -> tuple[Steps, tuple[Tensor, Tensor, Tensor], Tensor]:
+    def _draw_steps(
+        self, counter: Tensor
+    ) -> tuple[ReplaySteps, tuple[Tensor, Tensor, Tensor], Tensor]:
         """Count an update, and draw its steps and random numbers.
 
         The second of three are observations, actions and next observations as the agents see them:

@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from grd_offline.additive.evidence import EvidenceProblem
-from grd_offline.learning.agents.batch import Steps
+from grd_offline.learning.agents.batch import ReplaySteps
 from grd_offline.learning.online.dynamics_masks import Regression
 from grd_offline.learning.online.replay import FinishedEpisode, Replay
-from grd_offline.learning.online.sources import Source
+from grd_offline.learning.online.sources import RewardSource
 from grd_offline.networks.members.nn import Masks
 from grd_offline.rewards.quadratic import QuadraticFunction
 
@@ -45,7 +45,7 @@ MASK_GROWTH = 1.2
 """Growth of the number of steps after which the masks of the dynamics are found anew."""
 
 
-class Quadratic(Source):
+class Quadratic(RewardSource):
     """The quadratic rewards of some members."""
 
     def __init__(self, where: slice, replay: Replay, *about: Any) -> None:
@@ -92,7 +92,7 @@ class Quadratic(Source):
         stacked = [np.stack(edges).astype(np.float32) for edges in zip(*parts, strict=True)]
         return Masks(*(torch.from_numpy(edges) for edges in stacked))
 
-    def compute_rewards(self, steps: Steps) -> Tensor:
+    def compute_rewards(self, steps: ReplaySteps) -> Tensor:
         inputs = torch.cat([steps.observations, steps.actions], -1)
         inputs = (inputs - self._mean) / self._std  # (member, batch, input)
         slopes = torch.baddbmm(self._linear.mT, inputs, self._products)

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from grd_offline.learning.agents.batch import Steps
+from grd_offline.learning.agents.batch import ReplaySteps
 from grd_offline.networks.members.draws import to_index
 
 
@@ -47,7 +47,7 @@ def separate_truth(
     return FinishedEpisode(observations, actions, total, terminated), TrueRewards(rewards)
 
 
-class Stretch(NamedTuple):
+class SampledEpisodes(NamedTuple):
     """Whole episodes, one after the other without gaps, filled up at the end."""
 
     observations: Tensor  # (member, row, state)
@@ -58,7 +58,7 @@ class Stretch(NamedTuple):
     returns: Tensor  # (member, episode)
 
 
-class Draw(NamedTuple):
+class SampledSteps(NamedTuple):
     """Some steps of some episodes; all (member, episode, ...)."""
 
     observations: Tensor
@@ -198,18 +198,18 @@ class Replay:
         # The device reads them when its turn comes; until then they stay where they are.
         return sent.pin_memory().to(self.device, non_blocking=True)
 
-    def draw_steps(self, uniform: Tensor) -> Steps:
+    def draw_steps(self, uniform: Tensor) -> ReplaySteps:
         """A step for each number (member, batch), all of a member's steps equally likely."""
         head, count = self.step_rings
         index = (to_index(uniform, count) + head.unsqueeze(1)) % self.capacity
         return self.take(self.places.gather(1, index))
 
-    def take(self, rows: Tensor) -> Steps:
+    def take(self, rows: Tensor) -> ReplaySteps:
         """The steps in some rows (member, batch)."""
         places = rows + self._bases
         observations = self.observations.flatten(0, 1)
         numbers = self.numbers.flatten(0, 1)[places]
-        return Steps(
+        return ReplaySteps(
             observations[places],
             self.actions.flatten(0, 1)[places],
             observations[places + 1],
@@ -219,7 +219,7 @@ class Replay:
             rows,
         )
 
-    def follow(self, rows: Tensor, count: int) -> tuple[Steps, Tensor]:
+    def follow(self, rows: Tensor, count: int) -> tuple[ReplaySteps, Tensor]:
         """Take `count` steps in a row, from the steps in some rows (member, batch) on.
 
         They stand side by side. The second result (member, batch, count) says which of them are of
@@ -232,7 +232,9 @@ class Replay:
         is_beyond = is_last.cumsum(2) - is_last.long() > 0
         return self.take(torch.where(is_beyond, rows, places).flatten(1)), ~is_beyond
 
-    def draw_episodes(self, uniform: Tensor, members: slice, rows: int | None = None) -> Stretch:
+    def draw_episodes(
+        self, uniform: Tensor, members: slice, rows: int | None = None
+    ) -> SampledEpisodes:
         """Whole episodes, one for each number (member, episode), laid end to end.
 
         `rows` is how many rows to make, at least what any member's episodes need; None takes just
@@ -251,11 +253,11 @@ class Replay:
         # What fills up the end reads the first row: any finite numbers will do.
         places = torch.where(times < stops[:, -1:], places, 0) + self._bases[members]
         observations, actions = self.observations.flatten(0, 1), self.actions.flatten(0, 1)
-        return Stretch(observations[places], actions[places], valid, lengths, returns)
+        return SampledEpisodes(observations[places], actions[places], valid, lengths, returns)
 
     def draw_from_episodes(
         self, uniform: Tensor, order: Tensor, count: int, members: slice
-    ) -> Draw:
+    ) -> SampledSteps:
         """`count` distinct steps of an episode for each number (member, episode).
 
         `order` (member, episode, time) has a number for every step of the longest episode: the
@@ -269,7 +271,7 @@ class Replay:
         places = first.unsqueeze(-1) + torch.where(valid, offsets, 0)
         places = places + self._bases[members].unsqueeze(-1)
         observations, actions = self.observations.flatten(0, 1), self.actions.flatten(0, 1)
-        return Draw(
+        return SampledSteps(
             observations[places], actions[places], observations[places + 1], valid, lengths, returns
         )
 

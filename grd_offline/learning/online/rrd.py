@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from grd_offline.learning.agents.batch import Steps
+from grd_offline.learning.agents.batch import ReplaySteps
 from grd_offline.learning.online.replay import Replay
 from grd_offline.learning.online.settings import Member, OnlineSettings
-from grd_offline.learning.online.sources import Draws, Source
+from grd_offline.learning.online.sources import RewardSource, SourceNumbers
 from grd_offline.methods.models.export import copy_member, export_reward
 from grd_offline.methods.models.rrd import STEPS_PER_EPISODE, RrdModel
 from grd_offline.networks.members.nn import RewardNet, build_members
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
 
-class Rrd(Source):
+class Rrd(RewardSource):
     """Both kinds may be members of one source: `unbiased` says which member is which."""
 
     loss_names = ("reward",)
@@ -44,12 +44,12 @@ class Rrd(Source):
         unbiased = [member.method == "rrd-unbiased" for member in members]
         self.model = RrdModel(net, unbiased, replay.send(m.model_rate for m in members))
         seeds = [member.seed for member in members]
-        self._draws = Draws(seeds, device, (episodes,), (episodes, replay.limit))
+        self._draws = SourceNumbers(seeds, device, (episodes,), (episodes, replay.limit))
         self._term = torch.zeros((1, self.size), device=device)
         self.losses = self._term
         self._losses_of = self._compute_losses
 
-    def update(self, steps: Steps, counter: Tensor) -> None:
+    def update(self, steps: ReplaySteps, counter: Tensor) -> None:
         losses = self._losses_of(counter)
         self.model.step(losses)
         self._term[0] = losses.detach()
@@ -64,7 +64,7 @@ class Rrd(Source):
         inputs = _join(drawn.observations, drawn.actions, drawn.next_observations)
         return self.model.compute_losses(inputs, drawn.valid, drawn.lengths, drawn.returns)
 
-    def compute_rewards(self, steps: Steps) -> Float[Tensor, "member batch"]:
+    def compute_rewards(self, steps: ReplaySteps) -> Float[Tensor, "member batch"]:
         return self.model.compute_rewards(
             _join(steps.observations, steps.actions, steps.next_observations)
         )

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from grd_offline.learning.agents.batch import Steps
+from grd_offline.learning.agents.batch import ReplaySteps
 from grd_offline.learning.online.replay import FinishedEpisode, Replay, TrueRewards
 from grd_offline.learning.online.settings import Member, OnlineSettings
 from grd_offline.networks.members.download import Download
@@ -32,7 +32,7 @@ STREAM = 1
 """Random numbers of sources; those of the policy are another stream."""
 
 
-class Source:
+class RewardSource:
     """The reward of some members; this one takes it from the replay as it is."""
 
     losses: Tensor | None = None
@@ -47,17 +47,17 @@ class Source:
         """The `members`, which stand at `where` among all of the run."""
         self.members, self.replay, self.size = where, replay, len(members)
 
-    def update(self, steps: Steps, counter: Tensor) -> None:
+    def update(self, steps: ReplaySteps, counter: Tensor) -> None:
         """Learn from the replay, if there is anything to learn."""
 
     def compile(self, backend: str) -> None:
         """Fuse what lies between matrix products; for devices where that pays."""
 
-    def compute_rewards(self, steps: Steps) -> Tensor:
+    def compute_rewards(self, steps: ReplaySteps) -> Tensor:
         """(member, batch) the reward of each step; `steps` are those of these members."""
         raise NotImplementedError
 
-    def predict_steps(self, steps: Steps) -> Tensor:
+    def predict_steps(self, steps: ReplaySteps) -> Tensor:
         """`compute_rewards` of steps that need not lie in the replay."""
         return self.compute_rewards(steps)
 
@@ -99,7 +99,7 @@ class Source:
                 ended[member, length - 1] = episode.terminated
         observations, actions, terminated = map(self.replay.upload, (seen, acted, ended))
         nothing = torch.zeros_like(terminated)
-        steps = Steps(
+        steps = ReplaySteps(
             observations[:, :-1],
             actions,
             observations[:, 1:],
@@ -153,17 +153,17 @@ class Source:
         return torch.zeros(self.size, device=self.replay.device)
 
 
-class Delayed(Source):
+class Delayed(RewardSource):
     """`none`: the reward as the environment hands it out, the whole return at the end."""
 
-    def compute_rewards(self, steps: Steps) -> Tensor:
+    def compute_rewards(self, steps: ReplaySteps) -> Tensor:
         return steps.delivered
 
     def begin_predictions(self, episodes: Sequence[FinishedEpisode | None]) -> Predictions:
         return lambda: [None] * self.size
 
 
-class Oracle(Source):
+class Oracle(RewardSource):
     """`oracle`: the true reward of each step. No other source can reach the true rewards."""
 
     def __init__(self, where: slice, replay: Replay, *about: Any) -> None:
@@ -175,7 +175,7 @@ class Oracle(Source):
         rewards = torch.from_numpy(truth.rewards.astype(np.float32))
         self._true[member, rows] = rewards.to(self._true.device, non_blocking=True)
 
-    def compute_rewards(self, steps: Steps) -> Tensor:
+    def compute_rewards(self, steps: ReplaySteps) -> Tensor:
         return self._true.gather(1, steps.rows)
 
     def begin_predictions(self, episodes: Sequence[FinishedEpisode | None]) -> Predictions:
@@ -188,7 +188,7 @@ class Oracle(Source):
         self._true[:, : state["true"].shape[1]] = state["true"]
 
 
-class Ircr(Source):
+class Ircr(RewardSource):
     """`ircr`: each step gets its episode's return, between 0 and 1 over the episodes seen."""
 
     def __init__(self, where: slice, replay: Replay, *about: Any) -> None:
@@ -201,7 +201,7 @@ class Ircr(Source):
         self._range[0, member] = torch.minimum(self._range[0, member], total)
         self._range[1, member] = torch.maximum(self._range[1, member], total)
 
-    def compute_rewards(self, steps: Steps) -> Tensor:
+    def compute_rewards(self, steps: ReplaySteps) -> Tensor:
         lowest, highest = self._range.unsqueeze(-1)
         scaled: Tensor = (steps.returns - lowest) / (highest - lowest).clamp_min(1e-8)
         return scaled
@@ -224,7 +224,7 @@ class Ircr(Source):
         self._range.copy_(state["range"])
 
 
-class Draws:
+class SourceNumbers:
     """Uniform random numbers of some shapes, (member, ...) each, for the updates of a source."""
 
     def __init__(
