@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any
 
 from grd_offline.core.errors import DataError, printable
+from grd_offline.core.settings import Settings, setting
 from grd_offline.io.files.plain import read_bytes
 from grd_offline.io.files.runs import LARGEST
 
 FILE_BYTES = 2**20
 """Size of a sweep file at most."""
+_NUMBER: dict[str, Any] = {"at_least": -LARGEST, "at_most": LARGEST}
 _KEYS = {"task", "method", "step", "mean", "std", "note"}
 
 
 @dataclass(frozen=True)
-class Printed:
+class Printed(Settings):
     """One number of a paper."""
 
     task: str
     method: str
-    mean: float
-    std: float | None = None
+    mean: float = setting(MISSING, **_NUMBER)
+    std: float | None = setting(None, **_NUMBER)
     step: int | None = None
     """Step of training that the number is of. None is the end."""
     note: str = ""
@@ -49,20 +51,11 @@ def _parse(entry: Mapping[str, Any], file: Path, place: int) -> Printed:
     missing = [name for name in ("task", "method", "mean") if name not in entry]
     if missing:
         raise DataError(f"expected a {missing[0]}", file=file, field=field)
-    for name in ("mean", "std", "step"):
-        value = entry.get(name, 0)
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not -LARGEST <= value <= LARGEST:
-            raise DataError(f"{name}: expected a number, got {value!r:.40}", file=file, field=field)
-    step = entry.get("step")
-    return Printed(
-        printable(str(entry["task"])),
-        printable(str(entry["method"])),
-        float(entry["mean"]),
-        None if entry.get("std") is None else float(entry["std"]),
-        None if step is None else int(step),
-        printable(str(entry.get("note", ""))),
-    )
+    try:
+        texts = {name: printable(str(entry.get(name, ""))) for name in ("task", "method", "note")}
+        return Printed(**{**entry, **texts})
+    except DataError as error:
+        raise error.at(file=file, field=field) from None
 
 
 def find_printed(

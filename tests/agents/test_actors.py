@@ -191,7 +191,10 @@ def change_config(folder: Path, **changes: Any) -> None:
     [
         ({"format": "other"}, "config.json: is not a grd-offline policy"),
         ({"version": 2}, "config.json: version: expected 1, got 2"),
-        ({"sizes": [3, 10**9, 4]}, "config.json: sizes: expected 1 to 65536 units"),
+        (
+            {"sizes": [3, 10**9, 4]},
+            "config.json: sizes: expected at most 65,536, got 1,000,000,000",
+        ),
         ({"sizes": [3, 8, 4]}, "model.safetensors: bias_2: tensor not expected"),
         ({"sizes": [3, 8, 6, 4]}, r"weight_1: expected F32 of shape \(8, 6\), got F32 of .*8, 7"),
         ({"noise": float("nan")}, "config.json: noise: expected"),

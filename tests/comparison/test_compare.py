@@ -90,7 +90,7 @@ def test_a_task_where_the_oracle_is_no_better_than_chance_is_not_counted(results
     ]
     (note,) = (note for note in found.notes if note.startswith("Humanoid-v5"))
     assert note.endswith("the task is left out of means and shares over tasks.")
-    assert found.to_json()["methods"][0]["scaled"] == ["Hopper-v5", "Other-v0"]
+    assert found.to_json()["methods"][0]["scaled"] == ("Hopper-v5", "Other-v0")
 
 
 def test_without_an_oracle_there_is_no_common_scale(tmp_path):

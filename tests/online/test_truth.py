@@ -129,19 +129,3 @@ def test_only_oracle_keeps_a_column_of_true_rewards():
 
 def holds_rows(thing, learner):
     return isinstance(thing, torch.Tensor) and learner.replay.rows in thing.shape
-
-
-def test_checkpoints_that_hold_the_truth_in_the_replay_are_read():
-    settings = make_settings(methods=("grd", "oracle"), fits=("quadratic",))
-    learner, again = make_learner(settings), make_learner(settings, episodes=1)
-    learner.run_updates(3)
-    state = learner.save_state()
-    (place,) = (i for i, s in enumerate(learner.sources) if isinstance(s, Oracle))
-    true = torch.zeros_like(state["replay"]["numbers"][..., :1])
-    true[learner.sources[place].members, :, 0] = state["sources"][place]["true"]
-    old = torch.cat([state["replay"]["numbers"], true], -1)[..., [0, 1, 3, 2]]
-    sources = [{} if i == place else part for i, part in enumerate(state["sources"])]
-    again.load_state({**state, "replay": {**state["replay"], "numbers": old}, "sources": sources})
-    for one in (learner, again):
-        one.run_updates(3)
-    np.testing.assert_array_equal(learner.export_actors(), again.export_actors())

@@ -7,7 +7,7 @@ b1, and so on. `Actor` turns an observation into an action; a saved one is a fol
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from grd_offline.core.errors import DataError
+from grd_offline.core.settings import Settings, setting
 from grd_offline.io.files import models
 from grd_offline.learning.agents.exploration import float32_bounds
 
@@ -34,25 +35,26 @@ _CERTAIN = np.float32(1e30)
 MAX_UNITS = 2**16
 MAX_LAYERS = 64
 MAX_WEIGHTS = 2**28
+_ACTIONS: dict[str, Any] = {"at_least": -MAX_ACTION, "at_most": MAX_ACTION}
 
 
 @dataclass(frozen=True)
-class ActorSpec:
+class ActorSpec(Settings):
     """The description of a policy network, apart from its weights."""
 
-    kind: str
+    kind: str = setting(MISSING, names=KINDS)
     """"gaussian": mean and log standard deviation, squashed by tanh (SAC); "deterministic": tanh
     of the output, plus noise (TD3, DDPG); "categorical": the logarithm of the weight of each choice
     (IQL); "greedy": the value of each choice, of which the best is taken (DQN)."""
-    sizes: tuple[int, ...]
+    sizes: tuple[int, ...] = setting(MISSING, at_least=1, at_most=MAX_UNITS)
     """Units per layer, from the observation to the output; ReLU between the layers."""
-    low: tuple[float, ...]
+    low: tuple[float, ...] = setting(MISSING, **_ACTIONS)
     """Smallest action, in the units of the environment; 0 for each choice of a discrete one."""
-    high: tuple[float, ...]
-    noise: float = 0.0
+    high: tuple[float, ...] = setting(MISSING, **_ACTIONS)
+    noise: float = setting(0.0, at_least=0, at_most=MAX_ACTION)
     """Standard deviation of a deterministic policy's noise, where the action is in [-1, 1]; share
     of random choices of a greedy one."""
-    first_choice: int = 0
+    first_choice: int = setting(0, at_least=-MAX_UNITS, at_most=MAX_UNITS)
     """The number of the first choice, where actions are discrete."""
 
     def __post_init__(self) -> None:
@@ -60,28 +62,14 @@ class ActorSpec:
             values = getattr(self, field)
             if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray):
                 raise DataError(f"expected a list of numbers, got {values!r:.40}", field=field)
-        if self.kind not in KINDS:
-            raise DataError(f"expected {' or '.join(KINDS)}, got {self.kind!r:.40}", field="kind")
-        self._check_sizes()
-        self._check_bounds()
-        if not _is_finite(self.noise) or self.noise < 0:
-            raise DataError(
-                f"expected a number of at least 0, got {self.noise!r:.40}", field="noise"
-            )
-        first = self.first_choice
-        if not isinstance(first, int) or isinstance(first, bool) or abs(first) > MAX_UNITS:
-            raise DataError(f"expected a whole number, got {first!r:.40}", field="first_choice")
-
-    def _check_sizes(self) -> None:
+            object.__setattr__(self, field, tuple(values))
+        super().__post_init__()
+        for field, kind in (("sizes", int), ("low", float), ("high", float)):
+            object.__setattr__(self, field, tuple(map(kind, getattr(self, field))))
         if not 2 <= len(self.sizes) <= MAX_LAYERS:
             raise DataError(
                 f"expected 2 to {MAX_LAYERS} layers, got {len(self.sizes)}", field="sizes"
             )
-        for size in self.sizes:
-            is_whole = isinstance(size, int | np.integer) and not isinstance(size, bool)
-            if not is_whole or not 1 <= size <= MAX_UNITS:
-                raise DataError(f"expected 1 to {MAX_UNITS} units, got {size!r:.40}", field="sizes")
-        object.__setattr__(self, "sizes", tuple(int(size) for size in self.sizes))
         if self.kind == "gaussian" and self.sizes[-1] % 2:
             raise DataError(
                 f"expected a mean and a spread per action, got {self.sizes[-1]} outputs",
@@ -91,18 +79,12 @@ class ActorSpec:
             raise DataError(
                 f"expected at most {MAX_WEIGHTS} weights, got {count_weights(self)}", field="sizes"
             )
-
-    def _check_bounds(self) -> None:
         for field in ("low", "high"):
-            values = getattr(self, field)
-            if len(values) != self.action_size:
+            if (found := len(getattr(self, field))) != self.action_size:
                 raise DataError(
-                    f"expected {self.action_size} numbers, as many as actions, got {len(values)}",
+                    f"expected {self.action_size} numbers, as many as actions, got {found}",
                     field=field,
                 )
-            if not all(_is_finite(value) for value in values):
-                raise DataError("expected finite numbers", field=field)
-            object.__setattr__(self, field, tuple(float(value) for value in values))
         if not all(low < high for low, high in zip(self.low, self.high, strict=True)):
             raise DataError("expected each above its low", field="high")
 
@@ -117,13 +99,6 @@ class ActorSpec:
     @property
     def is_discrete(self) -> bool:
         return self.kind in DISCRETE_KINDS
-
-
-def _is_finite(value: Any) -> bool:
-    if not isinstance(value, int | float | np.number) or isinstance(value, bool):
-        return False
-    # A comparison, because a whole number from a file may be too large for a float.
-    return bool(-MAX_ACTION <= value <= MAX_ACTION)
 
 
 def count_weights(spec: ActorSpec) -> int:
