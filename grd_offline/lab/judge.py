@@ -231,16 +231,42 @@ def judge(
 ) -> JudgingResult:
     """Decompose with several methods, train policies on the rewards of each, and compare them.
 
-        import grd_offline
+    Policies are also trained on the true rewards, if the data hold them.
 
-        if __name__ == "__main__":
-            result = grd_offline.judge("hc.h5", "hc-judge", environment="HalfCheetah", seeds=5)
-            print([(verdict.source, verdict.mean) for verdict in result.verdicts])
+    Parameters
+    ----------
+    source
+        Whatever `read` reads.
+    out
+        The folder of the judgement.
+    environment
+        The environment in which policies are judged.
+    methods
+        Names of methods of decomposition.
+    fit
+        How `grd` is fitted.
+    observed
+        Whether policies are trained on the delayed rewards as well.
+    max_bytes, columns, returns
+        As `open_recording` has them.
+    device, workers
+        As `train_offline` has them.
+    observer
+        Hears of each method, by its name, of the rewards that it finds, and of the training.
+    command
+        Is written into the settings of the run.
+    **settings
+        The fields of `OfflineSettings`, such as `seeds`, `updates` and `algorithm`.
 
-    Policies are also trained on the true rewards, if the data hold them, and with `observed` on the
-    delayed rewards. `fit` says how `grd` is fitted. The other keyword arguments are the fields of
-    `OfflineSettings` and the arguments of `train_offline`. The `observer` also hears of each
-    method, by its name, and of the rewards that it finds.
+    Returns
+    -------
+    JudgingResult
+        A verdict on every source of rewards.
+
+    Examples
+    --------
+    >>> result = judge("hc.h5", "hc-judge", environment="HalfCheetah")  # doctest: +SKIP
+    >>> [(verdict.source, verdict.mean) for verdict in result.verdicts]  # doctest: +SKIP
     """
     check_names(methods, fit, observer.on_warning)
     chosen, folder = OfflineSettings(tuple(methods), environment, **settings), Path(out)

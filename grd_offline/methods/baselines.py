@@ -32,6 +32,13 @@ class Uniform(Decomposer, settings=BaselineSettings):
 
     With a discount the share is R / sum_t gamma^(t-1), so that the discounted sum is R again.
     Steps after the last delivery get the mean reward of the data.
+
+    Examples
+    --------
+    >>> from grd_offline import read
+    >>> episodes = read("datasets/sample.h5")
+    >>> len(next(Uniform().fit(episodes).relabel(episodes)))
+    13
     """
 
     def _fit(
@@ -66,6 +73,13 @@ class Ircr(Decomposer, settings=BaselineSettings):
     z = (R - min R) / (max R - min R) over the data, the same at each step, so that rewards lie
     between 0 and 1 and do not sum to the return. An episode with a return outside the range of the
     data lies outside 0 and 1. Several deliveries within an episode count as their sum.
+
+    Examples
+    --------
+    >>> from grd_offline import read
+    >>> episodes = read("datasets/sample.h5")
+    >>> len(next(Ircr().fit(episodes).relabel(episodes)))
+    13
     """
 
     def _fit(

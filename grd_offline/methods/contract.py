@@ -75,6 +75,8 @@ class Decomposer:
     found, or is None where it looks for none; `scores_` has the strength of each edge, or is None.
     `findings_` and `verdict_` are those of the command.
 
+    Examples
+    --------
     >>> from grd_offline import Uniform, read
     >>> episodes = read("datasets/sample.h5")
     >>> model = Uniform(discount=1.0).fit(episodes)

@@ -86,7 +86,7 @@ def decompose_episodes(
     >>> from grd_offline import DecomposeSettings, decompose_episodes, read
     >>> found = decompose_episodes(read("datasets/sample.h5"), DecomposeSettings("uniform"))
     >>> len(found.rewards), found.verdict.level
-    (80, 'careful')
+    (80, 'unreliable')
     """
     given = settings if settings is not None else DecomposeSettings()
     recording = as_recording(episodes)

@@ -52,6 +52,11 @@ class MaskedNet(Decomposer, settings=MaskedNetSettings):
     """An average of several dense networks, behind the masks of a closed form.
 
     After `fit`, `closed_` is that closed form.
+
+    Examples
+    --------
+    >>> from grd_offline import read
+    >>> MaskedNet().fit(read("datasets/sample.h5")).verdict_  # doctest: +SKIP
     """
 
     closed_: ClosedForm

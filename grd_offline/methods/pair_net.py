@@ -29,7 +29,13 @@ from grd_offline.networks.members.nn import EDGES, GraphMasks
 
 
 class PairNet(Decomposer, settings=PairNetSettings):
-    """GRD with learned effects and masks by gradient."""
+    """GRD with learned effects and masks by gradient.
+
+    Examples
+    --------
+    >>> from grd_offline import read
+    >>> model = PairNet().fit(read("datasets/sample.h5"))  # doctest: +SKIP
+    """
 
     def _fit(
         self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress | None

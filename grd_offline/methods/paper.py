@@ -77,7 +77,13 @@ class PaperSettings(Settings):
 
 
 class Paper(Decomposer, settings=PaperSettings):
-    """GRD as the paper prints it."""
+    """GRD as the paper prints it.
+
+    Examples
+    --------
+    >>> from grd_offline import read
+    >>> model = Paper().fit(read("datasets/sample.h5"))  # doctest: +SKIP
+    """
 
     def _fit(
         self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress | None

@@ -30,7 +30,13 @@ NEXT_STATE = "-next-state"
 
 @dataclass(frozen=True)
 class Method:
-    """A method of return decomposition, with the facts that are known before it is imported."""
+    """A method of return decomposition, with the facts that are known before it is imported.
+
+    Examples
+    --------
+    >>> Method("mine", "The last step earns the whole return.", "my_module:Mine").name
+    'mine'
+    """
 
     name: str
     """Name of the method for `--method`."""

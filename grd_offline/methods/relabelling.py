@@ -164,10 +164,33 @@ def relabel(
 ) -> Relabelled:
     """Write a dataset with the rewards of a model that was learned before.
 
-    This is what `grd-offline relabel` does. `model` is a model or the folder of one. Without `out`
-    the new dataset lies beside the old one. The observed rewards are kept as `observed_rewards`.
-    A table needs the columns of the model, not outcomes. Its rewards are written as a table, too.
+    This is what `grd-offline relabel` does. The observed rewards are kept as `observed_rewards`.
 
+    Parameters
+    ----------
+    source
+        A file or folder that `open_recording` can read. A table needs the columns of the model, not
+        outcomes. Its rewards are written as a table, too.
+    model
+        A model or the folder of one.
+    out
+        The new dataset. None: it lies beside the old one.
+    exact_returns
+        Whether the rewards of an episode sum to its outcome.
+    max_episode_steps, max_bytes, columns, returns
+        As `open_recording` has them.
+    progress
+        Hears of the fraction that is done.
+
+    Returns
+    -------
+    Relabelled
+        The files, and how much they hold.
+
+    Examples
+    --------
+    >>> from grd_offline import DecomposeSettings, decompose
+    >>> _ = decompose("datasets/sample.h5", "sample-uniform", DecomposeSettings("uniform"))
     >>> relabel("datasets/sample.h5", "sample-uniform", "again.h5").steps
     1418
     """

@@ -56,6 +56,13 @@ class Decomposition:
 
     `decompose_episodes` makes one in memory, `decompose` saves it in a folder, too, and
     `read_decomposition` reads it from there.
+
+    Examples
+    --------
+    >>> from grd_offline import DecomposeSettings, decompose_episodes, read
+    >>> found = decompose_episodes(read("datasets/sample.h5"), DecomposeSettings("uniform"))
+    >>> found.verdict.level, found.rewards[0].shape
+    ('unreliable', (13,))
     """
 
     metrics: dict[str, Any]
@@ -209,7 +216,7 @@ def read_decomposition(
     --------
     >>> from grd_offline import read_decomposition
     >>> read_decomposition("sample-uniform").verdict.level
-    'careful'
+    'unreliable'
     """
     folder = Path(folder)
     inside = inside or folder

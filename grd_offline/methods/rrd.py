@@ -51,7 +51,13 @@ class RrdSettings(Settings):
 
 
 class Rrd(Decomposer, settings=RrdSettings):
-    """Randomised return decomposition."""
+    """Randomised return decomposition.
+
+    Examples
+    --------
+    >>> from grd_offline import read
+    >>> model = Rrd().fit(read("datasets/sample.h5"))  # doctest: +SKIP
+    """
 
     def _fit(
         self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress | None

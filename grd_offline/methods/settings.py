@@ -16,7 +16,13 @@ COMPACT = ("closure", "one_hop")
 
 @dataclass(frozen=True)
 class DecomposeSettings(Settings):
-    """Settings of a decomposition. The defaults are right for most data."""
+    """Settings of a decomposition. The defaults are right for most data.
+
+    Examples
+    --------
+    >>> DecomposeSettings("uniform", seed=1).method
+    'uniform'
+    """
 
     method: str = setting(
         "grd",

@@ -47,15 +47,38 @@ def decompose(
 ) -> Decomposition:
     """Decompose the returns of a dataset and write the results into the folder `out`.
 
-    This is what `grd-offline decompose` does. `source` is a file or folder that
-    `grd_offline.open_recording` can read, or episodes, for example those of `from_dataframe`.
-    `columns` and `returns` are for tables. `preferences` are learned from instead of returns: a
-    `Preferences`, a table with the columns first, second and preferred, or the file of one.
-    `progress` hears of each stage and the fraction of it that is done. Before the first fit,
-    `on_data` gets all episodes, and those that models are fitted to. `video` names the environment
-    in which the report films a few episodes. Without a folder, `decompose_episodes` does the same
+    This is what `grd-offline decompose` does. Without a folder, `decompose_episodes` does the same
     in memory.
 
+    Parameters
+    ----------
+    source
+        A file or folder that `open_recording` can read, or episodes, for example those of
+        `from_dataframe`.
+    out
+        The folder, which is written in full or not at all. An earlier decomposition there is
+        replaced.
+    settings
+        How to decompose. The defaults are right for most data.
+    max_episode_steps, max_bytes, columns, returns
+        As `open_recording` has them.
+    preferences
+        Are learned from instead of returns: a `Preferences`, a table with the columns first, second
+        and preferred, or the file of one.
+    video
+        The environment in which the report films a few episodes.
+    progress
+        Hears of each stage and the fraction of it that is done.
+    on_data
+        Gets all episodes, and those that models are fitted to, before the first fit.
+
+    Returns
+    -------
+    Decomposition
+        Rewards, masks, effects, models, findings and the verdict.
+
+    Examples
+    --------
     >>> result = decompose("datasets/sample.h5", "sample-uniform", DecomposeSettings("uniform"))
     >>> result.metrics["episodes"], result.relabelled.name
     (80, 'relabelled.h5')
@@ -96,9 +119,24 @@ def save_decomposition(
 ) -> Decomposition:
     """Write a decomposition that is in memory into the folder `out`, all or nothing.
 
-    An earlier decomposition there is replaced. `video` names the environment in which the report
-    films a few episodes.
+    Parameters
+    ----------
+    found
+        What `decompose_episodes` gave.
+    out
+        The folder. An earlier decomposition there is replaced.
+    video
+        The environment in which the report films a few episodes.
+    progress
+        Hears of each stage and the fraction of it that is done.
 
+    Returns
+    -------
+    Decomposition
+        The same, with its folder.
+
+    Examples
+    --------
     >>> from grd_offline import DecomposeSettings, decompose_episodes, read
     >>> found = decompose_episodes(read("datasets/sample.h5"), DecomposeSettings("uniform"))
     >>> save_decomposition(found, "sample-uniform").relabelled.name

@@ -33,16 +33,27 @@ def compute_rewards(
 ) -> Any:
     """The rewards of a model for the rows of a data frame, which need no outcomes.
 
-    `table` is a data frame of pandas or polars, an Arrow table, or a mapping from names to arrays.
-    It may also be an `EpisodeSet`. `model` is a model or the folder of one. The columns have the
-    roles that they had in the table of `decompose`, unless `columns` says something else, such as
-    `"episode=trip,step=minute"`.
+    Parameters
+    ----------
+    table
+        A data frame of pandas or polars, an Arrow table, a mapping from names to arrays, or an
+        `EpisodeSet`.
+    model
+        A model or the folder of one.
+    columns
+        The roles of columns, such as `"episode=trip,step=minute"`, where they are not those of the
+        table of `decompose`.
 
-    The result is a table of the same library, in the order of the rows: the episode, the step,
-    the reward, and its standard deviation under the name `spread`.
+    Returns
+    -------
+    table
+        A table of the same library, in the order of the rows: the episode, the step, the reward,
+        and its standard deviation under the name `spread`.
 
-        rewards = grd_offline.compute_rewards(new_rows, "trips-grd")
-        new_rows["reward"] = rewards["reward"].to_numpy()
+    Examples
+    --------
+    >>> rewards = compute_rewards(new_rows, "trips-grd")  # doctest: +SKIP
+    >>> new_rows["reward"] = rewards["reward"].to_numpy()  # doctest: +SKIP
     """
     if not isinstance(model, RewardModel | str | os.PathLike):
         raise DataError(

@@ -47,10 +47,35 @@ def decompose_each(
 ) -> dict[str, Decomposition]:
     """Decompose several outcomes of the same episodes, each as if it were the only one.
 
-    `outcomes` are names: of the columns of a table with a number per episode, or of the fields of
-    a file with a number per step, which are summed. For episodes that are in memory it is a mapping
-    from names to one number per episode. The folder `out` then holds a decomposition of each, and a
-    page that shows their effects side by side. `reading` are further arguments of `decompose`.
+    Parameters
+    ----------
+    source
+        Whatever `decompose` takes.
+    out
+        The folder. It then holds a decomposition of each outcome, and a page that shows their
+        effects side by side.
+    outcomes
+        Names: of the columns of a table with a number per episode, or of the fields of a file with
+        a number per step, which are summed. For episodes that are in memory, a mapping from names
+        to one number per episode.
+    settings
+        How to decompose.
+    columns
+        The columns of a table.
+    progress
+        Hears of each stage and the fraction of it that is done.
+    **reading
+        Further arguments of `decompose`.
+
+    Returns
+    -------
+    dict of Decomposition
+        The decomposition of each outcome, by its name.
+
+    Examples
+    --------
+    >>> found = decompose_each("trips.csv", "trips-grd", ["fuel", "delay"])  # doctest: +SKIP
+    >>> found["fuel"].masks["state_to_reward"]  # doctest: +SKIP
     """
     settings = settings if settings is not None else DecomposeSettings()
     names = list(outcomes)

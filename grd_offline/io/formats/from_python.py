@@ -39,18 +39,47 @@ def from_dataframe(
 ) -> EpisodeSet:
     """Make episodes from a table with one row per step.
 
-    `frame` is a data frame of pandas or polars, an Arrow table, or a mapping from names to arrays.
-    The other arguments name its columns; those that are not given are found by their names, and
-    `observations` are what is left. `rewards` is a column with a number per step; `returns` is a
-    column with one number per episode, a mapping or Series from episodes to numbers, or another
-    data frame with the column of episodes and one column of numbers.
-    `preferences` are learned from instead: a table with the columns first, second and preferred,
-    which compares episodes by their names. `step` gives the order of the rows of an episode, by
-    numbers or timestamps. Texts become one-hot columns, and so do the columns of numbers that
-    `categories` names. `embed` names columns with a list of numbers in each row, or says by which
-    function of yours the cells of a column become such lists: `embed={"photo": encode}`. Columns
-    that are `ignored` are left out.
+    Columns that are not named are found by their names. Texts become one-hot columns.
 
+    Parameters
+    ----------
+    frame
+        A data frame of pandas or polars, an Arrow table, or a mapping from names to arrays.
+    episode
+        The column that says to which episode a row belongs.
+    observations
+        Columns of the state. None: what is left.
+    actions
+        Columns of what was chosen.
+    rewards
+        A column with a number per step.
+    returns
+        A column with one number per episode, a mapping or Series from episodes to numbers, or
+        another data frame with the column of episodes and one column of numbers.
+    preferences
+        Are learned from instead: a table with the columns first, second and preferred, which
+        compares episodes by their names.
+    step
+        The column that gives the order of the rows of an episode, by numbers or timestamps.
+    terminated, truncated
+        Columns that say whether the task ended at a row, or the episode was cut off.
+    categories
+        Columns of numbers that become one-hot columns.
+    ignored
+        Columns that are left out.
+    embed
+        Columns with a list of numbers in each row, or by which function of yours the cells of a
+        column become such lists: `embed={"photo": encode}`.
+    environment
+        The id of the environment that the episodes are of.
+
+    Returns
+    -------
+    EpisodeSet
+        The episodes.
+
+    Examples
+    --------
     >>> table = {"trip": [1, 1, 2, 2], "speed": [3.0, 4.0, 5.0, 6.0], "fuel": [7, 7, 11, 11]}
     >>> from_dataframe(table, episode="trip", returns="fuel")
     EpisodeSet(2 episodes, 4 steps, 1 states, 0 actions)
@@ -169,12 +198,35 @@ def from_arrays(
 ) -> EpisodeSet:
     """Make episodes from arrays.
 
-    Each argument is a sequence with one array per episode: observations (T, state) or
-    (T + 1, state), actions (T, action), or (T,) whole numbers for choices, rewards (T,). With
-    `episode`, the name of each row's episode, they are flat arrays over all rows instead. Outcomes
-    are `rewards`, one per step, or `returns`, one per episode. `terminated` says of each episode
-    whether the task ended at its last step.
+    Each argument is a sequence with one array per episode, or, with `episode`, a flat array over
+    all rows.
 
+    Parameters
+    ----------
+    observations
+        (T, state) or (T + 1, state) of each episode.
+    actions
+        (T, action), or (T,) whole numbers for choices.
+    rewards
+        (T,) one outcome per step.
+    returns
+        One outcome per episode.
+    episode
+        The name of each row's episode.
+    terminated
+        Whether the task ended at the last step of each episode.
+    observation_names, action_names
+        Names of the dimensions.
+    environment
+        The id of the environment that the episodes are of.
+
+    Returns
+    -------
+    EpisodeSet
+        The episodes.
+
+    Examples
+    --------
     >>> states = [[[0.0], [1.0]], [[2.0], [3.0], [4.0]]]
     >>> from_arrays(states, returns=[1.0, 9.0])
     EpisodeSet(2 episodes, 5 steps, 1 states, 0 actions)

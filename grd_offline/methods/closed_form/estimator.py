@@ -20,6 +20,13 @@ class ClosedForm(Decomposer, settings=ClosedFormSettings):
     """The reward as a sum of effects, each kept by its evidence; see `closed_form`.
 
     After `fit`, `fit_` says how well the data pin the reward down.
+
+    Examples
+    --------
+    >>> from grd_offline import read
+    >>> model = ClosedForm(order=2).fit(read("datasets/sample.h5"))
+    >>> model.masks_["state_to_reward"].sum()
+    np.int64(1)
     """
 
     fit_: ClosedFormFit
