@@ -30,8 +30,6 @@ from grd_offline.io.files.plain import MISFITS, folder_errors
 from grd_offline.io.formats.guard import Budget, SafeGroup, Source, open_handle
 from grd_offline.io.formats.layouts import (
     Layout,
-    NewFile,
-    OpenFile,
     find_writer,
     list_writable_layouts,
     read_file,
@@ -51,6 +49,8 @@ from grd_offline.io.formats.record import (
     Header,
     LazyLeaves,
     Leaf,
+    NewFile,
+    OpenFile,
     Record,
     Recording,
     as_recording,

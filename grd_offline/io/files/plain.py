@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
@@ -46,35 +46,40 @@ def refuse_outside(path: Path, folder: Path) -> None:
         raise DataError(f"leads out of {folder} through a link, which is not followed", file=path)
 
 
-def read_bytes(path: Path, limit: int, *, inside: Path | None = None) -> bytes:
-    """Read a regular file of at most `limit` bytes. No link may lead out of the folder `inside`.
+def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a regular file for reading; FileNotFoundError if there is none.
 
-    Raise FileNotFoundError if there is none, so that the caller can say what that means.
+    A named pipe does not block: what a path is shows when it is open, and stays so.
     """
     try:
-        # Not blocked by a named pipe; what it is shows when it is open.
-        descriptor = os.open(path, READ_FLAGS)
+        file = os.fdopen(os.open(path, READ_FLAGS), "rb")
     except FileNotFoundError:
         raise
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise DataError(f"cannot be read: {reason}", file=path) from error
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise DataError("is not a regular file", file=path)
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise DataError("is not a regular file", file=path)
+    return file
+
+
+def read_bytes(path: Path, limit: int, *, inside: Path | None = None) -> bytes:
+    """Read a regular file of at most `limit` bytes. No link may lead out of the folder `inside`.
+
+    Raise FileNotFoundError if there is none, so that the caller can say what that means.
+    """
+    with open_regular(path) as file:
         if inside is not None:
             refuse_outside(path, inside)
-        if status.st_size > limit:
+        if os.fstat(file.fileno()).st_size > limit:
             raise DataError(
                 f"is larger than {limit // 2**20} MB, more than such a file needs", file=path
             )
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
+        try:
             return file.read(limit + 1)
-    except OSError as error:
-        raise DataError(f"cannot be read: {error.strerror}", file=path) from error
-    finally:
-        os.close(descriptor)
+        except OSError as error:
+            raise DataError(f"cannot be read: {error.strerror}", file=path) from error
 
 
 def read_json(

@@ -12,9 +12,7 @@ from grd_offline.core.errors import DataError
 from grd_offline.io.formats.guard import SafeGroup
 from grd_offline.io.formats.leaves import as_choice, find_leaf, read_rows
 from grd_offline.io.formats.own import mark_last, vector_length
-from grd_offline.io.formats.record import Array, Header, Leaf, Leaves, Record, Recording
-
-NAME = "d3rlpy"
+from grd_offline.io.formats.record import Array, Header, Leaf, Leaves, OpenFile, Record, Recording
 
 
 def is_d3rlpy(root: SafeGroup) -> bool:
@@ -22,9 +20,9 @@ def is_d3rlpy(root: SafeGroup) -> bool:
     return {"columns", "num_episodes", "version"} <= set(root.names())
 
 
-def read_d3rlpy(root: SafeGroup) -> Recording:
+def read_d3rlpy(file: OpenFile) -> Recording:
     """A file that d3rlpy 2 wrote."""
-    names = set(root.names())
+    root, names = file.root, set(file.root.names())
     stored = root.dataset("num_episodes")
     if stored.shape != ():
         raise DataError(f"expected one number, got shape {stored.shape}", field="num_episodes")
@@ -58,7 +56,7 @@ def read_d3rlpy(root: SafeGroup) -> Recording:
         )
 
     return Recording(
-        layout=NAME,
+        layout="d3rlpy",
         warnings=root.notes,
         header=header,
         lengths=lengths,

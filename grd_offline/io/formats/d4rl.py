@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -24,8 +23,8 @@ from grd_offline.io.formats.guard import (
     ATTRIBUTE_BYTES,
     SafeDataset,
     SafeGroup,
-    UnsupportedType,
     one_line,
+    walk,
 )
 from grd_offline.io.formats.hdf5 import (
     create_dataset,
@@ -37,9 +36,18 @@ from grd_offline.io.formats.hdf5 import (
 )
 from grd_offline.io.formats.leaves import as_choice, check_header, find_leaf
 from grd_offline.io.formats.own import vector_length
-from grd_offline.io.formats.record import Array, Header, LazyLeaves, Leaf, Leaves, Record, Recording
+from grd_offline.io.formats.record import (
+    Array,
+    Header,
+    LazyLeaves,
+    Leaf,
+    Leaves,
+    NewFile,
+    OpenFile,
+    Record,
+    Recording,
+)
 
-NAME = "d4rl"
 _FLAGS = ("terminals", "timeouts", "episode_terminals")
 _ATTRIBUTES = "episode_attributes"
 _FINAL = "final"
@@ -52,7 +60,6 @@ _RESERVED = (
     *_FLAGS,
     _ATTRIBUTES,
 )
-_DEPTH = 8
 _BLOCK = 2**20
 _WAITING_BYTES = 2**20
 _ATTRIBUTE_BYTES = 200
@@ -64,9 +71,9 @@ def is_d4rl(root: SafeGroup) -> bool:
     return {"observations", "actions", "terminals"} <= set(root.names())
 
 
-def read_d4rl(root: SafeGroup, max_episode_steps: int | None = None) -> Recording:
+def read_d4rl(file: OpenFile) -> Recording:
     """A flat file; `max_episode_steps` cuts episodes where the file has no timeouts."""
-    names = set(root.names())
+    root, names = file.root, set(file.root.names())
     steps = vector_length(root.dataset("rewards"), "rewards")
     columns: dict[str, SafeDataset] = {
         name: _column(root, name, steps)
@@ -74,7 +81,7 @@ def read_d4rl(root: SafeGroup, max_episode_steps: int | None = None) -> Recordin
         if name in names
     }
     header = _read_header(root, columns)
-    terminations, truncations = _ends(root, names, steps, max_episode_steps)
+    terminations, truncations = _ends(root, names, steps, file.max_episode_steps)
     stops = np.flatnonzero(terminations | truncations) + 1
     unfinished = len(stops) == 0 or stops[-1] < steps
     if unfinished:
@@ -86,17 +93,21 @@ def read_d4rl(root: SafeGroup, max_episode_steps: int | None = None) -> Recordin
         columns=columns,
         extras=_find_extras(root, names),
         attributes=_read_attributes(root, names, len(stops)),
-        finals={path[len(_FINAL) + 1 :]: found for path, found in _walk(root, _FINAL, _FINAL)},
+        finals={
+            path.removeprefix(f"{_FINAL}/"): dataset
+            for name in names & {_FINAL}
+            for path, dataset in walk(root, name, _skip)
+        },
         flags=(terminations, truncations),
         starts=starts,
         stops=stops,
     )
     recording = Recording(
-        layout=NAME,
+        layout="d4rl",
         warnings=root.notes,
         header=header,
         lengths=stops - starts,
-        load=lambda index: reader.load(index, recording.warn),
+        load=lambda index: reader.load(index, root.warn),
         load_rewards=reader.load_rewards,
     )
     if unfinished:
@@ -189,18 +200,13 @@ class _EpisodeReader:
             return rows
 
 
-def write_d4rl(
-    path: str | os.PathLike[str],
-    header: Header,
-    records: Iterable[Record],
-    lengths: NDArray[np.int64],
-) -> list[str]:
+def write_d4rl(new: NewFile) -> list[str]:
     """Write a flat file with timeouts and next_observations, all or nothing; gives warnings."""
-    with replace_file(path, verify=verify_hdf5) as output, create_hdf5(output) as file:
-        write_attributes(file, header_as_texts(header))
-        table = _Table(file, lengths)
+    with replace_file(new.path, verify=verify_hdf5) as output, create_hdf5(output) as file:
+        write_attributes(file, header_as_texts(new.header))
+        table = _Table(file, new.lengths)
         attributes = []
-        for index, record in enumerate(records):
+        for index, record in enumerate(new.records):
             try:
                 _write_record(table, record)
             except DataError as error:
@@ -209,8 +215,8 @@ def write_d4rl(
             table.next_episode()
             output.check()
         table.flush()
-        if len(attributes) != len(lengths):
-            raise DataError(f"{len(lengths)} episodes announced, {len(attributes)} came")
+        if len(attributes) != len(new.lengths):
+            raise DataError(f"{len(new.lengths)} episodes announced, {len(attributes)} came")
         if any(attributes):
             text = np.frombuffer(json.dumps(attributes).encode(), np.uint8)
             file.create_dataset(_ATTRIBUTES, data=text)
@@ -361,31 +367,18 @@ def _flags(root: SafeGroup, name: str, steps: int) -> NDArray[np.bool_]:
     return as_flags(_column(root, name, steps).read().reshape(-1)[:steps], name)
 
 
+def _skip(reason: str) -> None:
+    """Datasets of other types than numbers are left out."""
+
+
 def _find_extras(root: SafeGroup, names: set[str]) -> dict[str, SafeDataset]:
     steps = root.dataset("rewards").shape[0]
     return {
         path: dataset
         for name in sorted(names - set(_RESERVED) - {"metadata"})
-        for path, dataset in _walk(root, name, name)
+        for path, dataset in walk(root, name, _skip)
         if dataset.shape and dataset.shape[0] == steps
     }
-
-
-def _walk(
-    group: SafeGroup, name: str, path: str, depth: int = 0
-) -> Iterator[tuple[str, SafeDataset]]:
-    """The datasets of numbers at and below a name."""
-    try:
-        found = group.get(name)
-    except UnsupportedType:
-        return
-    if isinstance(found, SafeDataset):
-        yield path, found
-    elif isinstance(found, SafeGroup):
-        if depth == _DEPTH:
-            raise DataError(f"groups nested more than {_DEPTH} deep", field=path)
-        for member in found.names():
-            yield from _walk(found, member, f"{path}/{member}", depth + 1)
 
 
 def _are_plain(attributes: Any) -> bool:

@@ -20,10 +20,9 @@ from __future__ import annotations
 import itertools
 import math
 import os
-import stat
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ from h5py import h5a, h5d, h5g, h5l, h5o, h5p, h5s, h5t, h5z
 from numpy.typing import NDArray
 
 from grd_offline.core.errors import DataError
-from grd_offline.io.files.plain import READ_FLAGS
+from grd_offline.io.files.plain import open_regular
 
 FREE_BYTES = 16 * 2**20
 EXPANSION = 20
@@ -213,6 +212,8 @@ def _undo(code: int, data: bytes, size: int, item: int) -> bytes:
 
 CHUNK_BYTES = 64 * 2**20
 ATTRIBUTE_BYTES = 2 * 2**20
+DEPTH = 8
+"""Largest depth of groups within each other."""
 
 _H5PY_ERRORS = (
     OSError,
@@ -354,6 +355,11 @@ class SafeGroup:
         """Notes on odd things anywhere in the file that were read anyway."""
         return self.source.notes
 
+    def warn(self, text: str) -> None:
+        """Note something odd, once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
     def names(self) -> list[str]:
         """The names of all members."""
         if self._names is None:
@@ -421,27 +427,45 @@ class SafeGroup:
         return found
 
 
+def walk(
+    group: SafeGroup, path: str, skip: Callable[[str], None] | None = None, depth: int = 0
+) -> Iterator[tuple[str, SafeDataset]]:
+    """The datasets at and below the last name of a path, which lies in the group.
+
+    Datasets of other types than numbers are refused, or told to `skip`.
+    """
+    try:
+        found = group.get(path.rpartition("/")[2])
+    except UnsupportedType as error:
+        if skip is None:
+            raise
+        skip(f"{path}: {error.reason}: left out")
+        return
+    except DataError as error:
+        raise DataError(error.reason, field=path) from None
+    if isinstance(found, SafeDataset):
+        yield path, found
+    elif found is None:
+        raise DataError("holds a name that cannot be read" if depth else "is missing", field=path)
+    elif depth == DEPTH:
+        raise DataError(f"groups nested more than {DEPTH} deep", field=path)
+    else:
+        for name in sorted(found.names()):
+            yield from walk(found, f"{path}/{name}", skip, depth + 1)
+
+
 def open_handle(path: str | os.PathLike[str]) -> tuple[h5py.File, int]:
     """Open an HDF5 file for reading, and its size; the caller closes it."""
     try:
-        # Not blocked by a named pipe; what it is shows when it is open, and stays so.
-        descriptor = os.open(path, READ_FLAGS)
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
     except FileNotFoundError:
         raise DataError("no such file", file=path) from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise DataError(f"cannot be opened: {reason}", file=path) from error
-    try:
-        status = os.fstat(descriptor)
-    finally:
-        os.close(descriptor)
-    if not stat.S_ISREG(status.st_mode):
-        raise DataError("not a regular file", file=path)
-    if status.st_size == 0:
+    if size == 0:
         raise DataError("is empty", file=path)
     try:
         # A chunk that several episodes share is decompressed once, not once per episode.
-        return h5py.File(path, "r", rdcc_nbytes=CHUNK_BYTES), status.st_size
+        return h5py.File(path, "r", rdcc_nbytes=CHUNK_BYTES), size
     except _H5PY_ERRORS as error:
         raise DataError(_describe_other(Path(path)), file=path) from error
 

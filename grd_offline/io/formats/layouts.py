@@ -6,14 +6,8 @@ in `LAYOUTS` makes it known to `read`, `write_dataset`, `inspect` and `convert`.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
 
 from grd_offline.core.errors import DataError
 from grd_offline.io.formats.d3rlpy import is_d3rlpy, read_d3rlpy
@@ -21,29 +15,8 @@ from grd_offline.io.formats.d4rl import is_d4rl, read_d4rl, write_d4rl
 from grd_offline.io.formats.guard import SafeGroup
 from grd_offline.io.formats.minari import is_minari, read_minari, write_minari
 from grd_offline.io.formats.own import is_own, read_own, write_own
-from grd_offline.io.formats.record import Header, Record, Recording
+from grd_offline.io.formats.record import NewFile, OpenFile, Recording
 from grd_offline.io.formats.robomimic import is_robomimic, read_robomimic
-
-
-class OpenFile(NamedTuple):
-    """A file that is open for reading."""
-
-    root: SafeGroup
-    """The contents, behind the guard for files of unknown origin."""
-    path: Path
-    max_episode_steps: int | None
-    """Truncate episodes after this number of steps where the file holds no timeouts."""
-
-
-class NewFile(NamedTuple):
-    """The contents of a file that a layout writes."""
-
-    path: str | os.PathLike[str]
-    header: Header
-    records: Iterable[Record]
-    """The episodes, which are written while they come."""
-    lengths: NDArray[np.int64]
-    """(episode,) the number of steps. It is empty for layouts that do not need it."""
 
 
 @dataclass(frozen=True)
@@ -61,27 +34,11 @@ class Layout:
 
 
 LAYOUTS = [
-    Layout(
-        "own",
-        is_own,
-        lambda file: read_own(file.root),
-        lambda new: write_own(new.path, new.header, new.records),
-    ),
-    Layout(
-        "minari",
-        is_minari,
-        lambda file: read_minari(file.root, file.path),
-        lambda new: write_minari(new.path, new.header, new.records),
-    ),
-    Layout("d3rlpy", is_d3rlpy, lambda file: read_d3rlpy(file.root)),
-    Layout(
-        "d4rl",
-        is_d4rl,
-        lambda file: read_d4rl(file.root, file.max_episode_steps),
-        lambda new: write_d4rl(*new),
-        needs_lengths=True,
-    ),
-    Layout("robomimic", is_robomimic, lambda file: read_robomimic(file.root)),
+    Layout("own", is_own, read_own, write_own),
+    Layout("minari", is_minari, read_minari, write_minari),
+    Layout("d3rlpy", is_d3rlpy, read_d3rlpy),
+    Layout("d4rl", is_d4rl, read_d4rl, write_d4rl, needs_lengths=True),
+    Layout("robomimic", is_robomimic, read_robomimic),
 ]
 """The first layout that matches a file reads it."""
 

@@ -14,11 +14,9 @@ import numpy as np
 from grd_offline.core.episodes import LARGEST, FloatArray, check_finite
 from grd_offline.core.errors import DataError
 from grd_offline.core.names import LabelName
-from grd_offline.io.formats.guard import SafeDataset
+from grd_offline.io.formats.guard import DEPTH, SafeDataset
 from grd_offline.io.formats.record import Array, Header, Leaf, Leaves
 
-DEPTH = 8
-"""Largest depth of groups within each other."""
 MOST_START = 2**53
 _SINGLE = "expected one row per step, got a single number"
 MAX_CHOICES = 1000

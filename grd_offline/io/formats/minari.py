@@ -15,7 +15,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
@@ -31,15 +31,12 @@ from grd_offline.io.formats.guard import SafeGroup
 from grd_offline.io.formats.hdf5 import create_hdf5, header_as_texts, header_from_texts, verify_hdf5
 from grd_offline.io.formats.leaves import check_leaf, leaves_from_space, space_from_leaves
 from grd_offline.io.formats.own import (
-    episode_lengths,
     leaves_in,
-    load_episode,
-    load_vector,
+    read_groups,
     write_episodes,
 )
-from grd_offline.io.formats.record import Header, Leaf, Record, Recording
+from grd_offline.io.formats.record import Header, Leaf, NewFile, OpenFile, Record, Recording
 
-NAME = "minari"
 LAYOUT_VERSION = "0.5.4"
 """The version of Minari whose layout is written where Minari is not installed."""
 DATA_FILE = "main_data.hdf5"
@@ -73,9 +70,9 @@ def is_minari(root: SafeGroup) -> bool:
     return isinstance(first, SafeGroup) and "terminations" in first.names()
 
 
-def read_minari(root: SafeGroup, path: Path) -> Recording:
+def read_minari(file: OpenFile) -> Recording:
     """A Minari dataset, given its HDF5 file."""
-    metadata = _load_metadata(path.with_name(_METADATA_FILE))
+    root, metadata = file.root, _load_metadata(file.path.with_name(_METADATA_FILE))
     own = metadata.get(_OWN_KEY, {})
     if own:
         header = header_from_texts(own)
@@ -89,21 +86,11 @@ def read_minari(root: SafeGroup, path: Path) -> Recording:
         )
     repeated = bool(own.get(_REPEATED)) if isinstance(own, dict) else False
 
-    def load(index: int) -> Record:
-        record = load_episode(root, index, header, recording.warn)
-        if not repeated:
-            return record
+    def leave_out_last(record: Record) -> Record:
         shorter = {path: array[:-1] for path, array in record.observations.items()}
         return replace(record, observations=shorter)
 
-    recording = Recording(
-        layout=NAME,
-        warnings=root.notes,
-        header=header,
-        lengths=episode_lengths(root),
-        load=load,
-        load_rewards=lambda index: load_vector(root.group(f"episode_{index}"), "rewards"),
-    )
+    recording = read_groups(root, "minari", header, leave_out_last if repeated else None)
     for text in _find_lies(metadata, header, recording):
         recording.warn(text)
     if not metadata:
@@ -111,14 +98,12 @@ def read_minari(root: SafeGroup, path: Path) -> Recording:
     return recording
 
 
-def write_minari(
-    path: str | os.PathLike[str], header: Header, records: Iterable[Record]
-) -> list[str]:
+def write_minari(new: NewFile) -> list[str]:
     """Write a dataset folder that Minari itself loads, all or nothing; gives warnings."""
     flags: dict[str, Any] = {}
 
     def completed() -> Iterator[Record]:
-        for record in records:
+        for record in new.records:
             final = len(next(iter(record.observations.values()))) == len(record.rewards) + 1
             if flags.setdefault(_REPEATED, not final) is final:
                 raise DataError("some episodes have a last observation and some have none")
@@ -127,16 +112,16 @@ def write_minari(
     def verify(folder: Path) -> None:
         verify_hdf5(folder / "data" / DATA_FILE)
 
-    with replace_folder(path, is_replaceable=_is_dataset, verify=verify) as folder:
+    with replace_folder(new.path, is_replaceable=_is_dataset, verify=verify) as folder:
         data = folder / "data"
         data.mkdir()
         with create_file(data / DATA_FILE) as output, create_hdf5(output) as file:
             lengths = write_episodes(file, completed(), output.check)
-        metadata = _metadata(header, _dataset_id(Path(path)))
+        metadata = _metadata(new.header, _dataset_id(Path(new.path)))
         metadata["total_episodes"] = len(lengths)
         metadata["total_steps"] = int(lengths.sum())
         metadata["dataset_size"] = round((data / DATA_FILE).stat().st_size / 2**20, 1)
-        metadata[_OWN_KEY] = {**header_as_texts(header), **flags}
+        metadata[_OWN_KEY] = {**header_as_texts(new.header), **flags}
         with create_file(data / _METADATA_FILE) as output:
             output.write(json.dumps(metadata, indent=1).encode())
     warning = (

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from grd_offline.core.errors import DataError
 from grd_offline.io.files.storage import replace_file
-from grd_offline.io.formats.guard import SafeDataset, SafeGroup, UnsupportedType, one_line
+from grd_offline.io.formats.guard import SafeDataset, SafeGroup, one_line, walk
 from grd_offline.io.formats.hdf5 import (
     create_hdf5,
     header_as_texts,
@@ -27,12 +26,21 @@ from grd_offline.io.formats.hdf5 import (
     write_attributes,
 )
 from grd_offline.io.formats.leaves import check_header, find_leaf, read_rows
-from grd_offline.io.formats.record import Array, Header, LazyLeaves, Leaf, Leaves, Record, Recording
+from grd_offline.io.formats.record import (
+    Array,
+    Header,
+    LazyLeaves,
+    Leaf,
+    Leaves,
+    NewFile,
+    OpenFile,
+    Record,
+    Recording,
+)
 
 _NAME = re.compile(r"episode_(0|[1-9][0-9]{0,9})")
 _FIELDS = ("observations", "actions", "rewards", "terminations", "truncations")
 _OWN_ATTRIBUTES = ("id", "total_steps")
-_DEPTH = 8
 
 
 def episode_lengths(root: SafeGroup) -> NDArray[np.int64]:
@@ -64,24 +72,43 @@ def vector_length(dataset: SafeDataset, field: str) -> int:
 
 def leaves_in(group: SafeGroup, field: str) -> tuple[Leaf, ...]:
     """The leaves that a field of an episode holds, from shapes and types alone."""
-    found = group.get(field)
-    if found is None:
-        raise DataError("is missing", field=field)
-    leaves = tuple(find_leaf(path, dataset, field) for path, dataset in _walk(found, "", field))
+    leaves = tuple(
+        find_leaf(path.removeprefix(field).removeprefix("/"), dataset, field)
+        for path, dataset in walk(group, field)
+    )
     if not leaves:
         raise DataError("is empty", field=field)
     return leaves
 
 
-def load_episode(
-    root: SafeGroup, index: int, header: Header, warn: Callable[[str], None]
-) -> Record:
+def read_groups(
+    root: SafeGroup, layout: str, header: Header, change: Callable[[Record], Record] | None = None
+) -> Recording:
+    """A recording of the groups of a file, whose records may be changed when they are loaded."""
+
+    def load(index: int) -> Record:
+        record = _load_episode(root, index, header)
+        return record if change is None else change(record)
+
+    return Recording(
+        layout,
+        header,
+        episode_lengths(root),
+        load,
+        lambda index: load_vector(root.group(f"episode_{index}"), "rewards"),
+        root.notes,
+    )
+
+
+def _load_episode(root: SafeGroup, index: int, header: Header) -> Record:
     """Load the episode `index` as it is stored."""
     group = root.group(f"episode_{index}")
-    extras: dict[str, Callable[[], Array]] = {}
-    for name in group.names():
-        if name not in _FIELDS:
-            _find_extras(group, name, extras, warn)
+    extras = {
+        path: partial(_read_extra, dataset, path)
+        for name in group.names()
+        if name not in _FIELDS
+        for path, dataset in walk(group, name, root.warn)
+    }
     return Record(
         observations=load_leaves(group, "observations", header.observation_leaves),
         actions=load_leaves(group, "actions", header.action_leaves),
@@ -118,21 +145,6 @@ def write_episodes(
     return np.array(lengths, np.int64)
 
 
-def _walk(
-    found: SafeGroup | SafeDataset, path: str, field: str, depth: int = 0
-) -> Iterable[tuple[str, SafeDataset]]:
-    if isinstance(found, SafeDataset):
-        yield path, found
-        return
-    if depth == _DEPTH:
-        raise DataError(f"groups nested more than {_DEPTH} deep", field=field)
-    for name in sorted(found.names()):
-        member = found.get(name)
-        if member is None:
-            raise DataError("holds a name that cannot be read", field=field)
-        yield from _walk(member, f"{path}/{name}" if path else name, field, depth + 1)
-
-
 def load_leaves(group: SafeGroup, field: str, leaves: Iterable[Leaf]) -> Leaves:
     """The arrays of a field of an episode."""
     arrays: Leaves = {}
@@ -157,30 +169,6 @@ def mark_last(steps: int, flag: bool) -> tuple[NDArray[np.bool_], NDArray[np.boo
     return is_last & flag, is_last & (not flag)
 
 
-def _find_extras(
-    group: SafeGroup,
-    name: str,
-    extras: dict[str, Callable[[], Array]],
-    warn: Callable[[str], None],
-    depth: int = 0,
-) -> None:
-    *_, last = name.split("/")
-    try:
-        found = group.get(last)
-    except UnsupportedType as error:
-        warn(f"{name}: {error.reason}: left out")
-        return
-    except DataError as error:
-        raise DataError(error.reason, field=name) from None
-    if isinstance(found, SafeDataset):
-        extras[name] = partial(_read_extra, found, name)
-    elif isinstance(found, SafeGroup):
-        if depth == _DEPTH:
-            raise DataError(f"groups nested more than {_DEPTH} deep", field=name)
-        for member in found.names():
-            _find_extras(found, f"{name}/{member}", extras, warn, depth + 1)
-
-
 def _read_extra(dataset: SafeDataset, name: str) -> Array:
     with one_line(name):
         return dataset.read()
@@ -191,7 +179,6 @@ def _write_leaves(group: h5py.Group, field: str, leaves: Leaves) -> None:
         write_array(group, f"{field}/{path}" if path else field, array)
 
 
-NAME = "own"
 FORMAT_ATTRIBUTE = "grd_offline_format"
 FORMAT_VERSION = 1
 
@@ -203,31 +190,22 @@ def is_own(root: SafeGroup) -> bool:
     )
 
 
-def read_own(root: SafeGroup) -> Recording:
+def read_own(file: OpenFile) -> Recording:
     """A file in this layout."""
-    attributes = root.attributes()
+    attributes = file.root.attributes()
     version = attributes[FORMAT_ATTRIBUTE]
     if version != FORMAT_VERSION:
         raise DataError(
             f"written by another version of this package: format {version}, this one reads "
             f"format {FORMAT_VERSION}"
         )
-    header = check_header(header_from_texts(attributes))
-    recording = Recording(
-        layout=NAME,
-        warnings=root.notes,
-        header=header,
-        lengths=episode_lengths(root),
-        load=lambda index: load_episode(root, index, header, recording.warn),
-        load_rewards=lambda index: load_vector(root.group(f"episode_{index}"), "rewards"),
-    )
-    return recording
+    return read_groups(file.root, "own", check_header(header_from_texts(attributes)))
 
 
-def write_own(path: str | os.PathLike[str], header: Header, records: Iterable[Record]) -> list[str]:
+def write_own(new: NewFile) -> list[str]:
     """Write a file in this layout in full or not at all. There is nothing to warn of."""
-    with replace_file(path, verify=verify_hdf5) as output, create_hdf5(output) as file:
+    with replace_file(new.path, verify=verify_hdf5) as output, create_hdf5(output) as file:
         file.attrs[FORMAT_ATTRIBUTE] = FORMAT_VERSION
-        write_attributes(file, header_as_texts(header))
-        write_episodes(file, records, output.check)
+        write_attributes(file, header_as_texts(new.header))
+        write_episodes(file, new.records, output.check)
     return []

@@ -8,16 +8,21 @@ A `Recording` is what a layout's reader gives and a layout's writer takes. Its e
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.core.episodes import EpisodeSet
 from grd_offline.core.provenance import EPISODE, ROW, STEP, Provenance
+
+if TYPE_CHECKING:
+    from grd_offline.io.formats.guard import SafeGroup
 
 Array = NDArray[Any]
 Leaves = dict[str, Array]
@@ -201,3 +206,24 @@ def _has_one_choice(episodes: EpisodeSet) -> bool:
 def _find_delay(episodes: EpisodeSet) -> int | str:
     """When rewards are delivered; `delivered` of each record says it exactly."""
     return "step" if all(episode.delivered.all() for episode in episodes) else "end"
+
+
+class OpenFile(NamedTuple):
+    """A file that is open for reading."""
+
+    root: SafeGroup
+    """The contents, behind the guard for files of unknown origin."""
+    path: Path
+    max_episode_steps: int | None
+    """Truncate episodes after this number of steps where the file holds no timeouts."""
+
+
+class NewFile(NamedTuple):
+    """The contents of a file that a layout writes."""
+
+    path: str | os.PathLike[str]
+    header: Header
+    records: Iterable[Record]
+    """The episodes, which are written while they come."""
+    lengths: NDArray[np.int64]
+    """(episode,) the number of steps. It is empty for layouts that do not need it."""

@@ -20,9 +20,8 @@ from grd_offline.io.formats.own import (
     mark_last,
     vector_length,
 )
-from grd_offline.io.formats.record import Array, Header, Leaves, Record, Recording
+from grd_offline.io.formats.record import Array, Header, Leaves, OpenFile, Record, Recording
 
-NAME = "robomimic"
 _DEMO = re.compile(r"demo_(0|[1-9][0-9]{0,9})")
 _FIELDS = ("obs", "next_obs", "actions", "rewards")
 
@@ -35,9 +34,9 @@ def is_robomimic(root: SafeGroup) -> bool:
     return isinstance(data, SafeGroup) and any(_DEMO.fullmatch(name) for name in data.names())
 
 
-def read_robomimic(root: SafeGroup) -> Recording:
+def read_robomimic(file: OpenFile) -> Recording:
     """A low-dimensional robomimic file; demonstrations in the order of their numbers."""
-    data = root.group("data")
+    data = file.root.group("data")
     demos = sorted(
         (name for name in data.names() if _DEMO.fullmatch(name)), key=lambda name: int(name[5:])
     )
@@ -58,39 +57,38 @@ def read_robomimic(root: SafeGroup) -> Recording:
             raise error.at(episode=index) from None
 
     def load(index: int) -> Record:
-        return _load(data.group(demos[index]), int(lengths[index]), header, recording)
+        return _load(data.group(demos[index]), int(lengths[index]), header)
 
-    recording = Recording(
-        layout=NAME,
-        warnings=root.notes,
+    return Recording(
+        layout="robomimic",
+        warnings=data.notes,
         header=header,
         lengths=lengths,
         load=load,
         load_rewards=lambda index: load_vector(data.group(demos[index]), "rewards"),
     )
-    return recording
 
 
-def _load(demo: SafeGroup, steps: int, header: Header, recording: Recording) -> Record:
+def _load(demo: SafeGroup, steps: int, header: Header) -> Record:
     names = demo.names()
     demo.group("obs")  # a single array is not of this layout
     observations = load_leaves(demo, "obs", header.observation_leaves)
     extras: Leaves = {}
     if "next_obs" in names:
         next_observations = load_leaves(demo, "next_obs", header.observation_leaves)
-        observations = _with_last(observations, next_observations, recording)
+        observations = _with_last(demo, observations, next_observations)
     for name in names:
         if name in _FIELDS:
             continue
         try:
             member = demo.get(name)
         except UnsupportedType as error:
-            recording.warn(f"{name}: {error.reason}: left out")
+            demo.warn(f"{name}: {error.reason}: left out")
             continue
         if isinstance(member, SafeDataset):
             extras[name] = member.read()
         else:
-            recording.warn(f"{name}: a group that is not part of the layout: left out")
+            demo.warn(f"{name}: a group that is not part of the layout: left out")
     dones = extras.get("dones", np.zeros(steps, np.bool_)).reshape(-1)
     if len(dones) != steps:
         raise DataError(f"expected {steps} rows, got {len(dones)}", field="dones")
@@ -106,14 +104,14 @@ def _load(demo: SafeGroup, steps: int, header: Header, recording: Recording) -> 
     )
 
 
-def _with_last(observations: Leaves, next_observations: Leaves, recording: Recording) -> Leaves:
+def _with_last(demo: SafeGroup, observations: Leaves, next_observations: Leaves) -> Leaves:
     """T + 1 observations where the next ones follow on; the T stored ones where they do not."""
     joined: dict[str, Array] = {}
     for path, array in observations.items():
         if len(next_observations[path]) != len(array) or not np.array_equal(
             array[1:], next_observations[path][:-1]
         ):
-            recording.warn("next_obs do not follow on from obs: left out")
+            demo.warn("next_obs do not follow on from obs: left out")
             return observations
         joined[path] = np.concatenate([array, next_observations[path][-1:]])
     return joined

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 import re
-import stat
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +22,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from grd_offline.core.errors import DataError
-from grd_offline.io.files.plain import READ_FLAGS
+from grd_offline.io.files.plain import open_regular
 from grd_offline.io.tables.columns import FLAG, NUMBER, TEXT, TIME
 from grd_offline.io.tables.numbers import (
     CODE,
@@ -137,17 +135,14 @@ def _one_line(path: Path) -> Iterator[None]:
 def open_text(path: Path) -> Iterator[BinaryIO]:
     """A file of text that is open for reading."""
     try:
-        descriptor = os.open(path, READ_FLAGS)
+        file = open_regular(path)
     except FileNotFoundError:
         raise DataError("no such file", file=path) from None
-    except OSError as error:
-        raise DataError(f"cannot be read: {error.strerror}", file=path) from None
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise DataError("is not a regular file", file=path)
-        start = file.peek(4)[:4]
+    with file:
+        start = file.read(4)
         if start in _OTHER_FILES:
             raise DataError(_OTHER_FILES[start], file=path)
+        file.seek(0)
         yield file
 
 
