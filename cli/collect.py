@@ -24,7 +24,6 @@ from .options import (
     option,
     out_option,
     pick_settings,
-    setting_option,
     setting_options,
 )
 from .signals import Stop, catch_signals
@@ -119,15 +118,17 @@ def _understand(ctx: click.Context, option: click.Parameter, value: Any) -> Any:
 
 
 @command()
-@setting_option(CollectSettings, "environment", required=True)
-@setting_options(CollectSettings, "env_args", "episodes", "first_episode")
-@setting_option(CollectSettings, "policy", metavar="random|explore|RUN")
-@setting_option(CollectSettings, "checkpoints", metavar="best|last|all|FIRST:LAST")
-@setting_options(CollectSettings, "policy_noise", "random_share")
-@setting_option(CollectSettings, "switch_every", metavar="STEPS")
-@setting_options(CollectSettings, "seed", "workers")
-@setting_option(CollectSettings, "delay", type=parse_delay, metavar="end|K")
-@setting_options(CollectSettings, "discount", "keep_true_rewards", "max_episode_steps")
+@setting_options(
+    CollectSettings,
+    *("environment", "env_args", "episodes", "first_episode", "policy", "checkpoints"),
+    *("policy_noise", "random_share", "switch_every", "seed", "workers", "delay", "discount"),
+    *("keep_true_rewards", "max_episode_steps"),
+    environment={"required": True},
+    policy={"metavar": "random|explore|RUN"},
+    checkpoints={"metavar": "best|last|all|FIRST:LAST"},
+    switch_every={"metavar": "STEPS"},
+    delay={"type": parse_delay, "metavar": "end|K"},
+)
 @out_option("File to write, or with --parts the folder.", required=True)
 @option(
     "--partial/--no-partial",

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grd_offline.comparison.metrics import LAST, METRICS
+from grd_offline.io.files import REPORT_FILE
 
-from .options import Parameter, command, option, out_option, path_argument
+from .options import command, option, out_option, path_argument
 from .plot import FORMATS
 from .text import echo, print_table
 
@@ -20,20 +21,14 @@ if TYPE_CHECKING:
     from grd_offline.io.files.runs import RunRecord
 
 
-class StepsType(Parameter):
+def parse_steps(value: Any) -> tuple[int, ...]:
     """Steps of training, separated by commas."""
-
-    name = "steps"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        if isinstance(value, tuple):
-            return value
-        texts = str(value).replace("_", "").split(",")
-        if not all(text.isdecimal() and len(text) <= 15 and int(text) > 0 for text in texts):
-            self.fail(f"expected steps such as 100000,200000, got {value!r}", param, ctx)
-        return tuple(sorted({int(text) for text in texts}))
+    if isinstance(value, tuple):
+        return value
+    texts = str(value).replace("_", "").split(",")
+    if not all(text.isdecimal() and len(text) <= 15 and int(text) > 0 for text in texts):
+        raise click.BadParameter(f"expected steps such as 100000,200000, got {value!r}")
+    return tuple(sorted({int(text) for text in texts}))
 
 
 @command()
@@ -47,7 +42,7 @@ class StepsType(Parameter):
 )
 @option(
     "--at",
-    type=StepsType(),
+    type=parse_steps,
     metavar="STEP,...",
     help="Compare after this number of training steps. If there are several numbers, one table "
     "shows them side by side, and everything else uses the last number.  [default: the "
@@ -218,7 +213,6 @@ def write_comparison(
 ) -> None:
     """Write the page, the tables and the figures of a comparison, and say so."""
     from grd_offline.comparison.compare import COMPARISON_FILE, SCORES_FILE, write_scores
-    from grd_offline.io.files import REPORT_FILE
     from grd_offline.io.files.plain import write_json
     from grd_offline.io.files.storage import make_folder, replace_file
     from grd_offline.report import make_comparison_page

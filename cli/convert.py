@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from grd_offline.core.errors import DataError
 from grd_offline.core.words import count
 
 from .options import command, option, reading_options
@@ -53,7 +54,6 @@ def convert(source: str, destination: str, layout: str, **reading: Any) -> None:
       grd-offline convert trips.csv trips.h5 --to own
       grd-offline convert minari:mujoco/halfcheetah/medium-v0 hc.hdf5 --to d4rl
     """
-    from grd_offline.core.errors import DataError
     from grd_offline.io.datasets import is_same_place, open_recording, write_dataset
     from grd_offline.io.tables.results import find_columns
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from grd_offline.core.errors import DataError
 from grd_offline.core.outcomes import NUMBER, Outcome
 from grd_offline.core.words import format_seconds, format_share
 from grd_offline.io.files.naming import beside
@@ -27,10 +27,8 @@ from .options import (
 from .text import echo, print_warning
 
 if TYPE_CHECKING:
-    from grd_offline.core.episodes import EpisodeSet
     from grd_offline.methods.result import Decomposition
 
-    from .forecast import Forecast
 
 _COLOURS = {"careful": "yellow", "unreliable": "red"}
 """Colours of the levels of findings."""
@@ -83,83 +81,49 @@ def decompose(
       grd-offline decompose trips.csv --preferences answers.csv
       grd-offline decompose trips.csv --columns episode=trip,actions=throttle --returns bills.csv
     """
-    from grd_offline.core.errors import DataError
-    from grd_offline.pipeline.decompose import decompose as run
-
-    from .display import show_stages
-
-    reading = {
-        name: options.pop(name)
-        for name in ("max_episode_steps", "max_bytes", "columns", "returns", "preferences")
-    }
-    settings = DecomposeSettings(**options)
-    folder = out if out is not None else beside(file, "-grd")
-    is_new = not _has_entries(folder)
-    if outcomes is not None and video is not None:
-        raise click.UsageError(
-            "--video works with one outcome only. Film each outcome with: grd-offline report."
-        )
-    if outcomes is not None:
-        given = {name: value for name, value in reading.items() if value is not None}
-        _decompose_each(file, folder, outcomes, settings, given)
-        return
-    try:
-        with show_stages() as forecast:
-            result = run(
-                file, folder, settings, video=video, progress=forecast.hear,
-                on_data=_tell_size(forecast, settings), **reading,
-            )  # fmt: skip
-    except DataError as error:
-        raise error.at(file=file) from None
-    show_result(result, is_new=is_new)
-
-
-def _has_entries(folder: Path) -> bool:
-    """Whether a folder is there and not empty. `decompose` replaces nothing but earlier results."""
-    return folder.is_dir() and any(folder.iterdir())
-
-
-def _tell_size(
-    forecast: Forecast, settings: DecomposeSettings
-) -> Callable[[EpisodeSet, EpisodeSet], None]:
-    """Lets the bar know how large the data are."""
-    from grd_offline.methods.choose import CLOSED
-
-    is_closed_form = find_method(settings.method, settings.fit).fit == CLOSED
-    return partial(forecast.take_size, is_closed_form=is_closed_form)
-
-
-def _decompose_each(
-    file: str, folder: Path, outcomes: str, settings: DecomposeSettings, reading: dict[str, Any]
-) -> None:
     from rich.console import Console
 
-    from grd_offline.core.errors import DataError
     from grd_offline.io.tables.columns import split_names
+    from grd_offline.methods.choose import CLOSED
+    from grd_offline.pipeline.decompose import decompose as run
     from grd_offline.pipeline.several import decompose_each
 
     from .display import show_stages
 
-    for name in ("returns", "preferences"):
-        if name in reading:
+    names = ("max_episode_steps", "max_bytes", "columns", "returns", "preferences")
+    given = {name: options.pop(name) for name in names}
+    given = {name: value for name, value in given.items() if value is not None}
+    settings = DecomposeSettings(**options)
+    folder = out if out is not None else beside(file, "-grd")
+    is_new = not folder.is_dir() or not any(folder.iterdir())
+    for name in ("returns", "preferences") if outcomes is not None else ():
+        if name in given:
             raise click.UsageError(
                 f"--outcomes and --{name} cannot be combined: leave --{name} out."
             )
-    names = split_names(outcomes)
-    is_new = not _has_entries(folder)
+    if outcomes is not None and video is not None:
+        raise click.UsageError(
+            "--video works with one outcome only. Film each outcome with: grd-offline report."
+        )
+    parts = ("",) if outcomes is None else split_names(outcomes)
     try:
-        with show_stages(names) as forecast:
-            results = decompose_each(
-                file, folder, names, settings, progress=forecast.hear,
-                on_data=_tell_size(forecast, settings), **reading,
-            )  # fmt: skip
+        is_closed_form = find_method(settings.method, settings.fit).fit == CLOSED
+        with show_stages(parts) as forecast:
+            given["progress"] = forecast.hear
+            given["on_data"] = partial(forecast.take_size, is_closed_form=is_closed_form)
+            if outcomes is None:
+                results = {"": run(file, folder, settings, video=video, **given)}
+            else:
+                results = decompose_each(file, folder, parts, settings, **given)
     except DataError as error:
         raise error.at(file=file) from None
     for name, result in results.items():
-        Console(highlight=False).rule(name)
-        show_result(result)
-    replaced = "" if is_new else f" {_REPLACED}"
-    echo(f"All outcomes side by side: {folder}/report.html{replaced}")
+        if name:
+            Console(highlight=False).rule(name)
+        show_result(result, is_new=is_new or bool(name))
+    if outcomes is not None:
+        replaced = "" if is_new else f" {_REPLACED}"
+        echo(f"All outcomes side by side: {folder}/report.html{replaced}")
 
 
 def show_result(result: Decomposition, *, is_new: bool = True) -> None:

@@ -626,13 +626,11 @@ def describe_columns(group: Group, states: int, curve: int = 0) -> dict[str, str
 def describe_group(group: Group, shown: RunDisplay) -> str:
     """One line about the last evaluation of a group."""
     assert group.last is not None
-    seeds = len(group.members)
-    parts = [f"return {format_point(group.last, seeds)}", f"best {format_point(group.best, 1)}"]
-    if not math.isnan(group.correlation):
-        parts.append(f"correlation {format_correlation(group.correlation)}")
-    if not math.isnan(group.edges):
-        parts.append(f"edges {format_percentage(group.edges)}")
-        parts.append(f"compact state {group.compact:.3g} of {shown.states}")
+    cells, seeds = describe_columns(group, shown.states, 1), len(group.members)
+    parts = [f"return {cells['return']}", f"best {cells['best']}"]
+    parts += [f"{name} {cells[name]}" for name in ("correlation", "edges") if cells[name] != "-"]
+    if cells["compact"] != "-":
+        parts.append(f"compact state {cells['compact'].replace('/', ' of ')}")
     if group.skipped:
         parts.append(f"{count(group.skipped, 'update')} skipped")
     when = f"{shown.unit} {group.last.step:,}"

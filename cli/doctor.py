@@ -10,6 +10,9 @@ import sys
 
 import click
 
+from grd_offline.core import packages
+from grd_offline.core.cores import count_cores
+
 from .options import command
 
 
@@ -24,7 +27,6 @@ def doctor() -> None:
     Examples:
       grd-offline doctor
     """
-    from grd_offline.core.packages import COMPLETE, CORE, install_line, is_installed
     from grd_offline.core.versions import find_version
 
     click.echo(f"grd-offline {find_version('grd-offline') or 'not installed'}")
@@ -33,89 +35,74 @@ def doctor() -> None:
     _show_packages()
     lacking = _show_commands()
     click.echo("\nTo compute with")
-    for line in (*_list_hardware(), *_list_threads()):
+    for line in _list_hardware():
         click.echo(f"  {line}")
-    missing = [name for name in CORE if not is_installed(name)]
+    missing = [name for name in packages.CORE if not packages.is_installed(name)]
     if missing:
         raise click.ClickException(
             f"every install needs {', '.join(missing)}: pip install -r requirements-core.txt"
         )
-    absent = [name for name in COMPLETE if not is_installed(name)]
+    absent = [name for name in packages.COMPLETE if not packages.is_installed(name)]
     if not absent:
         click.echo("\nNothing is missing.")
     else:
         click.echo(f"\nA light install: {lacking} commands need more packages.")
-        click.echo(f"All of them: {install_line(absent)}")
+        click.echo(f"All of them: {packages.install_line(absent)}")
 
 
 def _show_packages() -> None:
-    from grd_offline.core.packages import COMPLETE, CORE, OPTIONAL, is_installed
     from grd_offline.core.versions import find_version
 
     def show(name: str, otherwise: str) -> None:
-        version = find_version(name) or "installed" if is_installed(name) else None
+        version = find_version(name) or "installed" if packages.is_installed(name) else None
         click.echo(f"  {name:<17} {version or otherwise}")
 
     click.echo("\nPackages")
-    for name, use in {**CORE, **COMPLETE}.items():
+    for name, use in {**packages.CORE, **packages.COMPLETE}.items():
         show(name, f"missing: {use}")
     click.echo("\nOptional packages")
-    for name, use in OPTIONAL.items():
+    for name, use in packages.OPTIONAL.items():
         show(name, f"not installed: {use}")
 
 
 def _show_commands() -> int:
     """Say of each command whether it can run; gives the number of those that cannot."""
-    from grd_offline.core.packages import NEEDS, PARTS, find_missing, is_installed
-
     click.echo("\nCommands")
     lacking = 0
-    for name in NEEDS:
-        missing = find_missing(name)
+    for name in packages.NEEDS:
+        missing = packages.find_missing(name)
         lacking += bool(missing)
         state = f"needs {', '.join(missing)}" if missing else "ready"
         click.echo(f"  {name:<17} {state}")
-        for part, package in PARTS.get(name, ()):
-            if not is_installed(package):
+        for part, package in packages.PARTS.get(name, ()):
+            if not packages.is_installed(package):
                 click.echo(f"{'':20}{part}: needs {package}")
     return lacking
 
 
 def _list_hardware() -> list[str]:
-    from grd_offline.core.cores import count_cores
-
     free = shutil.disk_usage(".").free / 2**30
-    return [
-        f"{count_cores()} processor cores",
-        *_list_accelerators(),
-        f"{free:.0f} GiB free on the disk of this folder",
-    ]
-
-
-def _list_accelerators() -> list[str]:
-    from grd_offline.core.packages import is_installed
-
-    if not is_installed("torch"):
-        return ["no accelerator is used: torch is not installed"]
-    import torch
-
-    if torch.cuda.is_available():
-        count = torch.cuda.device_count()
-        names = ", ".join(torch.cuda.get_device_name(place) for place in range(count))
-        return [f"accelerator: {names} (--device cuda), CUDA {torch.version.cuda}"]
-    if torch.version.cuda is None and shutil.which("nvidia-smi"):
-        return ["accelerator: NVIDIA's, not used, because this torch is built for processors only"]
-    return ["no accelerator: networks are trained on the processor"]
-
-
-def _list_threads() -> list[str]:
-    from grd_offline.core.packages import is_installed
-
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    given = [f"{name}={os.environ[name]}" for name in names if name in os.environ]
-    lines = ["threads: the closed form uses 1"]
-    if is_installed("torch"):
+    given = ", ".join(f"{name}={os.environ[name]}" for name in names if name in os.environ)
+    accelerator = "no accelerator is used: torch is not installed"
+    threads = "threads: the closed form uses 1"
+    if packages.is_installed("torch"):
         import torch
 
-        lines = [f"{lines[0]}, torch uses {torch.get_num_threads()}"]
-    return [*lines, f"environment variables for threads: {', '.join(given) or 'none'}"]
+        accelerator = "no accelerator: networks are trained on the processor"
+        threads += f", torch uses {torch.get_num_threads()}"
+        if torch.cuda.is_available():
+            found = map(torch.cuda.get_device_name, range(torch.cuda.device_count()))
+            version = torch.version.cuda
+            accelerator = f"accelerator: {', '.join(found)} (--device cuda), CUDA {version}"
+        elif torch.version.cuda is None and shutil.which("nvidia-smi"):
+            accelerator = (
+                "accelerator: NVIDIA's, not used, because this torch is built for processors only"
+            )
+    return [
+        f"{count_cores()} processor cores",
+        accelerator,
+        f"{free:.0f} GiB free on the disk of this folder",
+        threads,
+        f"environment variables for threads: {given or 'none'}",
+    ]

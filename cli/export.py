@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from grd_offline.core.words import count
+from grd_offline.io.files.naming import name_path
 
 from .options import command, option, out_option, path_argument
 from .text import echo
@@ -38,7 +39,6 @@ def export(folder: Path, layout: str, out: Path | None) -> None:
       grd-offline export runs/walker/members/grd-closed-form-seed0 --to onnx
     """
     from grd_offline.io.files.models import REWARD_FOLDER
-    from grd_offline.io.files.naming import name_path
     from grd_offline.io.files.storage import check_file
     from grd_offline.rewards.export import FORMATS, export_model
     from grd_offline.rewards.model import RewardModel

@@ -9,8 +9,9 @@ goes back when there turns out to be more to do.
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -61,9 +62,9 @@ class Forecast:
         """Several `parts` are decompositions of the same data that follow each other. A stage then
         begins with the name of its part."""
         self._clock, self._parts = clock, tuple(parts)
-        self._part = self._parts[0]
         self._parts_done: list[float] = []
         self._size: dict[str, float] = {}
+        """Seconds of each group as the size of the data tells."""
         self._is_beside = False
         """Whether the last fit runs in a second process, and takes no time of its own."""
         self.on_stage: Callable[[str, str], None] = lambda stage, detail: None
@@ -73,8 +74,8 @@ class Forecast:
         self._begin_part()
 
     def _begin_part(self) -> None:
+        self._part = self._parts[len(self._parts_done)]
         self._part_begun = self._group_begun = self._detail_begun = self._clock()
-        self._expected: dict[str, float] = dict(self._size)
         self._taken: dict[str, float] = {}
         self._group, self._detail, self._share = "", "", 0.0
 
@@ -86,14 +87,11 @@ class Forecast:
         """
         from grd_offline.methods.duration import is_worth_a_process
 
-        sizes = episodes.state_size, episodes.action_size
-        found = estimate_seconds(len(fitted), fitted.total_steps, *sizes)
-        found |= estimate_output_seconds(len(episodes), episodes.total_steps)
+        found = estimate_seconds(episodes, fitted)
         self._size = {n: s for n, s in found.items() if is_closed_form or n not in _FITS}
         self._is_beside = is_closed_form and is_worth_a_process(fitted)
         if self._is_beside:
             self._size |= {READING: 0.1 + 4e-6 * episodes.total_steps, FITTING: 0.0}
-        self._expected = dict(self._size)
 
     def hear(self, stage: str, share: float) -> None:
         """Take note of a stage and of the fraction of it that is done."""
@@ -102,15 +100,12 @@ class Forecast:
         if to_come and stage.startswith(f"{to_come[0]}: "):
             self._parts_done.append(now - self._part_begun)
             self._begin_part()
-        self._part = self._parts[len(self._parts_done)]
-        stage = stage.removeprefix(f"{self._part}: ")
-        group, _, detail = stage.partition(": ")
+        group, _, detail = stage.removeprefix(f"{self._part}: ").partition(": ")
         if group != self._group:
             if self._group:
                 self._taken[self._group] = now - self._group_begun
             self._group, self._detail = group, detail
             self._group_begun = self._detail_begun = now
-            self._expect_others(self._taken)
         elif detail != self._detail or share < self._share:
             self._detail, self._detail_begun = detail, now
         self._share = share
@@ -119,73 +114,61 @@ class Forecast:
     def _name(self) -> str:
         return f"{self._part}: {self._group}" if self._part else self._group or READING
 
-    def _expect_others(self, taken_by: Mapping[str, float]) -> None:
-        """Scale what is expected of the groups to come by what the others took."""
-        if TESTING in taken_by and not self._is_beside:
-            self._expected[FITTING] = _REPEATED * taken_by[TESTING]
-        measured = [name for name in taken_by if name in self._size]
-        if measured:
-            taken = sum(taken_by[name] for name in measured)
-            pace = min(max((1 + taken) / (1 + sum(self._size[n] for n in measured)), 0.5), 3.0)
-            for name in self._size:
-                if name not in _FITS:
-                    self._expected[name] = pace * self._size[name]
-
     def look(self) -> Look:
         """Say how far the decomposition is now."""
         now = self._clock()
-        so_far = now - self._group_begun
-        if so_far > self._expected.get(self._group, float("inf")):  # it is late: so will others be
-            self._expect_others({**self._taken, self._group: (1 + _LATE) * so_far})
-        left, is_least = self._estimate_left(now)
-        passed, self._looked = now - self._looked, now
-        if left is not None and passed > 0:
-            self._fraction += (1 - self._fraction) * passed / (passed + left)
+        expected = self._expect(now - self._group_begun)
+        place = GROUPS.index(self._group) + 1 if self._group in GROUPS else len(GROUPS)
+        later = [
+            name
+            for name in GROUPS[place:]
+            if name not in (COMPARING, *self._taken) and (self._size or name in expected)
+        ]
+        is_least = self._group == COMPARING or any(name not in expected for name in later)
+        left = self._estimate_group(now, expected.get(self._group))
+        if left is not None:
+            left += sum(expected.get(name, 0.0) for name in later)
+            done = self._parts_done or [now - self._part_begun + left]
+            parts_to_come = len(self._parts) - 1 - len(self._parts_done)
+            left += parts_to_come * sum(done) / len(done)
+            if now > self._looked:
+                passed = now - self._looked
+                self._fraction += (1 - self._fraction) * passed / (passed + left)
+        self._looked = now
         return Look(self._name(), self._fraction, left, is_least)
 
-    def _estimate_left(self, now: float) -> tuple[float | None, bool]:
-        """Seconds until all parts are done, and whether it may be more."""
-        current = self._estimate_group(now)
-        later = [name for name in self._list_later() if name != COMPARING]
-        known = [self._expected[name] for name in later if name in self._expected]
-        is_least = len(known) < len(later) or self._group == COMPARING
-        if current is None:
-            return None, is_least
-        left = current + sum(known)
-        parts_to_come = len(self._parts) - 1 - len(self._parts_done)
-        if parts_to_come > 0:
-            whole = now - self._part_begun + left
-            done = self._parts_done
-            left += parts_to_come * (sum(done) / len(done) if done else whole)
-        return left, is_least
+    def _expect(self, so_far: float) -> dict[str, float]:
+        """Seconds of each group, scaled by what the groups took that are done or late."""
+        taken = dict(self._taken)
+        if so_far > self._size.get(self._group, math.inf):
+            taken[self._group] = (1 + _LATE) * so_far
+        measured = [name for name in taken if name in self._size]
+        pace = (1 + sum(taken[n] for n in measured)) / (1 + sum(self._size[n] for n in measured))
+        scale = min(max(pace, 0.5), 3.0)
+        expected = {n: s if n in _FITS else scale * s for n, s in self._size.items()}
+        if TESTING in taken and not self._is_beside:
+            expected[FITTING] = _REPEATED * taken[TESTING]
+        return expected
 
-    def _list_later(self) -> tuple[str, ...]:
-        if self._group not in GROUPS:
-            return ()
-        later = GROUPS[GROUPS.index(self._group) + 1 :]
-        known = later if self._size else [name for name in later if name in self._expected]
-        return tuple(name for name in known if name not in self._taken)
-
-    def _estimate_group(self, now: float) -> float | None:
+    def _estimate_group(self, now: float, expected: float | None) -> float | None:
         """Seconds until the current group is done."""
         taken = now - self._group_begun
-        has_share = self._group in _WITH_SHARES or self._group not in self._expected
+        has_share = self._group in _WITH_SHARES or expected is None
         if has_share and _KNOWN_SHARE <= self._share <= 1:
             return (now - self._detail_begun) * (1 - self._share) / self._share
-        if self._group not in self._expected:
-            return None
-        return max(self._expected[self._group] - taken, _LATE * taken)
+        return None if expected is None else max(expected - taken, _LATE * taken)
 
 
-def estimate_seconds(episodes: int, steps: int, states: int, actions: int) -> dict[str, float]:
+def estimate_seconds(episodes: EpisodeSet, fitted: EpisodeSet) -> dict[str, float]:
     """Rough seconds of each group for the closed form on one core, from the size of the data.
 
     They serve until the groups themselves have been timed.
     """
     from grd_offline.methods.duration import estimate_fit_seconds
 
-    inputs, seen = states + actions, min(steps, 100_000)
-    fit = estimate_fit_seconds(episodes, steps, states, actions)
+    states, inputs = episodes.state_size, episodes.state_size + episodes.action_size
+    seen, steps = min(fitted.total_steps, 100_000), episodes.total_steps
+    fit = estimate_fit_seconds(len(fitted), fitted.total_steps, states, inputs - states)
     graph = 0.3 + 2e-7 * states * inputs * seen
     dynamics = 0.3 + 3.4e-6 * inputs * seen
     return {
@@ -195,13 +178,7 @@ def estimate_seconds(episodes: int, steps: int, states: int, actions: int) -> di
         GRAPH: graph,
         DYNAMICS: dynamics,
         DYNAMICS_TEST: 0.5 * graph + dynamics,
-    }
-
-
-def estimate_output_seconds(episodes: int, steps: int) -> dict[str, float]:
-    """Rough seconds of the groups that go through all episodes."""
-    return {
-        REWARDS: 0.4 + 4e-6 * steps + 3e-3 * episodes,
+        REWARDS: 0.4 + 4e-6 * steps + 3e-3 * len(episodes),
         WRITING: 0.2,
-        REPORT: 0.5 + 2e-6 * steps + 9e-4 * episodes,
+        REPORT: 0.5 + 2e-6 * steps + 9e-4 * len(episodes),
     }

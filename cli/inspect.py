@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from grd_offline.core.errors import printable
 from grd_offline.core.words import count
 
 from .options import command, option, reading_options
@@ -65,14 +66,19 @@ def _as_json(file: str, summary: Summary) -> dict[str, Any]:
         found = measure(values)._asdict().items()
         return {name: value if math.isfinite(value) else None for name, value in found}
 
-    def dimensions(names: tuple[str, ...], offset: int) -> list[dict[str, Any]]:
-        columns = {"min": summary.minimum, "max": summary.maximum}
-        columns |= {"mean": summary.mean, "std": summary.deviation}
-        return [
-            {"name": name, **{key: float(values[i]) for key, values in columns.items()}}
-            for i, name in enumerate(names, offset)
-        ]
-
+    values = (summary.minimum, summary.maximum, summary.mean, summary.deviation)
+    columns = dict(
+        zip(("min", "max", "mean", "std"), (one.tolist() for one in values), strict=True)
+    )
+    names = (*summary.observation_names, *summary.action_names)
+    dimensions = [
+        {"name": name, **{key: column[i] for key, column in columns.items()}}
+        for i, name in enumerate(names)
+    ]
+    as_they_are = (
+        "terminated", "truncated", "convention", "has_final_observations", "delay", "deliveries",
+        "discrete_actions",
+    )  # fmt: skip
     return {
         "file": file,
         "layout": summary.layout,
@@ -82,17 +88,11 @@ def _as_json(file: str, summary: Summary) -> dict[str, Any]:
         "steps": int(summary.lengths.sum()),
         "lengths": numbers(summary.lengths),
         "returns": numbers(summary.returns),
-        "terminated": summary.terminated,
-        "truncated": summary.truncated,
-        "convention": summary.convention,
-        "has_final_observations": summary.has_final_observations,
-        "delay": summary.delay,
-        "deliveries": summary.deliveries,
-        "discrete_actions": summary.discrete_actions,
-        "observations": dimensions(summary.observation_names, 0),
-        "actions": dimensions(summary.action_names, len(summary.observation_names)),
-        "extras": list(summary.extras),
-        "warnings": list(summary.warnings),
+        **{name: getattr(summary, name) for name in as_they_are},
+        "observations": dimensions[: len(summary.observation_names)],
+        "actions": dimensions[len(summary.observation_names) :],
+        "extras": summary.extras,
+        "warnings": summary.warnings,
     }
 
 
@@ -100,7 +100,6 @@ def _show(file: str, summary: Summary) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from grd_offline.core.errors import printable
     from grd_offline.io.formats.summary import measure
 
     from .text import print_facts, print_text
@@ -144,8 +143,6 @@ def _dimension_table(summary: Summary) -> Table:
     from rich import box
     from rich.table import Table
     from rich.text import Text
-
-    from grd_offline.core.errors import printable
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("dimension", overflow="fold")

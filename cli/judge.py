@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +13,10 @@ from grd_offline.io.files.naming import beside
 from grd_offline.learning.offline.settings import JUDGED, OfflineSettings
 from grd_offline.methods.registry import AUTO, list_fits, list_judged
 
-from .options import NamesType, NameType, command, option, out_option, setting_option
+from .options import NamesType, command, option, out_option, setting_option
 from .report import leave_report
 from .text import echo, print_table, print_text
-from .train_offline import pick_training, training_options
+from .train_offline import tell_unused, training_options
 
 if TYPE_CHECKING:
     from grd_offline.lab.judge import JudgingResult
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 )
 @option(
     "--fit",
-    type=NameType(list_fits()),
+    type=click.Choice(list_fits()),
     default=AUTO,
     help="Model of the reward that grd fits. auto compares several.",
 )
@@ -48,9 +49,7 @@ if TYPE_CHECKING:
 )
 @training_options
 @out_option("Folder for the results.  [default: FILE without its ending, plus -judge]")
-def judge(
-    file: str, out: Path | None, methods: tuple[str, ...], fit: str, observed: bool, **options: Any
-) -> None:
+def judge(file: str, out: Path | None, **given: Any) -> None:
     """Measure how well policies learn from the rewards of each method.
 
     The command decomposes FILE with several methods, trains policies on the rewards of each method,
@@ -75,16 +74,14 @@ def judge(
 
     from .display import Terminal
 
-    settings = pick_training(options)
+    tell_unused(given["algorithm"])
     folder = out if out is not None else beside(file, "-judge")
     with Terminal() as terminal:
-        result = judge(
-            file, folder, environment=options["environment"], methods=methods, fit=fit,
-            observed=observed, observer=terminal, **settings,
-        )  # fmt: skip
+        line = ["grd-offline", *sys.argv[1:]]
+        result = judge(file, folder, observer=terminal, command=line, **given)
     if result.verdicts:
         _print_table(result)
-        _tell_unsteady(result.unsteady, options["seeds"])
+        _tell_unsteady(result.unsteady, given["seeds"])
         leave_report(folder)
         echo(f"wrote {folder}: judge.json, judge.csv, run/")
     else:

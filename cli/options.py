@@ -10,7 +10,7 @@ import functools
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_origin
@@ -113,18 +113,12 @@ def fold_command(line: str, width: int) -> list[str]:
     return [*lines, current]
 
 
-class Size(Parameter):
+def parse_size(value: Any) -> int:
     """A number of bytes: 500MB, 4GB."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,15})?)\s*([kmgt]?)i?b?", str(value).lower())
-        if match is None:
-            self.fail(f"{value!r} is not a size such as 500MB or 4GB", param, ctx)
-        return int(float(match[1]) * _UNITS[match[2]])
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,15})?)\s*([kmgt]?)i?b?", str(value).lower())
+    if match is None:
+        raise click.BadParameter(f"{value!r} is not a size such as 500MB or 4GB")
+    return int(float(match[1]) * _UNITS[match[2]])
 
 
 class OutPath(click.Path):
@@ -161,22 +155,6 @@ class NamesType(Parameter):
                 self.fail(f"expected {', '.join(self.known)}, or several with commas, got {name!r}")
         return names
 
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        listed = f"[{'|'.join(self.known)}]"
-        return f"{listed if len(listed) < _LONG else 'NAME'}[,...]"
-
-
-class NameType(click.Choice):  # type: ignore[type-arg]
-    """One name of a fixed set."""
-
-    def __init__(self, known: tuple[str, ...]) -> None:
-        super().__init__(known)
-        self.known = known
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:
-        listed = super().get_metavar(param, ctx)
-        return listed if listed is None or len(listed) < _LONG else "NAME"
-
 
 class Option(click.Option):
     """An option that shows its default and its bounds, and lists its names if they are many."""
@@ -196,14 +174,27 @@ class Option(click.Option):
             extra["range"] = self.bounds
         return extra
 
+    @property
+    def names(self) -> Sequence[str]:
+        """The names that the option takes; empty where any text is fine."""
+        kind = self.type
+        if isinstance(kind, click.Choice):
+            return kind.choices
+        return kind.known if isinstance(kind, NamesType) else ()
+
+    def make_metavar(self, ctx: click.Context) -> str:
+        listed = f"[{'|'.join(self.names)}]"
+        if (len(listed) < _LONG and not isinstance(self.type, NamesType)) or not self.names:
+            return super().make_metavar(ctx)
+        several = "[,...]" if isinstance(self.type, NamesType) else ""
+        return f"{listed if len(listed) < _LONG else 'NAME'}{several}"
+
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         record = super().get_help_record(ctx)
-        if record is None or not isinstance(self.type, NamesType | NameType):
+        if record is None or not self.make_metavar(ctx).startswith("NAME") or not self.names:
             return record
-        if self.make_metavar(ctx).startswith("NAME"):
-            text, bracket, rest = record[1].partition("  [")
-            return record[0], f"{text} Names: {', '.join(self.type.known)}.{bracket}{rest}"
-        return record
+        text, bracket, rest = record[1].partition("  [")
+        return record[0], f"{text} Names: {', '.join(self.names)}.{bracket}{rest}"
 
 
 command = functools.partial(click.command, cls=Command)
@@ -231,7 +222,7 @@ def setting_option(settings: type[Any], name: str, **changes: Any) -> Decorator:
     elif kind == tuple[str, ...]:
         given["type"] = NamesType(facts.names)
     elif facts.names:
-        given["type"] = NameType(facts.names)
+        given["type"] = click.Choice(facts.names)
     elif get_origin(kind) is Mapping:
         given |= {"type": parse_argument, "multiple": True, "default": (), "metavar": "KEY=VALUE"}
         given["callback"] = lambda context, parameter, value: dict(value)
@@ -239,9 +230,9 @@ def setting_option(settings: type[Any], name: str, **changes: Any) -> Decorator:
     return option(flag, name, **(given | changes))
 
 
-def setting_options(settings: type[Any], *names: str) -> Decorator:
-    """Options for several fields of the settings, in this order."""
-    return options(*(setting_option(settings, name) for name in names))
+def setting_options(settings: type[Any], *names: str, **changes: dict[str, Any]) -> Decorator:
+    """Options for several fields of the settings, in this order, with changes of some of them."""
+    return options(*(setting_option(settings, name, **changes.get(name, {})) for name in names))
 
 
 def pick_settings(settings: type[Any], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -355,7 +346,7 @@ table_options = options(
 max_size_option = option(
     "--max-size",
     "max_bytes",
-    type=Size(),
+    type=parse_size,
     metavar="SIZE",
     help="Allow the file to unpack to this size, for example 8GB. By default, a file that claims "
     "far more than it stores is refused.",

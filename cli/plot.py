@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from grd_offline.io.files import PLOTS_FOLDER
+
 from .options import command, file_option, option, path_argument
 from .text import echo
 
@@ -78,7 +80,6 @@ def _draw(
     form: str,
     metric: str,
 ) -> None:
-    from grd_offline.io.files import PLOTS_FOLDER
     from grd_offline.io.files.storage import make_folder
     from grd_offline.report.figures import (
         draw_comparison,

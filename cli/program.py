@@ -10,6 +10,9 @@ from importlib import import_module
 
 import click
 
+from grd_offline.core.errors import DataError, StorageError
+from grd_offline.core.packages import describe_missing
+
 from .options import Group
 from .text import echo
 
@@ -100,18 +103,11 @@ def _run(arguments: Sequence[str]) -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return _fail("stopped", code=130)
-    except BrokenPipeError:
-        # Whoever read our output has left.
-        _discard_output()
-        return 141
     except Exception as error:
         return _report(error, next((part for part in arguments if part in cli.commands), ""))
 
 
 def _report(error: Exception, command: str) -> int:
-    from grd_offline.core.errors import DataError, StorageError
-    from grd_offline.core.packages import describe_missing
-
     if os.environ.get("GRD_OFFLINE_DEBUG"):
         raise error
     if isinstance(error, DataError | StorageError):

@@ -5,7 +5,9 @@ from typing import Any
 
 import click
 
+from grd_offline.core.errors import DataError
 from grd_offline.core.words import count
+from grd_offline.io.files.naming import beside
 
 from .jobs import Where, run_parts, runner_options
 from .options import command, option, out_option, reading_options, workers_option
@@ -47,7 +49,6 @@ def relabel(
       grd-offline relabel more-trips.csv --model trips-grd
       grd-offline relabel hopper --model hopper-grd --runner ray --address auto
     """
-    from grd_offline.core.errors import DataError
     from grd_offline.io.files.parts import find_parts
 
     if find_parts(Path(file)):
@@ -82,8 +83,6 @@ def _relabel_parts(
     options: dict[str, Any],
 ) -> None:
     """Relabel a folder of parts into another one."""
-    from grd_offline.core.errors import DataError
-    from grd_offline.io.files.naming import beside
     from grd_offline.lab.sweep.parts import plan_relabelling
 
     if options.pop("columns") is not None or options.pop("returns") is not None:

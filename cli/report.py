@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from grd_offline.io.files import REPORT_FILE
+
 from .options import command, file_option, path_argument, video_options
 from .text import echo, print_warning
 
@@ -35,7 +37,6 @@ def report(folders: tuple[Path, ...], out: Path | None, video: str | None) -> No
       grd-offline report hc-judge
       grd-offline report sweeps/main
     """
-    from grd_offline.io.files import REPORT_FILE
     from grd_offline.io.files.storage import check_file
 
     path = folders[0] / REPORT_FILE
@@ -49,8 +50,6 @@ def report(folders: tuple[Path, ...], out: Path | None, video: str | None) -> No
 def leave_report(folder: Path) -> None:
     """Write the page of a new result. If that fails, print a warning and keep the result."""
     try:
-        from grd_offline.io.files import REPORT_FILE
-
         write_page(folder / REPORT_FILE, _make_page([folder]))
     except Exception as error:
         echo(f"warning: no report: {' '.join(str(error).split())}", err=True)

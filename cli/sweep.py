@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from grd_offline.core.errors import DataError
+from grd_offline.core.packages import find_missing, tell_missing
 from grd_offline.core.words import count
+from grd_offline.io.files import REPORT_FILE
+from grd_offline.learning.offline.settings import OfflineSettings
+from grd_offline.learning.online.settings import OnlineSettings
+from grd_offline.methods.settings import DecomposeSettings
 
 from .jobs import Where, run_all, runner_options
 from .options import command, option, out_option, path_argument, pick_settings
@@ -101,9 +107,6 @@ def _name_folder(file: Path, scale: float) -> str:
 
 def _refuse_twice(plan: SweepPlan, job: Job, settings: Any, owners: dict[Any, str]) -> None:
     """Refuse a member that another job has too: it would be trained twice, and compared once."""
-    from grd_offline.core.errors import DataError
-    from grd_offline.learning.online.settings import OnlineSettings
-
     if not isinstance(settings, OnlineSettings) or not _can_train():
         return
     from grd_offline.worlds.environments import resolve_environment_id
@@ -124,11 +127,6 @@ def _refuse_twice(plan: SweepPlan, job: Job, settings: Any, owners: dict[Any, st
 
 def _check_job(plan: SweepPlan, job: Job) -> Any:
     """The settings of a job. Options and values that its command would refuse are refused."""
-    from grd_offline.core.errors import DataError
-    from grd_offline.learning.offline.settings import OfflineSettings
-    from grd_offline.learning.online.settings import OnlineSettings
-    from grd_offline.methods.settings import DecomposeSettings
-
     context = click.get_current_context()
     root = context.find_root().command
     assert isinstance(root, click.Group)
@@ -157,15 +155,12 @@ def _check_job(plan: SweepPlan, job: Job) -> Any:
 @functools.cache
 def _can_train() -> bool:
     """Whether the packages are here, which the machine that hands out jobs need not have."""
-    from grd_offline.core.packages import find_missing
-
     return not find_missing("train-online")
 
 
 def _run(
     plan: SweepPlan, folder: Path, where: Where, scale: float, resources: dict[str, Any]
 ) -> None:
-    from grd_offline.core.packages import find_missing, tell_missing
     from grd_offline.lab.sweep.folder import (
         hold_new_sweep,
         list_jobs,
@@ -209,7 +204,6 @@ def _run(
 
 def leave_sweep_report(record: SweepRecord) -> None:
     """Compare the methods of a sweep and write the page over all of its jobs."""
-    from grd_offline.io.files import REPORT_FILE
     from grd_offline.lab.sweep.folder import COMPARISON_FOLDER, compare_sweep
 
     from .compare import print_comparison, write_comparison

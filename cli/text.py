@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from grd_offline.core.errors import printable
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -45,16 +47,12 @@ def say(text: str) -> None:
 
 
 def print_warning(text: str) -> None:
-    from grd_offline.core.errors import printable
-
     echo(f"warning: {printable(text)}", err=True)
 
 
 def print_text(console: Console, text: str, style: str = "", indent: str = "") -> None:
     """Print a paragraph; lines after the first are indented."""
     from rich.text import Text
-
-    from grd_offline.core.errors import printable
 
     first, *others = wrap(printable(text), console.width - len(indent))
     for line in (first, *(f"{indent}{other}" for other in others)):
@@ -64,8 +62,6 @@ def print_text(console: Console, text: str, style: str = "", indent: str = "") -
 def print_facts(console: Console, facts: Mapping[str, str]) -> None:
     """Print a name and a text in each row: side by side, or below each other if it is narrow."""
     from rich.text import Text
-
-    from grd_offline.core.errors import printable
 
     width = max(len(name) for name in facts) + _GAP
     is_narrow = 3 * width > console.width

@@ -17,7 +17,6 @@ from .options import (
     max_size_option,
     options,
     out_option,
-    setting_option,
     setting_options,
     table_options,
     workers_option,
@@ -25,16 +24,13 @@ from .options import (
 from .report import leave_report
 from .text import print_warning
 
-_SHARED = (
-    "algorithm", "seeds", "seed", "updates", "batch", "discount", "alpha", "expectile",
-    "temperature", "pessimism", "averaging", "eval_every", "eval_episodes", "env_args",
-    "max_episode_steps",
-)  # fmt: skip
-_READING = ("max_bytes", "columns", "returns")
-
-
 training_options = options(
-    setting_options(OfflineSettings, *_SHARED),
+    setting_options(
+        OfflineSettings,
+        *("algorithm", "seeds", "seed", "updates", "batch", "discount", "alpha", "expectile"),
+        *("temperature", "pessimism", "averaging", "eval_every", "eval_episodes", "env_args"),
+        "max_episode_steps",
+    ),
     max_size_option,
     device_option,
     workers_option("Number of processes that evaluate. 0 evaluates in the process of the command."),
@@ -45,8 +41,7 @@ training_options = options(
 
 @command()
 @click.argument("file")
-@setting_option(OfflineSettings, "rewards", type=NamesType(SOURCES))
-@setting_options(OfflineSettings, "environment")
+@setting_options(OfflineSettings, "rewards", "environment", rewards={"type": NamesType(SOURCES)})
 @training_options
 @out_option("Folder of the run.  [default: runs/FILE-ALGO]")
 def train_offline(file: str, out: Path | None, **given: Any) -> None:
@@ -74,30 +69,18 @@ def train_offline(file: str, out: Path | None, **given: Any) -> None:
 
     from .display import Terminal, print_closing
 
-    terminal, settings = Terminal(), pick_training(given)
-    folder = out or _default_folder(file, given["algorithm"])
-    with terminal:
-        result = train_offline(
-            file, folder, rewards=given["rewards"], environment=given["environment"],
-            observer=terminal, **settings,
-        )  # fmt: skip
+    tell_unused(given["algorithm"])
+    folder, line = out or _default_folder(file, given["algorithm"]), ["grd-offline", *sys.argv[1:]]
+    with Terminal() as terminal:
+        result = train_offline(file, folder, observer=terminal, command=line, **given)
     print_closing(terminal.shown)
     if result.evaluations:
         leave_report(result.folder)
     terminal.tell_end(result, f": {result.folder} holds the policies so far")
 
 
-def pick_training(given: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of `train_offline` and `judge` among the options that the commands share."""
-    _tell_unused(given["algorithm"])
-    return {
-        **{name: given[name] for name in (*_SHARED, *_READING, "device", "workers")},
-        "command": ["grd-offline", *sys.argv[1:]],
-    }
-
-
-def _tell_unused(algorithm: str) -> None:
-    """Options of the algorithm that was not chosen."""
+def tell_unused(algorithm: str) -> None:
+    """Warn of options of the algorithm that was not chosen."""
     for name, owner in (("alpha", "td3bc"), ("expectile", "iql"), ("temperature", "iql")):
         if owner != algorithm and is_given(name):
             print_warning(f"--{name} is an option of {owner}: {algorithm} does not use it")

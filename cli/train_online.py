@@ -11,50 +11,36 @@ from grd_offline.core.settings import describe_settings
 from grd_offline.learning.online.settings import DISCRETE, MANY_STATES, OnlineSettings, parse_sets
 
 from .options import (
-    Decorator,
     command,
     device_option,
     is_given,
     option,
     out_option,
-    pick_settings,
-    setting_option,
     setting_options,
     workers_option,
 )
 from .report import leave_report
 
-
-def _two_defaults(name: str) -> Decorator:
-    """The option of a setting whose default depends on the environment's actions."""
-    default = describe_settings(OnlineSettings)[name].default
-    shown = f"{default}, or {DISCRETE[name]} where actions are discrete"
-    return setting_option(OnlineSettings, name, show_default=shown)
+_DEFAULTS = describe_settings(OnlineSettings)
 
 
 @command()
-@setting_options(OnlineSettings, "environment", "methods", "fits")
-@_two_defaults("backbone")
-@setting_options(OnlineSettings, "critic_width")
-@_two_defaults("steps")
-@setting_options(OnlineSettings, "seeds", "seed")
-@setting_option(
+@setting_options(
     OnlineSettings,
-    "sets",
-    type=str,
-    metavar="NAME=V1,V2,...",
-    callback=lambda context, parameter, texts: parse_sets(texts),
+    *("environment", "methods", "fits", "backbone", "critic_width", "steps", "seeds", "seed"),
+    *("sets", "policy_discount", "eval_every", "eval_episodes", "warmup", "batch"),
+    *("round_updates", "environments", "env_args", "max_episode_steps"),
+    sets={
+        "type": str,
+        "metavar": "NAME=V1,V2,...",
+        "callback": lambda context, parameter, texts: parse_sets(texts),
+    },
+    environments={"show_default": f"1, or 2 with {MANY_STATES} states or more"},
+    **{
+        name: {"show_default": f"{_DEFAULTS[name].default}, or {value} where actions are discrete"}
+        for name, value in DISCRETE.items()
+    },
 )
-@setting_options(OnlineSettings, "policy_discount")
-@_two_defaults("eval_every")
-@setting_options(OnlineSettings, "eval_episodes")
-@_two_defaults("warmup")
-@_two_defaults("batch")
-@_two_defaults("round_updates")
-@setting_option(
-    OnlineSettings, "environments", show_default=f"1, or 2 with {MANY_STATES} states or more"
-)
-@setting_options(OnlineSettings, "env_args", "max_episode_steps")
 @device_option
 @workers_option(
     "Number of processes that step environments.",
@@ -95,24 +81,29 @@ def train_online(resume: str | None, out: Path | None, **options: Any) -> None:
     from .display import Terminal, print_closing
 
     terminal = Terminal()
-    given = {"device": options["device"], "workers": options["workers"], "observer": terminal}
+    environment = options["environment"]
     if resume is not None:
         _refuse_settings(click.get_current_context())
         with terminal:
-            result = resume_online(resume, environment=options["environment"], **given)
-    elif options["environment"] is None:
+            result = resume_online(
+                resume, environment=environment, observer=terminal,
+                device=options["device"], workers=options["workers"],
+            )  # fmt: skip
+    elif environment is None:
         raise click.UsageError("Missing option '--env' (or '--resume').")
     else:
-        settings = pick_settings(OnlineSettings, options)
-        folder = out or _default_folder(settings)
-        depending = {*DISCRETE, "environments"}
-        settings = {n: v for n, v in settings.items() if n not in depending or is_given(n)}
+        task, methods = environment.rsplit("/", 1)[-1], "-".join(options["methods"])
+        for name in (*DISCRETE, "environments"):  # their defaults depend on the environment
+            if not is_given(name):
+                options.pop(name, None)
         line = ["grd-offline", *sys.argv[1:]]
         with terminal:
-            result = train_online(out=folder, command=line, **settings, **given)
+            result = train_online(
+                out=out or f"runs/{task}-{methods}", command=line, observer=terminal, **options
+            )
     print_closing(terminal.shown)
     leave_report(result.folder)
-    again = name_resume(result.folder, options["environment"] or "")
+    again = name_resume(result.folder, environment or "")
     terminal.tell_end(result, f"; to continue: {again}")
 
 
@@ -131,8 +122,3 @@ def _refuse_settings(context: click.Context) -> None:
                 f"--resume cannot be combined with {parameter.opts[0]}: a run continues with the "
                 "settings that it began with (--device and --workers can be changed)"
             )
-
-
-def _default_folder(settings: dict[str, Any]) -> str:
-    name = settings["environment"].rsplit("/", 1)[-1]
-    return f"runs/{name}-{'-'.join(settings['methods'])}"

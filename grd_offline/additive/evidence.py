@@ -31,7 +31,8 @@ from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrf, dpotri
 
 from grd_offline.additive.bars import BARS
-from grd_offline.core.typing import Array
+
+Array = NDArray[np.float64]
 
 SMALLEST_VARIANCE = 1e-10
 _LARGEST_STACK = 80_000_000  # entries of all kernels of a dual fit that may be held at once

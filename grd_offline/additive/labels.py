@@ -60,7 +60,8 @@ from grd_offline.additive.search import (
     search_forward,
 )
 from grd_offline.core.evaluate import give_chance
-from grd_offline.core.typing import Array
+
+Array = NDArray[np.float64]
 
 _STEPS = 30
 _CHUNK = 8_000_000

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from grd_offline.core.errors import DataError
-from grd_offline.core.typing import IntArray
+
+IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

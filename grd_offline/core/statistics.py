@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from grd_offline.core.typing import Array
-
+Array = NDArray[np.float64]
 Tasks = Sequence[ArrayLike]
 """Scores of a method: one array (seed,) for each task."""
 SMALLEST = 1e-3

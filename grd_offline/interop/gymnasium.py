@@ -13,8 +13,7 @@ from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from grd_offline.interop.loading import ModelOrPath
-from grd_offline.interop.rewards import EnvironmentReward
+from grd_offline.interop.rewards import EnvironmentReward, ModelOrPath
 from grd_offline.rewards.model import RewardModel
 from grd_offline.worlds.spaces import flat_bounds, flatten_batch
 

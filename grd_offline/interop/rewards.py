@@ -1,15 +1,23 @@
-"""Rewards of steps as environments have them: nested, discrete or flat, one or a batch."""
+"""A reward model for the steps of environments: nested, discrete or flat, one or a batch."""
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import Any, TypeAlias
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from grd_offline.interop.loading import ModelOrPath, load_model
+from grd_offline.rewards.model import RewardModel
 from grd_offline.worlds.spaces import flatten_batch
+
+ModelOrPath: TypeAlias = "RewardModel | str | os.PathLike[str]"
+
+
+def load_model(model: ModelOrPath) -> RewardModel:
+    """Return the model itself, or load it from a folder."""
+    return model if isinstance(model, RewardModel) else RewardModel.load(model)
 
 
 class EnvironmentReward:

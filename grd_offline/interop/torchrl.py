@@ -10,7 +10,7 @@ from tensordict import TensorDict, TensorDictBase
 from torchrl.data import Composite, TensorSpec, Unbounded
 from torchrl.envs.transforms import Transform
 
-from grd_offline.interop.loading import ModelOrPath, load_model
+from grd_offline.interop.rewards import ModelOrPath, load_model
 from grd_offline.interop.steps import read_steps
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from grd_offline.core.typing import Array
-from grd_offline.rewards.contract import Steps
+from grd_offline.rewards.contract import Array, Steps
 from grd_offline.rewards.effects import EffectModel
 
 _BLOCK = 1024  # Steps at once, so that all products of features of a block fit into memory.

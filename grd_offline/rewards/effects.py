@@ -35,9 +35,9 @@ from grd_offline.core.inputs import (
 )
 from grd_offline.core.interpolation import GridTables, interpolate
 from grd_offline.core.outcomes import KINDS, Outcome
-from grd_offline.core.typing import Array, IntArray
+from grd_offline.core.typing import IntArray
 from grd_offline.rewards.config import check_tensors
-from grd_offline.rewards.contract import EffectCurve, Explanation, RewardFunction, Steps
+from grd_offline.rewards.contract import Array, EffectCurve, Explanation, RewardFunction, Steps
 from grd_offline.rewards.effect_parts import (
     FORMAT_VERSION,
     FREE,

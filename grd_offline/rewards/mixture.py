@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from grd_offline.core.typing import Array
+from grd_offline.rewards.contract import Array
 from grd_offline.rewards.effects import EffectModel
 
 

@@ -26,7 +26,7 @@ from grd_offline.worlds.registration import register_environments
 from grd_offline.worlds.spaces import list_observation_leaves, name_columns
 from grd_offline.worlds.synthetic import FactoredWorld, WorldSettings
 
-_NAMESPACE = "grd/"
+_NAMESPACE = "grd"
 _ANT_PADDING = 84
 
 Observation = NDArray[np.float32]
@@ -116,37 +116,17 @@ def resolve_environment_id(name: str) -> str:
     register_environments()
     if ":" in name or name in gymnasium.registry:
         return name
-    newest = _newest_versions()
-    for candidate in (name, _NAMESPACE + name):
-        if candidate in newest:
-            return newest[candidate]
-    known = {_short(base): base for base in newest}
-    folded = {short.lower(): short for short in known}
-    close = difflib.get_close_matches(
-        _short(re.sub(r"-v\d+$", "", name)).lower(), folded, n=3, cutoff=0.5
-    )
-    found = [newest[known[folded[match]]] for match in close]
+    # Names in other namespaces need packages that may not be there, so they must be given in full.
+    specs = [s for s in gymnasium.registry.values() if s.namespace in (None, _NAMESPACE)]
+    specs.sort(key=lambda spec: (spec.namespace is None, spec.version or 0))
+    newest = {key: spec.id for spec in specs for key in (spec.id.rpartition("-v")[0], spec.name)}
+    if name in newest:
+        return newest[name]
+    folded = {spec.name.lower(): newest[spec.name] for spec in specs}
+    short = re.sub(r"-v\d+$", "", name).removeprefix(f"{_NAMESPACE}/").lower()
+    found = [folded[match] for match in difflib.get_close_matches(short, folded, n=3, cutoff=0.5)]
     hint = f"did you mean {' or '.join(found)}?" if found else "see gymnasium.pprint_registry()"
     raise DataError(f"environment: expected a name known to Gymnasium, got {name!r}; {hint}")
-
-
-def _newest_versions() -> dict[str, str]:
-    """Name without version -> id with the highest, for names of Gymnasium and of this package.
-
-    Names in other namespaces need packages that may not be there, so they must be given in full.
-    """
-    newest: dict[str, tuple[int, str]] = {}
-    for identifier in gymnasium.registry:
-        match = re.fullmatch(r"(.+)-v(\d+)", identifier)
-        if match and "/" not in identifier.removeprefix(_NAMESPACE):
-            version = int(match[2])
-            if version > newest.get(match[1], (-1, ""))[0]:
-                newest[match[1]] = (version, identifier)
-    return {name: identifier for name, (_, identifier) in newest.items()}
-
-
-def _short(name: str) -> str:
-    return name.removeprefix(_NAMESPACE)
 
 
 def dimension_names(env: gymnasium.Env[Any, Any]) -> tuple[Names | None, Names | None]:

@@ -14,8 +14,6 @@ from places import HELPERS
 
 from grd_offline.io.datasets import Header, Leaf, Record, write_dataset
 
-pytestmark = pytest.mark.long
-
 HERE = str(HELPERS)
 
 

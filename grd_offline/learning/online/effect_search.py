@@ -24,12 +24,13 @@ from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.core.steps import StepBatch
 from grd_offline.core.threads import one_numpy_thread
-from grd_offline.core.typing import Array
 from grd_offline.learning.online.dynamics_masks import find_edges
 from grd_offline.learning.online.past import unpack
 from grd_offline.learning.online.replay import FinishedEpisode
 from grd_offline.methods.closed_form.fit import LastFit
 from grd_offline.rewards.effects import EffectModel
+
+Array = NDArray[np.float64]
 
 SETTINGS = ClosedFormSettings(
     order=2, final_basis=10, rough_basis=12, sample=10_000, rank=48, most_paired=40,

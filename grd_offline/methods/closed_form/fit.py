@@ -70,7 +70,6 @@ from grd_offline.core.evaluate import give_chance
 from grd_offline.core.inputs import InputRef, StepColumns, list_inputs
 from grd_offline.core.outcomes import PREFERENCE, SUCCESS, Outcome
 from grd_offline.core.pieces import cut_pieces
-from grd_offline.core.typing import Array
 from grd_offline.rewards.effect_terms import measure_shares
 from grd_offline.rewards.effects import EffectModel
 
@@ -256,6 +255,9 @@ class _MomentSearch:
         if not chosen.selection.effects:
             return data.varies and len(data.target) >= BARS.fewest_for_tails
         return any(data.column(i) < self.episodes.state_size for i in chosen.selection.inputs)
+
+
+Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

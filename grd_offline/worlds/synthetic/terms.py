@@ -8,9 +8,10 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from grd_offline.core.typing import Array, IntArray
-
+Array = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 ACTION_SCALE = 3.0**0.5
 
 
