@@ -77,11 +77,7 @@ ORDER = ("-", "--", "-.", ":")
 STYLE: dict[Any, Any] = {
     "font.size": FONT,
     "axes.titlesize": FONT,
-    "axes.labelsize": FONT,
     "figure.titlesize": FONT,
-    "xtick.labelsize": FONT,
-    "ytick.labelsize": FONT,
-    "legend.fontsize": FONT,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.linewidth": 0.6,

@@ -25,7 +25,7 @@ from grd_offline.report.curves import (
     show_spread,
 )
 from grd_offline.report.evidence import FEW_SEEDS, find_rivals, say_no_best, warn_of_chance
-from grd_offline.report.page import render_page, show_number
+from grd_offline.report.page import count_steps, render_page, show_number
 
 TRUTH = {
     "pearson": "correlation (Pearson)",
@@ -72,13 +72,6 @@ def _make_page(judgement: JudgementRecord) -> str:
         "nearness": near,
     }
     rivals, measure = _list_rivals(judgement), _choose_measure(judgement)
-    nav = {
-        "verdict": "Verdict",
-        "learning": "Learning",
-        **({"truth": "Against the truth"} if near else {}),
-        "methods": "Methods",
-        "again": "Make it again",
-    }
     columns, rows = _list_verdicts(ranking)
     return render_page(
         "judgement.html",
@@ -91,10 +84,15 @@ def _make_page(judgement: JudgementRecord) -> str:
         source=[
             str(about["data"]["file"]),
             judgement.run.environment,
-            f"{about['data']['episodes']:,} episodes",
-            f"{about['data']['steps']:,} steps",
+            *count_steps(about["data"]),
         ],
-        nav=nav,
+        nav={
+            "verdict": "Verdict",
+            "learning": "Learning",
+            "truth": "Against the truth" if near else "",
+            "methods": "Methods",
+            "again": "Make it again",
+        },
         judgement=judgement,
         best=best,
         rivals=rivals,

@@ -11,7 +11,7 @@ from grd_offline.core.typing import Array
 from grd_offline.io.files import REPORT_FILE
 from grd_offline.methods.result import Decomposition
 from grd_offline.report.effects import name_together
-from grd_offline.report.page import render_page
+from grd_offline.report.page import count_steps, render_page
 
 _WIDTH, _HEIGHT, _EDGE = 180, 70, 4
 _MOST_SHOWN = 30
@@ -31,11 +31,7 @@ def make_outcomes_page(records: Mapping[str, Decomposition], correlation: Array)
         level=worst["level"],
         verdict=worst["text"],
         about="",
-        source=[
-            str(metrics[0]["data"]),
-            f"{metrics[0]['episodes']:,} episodes",
-            f"{metrics[0]['steps']:,} steps",
-        ],
+        source=[str(metrics[0]["data"]), *count_steps(metrics[0])],
         nav={
             "outcomes": "Outcomes",
             "effects": "Effects side by side",

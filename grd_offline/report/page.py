@@ -120,6 +120,11 @@ def _hash(script: str) -> str:
     return f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'"
 
 
+def count_steps(about: Mapping[str, Any]) -> tuple[str, str]:
+    """Say how many episodes and steps the data have."""
+    return f"{about['episodes']:,} episodes", f"{about['steps']:,} steps"
+
+
 def show_value(value: Any) -> str:
     """Write a setting as a person would."""
     if isinstance(value, bool):

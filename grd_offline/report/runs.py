@@ -70,14 +70,6 @@ def _make_page(runs: Sequence[RunRecord]) -> str:
         "speed": [_pack_speed(run) for run in runs],
     }
     compared = describe_comparison(_compare(runs))
-    nav = {
-        "learning": "Learning",
-        **(NAV if compared["comparison"] else {}),
-        **({"masks": "Masks"} if masks else {}),
-        **({"rewards": "Rewards"} if episodes else {}),
-        "speed": "Speed",
-        "again": "Make it again",
-    }
     place, count = join_names(dict.fromkeys(run.environment for run in runs)), find_count(runs)
     speeds = [_describe_speed(run) for run in runs]
     return render_page(
@@ -85,7 +77,14 @@ def _make_page(runs: Sequence[RunRecord]) -> str:
         payload,
         tab=f"{place}: training",
         source=[_describe_source(run) for run in runs],
-        nav=nav,
+        nav={
+            "learning": "Learning",
+            **(NAV if compared["comparison"] else {}),
+            "masks": "Masks" if masks else "",
+            "rewards": "Rewards" if episodes else "",
+            "speed": "Speed",
+            "again": "Make it again",
+        },
         runs=runs,
         place=place,
         count=count,
