@@ -87,6 +87,7 @@ def write_judgement(folder, *, scores=None, file="data.h5", data_mean=DATA_MEAN,
         "verdicts": verdicts,
         "sources": sources,
         "fit": "auto",
+        "algorithm": "IQL",
         "settings": about["settings"],
         "versions": {"torch": "2.13.0"},
     }
