@@ -88,17 +88,13 @@ def run_episodes(
     memory = multiprocessing.get_context("spawn").RawArray("q", count)
     workers = [
         EpisodeWorker(
-            processes.make_worker(partial(_make_runner, settings, memory, index)),
+            processes.make_worker(partial(EpisodeRunner, settings, memory, index)),
             make_heartbeat(memory, index),
             EPISODES_QUEUED,
         )
         for index in range(count)
     ]
     return runner.header, _run(workers, settings, observer)
-
-
-def _make_runner(settings: CollectSettings, memory: Any, index: int) -> EpisodeRunner:
-    return EpisodeRunner(settings, make_heartbeat(memory, index))
 
 
 def _run(

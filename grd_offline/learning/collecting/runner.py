@@ -20,7 +20,7 @@ from grd_offline.learning.agents.exploration import draw_box_actions, draw_discr
 from grd_offline.learning.agents.saved import SavedPolicy, load_policies
 from grd_offline.learning.collecting.settings import OF_TRAINED_POLICIES, CollectSettings
 from grd_offline.learning.fleet.environment import describe_error, make_environment
-from grd_offline.learning.fleet.watch import Heartbeat, make_heartbeat
+from grd_offline.learning.fleet.watch import make_heartbeat
 from grd_offline.learning.fleet.worker import WorkerTask
 from grd_offline.worlds.spaces import describe_space, list_observation_leaves, make_action_leaf
 
@@ -49,7 +49,8 @@ def deliver(rewards: NDArray[np.float64], delay: int | str, discount: float) -> 
 class EpisodeRunner(WorkerTask):
     """One environment, with arrays that are filled again in every episode."""
 
-    def __init__(self, settings: CollectSettings, heartbeat: Heartbeat | None = None) -> None:
+    def __init__(self, settings: CollectSettings, memory: Any = None, index: int = 0) -> None:
+        """Whoever watches finds the heartbeat at the `index` of shared `memory`."""
         self.settings = settings
         self.environment, self.id, self.step_limit = make_environment(
             settings.environment, settings.env_args, settings.max_episode_steps
@@ -67,7 +68,7 @@ class EpisodeRunner(WorkerTask):
             for nested in self._observation_leaves
         ]
         self._rewards = np.empty(self.step_limit)
-        self.heartbeat = make_heartbeat() if heartbeat is None else heartbeat
+        self.heartbeat = make_heartbeat(memory, index)
         masks = _true_masks(self.environment) if settings.keep_true_rewards else None
         self._noise_free_rewards = None if masks is None else np.empty(self.step_limit)
         self.header = self._make_header(masks)

@@ -17,6 +17,7 @@ from grd_offline.core.settings import (
     setting,
 )
 from grd_offline.learning.agents import EXPLORATIONS
+from grd_offline.learning.runs.member import env_args_setting
 
 POLICY_NOISES = ("deterministic", "sampled")
 OF_TRAINED_POLICIES = ("checkpoints", "policy_noise", "random_share", "switch_every")
@@ -35,12 +36,7 @@ class CollectSettings(Settings):
         "Gymnasium id of the environment. A name without a version means the latest version.",
         option="--env",
     )
-    env_args: Mapping[str, Any] = setting(
-        None,
-        "Argument of the environment. The value is JSON or text. This option can be repeated.",
-        option="--env-arg",
-        factory=dict,
-    )
+    env_args: Mapping[str, Any] = env_args_setting()
     episodes: int = setting(100, "Number of episodes.", at_least=1)
     first_episode: int = setting(
         0,

@@ -8,7 +8,7 @@ from typing import Any
 from grd_offline.core.errors import DataError
 from grd_offline.core.settings import RATE, SHARE, Settings, setting
 from grd_offline.learning.agents.algorithms import list_offline
-from grd_offline.learning.runs.member import RunMember
+from grd_offline.learning.runs.member import RunMember, env_args_setting
 
 SOURCES = ("relabelled", "observed", "true")
 """Rewards that a file may hold: those of a decomposition, the delayed ones, the true ones."""
@@ -119,12 +119,7 @@ class OfflineSettings(Settings):
         "none.",
         at_least=1,
     )
-    env_args: Mapping[str, Any] = setting(
-        None,
-        "Argument of the environment. The value is JSON or text. This option can be repeated.",
-        factory=dict,
-        option="--env-arg",
-    )
+    env_args: Mapping[str, Any] = env_args_setting()
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -84,8 +84,14 @@ def load_checkpoint(run: OnlineRun, folder: Path) -> tuple[dict[str, Any], list[
             gaps = run.load_state(contents["run"])
         except (RuntimeError, AssertionError) as error:
             raise ValueError(str(error).splitlines()[0] if str(error) else "state") from error
+        now = {"threads": torch.get_num_threads(), "torch": str(torch.__version__)}
+        changed = [
+            f"{name} was {contents[name]} and is {value}: going on, but not bit for bit"
+            for name, value in now.items()
+            if contents[name] != value
+        ]
         lost = [f"{gap}; the episode is lost: going on, but not bit for bit" for gap in gaps]
-        return contents["extra"], _find_differences(contents) + lost
+        return contents["extra"], changed + lost
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -120,15 +126,6 @@ def _check_archive(path: Path) -> None:
         raise DataError(
             f"not a checkpoint: declares {declared:,} bytes, more than the file has", file=path
         )
-
-
-def _find_differences(contents: dict[str, Any]) -> list[str]:
-    now = {"threads": torch.get_num_threads(), "torch": str(torch.__version__)}
-    return [
-        f"{name} was {contents[name]} and is {value}: going on, but not bit for bit"
-        for name, value in now.items()
-        if contents[name] != value
-    ]
 
 
 _ARRAY = "array"

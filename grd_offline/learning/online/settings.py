@@ -18,7 +18,7 @@ from grd_offline.core.settings import (
     setting,
 )
 from grd_offline.learning.agents.algorithms import list_online
-from grd_offline.learning.runs.member import RunMember
+from grd_offline.learning.runs.member import RunMember, env_args_setting
 from grd_offline.methods.registry import list_fits, list_names
 
 if TYPE_CHECKING:
@@ -233,12 +233,7 @@ class OnlineSettings(Settings):
         "environment, or 1000 if it has none.",
         **COUNT,
     )
-    env_args: Mapping[str, Any] = setting(
-        None,
-        "Argument of the environment. The value is JSON or text. This option can be repeated.",
-        factory=dict,
-        option="--env-arg",
-    )
+    env_args: Mapping[str, Any] = env_args_setting()
     sets: Mapping[str, tuple[float, ...]] = setting(
         None,
         "Values of a setting. Each value is trained with every method and seed. This option can be "

@@ -10,7 +10,7 @@ A source sees observations, actions and returns. The true rewards of steps reach
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -35,6 +35,8 @@ STREAM = 1
 class RewardSource:
     """The reward of some members; this one takes it from the replay as it is."""
 
+    is_model: ClassVar[bool] = True
+    """Whether it computes rewards from steps alone."""
     losses: Tensor | None = None
     """(term, member) at the last update, for the log."""
     loss_names: tuple[str, ...] = ()
@@ -85,7 +87,7 @@ class RewardSource:
         The function that comes back waits for the device.
         """
         known = [episode for episode in episodes if episode is not None]
-        if not known:
+        if not known or not self.is_model:
             return lambda: [None] * self.size
         longest = max(len(episode.actions) for episode in known)
         widths = known[0].observations.shape[1], known[0].actions.shape[1]
@@ -156,15 +158,16 @@ class RewardSource:
 class Delayed(RewardSource):
     """`none`: the reward as the environment hands it out, the whole return at the end."""
 
+    is_model = False
+
     def compute_rewards(self, steps: ReplaySteps) -> Tensor:
         return steps.delivered
-
-    def begin_predictions(self, episodes: Sequence[FinishedEpisode | None]) -> Predictions:
-        return lambda: [None] * self.size
 
 
 class Oracle(RewardSource):
     """`oracle`: the true reward of each step. No other source can reach the true rewards."""
+
+    is_model = False
 
     def __init__(self, where: slice, replay: Replay, *about: Any) -> None:
         super().__init__(where, replay, *about)
@@ -177,9 +180,6 @@ class Oracle(RewardSource):
 
     def compute_rewards(self, steps: ReplaySteps) -> Tensor:
         return self._true.gather(1, steps.rows)
-
-    def begin_predictions(self, episodes: Sequence[FinishedEpisode | None]) -> Predictions:
-        return lambda: [None] * self.size
 
     def state(self) -> dict[str, Any]:
         return {"true": self._true[:, : self.replay.used]}
