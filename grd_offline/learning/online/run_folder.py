@@ -311,6 +311,8 @@ class OnlineFolder(RunFolder):
 
     def on_start(self, work: Any) -> None:
         """Keep what belongs to an evaluation: reward functions, masks, correlation."""
+        if not isinstance(work, Evaluation):
+            return
         run: OnlineRun = self.run
         predicted = run.begin_predictions()()
         moment = _Moment(

@@ -293,22 +293,17 @@ class OnlineSettings(Settings):
             values = [[(name, value) for value in self.sets[name]] for name in used]
             for chosen in itertools.product(*values):
                 varied = {name: value for name, value in chosen if len(self.sets[name]) > 1}
-                for seed in range(self.seed, self.seed + self.seeds):
-                    member = replace(base, method=method, fit=fit, seed=seed, varied=varied)
-                    members.append(_change(member, dict(chosen)))
+                given: dict[str, Any] = dict(chosen)
+                weights = {LAMBDAS[name]: given.pop(name) for name in used if name in LAMBDAS}
+                discount = given.get("policy_discount", self.policy_discount)
+                given = {"critic_norm": float(discount == 1), **given}
+                given |= {"lambdas": base.lambdas._replace(**weights), "varied": varied}
+                members += [
+                    replace(base, method=method, fit=fit, seed=seed, **given)
+                    for seed in range(self.seed, self.seed + self.seeds)
+                ]
         order = [member.kind for member in members]
         return sorted(members, key=lambda member: order.index(member.kind))
-
-
-def _change(member: Member, changes: Mapping[str, float]) -> Member:
-    discount = changes.get("policy_discount", member.policy_discount)
-    member = replace(member, critic_norm=float(discount == 1))
-    for name, value in changes.items():
-        if name in LAMBDAS:
-            member = replace(member, lambdas=member.lambdas._replace(**{LAMBDAS[name]: value}))
-        else:
-            member = replace(member, **{name: value})  # type: ignore[arg-type]
-    return member
 
 
 def parse_sets(texts: tuple[str, ...]) -> dict[str, tuple[float, ...]]:
