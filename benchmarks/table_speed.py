@@ -4,7 +4,8 @@
 
 writes 100,000 made-up trips of 50 rows with six inputs, one of them text, and runs `inspect` and
 `decompose` on them, each in a process of its own. `--commands inspect` runs only some, and
-`--method uniform` leaves out the fit of the rewards.
+`--method uniform` leaves out the fit of the rewards. `--commands read` measures the reading alone.
+`--beside FOLDER` repeats all with the Python of another tree, such as that of an earlier version.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--commands", default="inspect,decompose")
     parser.add_argument("--method", default="grd", help="method of decompose")
+    parser.add_argument("--beside", type=Path, help="another tree with a .venv in it")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     table = arguments.folder / f"trips-{arguments.rows}.csv"
@@ -67,15 +69,23 @@ def main() -> None:
         write_table(table, arguments.rows)
     print(f"{table.name}: {arguments.rows:,} rows, {table.stat().st_size / 2**20:,.0f} MB")
     columns = "step=minute,actions=throttle,return=fuel"
+    pythons = {"": sys.executable}
+    if arguments.beside is not None:
+        pythons[f" in {arguments.beside}"] = str(arguments.beside / ".venv" / "bin" / "python")
     for command in arguments.commands.split(","):
-        program = [sys.executable, "-m", "grd_offline.cli", command, str(table)]
+        program = ["-m", "grd_offline.cli", command, str(table), "--columns", columns]
         if command == "decompose":
             program += ["--method", arguments.method]
-        seconds, work, memory = measure([*program, "--columns", columns])
-        print(
-            f"{command}: {seconds:.1f} s ({work:.1f} s of processor time), peak {memory:,.0f} MB",
-            flush=True,
-        )
+        if command == "read":
+            code = f"import grd_offline; grd_offline.read({str(table)!r}, columns={columns!r})"
+            program = ["-c", code]
+        for place, python in pythons.items():
+            seconds, work, memory = measure([python, *program])
+            print(
+                f"{command}{place}: {seconds:.1f} s ({work:.1f} s of processor time), "
+                f"peak {memory:,.0f} MB",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

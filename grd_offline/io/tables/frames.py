@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from grd_offline.core.errors import DataError
-from grd_offline.io.files.plain import read_json
+from grd_offline.io.files.plain import open_regular, read_json
 from grd_offline.io.tables.columns import IMAGE, LEROBOT, TEXT, TIME
 from grd_offline.io.tables.results import find_library, list_names
 from grd_offline.io.tables.source import (
@@ -100,7 +100,7 @@ def open_parquet(paths: Sequence[Path], layout: str = "parquet",
     """Parquet files with the same columns, one after the other."""
     kinds: dict[str, str] = {}
     for index, path in enumerate(paths):
-        with _one_line(path):
+        with _one_line(path), open_regular(path):
             file = pl.scan_parquet(path, glob=False)
             found = {name: find_type_kind(kind) for name, kind in file.collect_schema().items()}
             usable = {name: kind for name, kind in found.items() if kind is not None}
