@@ -39,6 +39,7 @@ OPTIONAL = {
     "onnxruntime": "running exported ONNX files",
     "tensorboard": "logs for TensorBoard",
     "huggingface_hub": "downloading datasets of Minari",
+    "fastexcel": "spreadsheets (.xlsx)",
     "ray": "--runner ray",
 }
 """What no install needs, and what it is for."""

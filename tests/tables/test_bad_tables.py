@@ -301,7 +301,7 @@ def test_parquet_files_need_no_pyarrow(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "advice"),
     [
-        ("visits.xlsx", "is a spreadsheet: save its table as a CSV file"),
+        ("visits.ods", "is a spreadsheet: save its table as .xlsx or as a CSV file"),
         ("VISITS.XLS", "is a spreadsheet"),
         ("visits.csv.gz", "is packed: unpack it"),
         ("visits.txt", "give it the ending .csv"),

@@ -473,8 +473,8 @@ def open_handle(path: str | os.PathLike[str]) -> tuple[h5py.File, int]:
 def _describe_other(path: Path) -> str:
     """What to do with a file that is not HDF5, by its ending."""
     ending = path.suffix.lower()
-    if ending in (".xlsx", ".xlsm", ".xls", ".ods"):
-        return "is a spreadsheet: save its table as a CSV file, and name that file"
+    if ending in (".xlsm", ".xls", ".ods"):
+        return "is a spreadsheet: save its table as .xlsx or as a CSV file, and name that file"
     if ending in (".gz", ".bz2", ".xz", ".zst", ".zip", ".7z", ".tar"):
         return "is packed: unpack it, and name the file in it"
     if ending in (".txt", ".dat", ".data", ".tab"):

@@ -58,7 +58,7 @@ Given = str | Mapping[str, Sequence[str]]
 """Columns by their role, or the text of `--columns`."""
 Outcomes = str | os.PathLike[str] | Mapping[Any, float]
 """Outcomes by episode, or the file that holds them."""
-ENDINGS = (".csv", ".tsv", ".parquet", ".pq", ".jsonl", ".ndjson")
+ENDINGS = (".csv", ".tsv", ".xlsx", ".parquet", ".pq", ".jsonl", ".ndjson")
 """Endings of files that hold tables."""
 LEROBOT = Path("meta") / "info.json"
 """What a LeRobot folder is known by."""

@@ -188,6 +188,12 @@ def _read_names(row: bytes) -> tuple[list[str], str]:
     separator = max(_SEPARATORS, key=text.count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     names = [name.strip() for name in next(reader)]
+    check_names(names)
+    return names, separator
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Refuse a first row that has no names of columns, or has one twice."""
     for place, name in enumerate(names):
         if name and name in names[:place]:
             raise DataError(f"two columns are called {name}")
@@ -195,7 +201,6 @@ def _read_names(row: bytes) -> tuple[list[str], str]:
             raise DataError(f"{name!r:.40} is no name of a column: the first row must have names")
     if all(map(is_number, names)):
         raise DataError("the first row holds numbers: it must have the names of the columns")
-    return names, separator
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Data frames, Arrow tables, mappings from names to arrays, Parquet files and LeRobot folders.
+"""Data frames, Arrow tables, mappings of arrays, Parquet files, spreadsheets and LeRobot folders.
 
 Of LeRobot datasets, version 3, only numbers are read: videos and images are left out, and refused
 where they are asked for. `meta/info.json` names the entries of vectors. The outcome of an episode
@@ -7,11 +7,15 @@ is what the frames hold (`next.reward`, `next.success`), or what `--returns` or 
 
 from __future__ import annotations
 
+import os
+import zipfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import polars as pl
@@ -19,6 +23,7 @@ import polars as pl
 from grd_offline.core.errors import DataError
 from grd_offline.io.files.plain import open_regular, read_json
 from grd_offline.io.tables.columns import IMAGE, LEROBOT, TEXT, TIME
+from grd_offline.io.tables.csv_file import FIRST_ROW, check_names
 from grd_offline.io.tables.results import find_library, list_names
 from grd_offline.io.tables.source import (
     BLOCK_ROWS,
@@ -124,17 +129,51 @@ def open_parquet(paths: Sequence[Path], layout: str = "parquet",
 
 
 @contextmanager
-def _one_line(path: Path) -> Iterator[None]:
+def open_sheet(path: Path, max_bytes: int | None = None) -> Iterator[TableSource]:
+    """The first sheet of a spreadsheet, whose first row has the names of the columns."""
+    if find_spec("fastexcel") is None:
+        raise DataError("needs fastexcel to be read: pip install fastexcel", file=path)
+    with _one_line(path, "a spreadsheet"):
+        with open_regular(path) as file:
+            _check_packed(file, max_bytes)
+            file.seek(0)
+            read = partial(pl.read_excel, file.read(), has_header=False, raise_if_empty=False)
+        head = read(read_options={"n_rows": 1, "dtypes": "string"})
+        names = [(name or "").strip() for name in (head.row(0) if len(head) else ())]
+        if not any(names):
+            raise DataError("is empty: expected a row of column names in its first sheet")
+        check_names(names)
+        rows = read(read_options={"skip_rows": 1}, infer_schema_length=None)
+        columns = zip(names, rows.get_columns(), strict=False)
+        table = open_frame({name: column for name, column in columns if name})
+    yield replace(table, layout="xlsx", first_row=FIRST_ROW)
+
+
+def _check_packed(file: BinaryIO, max_bytes: int | None) -> None:
+    """Refuse a packed file that unpacks to far more than it stores, or to more than it says."""
+    with zipfile.ZipFile(file) as packed:
+        size = sum(entry.file_size for entry in packed.infolist())
+        stored = os.fstat(file.fileno()).st_size
+        if size > (max_bytes if max_bytes is not None else PLAUSIBLE // 4 + TIMES * stored):
+            raise DataError(
+                f"unpacks to {size:,} bytes, far more than a file of its size should hold: if you "
+                "trust it, use --max-size"
+            )
+        if (damaged := packed.testzip()) is not None:
+            raise DataError(f"is not a spreadsheet that can be read: {damaged!r:.80} is damaged")
+
+
+@contextmanager
+def _one_line(path: Path, what: str = "a Parquet file") -> Iterator[None]:
     try:
         yield
     except DataError as error:
         raise error.at(file=path) from None
     except FileNotFoundError:
         raise DataError("no such file", file=path) from None
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError,
-            MemoryError) as error:  # fmt: skip
+    except (Exception, pl.exceptions.PanicException) as error:
         text = (str(error) or type(error).__name__).splitlines()[0]
-        raise DataError(f"is not a Parquet file that can be read: {text}", file=path) from None
+        raise DataError(f"is not {what} that can be read: {text}", file=path) from None
 
 
 def _check_size(path: Path, rows: int, columns: int, max_bytes: int | None) -> None:

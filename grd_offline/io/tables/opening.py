@@ -26,7 +26,7 @@ from grd_offline.io.tables.columns import (
     parse_given,
 )
 from grd_offline.io.tables.csv_file import open_csv
-from grd_offline.io.tables.frames import open_lerobot, open_parquet
+from grd_offline.io.tables.frames import open_lerobot, open_parquet, open_sheet
 from grd_offline.io.tables.outcomes import read_outcomes
 from grd_offline.io.tables.source import TableSource
 from grd_offline.io.tables.turns import open_turns
@@ -128,6 +128,9 @@ def _open(
 ) -> Iterator[TableSource]:
     if path.suffix.lower() not in ENDINGS:
         with open_lerobot(path, max_bytes) as source:
+            yield source
+    elif path.suffix.lower() == ".xlsx":
+        with open_sheet(path, max_bytes) as source:
             yield source
     elif path.suffix.lower() in _PARQUET:
         with open_parquet([path], max_bytes=max_bytes) as source:

@@ -22,7 +22,13 @@ from grd_offline.io.tables.times import is_step_type, show_steps
 
 REWARD, SPREAD = "reward", "spread"
 LIBRARIES = ("pandas", "polars", "pyarrow")
-ENDINGS = {"csv": ".csv", "parquet": ".parquet", "lerobot": ".parquet", "jsonl": ".jsonl"}
+ENDINGS = {
+    "csv": ".csv",
+    "xlsx": ".csv",
+    "parquet": ".parquet",
+    "lerobot": ".parquet",
+    "jsonl": ".jsonl",
+}
 """The ending of the table of rewards that goes with data of each layout."""
 
 
