@@ -11,7 +11,7 @@ import click
 from grd_offline.core.errors import DataError
 from grd_offline.core.outcomes import NUMBER, Outcome
 from grd_offline.core.words import format_seconds, format_share
-from grd_offline.io.files.naming import beside
+from grd_offline.io.files import beside
 from grd_offline.methods.registry import find_method
 from grd_offline.methods.settings import DecomposeSettings
 

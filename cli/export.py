@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from grd_offline.core.words import count
-from grd_offline.io.files.naming import name_path
+from grd_offline.io.files import name_path
 
 from .options import command, option, out_option, path_argument
 from .text import echo

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grd_offline.core.words import count, format_percentage
-from grd_offline.io.files.naming import beside
+from grd_offline.io.files import beside
 from grd_offline.learning.offline.settings import JUDGED, OfflineSettings
 from grd_offline.methods.registry import AUTO, list_fits, list_judged
 
@@ -92,7 +92,7 @@ def judge(file: str, out: Path | None, **given: Any) -> None:
 def _print_table(result: JudgingResult) -> None:
     from rich.console import Console
 
-    from grd_offline.io.files.judgement import TRUE
+    from grd_offline.io.files.results import TRUE
     from grd_offline.lab.judge import LAST
 
     from .display import Point, format_correlation, format_point

@@ -57,8 +57,8 @@ def plot(runs: tuple[Path, ...], out: Path | None, form: str | None, metric: str
     """
     form = form or _find_format(out)
 
-    from grd_offline.io.files.decomposition import is_decomposition
     from grd_offline.io.files.plain import folder_errors
+    from grd_offline.io.files.results import is_decomposition
     from grd_offline.io.files.runs import read_run
     from grd_offline.methods.result import read_decomposition
 

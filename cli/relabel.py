@@ -7,7 +7,7 @@ import click
 
 from grd_offline.core.errors import DataError
 from grd_offline.core.words import count
-from grd_offline.io.files.naming import beside
+from grd_offline.io.files import beside
 
 from .jobs import Where, run_parts, runner_options
 from .options import command, option, out_option, reading_options, workers_option

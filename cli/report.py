@@ -58,11 +58,13 @@ def leave_report(folder: Path) -> None:
 
 
 def _make_page(folders: Sequence[Path], filmed: str | None = None) -> str:
-    from grd_offline.io.files.decomposition import is_decomposition
-    from grd_offline.io.files.judgement import is_judgement, read_judgement
-    from grd_offline.io.files.outcomes import has_outcomes
-    from grd_offline.io.files.runs import read_run
-    from grd_offline.io.files.sweeps import is_sweep
+    from grd_offline.io.files.results import (
+        has_outcomes,
+        is_decomposition,
+        is_judgement,
+        read_judgement,
+    )
+    from grd_offline.io.files.runs import is_sweep, read_run
     from grd_offline.lab.sweep.folder import read_sweep
     from grd_offline.methods.result import read_decomposition, read_outcomes
     from grd_offline.report import (

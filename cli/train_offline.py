@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from grd_offline.io.files.naming import name_path
+from grd_offline.io.files import name_path
 from grd_offline.learning.offline.settings import SOURCES, OfflineSettings
 
 from .options import (

@@ -14,10 +14,18 @@ import numpy as np
 from grd_offline.comparison.metrics import LAST, METRICS
 from grd_offline.core.errors import DataError, printable
 from grd_offline.core.words import count
-from grd_offline.io.files.judgement import RUN_FOLDER, is_judgement
 from grd_offline.io.files.plain import refuse_outside
-from grd_offline.io.files.runs import EVALUATIONS_FILE, LARGEST, SETTINGS_FILE, RunRecord, read_run
-from grd_offline.io.files.sweeps import SWEEP_FILE, is_sweep, list_results
+from grd_offline.io.files.results import RUN_FOLDER, is_judgement
+from grd_offline.io.files.runs import (
+    EVALUATIONS_FILE,
+    LARGEST,
+    SETTINGS_FILE,
+    SWEEP_FILE,
+    RunRecord,
+    is_sweep,
+    list_results,
+    read_run,
+)
 
 MOST_DEPTH = 4
 """Folders below a folder of results that are searched for runs."""

@@ -24,9 +24,9 @@ from grd_offline.core.episodes import (
 from grd_offline.core.errors import DataError
 from grd_offline.core.provenance import EPISODE, ROW, STEP, Origin
 from grd_offline.core.words import count
-from grd_offline.io.files.decomposition import find_relabelled
 from grd_offline.io.files.parts import find_parts
 from grd_offline.io.files.plain import MISFITS, folder_errors
+from grd_offline.io.files.results import find_relabelled
 from grd_offline.io.formats.guard import Budget, SafeGroup, Source, open_handle
 from grd_offline.io.formats.layouts import (
     Layout,

@@ -34,9 +34,9 @@ from grd_offline.io.datasets import (
     open_recording,
     write_dataset,
 )
-from grd_offline.io.files.decomposition import MASKS_FILE
-from grd_offline.io.files.naming import beside
+from grd_offline.io.files import beside
 from grd_offline.io.files.plain import folder_errors
+from grd_offline.io.files.results import MASKS_FILE
 from grd_offline.io.formats.record import DELIVERED, OBSERVED, STD
 from grd_offline.io.tables.columns import Given, Outcomes, name_truth, parse_columns
 from grd_offline.io.tables.results import (

@@ -16,16 +16,16 @@ from grd_offline.core.errors import DataError
 from grd_offline.core.inputs import InputRef, name_effect
 from grd_offline.core.words import format_share
 from grd_offline.io.datasets import Recording, open_recording
-from grd_offline.io.files.decomposition import (
+from grd_offline.io.files.plain import folder_errors, read_json
+from grd_offline.io.files.results import (
     EFFECTS_FILE,
     MASKS_FILE,
     METRICS_FILE,
     MISFIT,
     RELABELLED,
     TABLES,
+    read_names,
 )
-from grd_offline.io.files.outcomes import read_names
-from grd_offline.io.files.plain import folder_errors, read_json
 from grd_offline.io.formats.record import STD
 from grd_offline.io.tables.results import read_rewards
 from grd_offline.methods.contract import Finding, Verdict

@@ -17,8 +17,8 @@ from grd_offline.core.errors import DataError
 from grd_offline.core.threads import one_numpy_thread
 from grd_offline.io.datasets import Data, open_recording
 from grd_offline.io.files import REPORT_FILE
-from grd_offline.io.files.decomposition import RELABELLED, is_replaceable, write_decomposition
 from grd_offline.io.files.models import DYNAMICS_FOLDER, REWARD_FOLDER
+from grd_offline.io.files.results import RELABELLED, is_replaceable, write_decomposition
 from grd_offline.io.files.storage import check_folder, create_file, replace_folder
 from grd_offline.io.tables.columns import Given, Outcomes, name_truth
 from grd_offline.io.tables.results import ENDINGS

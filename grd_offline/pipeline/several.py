@@ -17,9 +17,9 @@ from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.core.errors import DataError
 from grd_offline.io.datasets import Data, open_recording, read
 from grd_offline.io.files import REPORT_FILE
-from grd_offline.io.files.outcomes import (
+from grd_offline.io.files.results import (
     check_outcomes,
-    is_replaceable,
+    holds_outcomes_only,
     write_outcomes,
 )
 from grd_offline.io.files.storage import create_file, replace_folder
@@ -81,7 +81,7 @@ def decompose_each(
     names = list(outcomes)
     check_outcomes(names)
     results = {}
-    with replace_folder(out, is_replaceable=is_replaceable) as folder:
+    with replace_folder(out, is_replaceable=holds_outcomes_only) as folder:
         for name in names:
             data, given = _prepare(source, outcomes, name, columns, reading)
 

@@ -14,8 +14,8 @@ from grd_offline.core.inputs import explain_marks, name_effect
 from grd_offline.core.outcomes import NUMBER, PREFERENCE, Outcome, describe_bands
 from grd_offline.core.typing import Array
 from grd_offline.core.words import format_percentage
-from grd_offline.io.files.decomposition import MISFIT
 from grd_offline.io.files.plain import folder_errors
+from grd_offline.io.files.results import MISFIT
 from grd_offline.methods.result import Decomposition
 from grd_offline.report.effects import describe_cards, pack_effects, shape_effects
 from grd_offline.report.film import Film, make_film

@@ -8,15 +8,15 @@ from itertools import compress
 from typing import Any
 
 from grd_offline.core.words import format_seconds
-from grd_offline.io.files.judgement import (
+from grd_offline.io.files.plain import folder_errors
+from grd_offline.io.files.results import (
     JUDGE_FILE,
-    MISFIT,
+    JUDGE_MISFIT,
     OBSERVED,
     TRUE,
     JudgementRecord,
     Verdict,
 )
-from grd_offline.io.files.plain import folder_errors
 from grd_offline.report.curves import (
     describe_lines,
     find_seconds,
@@ -45,7 +45,7 @@ SCALES = (
 
 def make_judgement_page(judgement: JudgementRecord) -> str:
     """Make the page of a judgement."""
-    with folder_errors(judgement.path / JUDGE_FILE, MISFIT):
+    with folder_errors(judgement.path / JUDGE_FILE, JUDGE_MISFIT):
         return _make_page(judgement)
 
 

@@ -13,7 +13,7 @@ from forked import run, run_script
 from places import ROOT
 
 from grd_offline.io.datasets import open_recording, write_dataset
-from grd_offline.io.files.naming import beside
+from grd_offline.io.files import beside
 
 SAMPLE = ROOT / "datasets" / "sample.h5"
 COMMANDS = (

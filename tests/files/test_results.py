@@ -10,19 +10,17 @@ from judgements import write_judgement as write_verdicts
 from run_tables import write_run
 
 from grd_offline.core.errors import DataError
-from grd_offline.io.files.decomposition import (
+from grd_offline.io.files.results import (
+    Verdict,
     find_relabelled,
     is_decomposition,
-    is_replaceable,
-    write_decomposition,
-)
-from grd_offline.io.files.judgement import (
-    Verdict,
     is_judgement,
+    is_replaceable,
     read_judgement,
+    write_decomposition,
     write_judgement,
+    write_outcomes,
 )
-from grd_offline.io.files.outcomes import write_outcomes
 from grd_offline.io.files.runs import (
     read_episode,
     read_episodes,

@@ -24,7 +24,7 @@ from grd_offline import (
 )
 from grd_offline.cli.program import cli
 from grd_offline.io.datasets import open_recording
-from grd_offline.io.files.decomposition import is_replaceable
+from grd_offline.io.files.results import is_replaceable
 from grd_offline.io.tables.results import find_columns
 from grd_offline.methods.relabelling import compare_with_truth
 

@@ -1,4 +1,4 @@
-"""The folder of a run of `train-online` or `train-offline`: its files, written and read.
+"""The folder of a run of `train-online` or `train-offline`, and where a sweep keeps its runs.
 
 settings.json           settings, members, versions, the command
 evaluations.csv         every evaluation of every member
@@ -47,6 +47,8 @@ MOST_DIGITS = 20
 LARGEST = 1e100
 """Larger numbers in a table are refused: their squares leave the range of floats."""
 Item = TypeVar("Item")
+SWEEP_FILE = "sweep.json"
+JOBS_FOLDER, RESULT_FOLDER = "jobs", "result"
 SETTINGS_FILE, EVALUATIONS_FILE, LOG_FILE = "settings.json", "evaluations.csv", "log.csv"
 _ENDINGS = {"masks": "json", "episodes": "csv"}
 """Endings of the files that a member writes at each evaluation."""
@@ -291,3 +293,24 @@ def choose_member(run: RunRecord, kind: str) -> str | None:
             if all(list_steps(run, member, name) for name in needed):
                 return member
     return None
+
+
+def is_sweep(folder: Path) -> bool:
+    return (folder / SWEEP_FILE).is_file()
+
+
+def list_results(folder: Path) -> list[Path]:
+    """Where the jobs of a sweep write, in its order. Jobs of earlier versions of its file are not
+    among them."""
+    path = folder / SWEEP_FILE
+    contents = read_json(path)
+    with folder_errors(path, "cannot be read as a sweep"):
+        names = [check_job_name(str(job["name"])) for job in contents["jobs"]]
+    return [folder / JOBS_FOLDER / name / RESULT_FOLDER for name in names]
+
+
+def check_job_name(name: str) -> str:
+    """Refuse a name that leads out of the folder of the jobs."""
+    if Path(name).name != name or name in ("", ".."):
+        raise ValueError(f"expected the name of a job, got {name[:40]!r}")
+    return name

@@ -42,7 +42,13 @@ from grd_offline.io.files.plain import (
     read_record,
     write_json,
 )
-from grd_offline.io.files.runs import EVALUATIONS_FILE, LOG_FILE, SETTINGS_FILE
+from grd_offline.io.files.runs import (
+    EVALUATIONS_FILE,
+    JOBS_FOLDER,
+    LOG_FILE,
+    RESULT_FOLDER,
+    SETTINGS_FILE,
+)
 from grd_offline.io.files.storage import (
     PLAIN_FILE,
     append_file,
@@ -51,7 +57,6 @@ from grd_offline.io.files.storage import (
     make_folder,
     storage_errors,
 )
-from grd_offline.io.files.sweeps import JOBS_FOLDER, RESULT_FOLDER
 from grd_offline.lab.sweep.plan import SEEDED, Job
 
 CHECKPOINT_FILE = "checkpoint.pt"
