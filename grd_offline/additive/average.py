@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from grd_offline.additive.bars import BARS
 from grd_offline.additive.basis import Effect
 from grd_offline.additive.evidence import sum_gains
-
-Array = NDArray[np.float64]
+from grd_offline.core.typing import Array
 
 _VARIANCES = 2.0 ** np.arange(-14, 3)
 _LEVELS = np.arange(-12, 1.01, 0.5)

@@ -14,13 +14,11 @@ from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
-from numpy.typing import NDArray
 
 from grd_offline.additive.bars import BARS
 from grd_offline.core.interpolation import GridTables
+from grd_offline.core.typing import Array, IntArray
 
-Array = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 Effect = tuple[int, ...]
 Kernel = Callable[[Array, Array], Array]
 

@@ -43,8 +43,8 @@ from grd_offline.additive.search import (
 )
 from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import EpisodeSet
+from grd_offline.core.typing import Array
 
-Array = NDArray[np.float64]
 Progress = Callable[[str, float], None]
 
 _JOINT = {3: (24, 3, 0, -np.inf), 4: (14, 2, 300, 0.2)}

@@ -37,9 +37,7 @@ from grd_offline.additive.moments import BEFORE, BOTH, END, MIDPOINT
 from grd_offline.additive.search import Block, EffectBank
 from grd_offline.core.episodes import Episode, EpisodeSet, find_resolution
 from grd_offline.core.errors import DataError
-
-Array = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from grd_offline.core.typing import Array, IntArray
 
 Still = NDArray[np.bool_] | None
 """(state,) those that stand still in most steps, see `moments`; None: no state does."""

@@ -31,8 +31,7 @@ from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrf, dpotri
 
 from grd_offline.additive.bars import BARS
-
-Array = NDArray[np.float64]
+from grd_offline.core.typing import Array
 
 SMALLEST_VARIANCE = 1e-10
 _LARGEST_STACK = 80_000_000  # entries of all kernels of a dual fit that may be held at once

@@ -70,8 +70,8 @@ from grd_offline.additive.evidence import (
 )
 from grd_offline.additive.moments import BOTH, END, START, spread_about
 from grd_offline.additive.search import EffectBank, Selection
+from grd_offline.core.typing import Array
 
-Array = NDArray[np.float64]
 _SHARES = np.geomspace(1e-4, 1e3, 85)  # of the average variance
 _DENSITY = np.minimum(1.0, _SHARES**-3) / np.minimum(1.0, _SHARES**-3).sum()
 

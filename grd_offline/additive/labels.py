@@ -60,8 +60,7 @@ from grd_offline.additive.search import (
     search_forward,
 )
 from grd_offline.core.evaluate import give_chance
-
-Array = NDArray[np.float64]
+from grd_offline.core.typing import Array
 
 _STEPS = 30
 _CHUNK = 8_000_000

@@ -21,8 +21,8 @@ from grd_offline.additive.evidence import (
     measure_gains,
     measure_losses,
 )
+from grd_offline.core.typing import Array
 
-Array = NDArray[np.float64]
 Start = tuple[Mapping[Effect, float], float]
 """Variances of some effects, and the noise."""
 NOWHERE: Start = ({}, 1.0)

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from grd_offline.comparison.paper import Printed, find_printed
 from grd_offline.comparison.scores import Score
@@ -29,6 +28,7 @@ from grd_offline.core.statistics import (
     performance_profile,
     profile_band,
 )
+from grd_offline.core.typing import Array
 from grd_offline.io.files.plain import read_json
 from grd_offline.io.files.runs import start_table
 from grd_offline.io.files.storage import check_folder, check_writable
@@ -93,7 +93,6 @@ def _as_text(name: str) -> str:
     return f"'{name}" if name.startswith(_FORMULA) else name
 
 
-Array = NDArray[np.float64]
 REFERENCES = ("oracle", "true")
 """Methods that learn from the true reward, online and from data."""
 SEED = 0

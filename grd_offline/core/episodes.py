@@ -21,13 +21,10 @@ from grd_offline.core.errors import DataError
 from grd_offline.core.names import read_names
 from grd_offline.core.preferences import Preferences
 from grd_offline.core.provenance import Origin, Provenance
+from grd_offline.core.typing import Array, BoolArray, SingleArray
 
-FloatArray = NDArray[np.float32]
-Amounts = NDArray[np.float64]
-"""Rewards, which keep the digits that a large offset needs."""
 Matrix = ArrayLike
 """(N, column) numbers, in any form that numpy takes."""
-BoolArray = NDArray[np.bool_]
 LARGEST = 1e18
 """Largest number that is accepted. The squares of larger numbers leave the range of float32."""
 SAME_LENGTH = 0.05
@@ -55,11 +52,11 @@ class Episode:
     ((14, 11), (13, 3))
     """
 
-    observations: FloatArray
+    observations: SingleArray
     """(T + 1, state), or (T, state) where the source does not hold the last one."""
-    actions: FloatArray
+    actions: SingleArray
     """(T, action); one-hot where actions are discrete."""
-    rewards: Amounts
+    rewards: Array
     """(T,) the reward that was delivered at each step. It is zero if nothing was delivered."""
     terminations: BoolArray
     """(T,) whether the task ended at this step."""
@@ -115,7 +112,7 @@ class Episode:
         return len(self.observations) == len(self) + 1
 
     @property
-    def next_observations(self) -> FloatArray:
+    def next_observations(self) -> SingleArray:
         """(T, state) the observation after each step. If the last one is not known, the one before
         is repeated."""
         if self.has_final_observation:
@@ -133,7 +130,7 @@ class Episode:
             rewards = rewards * discount ** np.arange(len(self))
         return float(rewards.sum())
 
-    def segments(self) -> tuple[NDArray[np.int64], NDArray[np.int64], Amounts]:
+    def segments(self) -> tuple[NDArray[np.int64], NDArray[np.int64], Array]:
         """List the start, stop and amount of each delivery. The amount is the sum of the step
         rewards in [start, stop)."""
         stops = np.flatnonzero(self.delivered) + 1

@@ -8,9 +8,10 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Array = NDArray[np.float64]
+from grd_offline.core.typing import Array
+
 NORMAL_90 = 1.6448536269514722
 """A normal variable lies within so many standard deviations of its mean 90 times in 100."""
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-IntArray = NDArray[np.int64]
+from grd_offline.core.typing import IntArray
 
 
 def compact_one_hop(state_to_reward: ArrayLike, state_to_state: ArrayLike) -> IntArray:

@@ -8,7 +8,8 @@ import numpy as np
 
 from grd_offline.core.episodes import Episode, EpisodeSet, KeptEpisodes
 from grd_offline.core.errors import DataError
-from grd_offline.core.preferences import IntArray, Preferences
+from grd_offline.core.preferences import Preferences
+from grd_offline.core.typing import IntArray
 
 
 def attach_preferences(episodes: EpisodeSet, preferences: Preferences) -> EpisodeSet:

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from grd_offline.core.errors import DataError
-
-IntArray = NDArray[np.int64]
+from grd_offline.core.typing import IntArray
 
 
 @dataclass(frozen=True, eq=False)

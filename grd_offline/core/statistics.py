@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Array = NDArray[np.float64]
+from grd_offline.core.typing import Array
+
 Tasks = Sequence[ArrayLike]
 """Scores of a method: one array (seed,) for each task."""
 SMALLEST = 1e-3

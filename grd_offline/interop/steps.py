@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.core.episodes import BoolArray, Episode, FloatArray, check_finite
+from grd_offline.core.episodes import Episode, check_finite
+from grd_offline.core.typing import BoolArray, SingleArray
 from grd_offline.io.datasets import as_episode, as_episodes, locate, open_recording
 from grd_offline.methods.relabelling import find_truth
 
@@ -20,15 +21,15 @@ NEXT = "next_observations"
 class Steps:
     """N steps of all episodes, in their order; float32."""
 
-    observations: FloatArray
+    observations: SingleArray
     """(N, state): the observation before each step."""
-    actions: FloatArray
+    actions: SingleArray
     """(N, action); one-hot where actions are discrete."""
-    next_observations: FloatArray
+    next_observations: SingleArray
     """(N, state): the observation after each step. If the observation after an episode is not
     known, it is the last one again. If those of the file do not lead to the next step, as in
     shuffled data, they are taken as they are."""
-    rewards: FloatArray
+    rewards: SingleArray
     """(N,): the reward of each step."""
     terminals: BoolArray
     """(N,): whether the task ended at this step."""

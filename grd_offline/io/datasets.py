@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.core.episodes import (
-    BoolArray,
     Episode,
     EpisodeSet,
     KeptEpisodes,
@@ -23,6 +22,7 @@ from grd_offline.core.episodes import (
 )
 from grd_offline.core.errors import DataError
 from grd_offline.core.provenance import EPISODE, ROW, STEP, Origin
+from grd_offline.core.typing import AnyArray, BoolArray
 from grd_offline.core.words import count
 from grd_offline.io.files.parts import find_parts
 from grd_offline.io.files.plain import MISFITS, folder_errors
@@ -45,7 +45,6 @@ from grd_offline.io.formats.minari import (
 from grd_offline.io.formats.parts import join_parts
 from grd_offline.io.formats.probe import probe_file
 from grd_offline.io.formats.record import (
-    Array,
     Header,
     LazyLeaves,
     Leaf,
@@ -200,7 +199,7 @@ def _located(recording: Recording, path: str | os.PathLike[str]) -> Recording:
             record.extras.located = lambda: locate(path, index)
         return record
 
-    def load_rewards(index: int) -> Array:
+    def load_rewards(index: int) -> AnyArray:
         with locate(path, index), _fitting():
             return recording.load_rewards(index)
 
@@ -312,7 +311,7 @@ def find_delay(recording: Recording) -> int | str:
     return infer_delay(recording.load_rewards(index) for index in range(len(recording)))
 
 
-def infer_delay(rewards_of_episodes: Iterable[Array]) -> int | str:
+def infer_delay(rewards_of_episodes: Iterable[AnyArray]) -> int | str:
     """When rewards are delivered, from the zeros among them; `find_delay` says how."""
     step, hits, slots = 0, 0, 0
     for rewards in rewards_of_episodes:

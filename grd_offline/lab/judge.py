@@ -18,11 +18,12 @@ from grd_offline.core.errors import DataError
 from grd_offline.core.evaluate import compare_rewards
 from grd_offline.core.observer import NOBODY, Observer, Observers, Progress, Warn
 from grd_offline.core.threads import one_numpy_thread
+from grd_offline.core.typing import Array
 from grd_offline.core.versions import find_versions
 from grd_offline.io.files.results import OBSERVED, RUN_FOLDER, TRUE, Verdict, write_judgement
 from grd_offline.io.tables.columns import Given, Outcomes
 from grd_offline.learning.agents.algorithms import find_title
-from grd_offline.learning.offline.data import Array, OfflineData, be_pessimistic
+from grd_offline.learning.offline.data import OfflineData, be_pessimistic
 from grd_offline.learning.offline.run import check_environment
 from grd_offline.learning.offline.settings import JUDGED, OfflineSettings
 from grd_offline.learning.offline.training import (

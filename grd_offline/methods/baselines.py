@@ -14,9 +14,9 @@ import numpy as np
 from grd_offline.core.episodes import DOUBLE_RESOLUTION, Episode, EpisodeSet
 from grd_offline.core.errors import DataError
 from grd_offline.core.settings import RATE, Settings, setting
+from grd_offline.core.typing import Array
 from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.rewards.constant import ConstantFunction
-from grd_offline.rewards.contract import Array
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from grd_offline.core.episodes import EpisodeSet
 from grd_offline.core.evaluate import compute_coverage, r_squared, soften_chance
 from grd_offline.core.outcomes import NUMBER, Outcome
 from grd_offline.core.pieces import cut_pieces
+from grd_offline.core.typing import Array
 from grd_offline.methods.contract import Decomposer
-from grd_offline.rewards.contract import Array
 
 MOST_LISTED = 1000
 _FAR = 10.0  # times the usual error

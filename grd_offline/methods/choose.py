@@ -42,13 +42,12 @@ from grd_offline.core.outcomes import NUMBER, PREFERENCE, SUCCESS
 from grd_offline.core.packages import is_installed
 from grd_offline.core.process import Call
 from grd_offline.core.threads import one_numpy_thread, one_torch_thread
+from grd_offline.core.typing import Array
 from grd_offline.methods.candidate import Candidate, find_in_sample_std, judge
 from grd_offline.methods.contract import Decomposer, Progress
 from grd_offline.methods.duration import is_worth_a_process
 from grd_offline.methods.registry import AUTO, find_method, make_decomposer
-from grd_offline.rewards.contract import Array
-from grd_offline.rewards.effects import EffectModel
-from grd_offline.rewards.mixture import average_effects
+from grd_offline.rewards.effects import EffectModel, average_effects
 
 GOOD_ENOUGH = 0.95
 MARGIN = 0.9

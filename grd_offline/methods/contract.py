@@ -22,8 +22,9 @@ from numpy.typing import ArrayLike, NDArray
 from grd_offline.core.episodes import DOUBLE_RESOLUTION, Episode, EpisodeSet, Matrix
 from grd_offline.core.evaluate import r_squared
 from grd_offline.core.steps import StepBatch
+from grd_offline.core.typing import Array
 from grd_offline.io.tables.results import Rewarded, as_frame
-from grd_offline.rewards.contract import Array, RewardFunction
+from grd_offline.rewards.contract import RewardFunction
 from grd_offline.rewards.model import RewardModel, check_predicted
 
 if TYPE_CHECKING:

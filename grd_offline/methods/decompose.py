@@ -21,6 +21,7 @@ from grd_offline.core.observer import NOBODY, Progress
 from grd_offline.core.outcomes import NUMBER, PREFERENCE
 from grd_offline.core.pieces import attach_preferences
 from grd_offline.core.threads import one_numpy_thread
+from grd_offline.core.typing import Array
 from grd_offline.core.versions import find_versions
 from grd_offline.io.datasets import (
     Data,
@@ -48,7 +49,7 @@ from grd_offline.methods.result import Decomposition, Fitted, rank_effects
 from grd_offline.methods.settings import DecomposeSettings
 from grd_offline.methods.transitions import Dynamics, learn_dynamics
 from grd_offline.methods.verdict import gather_findings, reach_verdict
-from grd_offline.rewards.contract import Array, EffectCurve
+from grd_offline.rewards.contract import EffectCurve
 from grd_offline.rewards.model import RewardModel
 
 Observe = Callable[[EpisodeSet, EpisodeSet], None]

@@ -16,9 +16,9 @@ from grd_offline.additive.evidence import EvidenceProblem, Posterior
 from grd_offline.additive.moments import AUTO, CHOICES, MIDPOINT, START
 from grd_offline.core.episodes import EpisodeSet
 from grd_offline.core.settings import RATE, Settings, setting
+from grd_offline.core.typing import Array
 from grd_offline.methods.closed_form.fit import list_model_columns
 from grd_offline.methods.contract import Decomposer, Progress
-from grd_offline.rewards.contract import Array
 from grd_offline.rewards.effects import EffectModel
 
 _SAMPLE = 20_000

@@ -23,6 +23,7 @@ from grd_offline.core.outcomes import NUMBER, Outcome
 from grd_offline.core.provenance import TRUTH, Provenance
 from grd_offline.core.steps import StepBatch
 from grd_offline.core.threads import one_numpy_thread
+from grd_offline.core.typing import Array
 from grd_offline.io.datasets import (
     Data,
     Record,
@@ -50,7 +51,6 @@ from grd_offline.io.tables.results import (
 from grd_offline.methods.contract import Progress
 from grd_offline.methods.matching import check_inputs, expect_columns
 from grd_offline.methods.result import read_decomposition
-from grd_offline.rewards.contract import Array
 from grd_offline.rewards.model import RewardModel
 
 MANY_COLUMNS = 400

@@ -14,6 +14,7 @@ import numpy as np
 from grd_offline.additive.dynamics import DynamicsModel
 from grd_offline.core.errors import DataError
 from grd_offline.core.inputs import InputRef, name_effect
+from grd_offline.core.typing import Array
 from grd_offline.core.words import format_share
 from grd_offline.io.datasets import Recording, open_recording
 from grd_offline.io.files.plain import folder_errors, read_json
@@ -29,7 +30,6 @@ from grd_offline.io.files.results import (
 from grd_offline.io.formats.record import STD
 from grd_offline.io.tables.results import read_rewards
 from grd_offline.methods.contract import Finding, Verdict
-from grd_offline.rewards.contract import Array
 from grd_offline.rewards.model import RewardModel
 from grd_offline.rewards.notebook import show_result
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from grd_offline.additive.evidence import correlate_columns
 from grd_offline.core.episodes import Episode, EpisodeSet
@@ -31,7 +31,6 @@ from grd_offline.methods.settings import DecomposeSettings
 from grd_offline.pipeline.decompose import decompose
 from grd_offline.report import make_outcomes_page
 
-Array = NDArray[np.float64]
 Outcomes = Sequence[str] | Mapping[str, ArrayLike]
 
 

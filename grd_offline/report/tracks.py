@@ -17,7 +17,6 @@ from grd_offline.io.datasets import Header, Record, as_episode, locate
 from grd_offline.io.files.models import CONFIG, REWARD_FOLDER
 from grd_offline.io.formats.record import OBSERVED, STD
 from grd_offline.methods.result import Decomposition
-from grd_offline.rewards.effect_terms import predict_terms
 from grd_offline.rewards.effects import EffectModel
 
 MOST_EPISODES = 500
@@ -161,7 +160,7 @@ class _Reader:
         """Add what each effect adds to every step."""
         if self.model is None:
             return track
-        every = predict_terms(self.model, StepBatch.from_episode(episode))[self.rows]
+        every = self.model.predict_terms(StepBatch.from_episode(episode))[self.rows]
         terms = list(every[:MOST_TERMS])
         if self.has_rest:
             terms.append(track.rewards - self.record.constant - every[:MOST_TERMS].sum(0))

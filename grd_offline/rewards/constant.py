@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from grd_offline.core.typing import Array
 from grd_offline.rewards.config import ConfigReader, check_tensors
-from grd_offline.rewards.contract import Array, RewardFunction, Steps
+from grd_offline.rewards.contract import RewardFunction, Steps
 
 if TYPE_CHECKING:
     import torch

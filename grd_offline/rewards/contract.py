@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from grd_offline.core.inputs import InputRef
 from grd_offline.core.outcomes import Outcome
 from grd_offline.core.steps import StepBatch
+from grd_offline.core.typing import Array
 
 if TYPE_CHECKING:
     import torch
 
-Array = NDArray[np.float64]
 Steps = StepBatch[NDArray[Any]]
 
 

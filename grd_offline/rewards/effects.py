@@ -13,7 +13,7 @@ Needs numpy, and torch only in `EffectModel.torch`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -34,29 +34,55 @@ from grd_offline.core.inputs import (
     select_inputs,
 )
 from grd_offline.core.interpolation import GridTables, interpolate
+from grd_offline.core.names import read_names
 from grd_offline.core.outcomes import KINDS, Outcome
-from grd_offline.core.typing import IntArray
-from grd_offline.rewards.config import check_tensors
-from grd_offline.rewards.contract import Array, EffectCurve, Explanation, RewardFunction, Steps
-from grd_offline.rewards.effect_parts import (
-    FORMAT_VERSION,
-    FREE,
-    MAX_ORDER,
-    SCALARS,
-    SIGNED,
-    find_dtype,
-    find_shapes,
-    read_fields,
-)
-from grd_offline.rewards.effect_spread import SpreadTable
+from grd_offline.core.typing import AnyArray, Array, IntArray, SingleArray
+from grd_offline.rewards.config import ConfigReader, check_tensors
+from grd_offline.rewards.contract import EffectCurve, Explanation, RewardFunction, Steps
 
 if TYPE_CHECKING:
     import torch
 
+_TERM_BLOCK = 1024  # Steps at once, so that all products of features of a block fit into memory.
 _BLOCK = 4096  # Steps evaluated at once: what a block needs stays in the processor's cache.
+_SPREAD_BLOCK = 512  # Memory this small is taken anew without asking the system for it.
 _BESIDE_THRESHOLD = 100
 """Widths of a threshold's table that are drawn to either side of it."""
 _CURVE_POINTS = {1: 65, 2: 33, 3: 9, 4: 5}
+_FORMAT_VERSION = 6
+_MAX_ORDER = 4
+_FREE = ("columns", "tables", "factor")
+"""Arrays whose shapes say how many inputs, grid points, features and columns of F there are."""
+_SCALARS = (
+    "constant",
+    "residual_variance",
+    "constant_variance",
+    "noise_variance",
+    "inflation",
+    "hidden_variance",
+    "lasting_share",
+    "shared_variance",
+    "whole_variance",
+    "ended_variance",
+    "base",
+)
+_SIGNED = ("constant", "base")
+"""Numbers that may be negative."""
+_SINCE = {
+    "hidden_variance": 2,
+    "lasting_share": 3,
+    "shared_variance": 3,
+    "whole_variance": 3,
+    "ended_variance": 5,
+    "base": 6,
+}
+"""The version in which a number came into the files; others were there from the first on."""
+_SINCE_OUTCOME = 4
+_MAX_FEATURES = 4096
+_MAX_SPREAD = 2**28
+"""Largest number of features of one input, and of all inputs times the rank of F. It is far beyond
+what a fit makes. A prediction takes memory for so much, and a small file must not be able to ask
+for it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,8 +151,8 @@ class EffectModel(RewardFunction):
 
     def __post_init__(self) -> None:
         self._check_effects()
-        for name, shape in self._find_shapes().items():
-            value = np.ascontiguousarray(getattr(self, name), find_dtype(name))
+        for name, shape in self._list_shapes().items():
+            value = np.ascontiguousarray(getattr(self, name), _find_dtype(name))
             if value.shape != shape:
                 raise ValueError(f"{name}: expected shape {shape}, got {value.shape}")
             if not np.isfinite(value).all():
@@ -136,9 +162,9 @@ class EffectModel(RewardFunction):
         self._check_inputs()
         if self.outcome not in KINDS:
             raise ValueError(f"outcome: expected one of {KINDS}, got {self.outcome!r}")
-        for name in SCALARS:
+        for name in _SCALARS:
             number = getattr(self, name)
-            if not math.isfinite(number) or (name not in SIGNED and number < 0):
+            if not math.isfinite(number) or (name not in _SIGNED and number < 0):
                 raise ValueError(f"{name}: expected a finite, non-negative number, got {number!r}")
         moments = {one.moment for one in self.inputs}
         facts = {
@@ -155,9 +181,9 @@ class EffectModel(RewardFunction):
     def _layout(self) -> StepColumns:
         return StepColumns(len(self.observation_names), len(self.action_names))
 
-    def _find_shapes(self) -> dict[str, tuple[int, ...]]:
-        free = {name: np.shape(getattr(self, name)) for name in FREE}
-        return find_shapes(self.effects, self.sizes, free)
+    def _list_shapes(self) -> dict[str, tuple[int, ...]]:
+        free = {name: np.shape(getattr(self, name)) for name in _FREE}
+        return _find_shapes(self.effects, self.sizes, free)
 
     def _check_inputs(self) -> None:
         width = self._layout.width
@@ -174,9 +200,9 @@ class EffectModel(RewardFunction):
         for effect in self.effects:
             known = effect and effect[0] >= 0 and effect[-1] < len(self.columns)
             rising = all(a < b for a, b in pairwise(effect))
-            if not known or not rising or len(effect) > MAX_ORDER:
+            if not known or not rising or len(effect) > _MAX_ORDER:
                 raise ValueError(
-                    f"effects: {effect!s:.80} is not 1 to {MAX_ORDER} increasing inputs"
+                    f"effects: {effect!s:.80} is not 1 to {_MAX_ORDER} increasing inputs"
                 )
         if len(set(self.effects)) < len(self.effects):
             raise ValueError("effects: expected each of them once")
@@ -271,6 +297,34 @@ class EffectModel(RewardFunction):
             groups.setdefault(tuple(int(self.columns[i]) for i in effect), []).append(k)
         return list(groups.values())
 
+    def predict_terms(self, batch: Steps) -> Array:
+        """(curve, step) what each curve of `explain` adds to the constant at each step.
+
+        The constant and all terms of a step sum to its reward.
+        """
+        inputs = self.select_inputs(batch)
+        groups = self.group_effects()
+        places = [place for _, place, _ in self.effect_slices()]
+        terms = np.zeros((len(groups), len(inputs)))
+        for start in range(0, len(inputs), _TERM_BLOCK):
+            block = slice(start, start + _TERM_BLOCK)
+            features = self.expand(inputs[block]) - self.centres
+            for term, members in zip(terms, groups, strict=True):
+                for place in (places[k] for k in members):
+                    term[block] += features[:, place] @ self.weights[place]
+        return terms
+
+    def measure_shares(self, parts: Array) -> Array:
+        """(effect,) share of each effect in the variation of the reward; see `EffectCurve`.
+
+        `parts` (step, effect) is what each effect adds at some steps of the data. Effects of the
+        same columns are one curve: the first of them has the share of all, the others have 0.
+        """
+        shares = np.zeros(len(self.effects))
+        for members in self.group_effects():
+            shares[members[0]] = parts[:, members].sum(1).var()
+        return shares / (shares.sum() or 1.0)
+
     def draw_inputs(self, rng: np.random.Generator, count: int) -> Array:
         """Steps within the range of the tables."""
         rows = super().draw_inputs(rng, count)
@@ -293,19 +347,19 @@ class EffectModel(RewardFunction):
 
     def tensors(self) -> dict[str, NDArray[Any]]:
         """Return all arrays by their names."""
-        return {name: np.array(getattr(self, name)) for name in self._find_shapes()}
+        return {name: np.array(getattr(self, name)) for name in self._list_shapes()}
 
     def config(self) -> dict[str, Any]:
         """All fields that are no arrays, for JSON."""
         return {
             "kind": self.kind,
-            "format_version": FORMAT_VERSION,
+            "format_version": _FORMAT_VERSION,
             "observation_names": [str(name) for name in self.observation_names],
             "action_names": [str(name) for name in self.action_names],
             "effects": [list(effect) for effect in self.effects],
             "sizes": list(self.sizes),
             "outcome": self.outcome.value,
-            **{name: float(getattr(self, name)) for name in SCALARS},
+            **{name: float(getattr(self, name)) for name in _SCALARS},
         }
 
     @classmethod
@@ -313,7 +367,7 @@ class EffectModel(RewardFunction):
         """The model with this config and these tensors; ValueError names the first mismatch."""
         shapes = {name: tensor.shape for name, tensor in tensors.items()}
         check_tensors(cls.expected_tensors(config, shapes), tensors)
-        parts: dict[str, Any] = {**read_fields(config, cls.kind), **tensors}
+        parts: dict[str, Any] = {**_read_fields(config, cls.kind), **tensors}
         if config["format_version"] == 1:
             layout = StepColumns(len(parts["observation_names"]), len(parts["action_names"]))
             parts["columns"] = layout.move_from_version_1(parts["columns"])
@@ -324,12 +378,12 @@ class EffectModel(RewardFunction):
         cls, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
     ) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Type and shape of every tensor: grid, features and rank are those of `shapes`."""
-        fields = read_fields(config, cls.kind)
-        for name in FREE:
+        fields = _read_fields(config, cls.kind)
+        for name in _FREE:
             if name not in shapes:
                 raise ValueError(f"{name}: missing tensor")
-        expected = find_shapes(fields["effects"], fields["sizes"], shapes)
-        return {name: (find_dtype(name).name, shape) for name, shape in expected.items()}
+        expected = _find_shapes(fields["effects"], fields["sizes"], shapes)
+        return {name: (_find_dtype(name).name, shape) for name, shape in expected.items()}
 
     def take_names(self, observation_names: Sequence[str], action_names: Sequence[str]) -> Self:
         """The same function; ValueError where these are not the names of its own inputs."""
@@ -341,12 +395,12 @@ class EffectModel(RewardFunction):
             raise ValueError("action_names: expected those of the function")
         return replace(self, observation_names=named[0], action_names=named[1])
 
-    def effect_slices(self) -> Iterator[tuple[tuple[int, ...], slice]]:
-        """Each effect with its place among the weights."""
+    def effect_slices(self) -> Iterator[tuple[tuple[int, ...], slice, int]]:
+        """Each effect with its place among the weights, and its size."""
         start = 0
         for effect, size in zip(self.effects, self.sizes, strict=True):
             stop = start + size ** len(effect)
-            yield effect, slice(start, stop)
+            yield effect, slice(start, stop), size
             start = stop
 
     def select_inputs(self, batch: Steps) -> Array:
@@ -364,7 +418,7 @@ class EffectModel(RewardFunction):
         """Inputs with main effects; these as curves (input * grid,), and the curves' rises."""
         curves = np.zeros(self.tables.shape[:2])
         mains = []
-        for (effect, part), size in zip(self.effect_slices(), self.sizes, strict=True):
+        for effect, part, size in self.effect_slices():
             if len(effect) == 1:
                 mains.append(effect[0])
                 curves[effect[0]] = self.tables[effect[0], :, :size] @ self.weights[part]
@@ -376,10 +430,8 @@ class EffectModel(RewardFunction):
         return float(self.constant - self.centres @ self.weights)
 
     @cached_property
-    def _spread(self) -> SpreadTable:
-        places = zip(self.effect_slices(), self.sizes, strict=True)
-        effects = [(effect, place, size) for (effect, place), size in places]
-        return SpreadTable(self._grid, effects, self.factor, self.centres)
+    def _spread(self) -> _SpreadTable:
+        return _SpreadTable(self._grid, self.effect_slices(), self.factor, self.centres)
 
     def _predict_block(self, rows: IntArray, parts: Array) -> Array:
         rewards = np.full(len(rows), self._offset)
@@ -389,7 +441,7 @@ class EffectModel(RewardFunction):
         joint = sorted({i for effect in self.effects if len(effect) > 1 for i in effect})
         grid = self._grid
         features = {i: interpolate(grid.values, rows[:, i], parts[:, i], grid.rises) for i in joint}
-        for (effect, part_of), size in zip(self.effect_slices(), self.sizes, strict=True):
+        for effect, part_of, size in self.effect_slices():
             if len(effect) > 1:
                 value = features[effect[0]][:, :size] @ self.weights[part_of].reshape(size, -1)
                 for i in effect[1:-1]:
@@ -419,11 +471,11 @@ class EffectModel(RewardFunction):
         axes = [axis.ravel() for axis in np.meshgrid(*grids, indexing="ij")]
         mean, spread = np.zeros(len(axes[0])), np.zeros((len(axes[0]), self.factor.shape[1]))
         for k in members:
-            effect, part = places[k]
+            effect, part, size = places[k]
             values = np.repeat(self.low[None], len(axes[0]), 0)
             values[:, list(effect)] = np.transpose(axes)
             features = self._grid.evaluate(values)
-            products = multiply_features([features[:, i, : self.sizes[k]] for i in effect])
+            products = multiply_features([features[:, i, :size] for i in effect])
             centred = products - self.centres[part]
             mean += centred @ self.weights[part]
             spread += centred @ self.factor[part]
@@ -432,3 +484,189 @@ class EffectModel(RewardFunction):
         inputs = tuple(self.inputs[i] for i in first)
         share = float(self.shares[members].sum())
         return EffectCurve(inputs, grids, mean.reshape(shape), std.reshape(shape), share)
+
+
+def average_effects(first: EffectModel, second: EffectModel, difference: float) -> EffectModel:
+    """Half of each reward, with intervals that cover both.
+
+    `difference` is the mean squared difference of the two rewards per step: half of it to either
+    side is within the intervals.
+    """
+    parts = (first, second)
+    grid, features = np.max([part.tables.shape[1:] for part in parts], axis=0)
+    shift = len(first.columns)
+    factor = np.zeros(np.add(first.factor.shape, second.factor.shape))
+    factor[: len(first.weights), : first.factor.shape[1]] = first.factor / 2
+    factor[len(first.weights) :, first.factor.shape[1] :] = second.factor / 2
+
+    def join(name: str) -> Array:
+        return np.concatenate([getattr(part, name) for part in parts])
+
+    def widen(name: str) -> float:
+        return float(max(getattr(part, name) * part.inflation**2 for part in parts))
+
+    return replace(
+        first,
+        columns=join("columns").astype(np.int64),
+        low=join("low"),
+        high=join("high"),
+        weights=join("weights") / 2,
+        centres=join("centres"),
+        shares=join("shares") / 2,
+        tables=np.concatenate([_resize(part.tables, grid, features) for part in parts]),
+        effects=first.effects
+        + tuple(tuple(i + shift for i in effect) for effect in second.effects),
+        sizes=first.sizes + second.sizes,
+        constant=(first.constant + second.constant) / 2,
+        factor=factor,
+        residual_variance=max(part.residual_variance for part in parts),
+        constant_variance=max(part.constant_variance for part in parts),
+        noise_variance=widen("noise_variance"),
+        inflation=1.0,
+        hidden_variance=widen("hidden_variance") + difference / 4,
+        lasting_share=min(part.lasting_share for part in parts),
+        shared_variance=widen("shared_variance"),
+        ended_variance=widen("ended_variance"),
+        whole_variance=widen("whole_variance"),
+    )
+
+
+def _resize(tables: Array, grid: int, features: int) -> Array:
+    """Tables on a finer even grid, with zeros for the features that they lack."""
+    count, points, size = tables.shape
+    old, new = np.linspace(0, 1, points), np.linspace(0, 1, grid)
+    flat = tables.transpose(0, 2, 1).reshape(count * size, points)
+    finer = np.array([np.interp(new, old, row) for row in flat]).reshape(count, size, grid)
+    return np.pad(finer.transpose(0, 2, 1), ((0, 0), (0, 0), (0, features - size)))
+
+
+def _find_dtype(name: str) -> np.dtype[Any]:
+    """Type of the array of this name."""
+    return np.dtype(np.int64 if name == "columns" else np.float64)
+
+
+def _find_shapes(
+    effects: Sequence[Sequence[int]], sizes: Sequence[int], free: Mapping[str, tuple[int, ...]]
+) -> dict[str, tuple[int, ...]]:
+    """The shape that each array must have, given the effects and the shapes that are free."""
+    if [len(free[name]) for name in _FREE] != [1, 3, 2]:
+        raise ValueError("columns, tables, factor: expected 1, 3 and 2 dimensions")
+    (count,), (_, grid, features), (_, rank) = (free[name] for name in _FREE)
+    if grid < 2:
+        raise ValueError(f"tables: expected at least 2 grid points, got {grid}")
+    if features > _MAX_FEATURES:
+        raise ValueError(f"tables: expected at most {_MAX_FEATURES} features, got {features}")
+    if len(sizes) != len(effects):
+        raise ValueError(f"sizes: expected {len(effects)}, got {len(sizes)}")
+    for size in sizes:
+        if not 1 <= size <= features:
+            raise ValueError(f"sizes: expected 1 to {features} each, got {size!r:.40}")
+    weights = sum(size ** len(effect) for size, effect in zip(sizes, effects, strict=True))
+    if count * features * min(rank, weights) > _MAX_SPREAD:
+        raise ValueError(
+            f"factor: {count} inputs of {features} features with rank {rank} are too many"
+        )
+    return {
+        "columns": (count,),
+        "low": (count,),
+        "high": (count,),
+        "tables": (count, grid, features),
+        "weights": (weights,),
+        "centres": (weights,),
+        "factor": (weights, rank),
+        "shares": (len(effects),),
+    }
+
+
+def _read_fields(config: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """The fields of an `EffectModel` that are no arrays; ValueError names the first wrong one."""
+    read = ConfigReader(config, kind)
+    version = int(read.choice("format_version", tuple(range(1, _FORMAT_VERSION + 1))))
+    scalars = [name for name in _SCALARS if version >= _SINCE.get(name, 1)]
+    fields: dict[str, Any] = {
+        "observation_names": read_names(read.names("observation_names")),
+        "action_names": read_names(read.names("action_names")),
+        "effects": _as_effects(read.take("effects")),
+        "sizes": _as_wholes("sizes", read.take("sizes")),
+        **{name: read.number(name) for name in scalars},
+    }
+    if version >= _SINCE_OUTCOME:
+        fields["outcome"] = Outcome(read.choice("outcome", KINDS))
+    read.done()
+    return fields
+
+
+def _as_effects(effects: Any) -> tuple[tuple[int, ...], ...]:
+    if not isinstance(effects, list) or not all(
+        isinstance(effect, list) and 1 <= len(effect) <= _MAX_ORDER for effect in effects
+    ):
+        raise ValueError(f"config: effects: expected lists of 1 to {_MAX_ORDER} whole numbers")
+    return tuple(_as_wholes("effects", effect) for effect in effects)
+
+
+def _as_wholes(name: str, values: Any) -> tuple[int, ...]:
+    if not isinstance(values, list) or not all(type(value) is int for value in values):
+        raise ValueError(f"config: {name}: expected a list of whole numbers")
+    return tuple(values)
+
+
+class _SpreadTable:
+    """The posterior variance of a sum of effects, for many steps at once.
+
+        variance = |F^T (phi - centre)|^2,    phi: the products of features of `effects`
+
+    This is most of the work of relabelling, so it is done in float32, which keeps six digits: main
+    effects share one matrix product, and each effect of several inputs adds one of its own.
+    """
+
+    def __init__(
+        self,
+        grid: GridTables,
+        effects: Iterable[tuple[tuple[int, ...], slice, int]],
+        factor: Array,
+        centres: Array,
+    ) -> None:
+        """Of each effect its inputs, place and size."""
+        inputs, features = len(grid.first), grid.values.shape[1]
+        if factor.shape[1] > factor.shape[0]:
+            _, triangle = np.linalg.qr(factor.T)
+            factor = triangle.T  # the same F F^T, with fewer columns
+        self._offset = (centres @ factor).astype(np.float32)
+        self._values: AnyArray = grid.values.astype(np.float32)
+        self._rises: AnyArray = grid.rises.astype(np.float32)
+        mains = np.zeros((inputs, features, factor.shape[1]), np.float32)
+        self._joint: list[tuple[tuple[int, ...], int, SingleArray]] = []
+        for effect, place, size in effects:
+            part = factor[place].astype(np.float32)
+            if len(effect) == 1:
+                mains[effect[0], :size] += part
+            else:
+                self._joint.append((effect, size, part))
+        self._mains = mains.reshape(inputs * features, factor.shape[1])
+
+    def compute_variances(self, rows: IntArray, parts: Array) -> SingleArray:
+        """(step,) from the rows of the grid's values and the parts, both (step, input)."""
+        variances = np.empty(len(rows), np.float32)
+        for start in range(0, len(variances), _SPREAD_BLOCK):
+            block = slice(start, start + _SPREAD_BLOCK)
+            spread = self._compute_spread(rows[block], parts[block].astype(np.float32))
+            variances[block] = np.einsum("nr,nr->n", spread, spread)
+        return variances
+
+    def _compute_spread(self, rows: AnyArray, parts: AnyArray) -> SingleArray:
+        """(step, rank) F^T (phi - centre)"""
+        steps, inputs = rows.shape
+        features = interpolate(self._values, rows, parts, self._rises)
+        flat = features.reshape(steps, len(self._mains))
+        spread = flat @ self._mains
+        spread -= self._offset
+        if not self._joint:
+            return np.asarray(spread)
+        # Products are made with steps last: long rows, where numpy is fast.
+        columns = np.ascontiguousarray(flat.T).reshape(inputs, -1, steps)
+        for effect, size, part in self._joint:
+            product = columns[effect[0], :size]
+            for i in effect[1:]:
+                product = (product[:, None] * columns[i, None, :size]).reshape(-1, steps)
+            spread += product.T @ part
+        return np.asarray(spread)

@@ -24,6 +24,7 @@ from grd_offline.core.errors import DataError
 from grd_offline.core.inputs import name_effect
 from grd_offline.core.names import list_label_columns, read_names
 from grd_offline.core.steps import StepBatch
+from grd_offline.core.typing import Array
 from grd_offline.io.files.models import (
     CONFIG,
     REWARD_FOLDER,
@@ -36,7 +37,7 @@ from grd_offline.io.files.models import (
 )
 from grd_offline.rewards.card import write_card
 from grd_offline.rewards.config import check_names
-from grd_offline.rewards.contract import Array, RewardFunction, Steps
+from grd_offline.rewards.contract import RewardFunction, Steps
 from grd_offline.rewards.given_steps import read_columns
 from grd_offline.rewards.notebook import show_result
 from grd_offline.rewards.registry import find_kind

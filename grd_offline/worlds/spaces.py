@@ -11,17 +11,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from grd_offline.core.errors import DataError
 from grd_offline.core.names import LabelName
+from grd_offline.core.typing import SingleArray
 from grd_offline.io.formats.leaves import check_leaf
 from grd_offline.io.formats.record import Leaf
 
 if TYPE_CHECKING:
     from gymnasium import Space
 
-Array = NDArray[np.float32]
 _SMALLEST_SIZE = 1e-6
 
 
@@ -83,7 +82,7 @@ def _make_choice_leaf(space: Any, path: str) -> Leaf:
     return Leaf(path, tuple(space.shape), "int64", tuple(counts), tuple(starts))
 
 
-def make_flattener(space: Space[Any]) -> Callable[[Any], Array]:
+def make_flattener(space: Space[Any]) -> Callable[[Any], SingleArray]:
     """A function that makes a vector of one observation: a copy, (column,)."""
     from gymnasium.spaces import Box
 
@@ -91,14 +90,14 @@ def make_flattener(space: Space[Any]) -> Callable[[Any], Array]:
         return lambda observation: np.array(observation, np.float32)
     leaves = list_observation_leaves(space)
 
-    def flatten(observation: Any) -> Array:
+    def flatten(observation: Any) -> SingleArray:
         parts = [_flatten_leaf(nested.leaf, nested.pick(observation)) for nested in leaves]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     return flatten
 
 
-def _flatten_leaf(leaf: Leaf, value: Any) -> Array:
+def _flatten_leaf(leaf: Leaf, value: Any) -> SingleArray:
     if leaf.categories is None:
         return np.array(value, np.float32).ravel()
     code = np.zeros(leaf.size, np.float32)
@@ -114,7 +113,7 @@ def _flatten_leaf(leaf: Leaf, value: Any) -> Array:
     return code
 
 
-def flatten_batch(space: Space[Any], values: Any, count: int) -> Array:
+def flatten_batch(space: Space[Any], values: Any, count: int) -> SingleArray:
     """(count, column) a batch of a space's samples. One sample is a batch of 1."""
     from gymnasium import spaces
 
@@ -129,7 +128,7 @@ def flatten_batch(space: Space[Any], values: Any, count: int) -> Array:
     return np.array(values, np.float32).reshape(count, -1)
 
 
-def flat_bounds(space: Space[Any]) -> Array:
+def flat_bounds(space: Space[Any]) -> SingleArray:
     """(2, column) the lowest and highest of each column of `flatten_batch`."""
     from gymnasium import spaces
 
@@ -140,7 +139,7 @@ def flat_bounds(space: Space[Any]) -> Array:
     return np.repeat(np.array([[0.0], [1.0]], np.float32), spaces.flatdim(space), 1)
 
 
-def find_sizes(space: Space[Any]) -> Array:
+def find_sizes(space: Space[Any]) -> SingleArray:
     """(column,) the largest size that a column can have; 1 where that is larger, or nearly 0.
 
     Large bounds say little about the usual size of a column.

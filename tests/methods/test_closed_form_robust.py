@@ -18,7 +18,7 @@ from grd_offline.methods import make_decomposer
 from grd_offline.methods.candidate import Candidate
 from grd_offline.methods.closed_form.fit import fit_closed_form
 from grd_offline.methods.linear import Linear
-from grd_offline.rewards.mixture import average_effects
+from grd_offline.rewards.effects import average_effects
 
 QUICK = {"basis": 5, "final_basis": 8, "rough_basis": 1, "order": 2}
 

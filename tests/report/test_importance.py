@@ -15,7 +15,6 @@ from grd_offline.methods.result import read_decomposition
 from grd_offline.report.graph import measure_edges
 from grd_offline.report.importance import measure_importance
 from grd_offline.report.tracks import read_tracks
-from grd_offline.rewards.effect_terms import measure_shares, predict_terms
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +33,7 @@ def draw_steps(count=200):
 
 def test_the_mean_and_all_terms_sum_to_the_reward():
     model, rows = make_effects(), draw_steps(1500)  # more than one block
-    terms = predict_terms(model, StepBatch(rows[:, :5], rows[:, 5:]))
+    terms = model.predict_terms(StepBatch(rows[:, :5], rows[:, 5:]))
     assert terms.shape == (5, 1500)
     np.testing.assert_allclose(
         model.constant + terms.sum(0),
@@ -45,7 +44,7 @@ def test_the_mean_and_all_terms_sum_to_the_reward():
 
 def test_effects_of_the_same_columns_are_one_term():
     model, rows = make_effects((0, 0, 5)), draw_steps()
-    terms = predict_terms(model, StepBatch(rows[:, :5], rows[:, 5:]))
+    terms = model.predict_terms(StepBatch(rows[:, :5], rows[:, 5:]))
     assert len(terms) == len(model.explain().effects) == 4  # two parts of s0, in one curve
     np.testing.assert_allclose(
         model.constant + terms.sum(0),
@@ -59,10 +58,10 @@ def test_shares_are_variances_and_never_negative():
     first = rng.normal(size=1000)
     # The second takes back most of the first: their covariance is negative.
     parts = np.stack([2 * first, -first, *np.zeros((3, 1000))], 1)
-    shares = measure_shares(make_effects(), parts)
+    shares = make_effects().measure_shares(parts)
     assert shares.tolist() == pytest.approx([0.8, 0.2, 0, 0, 0])
-    assert measure_shares(make_effects(), np.zeros((10, 5))).tolist() == [0] * 5
-    same = measure_shares(make_effects((0, 0, 5)), parts)  # one curve: its variance is that of 1 x
+    assert make_effects().measure_shares(np.zeros((10, 5))).tolist() == [0] * 5
+    same = make_effects((0, 0, 5)).measure_shares(parts)  # one curve: its variance is that of 1 x
     assert same.tolist() == pytest.approx([1, 0, 0, 0, 0])
 
 

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from grd_offline.core.episodes import EpisodeSet
 from grd_offline.core.errors import DataError
 from grd_offline.core.interpolation import interpolate, locate_between_nodes
+from grd_offline.core.typing import Array, IntArray
 
-Array = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 _MAX_EPISODES = 5_000
 
 

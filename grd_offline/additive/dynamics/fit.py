@@ -11,8 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from grd_offline.additive.dynamics.features import (
-    Array,
-    IntArray,
     Transitions,
     build_feature_table,
     draw_transitions,
@@ -28,6 +26,7 @@ from grd_offline.additive.dynamics.model import (
     mixture_log_density,
 )
 from grd_offline.core.episodes import EpisodeSet
+from grd_offline.core.typing import Array, IntArray
 
 Progress = Callable[[str, float], None]
 _REGRESSION_WORK = 4e10

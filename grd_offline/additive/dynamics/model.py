@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from grd_offline.additive.dynamics.features import NODES, Array, FeatureTable, IntArray
+from grd_offline.additive.dynamics.features import NODES, FeatureTable
 from grd_offline.core.episodes import Matrix
 from grd_offline.core.errors import DataError
 from grd_offline.core.steps import StepBatch
+from grd_offline.core.typing import Array, IntArray
 from grd_offline.io.files import models
 from grd_offline.io.files.models import DYNAMICS_FOLDER, find_model, read_settled, write_model
 

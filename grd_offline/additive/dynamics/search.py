@@ -27,8 +27,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.additive.dynamics.features import (
-    Array,
-    IntArray,
     Transitions,
     build_feature_table,
     draw_transitions,
@@ -39,6 +37,7 @@ from grd_offline.additive.dynamics.features import (
 from grd_offline.additive.dynamics.fit import Progress, fit_to_transitions, ignore_progress
 from grd_offline.additive.dynamics.model import DynamicsModel, DynamicsModelSettings, check_whole
 from grd_offline.core.episodes import EpisodeSet
+from grd_offline.core.typing import Array, IntArray
 
 RIDGE = 1e-7
 """Added to the mean square of every regressor."""

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from grd_offline.core.errors import DataError
+from grd_offline.core.typing import Array
 from grd_offline.io.files.plain import (
     TABLE_BYTES,
     convert,
@@ -32,7 +33,6 @@ from grd_offline.io.files.plain import (
 )
 from grd_offline.io.files.storage import append_file, make_folder, replace_file
 
-Array = NDArray[np.float64]
 ABOUT_BYTES = 8 * 2**20
 MASK_BYTES = 16 * 2**20
 EPISODE_BYTES = 4 * 2**20

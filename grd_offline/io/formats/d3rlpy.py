@@ -9,10 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from grd_offline.core.errors import DataError
+from grd_offline.core.typing import AnyArray
 from grd_offline.io.formats.guard import SafeGroup
 from grd_offline.io.formats.leaves import as_choice, find_leaf, read_rows
 from grd_offline.io.formats.own import mark_last, vector_length
-from grd_offline.io.formats.record import Array, Header, Leaf, Leaves, OpenFile, Record, Recording
+from grd_offline.io.formats.record import Header, Leaf, Leaves, OpenFile, Record, Recording
 
 
 def is_d3rlpy(root: SafeGroup) -> bool:
@@ -39,7 +40,7 @@ def read_d3rlpy(file: OpenFile) -> Recording:
         action_leaves = (as_choice(action_leaves[0], actions),)
     header = Header(observation_leaves=observation_leaves, action_leaves=action_leaves)
 
-    def load_rewards(index: int) -> Array:
+    def load_rewards(index: int) -> AnyArray:
         return root.dataset(f"rewards_{index}").read().reshape(-1)
 
     def load(index: int) -> Record:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from grd_offline.core.episodes import as_flags
 from grd_offline.core.errors import DataError, clean_text
+from grd_offline.core.typing import AnyArray
 from grd_offline.io.files.storage import replace_file
 from grd_offline.io.formats.guard import (
     ATTRIBUTE_BYTES,
@@ -37,7 +38,6 @@ from grd_offline.io.formats.hdf5 import (
 from grd_offline.io.formats.leaves import as_choice, check_header, find_leaf
 from grd_offline.io.formats.own import vector_length
 from grd_offline.io.formats.record import (
-    Array,
     Header,
     LazyLeaves,
     Leaf,
@@ -163,7 +163,7 @@ class _EpisodeReader:
         """Load one episode."""
         start, stop = int(self.starts[index]), int(self.stops[index])
         rows = self.columns["observations"].read(start, stop)
-        extra: dict[str, Callable[[], Array]] = {
+        extra: dict[str, Callable[[], AnyArray]] = {
             path: partial(self._read_extra, path, index) for path in self.extras
         }
         if "next_observations" in self.columns:
@@ -187,12 +187,12 @@ class _EpisodeReader:
             attributes=self.attributes[index] if self.attributes else {},
         )
 
-    def load_rewards(self, index: int) -> Array:
+    def load_rewards(self, index: int) -> AnyArray:
         """The rewards of one episode."""
         rows = self.rewards.read(int(self.starts[index]), int(self.stops[index]))
         return rows.reshape(-1)
 
-    def _read_extra(self, path: str, index: int) -> Array:
+    def _read_extra(self, path: str, index: int) -> AnyArray:
         with one_line(path):
             rows = self.extras[path].read(int(self.starts[index]), int(self.stops[index]))
             if path in self.finals:
@@ -237,10 +237,10 @@ class _Table:
         self._episode = 0
         self._paths: dict[str, int] = {}
         self._datasets: dict[str, h5py.Dataset] = {}
-        self._waiting: dict[str, list[Array]] = {}
+        self._waiting: dict[str, list[AnyArray]] = {}
         self._filled: dict[str, int] = {}
 
-    def put(self, path: str, rows: Array, *, is_final: bool = False) -> None:
+    def put(self, path: str, rows: AnyArray, *, is_final: bool = False) -> None:
         """The rows of this episode, or the one row that follows its last step."""
         if is_final:
             self._fill(path, rows, len(self._lengths), 1)
@@ -269,7 +269,7 @@ class _Table:
         self._datasets[path][start : start + len(rows)] = rows
         self._waiting[path], self._filled[path] = [], start + len(rows)
 
-    def _fill(self, path: str, rows: Array, total: int, expected: int) -> None:
+    def _fill(self, path: str, rows: AnyArray, total: int, expected: int) -> None:
         if len(rows) != expected:
             raise DataError(f"expected {expected} rows, got {len(rows)}", field=path)
         if path not in self._paths:
@@ -316,13 +316,13 @@ def _write_record(table: _Table, record: Record) -> None:
             table.put(f"{_FINAL}/{path}", array[steps:], is_final=True)
 
 
-def _join(leaves: Leaves) -> Array:
+def _join(leaves: Leaves) -> AnyArray:
     if list(leaves) == [""]:
         return leaves[""]
     return np.concatenate([array.reshape(len(array), -1) for array in leaves.values()], axis=1)
 
 
-def _split(rows: Array, leaves: tuple[Leaf, ...]) -> Leaves:
+def _split(rows: AnyArray, leaves: tuple[Leaf, ...]) -> Leaves:
     if len(leaves) == 1 and leaves[0].path == "":
         return {"": rows.reshape(len(rows), *leaves[0].shape)}
     arrays: Leaves = {}

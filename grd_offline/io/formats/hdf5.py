@@ -19,9 +19,10 @@ from h5py import h5d, h5g, h5o, h5p, h5s, h5t
 from grd_offline.core.errors import DataError, clean_text
 from grd_offline.core.names import list_label_columns, read_names
 from grd_offline.core.provenance import Provenance
+from grd_offline.core.typing import AnyArray
 from grd_offline.io.files.storage import OutputFile
 from grd_offline.io.formats.leaves import check_path, check_start, plain_dtype
-from grd_offline.io.formats.record import Array, Header, Leaf
+from grd_offline.io.formats.record import Header, Leaf
 
 CHUNK_BYTES = 2**20
 _TABLE = "table"
@@ -74,7 +75,7 @@ def _link_plan() -> h5p.PropLCID:
     return plan
 
 
-def write_array(group: h5py.Group, name: str, array: Array) -> None:
+def write_array(group: h5py.Group, name: str, array: AnyArray) -> None:
     """Store an array with a checksum."""
     dataset = create_dataset(group, name, array.shape, array.dtype)
     if array.size:
@@ -91,7 +92,7 @@ def verify_hdf5(path: Path) -> None:
         raise OSError(errno.EIO, "what was written cannot be read back") from error
 
 
-def _read_back(group: h5g.GroupID, buffer: Array) -> Array:
+def _read_back(group: h5g.GroupID, buffer: AnyArray) -> AnyArray:
     """Read all below a group into a buffer, which grows where it must and is handed back."""
     for name in group:
         found = h5o.open(group, name)

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from grd_offline.core.episodes import LARGEST, FloatArray, check_finite
+from grd_offline.core.episodes import LARGEST, check_finite
 from grd_offline.core.errors import DataError
 from grd_offline.core.names import LabelName
+from grd_offline.core.typing import AnyArray, SingleArray
 from grd_offline.io.formats.guard import DEPTH, SafeDataset
-from grd_offline.io.formats.record import Array, Header, Leaf, Leaves
+from grd_offline.io.formats.record import Header, Leaf, Leaves
 
 MOST_START = 2**53
 _SINGLE = "expected one row per step, got a single number"
@@ -23,7 +24,7 @@ MAX_CHOICES = 1000
 """Whole numbers up to here are taken for discrete choices, where the file does not say."""
 
 
-def flatten(leaves: Sequence[Leaf], arrays: Leaves, field: str) -> FloatArray:
+def flatten(leaves: Sequence[Leaf], arrays: Leaves, field: str) -> SingleArray:
     """All leaves side by side, (time, column); discrete choices become one-hot."""
     columns = [_columns(leaf, arrays[leaf.path], _field(field, leaf)) for leaf in leaves]
     for leaf, column in zip(leaves, columns, strict=True):
@@ -35,7 +36,7 @@ def flatten(leaves: Sequence[Leaf], arrays: Leaves, field: str) -> FloatArray:
     return columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
 
 
-def _columns(leaf: Leaf, array: Array, field: str) -> FloatArray:
+def _columns(leaf: Leaf, array: AnyArray, field: str) -> SingleArray:
     flat = array.reshape(len(array), math.prod(array.shape[1:]))
     if leaf.categories is not None:
         return _one_hot(leaf, flat, field)
@@ -45,7 +46,7 @@ def _columns(leaf: Leaf, array: Array, field: str) -> FloatArray:
     return converted
 
 
-def _one_hot(leaf: Leaf, flat: Array, field: str) -> FloatArray:
+def _one_hot(leaf: Leaf, flat: AnyArray, field: str) -> SingleArray:
     assert leaf.categories is not None
     codes = []
     for column, (count, start) in enumerate(zip(leaf.categories, leaf.starts, strict=True)):
@@ -99,7 +100,7 @@ def find_leaf(path: str, dataset: SafeDataset, field: str, name: str | None = No
     return check_leaf(Leaf(path, dataset.shape[1:], dataset.dtype.newbyteorder("=").name), field)
 
 
-def read_rows(dataset: SafeDataset, leaf: Leaf, field: str, name: str | None = None) -> Array:
+def read_rows(dataset: SafeDataset, leaf: Leaf, field: str, name: str | None = None) -> AnyArray:
     """The rows of an episode; their shape must be what the dataset's first episode said."""
     if not dataset.shape:
         raise DataError(_SINGLE, field=name or field)
@@ -132,7 +133,7 @@ def check_leaf(leaf: Leaf, field: str) -> Leaf:
     return leaf
 
 
-def as_choice(leaf: Leaf, blocks: Iterable[Array]) -> Leaf:
+def as_choice(leaf: Leaf, blocks: Iterable[AnyArray]) -> Leaf:
     """An action of one small whole number is a discrete choice: how many there are, the data say.
 
     For layouts that do not store the action space.

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.core.errors import DataError
+from grd_offline.core.typing import AnyArray
 from grd_offline.io.files.storage import replace_file
 from grd_offline.io.formats.guard import SafeDataset, SafeGroup, one_line, walk
 from grd_offline.io.formats.hdf5 import (
@@ -27,7 +28,6 @@ from grd_offline.io.formats.hdf5 import (
 )
 from grd_offline.io.formats.leaves import check_header, find_leaf, read_rows
 from grd_offline.io.formats.record import (
-    Array,
     Header,
     LazyLeaves,
     Leaf,
@@ -156,7 +156,7 @@ def load_leaves(group: SafeGroup, field: str, leaves: Iterable[Leaf]) -> Leaves:
     return arrays
 
 
-def load_vector(group: SafeGroup, field: str) -> Array:
+def load_vector(group: SafeGroup, field: str) -> AnyArray:
     """A field with one number per step."""
     dataset = group.dataset(field)
     vector_length(dataset, field)
@@ -169,7 +169,7 @@ def mark_last(steps: int, flag: bool) -> tuple[NDArray[np.bool_], NDArray[np.boo
     return is_last & flag, is_last & (not flag)
 
 
-def _read_extra(dataset: SafeDataset, name: str) -> Array:
+def _read_extra(dataset: SafeDataset, name: str) -> AnyArray:
     with one_line(name):
         return dataset.read()
 

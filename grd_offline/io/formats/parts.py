@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from grd_offline.core.errors import DataError
+from grd_offline.core.typing import AnyArray
 from grd_offline.io.files.parts import read_manifest
-from grd_offline.io.formats.record import Array, Header, LazyLeaves, Record, Recording
+from grd_offline.io.formats.record import Header, LazyLeaves, Record, Recording
 
 MOST_OPEN = 64
 """Parts that are open at the same time."""
@@ -142,7 +143,7 @@ class _OpenParts:
         extras = LazyLeaves({name: partial(read, name) for name in record.extras})
         return replace(record, extras=extras)
 
-    def load_rewards(self, index: int) -> Array:
+    def load_rewards(self, index: int) -> AnyArray:
         part, inner = self._find(index)
         return self._get(part).load_rewards(inner)
 
@@ -168,7 +169,7 @@ class _OpenParts:
 
     def _read_extra(
         self, recording: Recording, part: int, inner: int, record: Record, name: str
-    ) -> Array:
+    ) -> AnyArray:
         """A further array of an episode. Its part may have been closed in the meantime."""
         if self._open.get(part) is recording:
             return record.extras[name]

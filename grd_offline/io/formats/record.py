@@ -20,26 +20,26 @@ from numpy.typing import NDArray
 
 from grd_offline.core.episodes import EpisodeSet
 from grd_offline.core.provenance import EPISODE, ROW, STEP, Provenance
+from grd_offline.core.typing import AnyArray
 
 if TYPE_CHECKING:
     from grd_offline.io.formats.guard import SafeGroup
 
-Array = NDArray[Any]
-Leaves = dict[str, Array]
+Leaves = dict[str, AnyArray]
 """The arrays of a possibly nested space by path: {"": array} for a plain one, {"position": ...,
 "arm/angle": ...} for a Dict, {"_index_0": ...} for a Tuple (Minari's names)."""
 
 
-class LazyLeaves(Mapping[str, Array]):
+class LazyLeaves(Mapping[str, AnyArray]):
     """Arrays by path that are read from the file when they are asked for, and then kept."""
 
-    def __init__(self, readers: Mapping[str, Callable[[], Array]]) -> None:
+    def __init__(self, readers: Mapping[str, Callable[[], AnyArray]]) -> None:
         self._readers = dict(readers)
         self._arrays: Leaves = {}
         self.located: Callable[[], AbstractContextManager[None]] = nullcontext
         """Says, in errors of reading, in which file and episode they arose."""
 
-    def __getitem__(self, path: str) -> Array:
+    def __getitem__(self, path: str) -> AnyArray:
         if path not in self._arrays:
             read = self._readers[path]
             with self.located():
@@ -115,10 +115,10 @@ class Record:
 
     observations: Leaves
     actions: Leaves
-    rewards: Array
-    terminations: Array
-    truncations: Array
-    extras: Mapping[str, Array] = field(default_factory=dict)
+    rewards: AnyArray
+    terminations: AnyArray
+    truncations: AnyArray
+    extras: Mapping[str, AnyArray] = field(default_factory=dict)
     """Further arrays with one row per step (or one more) by path, such as "true_rewards"."""
     attributes: Mapping[str, int | float | str] = field(default_factory=dict)
     """Further scalars, such as the episode's seed."""
@@ -132,7 +132,7 @@ class Recording:
     header: Header
     lengths: NDArray[np.int64]
     load: Callable[[int], Record]
-    load_rewards: Callable[[int], Array]
+    load_rewards: Callable[[int], AnyArray]
     """The rewards of an episode alone, which is much quicker."""
     warnings: list[str] = field(default_factory=list)
     """Warnings about odd things that were used anyway. Loading an episode may add to them."""

@@ -11,6 +11,7 @@ import re
 import numpy as np
 
 from grd_offline.core.errors import DataError
+from grd_offline.core.typing import AnyArray
 from grd_offline.io.formats.guard import SafeDataset, SafeGroup, UnsupportedType
 from grd_offline.io.formats.leaves import find_leaf, read_rows
 from grd_offline.io.formats.own import (
@@ -20,7 +21,7 @@ from grd_offline.io.formats.own import (
     mark_last,
     vector_length,
 )
-from grd_offline.io.formats.record import Array, Header, Leaves, OpenFile, Record, Recording
+from grd_offline.io.formats.record import Header, Leaves, OpenFile, Record, Recording
 
 _DEMO = re.compile(r"demo_(0|[1-9][0-9]{0,9})")
 _FIELDS = ("obs", "next_obs", "actions", "rewards")
@@ -106,7 +107,7 @@ def _load(demo: SafeGroup, steps: int, header: Header) -> Record:
 
 def _with_last(demo: SafeGroup, observations: Leaves, next_observations: Leaves) -> Leaves:
     """T + 1 observations where the next ones follow on; the T stored ones where they do not."""
-    joined: dict[str, Array] = {}
+    joined: dict[str, AnyArray] = {}
     for path, array in observations.items():
         if len(next_observations[path]) != len(array) or not np.array_equal(
             array[1:], next_observations[path][:-1]

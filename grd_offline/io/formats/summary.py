@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.core.episodes import Episode, EpisodeSet, FloatArray, check_rewards
+from grd_offline.core.episodes import Episode, EpisodeSet, check_rewards
 from grd_offline.core.errors import DataError
+from grd_offline.core.typing import SingleArray
 from grd_offline.io.datasets import Record, Recording, as_episode, as_episodes, find_delay, locate
 from grd_offline.io.tables.results import find_columns
 
@@ -179,7 +180,7 @@ class _Moments:
         self._sums, self._squares = np.zeros(size), np.zeros(size)
         self._count = 0
 
-    def add(self, rows: FloatArray) -> None:
+    def add(self, rows: SingleArray) -> None:
         """Take in a block of rows."""
         if self._origin is None:
             self._origin = rows[0].astype(np.float64)

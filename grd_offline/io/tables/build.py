@@ -14,7 +14,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from grd_offline.core.errors import DataError
 from grd_offline.core.provenance import EPISODE, ROW, STEP, TRUTH, Provenance
-from grd_offline.io.formats.record import Array, Header, Leaf, Record, Recording
+from grd_offline.core.typing import AnyArray
+from grd_offline.io.formats.record import Header, Leaf, Record, Recording
 from grd_offline.io.tables.columns import FLAG, NUMBER, TEXT, TIME, Columns, Embedder
 from grd_offline.io.tables.inputs import Gaps, Input, expand, name_label
 from grd_offline.io.tables.outcomes import as_outcomes, look_up, refuse_missing
@@ -64,15 +65,15 @@ CHOICES, MOST_CHOICES = ("action", "actions"), 20
 class _Gathered:
     """All rows of a table."""
 
-    values: Array
+    values: AnyArray
     codes: NDArray[np.int64]
     """(row,) the number of the row's episode, counted as episodes first appear."""
     names: list[Any]
     """(episode,) what the table calls it."""
-    steps: Array | None
+    steps: AnyArray | None
     step_type: str
     """The type of steps that are moments; see `times`."""
-    numbers: dict[str, Array]
+    numbers: dict[str, AnyArray]
     """Rewards, returns, flags and true rewards by their role."""
 
 
@@ -170,7 +171,7 @@ class _Episodes:
         block = self._table.values[rows]
         last = np.arange(len(block)) == len(block) - 1
         terminations, truncations = _load_ends(self._table, rows, last)
-        actions: Array = expand(block[:, self._width :], self._actions, self._orders)
+        actions: AnyArray = expand(block[:, self._width :], self._actions, self._orders)
         return Record(
             observations={"": expand(block[:, : self._width], self._states, self._orders)},
             actions={"": actions.argmax(axis=1) if self.is_choice else actions},
@@ -181,7 +182,7 @@ class _Episodes:
             attributes={EPISODE: _as_attribute(self._table.names[index])},
         )
 
-    def load_rewards(self, index: int) -> Array:
+    def load_rewards(self, index: int) -> AnyArray:
         """The rewards of one episode; its outcome counts as delivered at the last step."""
         if self._outcomes is None:
             return np.asarray(self._table.numbers["rewards"][self._find_rows(index)])
@@ -190,7 +191,7 @@ class _Episodes:
         return rewards
 
 
-def _as_choice(action: Input, values: Array) -> Input:
+def _as_choice(action: Input, values: AnyArray) -> Input:
     """The only action, as choices where it is called so and holds small whole numbers."""
     if action.kind != NUMBER or action.labels is not None or action.name.lower() not in CHOICES:
         return action
@@ -293,7 +294,7 @@ def _as_label(value: Any) -> Any:
 
 def _read_steps(
     block: pl.DataFrame, source: TableSource, columns: Columns, gaps: Gaps, first_row: int
-) -> Array:
+) -> AnyArray:
     assert columns.step is not None
     name = columns.step
     if _find_step_kind(name, source) == TIME:
@@ -388,7 +389,7 @@ def _find_oddities(
     return []
 
 
-def _load_ends(table: _Gathered, rows: Any, last: Array) -> tuple[Array, Array]:
+def _load_ends(table: _Gathered, rows: Any, last: AnyArray) -> tuple[AnyArray, AnyArray]:
     """Terminations and truncations; an episode that says neither was cut off at its last row."""
     terminated = _load_flags(table, "terminated", rows, last)
     truncated = _load_flags(table, "truncated", rows, last)
@@ -397,7 +398,7 @@ def _load_ends(table: _Gathered, rows: Any, last: Array) -> tuple[Array, Array]:
     return terminated, truncated
 
 
-def _load_flags(table: _Gathered, role: str, rows: Any, last: Array) -> Array:
+def _load_flags(table: _Gathered, role: str, rows: Any, last: AnyArray) -> AnyArray:
     if role not in table.numbers:
         return np.zeros(len(last), np.bool_)
     flags = np.asarray(table.numbers[role][rows])
@@ -405,7 +406,7 @@ def _load_flags(table: _Gathered, role: str, rows: Any, last: Array) -> Array:
     return last if len(flags) > 1 and (flags == 1).all() else flags
 
 
-def _load_extras(table: _Gathered, rows: Any) -> dict[str, Array]:
+def _load_extras(table: _Gathered, rows: Any) -> dict[str, AnyArray]:
     extras = {}
     if table.steps is not None:
         steps = table.steps[rows]

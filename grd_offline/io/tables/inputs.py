@@ -10,9 +10,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from grd_offline.core.episodes import LARGEST, FloatArray
+from grd_offline.core.episodes import LARGEST
 from grd_offline.core.errors import DataError
 from grd_offline.core.names import LabelName
+from grd_offline.core.typing import SingleArray
 from grd_offline.core.words import count
 from grd_offline.io.tables.columns import IMAGE, TEXT, TIME, VECTOR, Embedder, refuse_image
 from grd_offline.io.tables.numbers import find_stray, find_unread
@@ -83,7 +84,7 @@ class Input:
             self._codes = {label: code for code, label in enumerate(labels or ())}
         self.width = 1
 
-    def encode(self, values: pl.Series, gaps: Gaps, first_row: int) -> FloatArray:
+    def encode(self, values: pl.Series, gaps: Gaps, first_row: int) -> SingleArray:
         """(row, column) a block as float32; categories as codes in the order they came."""
         if self._may_have_strays:
             self._refuse_strays(values, first_row)
@@ -141,7 +142,7 @@ class Input:
 
     def _encode_labels(
         self, values: pl.Series, codes: dict[str, int], gaps: Gaps, first_row: int
-    ) -> FloatArray:
+    ) -> SingleArray:
         if values.dtype.is_float() or values.dtype == pl.Object:
             names = [None if is_missing(value) else name_label(value) for value in values]
             values = pl.Series(values.name, names, pl.String)
@@ -211,8 +212,8 @@ def sort_labels(labels: Iterable[str]) -> list[str]:
         return sorted(found)
 
 
-def expand(block: FloatArray, inputs: Sequence[Input],
-           orders: Mapping[str, NDArray[np.int64]]) -> FloatArray:  # fmt: skip
+def expand(block: SingleArray, inputs: Sequence[Input],
+           orders: Mapping[str, NDArray[np.int64]]) -> SingleArray:  # fmt: skip
     """Stored columns with every category as one-hot."""
     if not orders:
         return block

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.core.provenance import EPISODE, ROW, STEP, Origin, Provenance
+from grd_offline.core.typing import AnyArray
 from grd_offline.io.files.storage import create_file, replace_file
-from grd_offline.io.formats.record import MEMORY, STD, Array, Header, Record, Recording
+from grd_offline.io.formats.record import MEMORY, STD, Header, Record, Recording
 from grd_offline.io.tables.times import is_step_type, show_steps
 
 REWARD, SPREAD = "reward", "spread"
@@ -41,8 +42,8 @@ class Rewarded(NamedTuple):
     """The rewards of one episode."""
 
     origin: Origin
-    rewards: Array
-    spread: Array
+    rewards: AnyArray
+    spread: AnyArray
 
 
 def find_columns(recording: Recording) -> str | None:

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from grd_offline.core.errors import DataError
 from grd_offline.core.settings import Settings, setting
+from grd_offline.core.typing import SingleArray
 from grd_offline.io.files import models
 from grd_offline.learning.agents.exploration import float32_bounds
 
-Array = NDArray[np.float32]
 FORMAT = "grd-offline policy"
 VERSION = 1
 DISCRETE_KINDS = ("categorical", "greedy")
@@ -127,7 +127,7 @@ class Actor:
         self.load(weights)
 
     @property
-    def weights(self) -> Array:
+    def weights(self) -> SingleArray:
         """The flat weight vector, a copy."""
         return np.concatenate([part.ravel() for layer in self._layers for part in layer])
 
@@ -152,7 +152,7 @@ class Actor:
         noise = None if rng is None else self.draw_noise(1, rng)[0]
         return self.decode(self.act_with_noise(np.asarray(observation, np.float32), noise))
 
-    def draw_noise(self, steps: int, rng: np.random.Generator) -> Array:
+    def draw_noise(self, steps: int, rng: np.random.Generator) -> SingleArray:
         """(step, action) the noise of so many steps, for `act_with_noise`."""
         shape = (steps, self.spec.action_size)
         if self.spec.kind == "categorical":
@@ -162,13 +162,13 @@ class Actor:
             return np.where(is_random, _CERTAIN * rng.random(shape, np.float32), np.float32(0))
         return rng.standard_normal(shape, np.float32)
 
-    def decode(self, action: Array) -> Any:
+    def decode(self, action: SingleArray) -> Any:
         """What `act_with_noise` gave as the environment takes it: (..., action), or choices."""
         if not self.spec.is_discrete:
             return action
         return self.spec.first_choice + action.argmax(-1)
 
-    def act_with_noise(self, observation: Array, noise: Array | None) -> Array:
+    def act_with_noise(self, observation: SingleArray, noise: SingleArray | None) -> SingleArray:
         """(action,) with the noise already drawn; None: no noise. Choices are one-hot."""
         x = observation
         for weight, bias, out in self._hidden:
@@ -194,7 +194,7 @@ class Actor:
         noise = None if rng is None else self.draw_noise(len(x), rng)
         return self.decode(self._finish(x @ weight + bias, noise))
 
-    def _finish(self, output: Array, noise: Array | None) -> Array:
+    def _finish(self, output: SingleArray, noise: SingleArray | None) -> SingleArray:
         if not self.spec.is_discrete:
             return self._squash(output, noise)
         chosen = (output if noise is None else output + noise).argmax(-1)
@@ -202,14 +202,14 @@ class Actor:
         np.put_along_axis(code, np.expand_dims(chosen, -1), 1.0, -1)
         return code
 
-    def _squash(self, output: Array, normal: Array | None) -> Array:
+    def _squash(self, output: SingleArray, normal: SingleArray | None) -> SingleArray:
         size = self.spec.action_size
         if self.spec.kind == "gaussian":
             squashed: Any = output[..., :size]
             if normal is not None:
                 log_std = np.minimum(np.maximum(output[..., size:], _LOWEST), _HIGHEST)
                 squashed = squashed + np.exp(log_std) * normal
-            action: Array = np.tanh(squashed)
+            action: SingleArray = np.tanh(squashed)
         else:
             action = np.tanh(output)
             if normal is not None and self.spec.noise:

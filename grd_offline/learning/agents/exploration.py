@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from grd_offline.core.typing import Array
+
 Generator = np.random.Generator
-FloatArray = NDArray[np.float64]
 
 
 def draw_box_actions(
@@ -54,11 +55,11 @@ def draw_discrete_actions(
     return np.asarray(drawn[latest_new], np.int64)
 
 
-def _uniform_noise(shape: tuple[int, int], generator: Generator) -> FloatArray:
+def _uniform_noise(shape: tuple[int, int], generator: Generator) -> Array:
     return generator.uniform(-1.0, 1.0, shape)
 
 
-def _drifting_noise(shape: tuple[int, int], generator: Generator) -> FloatArray:
+def _drifting_noise(shape: tuple[int, int], generator: Generator) -> Array:
     """Ornstein-Uhlenbeck noise: amplitude, correlation time and offset differ by episode."""
     steps, size = shape
     amplitude = generator.uniform(0.2, 1.0)
@@ -70,7 +71,7 @@ def _drifting_noise(shape: tuple[int, int], generator: Generator) -> FloatArray:
     return offset + amplitude * _accumulate(shocks, decay)
 
 
-def _noisy_gait(shape: tuple[int, int], generator: Generator) -> FloatArray:
+def _noisy_gait(shape: tuple[int, int], generator: Generator) -> Array:
     """One rhythm for all dimensions, each with its own phase, swing and offset, plus noise."""
     steps, size = shape
     cycles_per_step = np.exp(generator.uniform(np.log(0.01), np.log(0.25)))
@@ -79,11 +80,11 @@ def _noisy_gait(shape: tuple[int, int], generator: Generator) -> FloatArray:
     offset = generator.uniform(0.0, 0.4) * generator.standard_normal(size)
     noise = generator.uniform(0.0, 0.3) * generator.standard_normal((steps, size))
     angle = phase + 2.0 * np.pi * cycles_per_step * np.arange(steps)[:, None]
-    gait: FloatArray = offset + swing * np.sin(angle) + noise
+    gait: Array = offset + swing * np.sin(angle) + noise
     return gait
 
 
-def _accumulate(shocks: FloatArray, decay: float) -> FloatArray:
+def _accumulate(shocks: Array, decay: float) -> Array:
     """x_t = decay x_{t-1} + shock_t, by doubling: log2(steps) array operations and no loop."""
     total, reach = shocks.copy(), 1
     while reach < len(total):
@@ -92,7 +93,7 @@ def _accumulate(shocks: FloatArray, decay: float) -> FloatArray:
     return total
 
 
-def _stretch(signal: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
+def _stretch(signal: Array, low: Array, high: Array) -> Array:
     """A signal of about [-1, 1] in the units of each dimension.
 
     [-1, 1] becomes [low, high]. Without limits the signal stays as it is; with one limit its size
@@ -109,9 +110,7 @@ def _stretch(signal: FloatArray, low: FloatArray, high: FloatArray) -> FloatArra
     return np.asarray(np.where(has_high & ~has_low, finite_high - np.abs(signal), stretched))
 
 
-def float32_bounds(
-    low: FloatArray, high: FloatArray
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def float32_bounds(low: Array, high: Array) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """The outermost float32 numbers that still lie within [low, high]."""
     lowest, highest = low.astype(np.float32), high.astype(np.float32)
     lowest = np.where(lowest < low, np.nextafter(lowest, np.float32(np.inf)), lowest)

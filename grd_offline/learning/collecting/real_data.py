@@ -21,12 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from grd_offline.core.errors import DataError
+from grd_offline.core.typing import Array
 from grd_offline.io.datasets import Header, Leaf, Record, write_dataset
 
-Array = NDArray[np.float64]
 Episodes = list[tuple[Array, Array]]
 """Inputs (step, column) and rewards (step,) of each episode."""
 MOST_FLIGHTS = 600

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from grd_offline.core.episodes import LARGEST, check_finite, check_rewards
 from grd_offline.core.errors import DataError
+from grd_offline.core.typing import AnyArray
 from grd_offline.core.versions import find_version
 from grd_offline.io.formats.leaves import flatten
-from grd_offline.io.formats.record import Array, Header, Leaves, Record
+from grd_offline.io.formats.record import Header, Leaves, Record
 from grd_offline.learning.agents import EXPLORATIONS
 from grd_offline.learning.agents.exploration import draw_box_actions, draw_discrete_actions
 from grd_offline.learning.agents.saved import SavedPolicy, load_policies
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 _PACKAGES = ("grd-offline", "gymnasium", "mujoco", "numpy")
 
 
-def deliver(rewards: NDArray[np.float64], delay: int | str, discount: float) -> Array:
+def deliver(rewards: NDArray[np.float64], delay: int | str, discount: float) -> AnyArray:
     """The rewards that a learner sees: sums at the steps that deliver them, and zeros elsewhere.
 
     With a delay of one step there is no sum to discount, and the rewards stay as they are.
@@ -119,7 +120,7 @@ class EpisodeRunner(WorkerTask):
         except DataError as error:
             raise error.at(episode=order) from error.__cause__
 
-    def _draw_actions(self, policy: str, steps: int, generator: np.random.Generator) -> Array:
+    def _draw_actions(self, policy: str, steps: int, generator: np.random.Generator) -> AnyArray:
         space, leaf = self.environment.action_space, self._action_leaf
         if leaf.categories is None:
             box: Any = space
@@ -132,10 +133,10 @@ class EpisodeRunner(WorkerTask):
 
     def _act(
         self,
-        actions: Array,
+        actions: AnyArray,
         attributes: dict[str, int | float | str],
         generator: np.random.Generator,
-    ) -> Iterator[Array]:
+    ) -> Iterator[AnyArray]:
         """Give the actions of the run's policies step by step, and fill `actions` with them."""
         share, stretch = self.settings.random_share, self.settings.switch_every or len(actions)
         for start in range(0, len(actions), stretch):
@@ -156,9 +157,9 @@ class EpisodeRunner(WorkerTask):
         self,
         policy: SavedPolicy,
         start: int,
-        actions: Array,
+        actions: AnyArray,
         generator: np.random.Generator,
-    ) -> Iterator[Array]:
+    ) -> Iterator[AnyArray]:
         """Give the actions of one policy until `actions` is full."""
         actor, noise = policy.actor, None
         if self.settings.policy_noise == "sampled":
@@ -169,18 +170,18 @@ class EpisodeRunner(WorkerTask):
             actions[at] = actor.decode(action)
             yield actions[at].astype(self._action_type)
 
-    def _flatten_step(self, at: int) -> Array:
+    def _flatten_step(self, at: int) -> AnyArray:
         """(column,) the observation of this step of the episode, as policies take it."""
         leaves = [nested.leaf for nested in self._observation_leaves]
         if len(leaves) == 1 and leaves[0].categories is None and len(leaves[0].shape) == 1:
-            row: Array = self._observations[0][at]
+            row: AnyArray = self._observations[0][at]
             return row
         parts = zip(leaves, self._observations, strict=True)
         rows = {leaf.path: array[at : at + 1] for leaf, array in parts}
-        flat: Array = flatten(leaves, rows, "observations")[0]
+        flat: AnyArray = flatten(leaves, rows, "observations")[0]
         return flat
 
-    def _play(self, actions: Iterable[Array], seed: int) -> tuple[int, bool, bool]:
+    def _play(self, actions: Iterable[AnyArray], seed: int) -> tuple[int, bool, bool]:
         """Step through an episode. Gives its length, and whether it was terminated or truncated."""
         step, rewards, noise_free = self.environment.step, self._rewards, self._noise_free_rewards
         pairs = zip(self._observations, self._observation_leaves, strict=True)
@@ -223,7 +224,7 @@ class EpisodeRunner(WorkerTask):
 
     def _make_record(
         self,
-        actions: Array,
+        actions: AnyArray,
         steps: int,
         terminated: bool,
         truncated: bool,

@@ -8,10 +8,10 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from grd_offline.core.cores import DEFAULT_STEP_LIMIT, LARGEST_STEP_LIMIT
 from grd_offline.core.errors import DataError
+from grd_offline.core.typing import SingleArray
 from grd_offline.learning.fleet.watch import make_heartbeat
 from grd_offline.worlds.spaces import (
     describe_space,
@@ -22,8 +22,6 @@ from grd_offline.worlds.spaces import (
 
 if TYPE_CHECKING:
     import gymnasium as gym
-
-Array = NDArray[np.float32]
 
 
 def make_environment(
@@ -131,7 +129,7 @@ class VectorEnvironment:
         self._action_type = np.dtype(acted.dtype)
         self._step, self._is_limited = _find_step(self.environment, self.step_limit)
 
-    def reset(self, seed: int) -> Array:
+    def reset(self, seed: int) -> SingleArray:
         """Begin an episode and give its first observation."""
         self.steps, self._is_started, self.success = 0, False, None
         self.heartbeat += 1
@@ -146,7 +144,7 @@ class VectorEnvironment:
             )
         return first
 
-    def step(self, action: Array) -> tuple[Array, float, bool, bool]:
+    def step(self, action: SingleArray) -> tuple[SingleArray, float, bool, bool]:
         """The next observation, the reward, and whether the episode is terminated or truncated."""
         # Copies both ways: an environment may change an action that it was given, and an
         # observation that it gave.
@@ -161,7 +159,7 @@ class VectorEnvironment:
             truncated = truncated or self._is_limited or not terminated
         return self._flatten(observation), float(reward), terminated, bool(truncated)
 
-    def _decode(self, action: Array) -> Any:
+    def _decode(self, action: SingleArray) -> Any:
         """The action as the environment takes it."""
         if self.choices:
             return self._action_type.type(self.first_choice + int(action.argmax()))

@@ -25,6 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from grd_offline.core.cores import lower_priority
 from grd_offline.core.episodes import LARGEST, describe_number
 from grd_offline.core.errors import DataError
+from grd_offline.core.typing import SingleArray
 from grd_offline.learning.agents.actors import (
     DISCRETE_KINDS,
     NOISY_KINDS,
@@ -33,7 +34,7 @@ from grd_offline.learning.agents.actors import (
     count_weights,
 )
 from grd_offline.learning.agents.exploration import draw_box_actions, draw_discrete_actions
-from grd_offline.learning.fleet.environment import Array, VectorEnvironment
+from grd_offline.learning.fleet.environment import VectorEnvironment
 from grd_offline.learning.fleet.watch import Heartbeat
 
 RESETS, ROUNDS, EVALUATIONS = range(3)
@@ -101,9 +102,9 @@ class RoundSteps(NamedTuple):
     """The steps of a round: arrays (step, ...) of one environment, (environment, step, ...) of all,
     or (slot, environment, step, ...) of all rounds that are under way."""
 
-    observations: Array
-    actions: Array
-    next_observations: Array
+    observations: SingleArray
+    actions: SingleArray
+    next_observations: SingleArray
     rewards: NDArray[np.float64]
     terminations: NDArray[np.bool_]
     truncations: NDArray[np.bool_]
@@ -160,9 +161,9 @@ class EpisodePosition(NamedTuple):
     """The position of an environment in its episode. Repeating the actions leads to it again."""
 
     episode: int
-    actions: Array
+    actions: SingleArray
     """(step, action) the actions of that episode so far."""
-    observation: Array
+    observation: SingleArray
     """(state,) the last observation, which a repetition must reach. It is not used at the start of
     an episode."""
 
@@ -175,7 +176,7 @@ class EpisodePosition(NamedTuple):
             return EpisodePosition(self.episode + len(ends), unfinished, last)
         return EpisodePosition(self.episode, np.concatenate([self.actions, rows.actions]), last)
 
-    def find_difference(self, observation: Array | None) -> str | None:
+    def find_difference(self, observation: SingleArray | None) -> str | None:
         """Describe how a repetition that arrived at this observation differs, or return None."""
         if observation is None or np.array_equal(observation, self.observation):
             return None
@@ -350,7 +351,7 @@ class MemberEnvironment:
         if settings.environments_each > 1:
             self._name += f", environment {which}"
         self._episode = 0
-        self._observation: Array | None = None
+        self._observation: SingleArray | None = None
 
     def close(self) -> None:
         self._environment.close()
@@ -415,7 +416,7 @@ class MemberEnvironment:
             # This also runs when the environment failed, because nan may be the reason.
             self._check_finite(rows, done, first_episode, first_step)
 
-    def _draw_actions(self, steps: int, generator: np.random.Generator) -> Array:
+    def _draw_actions(self, steps: int, generator: np.random.Generator) -> SingleArray:
         """(step, action) uniformly random actions."""
         environment = self._environment
         if environment.choices:
@@ -423,7 +424,7 @@ class MemberEnvironment:
             return np.eye(environment.choices, dtype=np.float32)[chosen]
         return draw_box_actions("random", environment.low, environment.high, steps, generator)
 
-    def _begin_episode(self) -> Array:
+    def _begin_episode(self) -> SingleArray:
         self._observation = self._environment.reset(
             make_reset_seed(self._seed, RESETS, self._episode, *self._key)
         )

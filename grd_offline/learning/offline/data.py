@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from grd_offline.core.episodes import Episode, EpisodeSet, check_finite, find_resolution
 from grd_offline.core.errors import DataError
 from grd_offline.core.evaluate import pearson
+from grd_offline.core.typing import Array
 from grd_offline.io import datasets
 from grd_offline.io.formats.record import OBSERVED, STD
 from grd_offline.io.tables.columns import Given, Outcomes
 from grd_offline.learning.offline.settings import SOURCES
 
-Array = NDArray[np.float64]
 TRUE = "true_rewards"
 
 

@@ -13,9 +13,10 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from grd_offline.core.errors import DataError
+from grd_offline.core.typing import Array
 from grd_offline.learning.agents.algorithms import find_algorithm
 from grd_offline.learning.agents.batch import PolicyBatch
-from grd_offline.learning.offline.data import Array, OfflineTransitions
+from grd_offline.learning.offline.data import OfflineTransitions
 from grd_offline.learning.offline.settings import OfflineMember, OfflineSettings
 from grd_offline.learning.runs.run import RunLearner
 from grd_offline.networks.members.draws import Uniform, to_index

@@ -8,11 +8,12 @@ import torch
 from grd_offline.core.episodes import EpisodeSet
 from grd_offline.core.errors import DataError
 from grd_offline.core.observer import NOBODY, Observer
+from grd_offline.core.typing import Array
 from grd_offline.learning.agents.actors import ActorSpec
 from grd_offline.learning.agents.algorithms import find_algorithm
 from grd_offline.learning.fleet.environment import VectorEnvironment
 from grd_offline.learning.fleet.fleet import Fleet
-from grd_offline.learning.offline.data import Array, Units, find_units, make_transitions
+from grd_offline.learning.offline.data import Units, find_units, make_transitions
 from grd_offline.learning.offline.learner import OfflineLearner, find_bounds, find_outside
 from grd_offline.learning.offline.settings import OfflineMember, OfflineSettings
 from grd_offline.learning.runs.run import CHECK_EVERY, CHUNK, Evaluation, Run

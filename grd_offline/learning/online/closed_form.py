@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from grd_offline.additive.moments import MIDPOINT
+from grd_offline.core.typing import Array
 from grd_offline.learning.agents.batch import ReplaySteps
 from grd_offline.learning.online.background import Background, BackgroundCall
 from grd_offline.learning.online.effect_rewards import EffectRewards
@@ -34,7 +34,6 @@ from grd_offline.learning.online.sources import RewardSource
 from grd_offline.networks.members.nn import Masks
 from grd_offline.rewards.effects import EffectModel
 
-Array = NDArray[np.float64]
 GROWTH, EARLY_GROWTH, FEW = 0.4, 0.2, 60
 """Share of new episodes that asks for a search; the same while there are fewer episodes than that,
 when each says much and a search costs little."""

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from grd_offline.core.typing import Array
 from grd_offline.learning.online.replay import FinishedEpisode
 
-Array = NDArray[np.float64]
 MOST_STEPS = 100_000
 WORK = 2e10
 """Multiplications that the sums of one sample of steps may take."""

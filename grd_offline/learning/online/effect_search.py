@@ -24,13 +24,12 @@ from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.core.steps import StepBatch
 from grd_offline.core.threads import one_numpy_thread
+from grd_offline.core.typing import Array
 from grd_offline.learning.online.dynamics_masks import find_edges
 from grd_offline.learning.online.past import unpack
 from grd_offline.learning.online.replay import FinishedEpisode
 from grd_offline.methods.closed_form.fit import LastFit
 from grd_offline.rewards.effects import EffectModel
-
-Array = NDArray[np.float64]
 
 SETTINGS = ClosedFormSettings(
     order=2, final_basis=10, rough_basis=12, sample=10_000, rank=48, most_paired=40,
@@ -157,7 +156,7 @@ def sum_episodes(structure: Structure, episodes: Sequence[FinishedEpisode]) -> A
     places = np.arange(len(model.columns))
     basis = InputBasis(places, model.low, model.high, model.tables)
     products = np.zeros((len(episodes), len(model.weights)))
-    slices = dict(model.effect_slices())
+    slices = {effect: place for effect, place, _ in model.effect_slices()}
     for size in set(model.sizes):
         mine = [e for e, own in zip(model.effects, model.sizes, strict=True) if own == size]
         sums = sum_features(iter(segments), len(episodes), basis, mine, size, np.float64)

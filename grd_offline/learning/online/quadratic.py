@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from grd_offline.additive.evidence import EvidenceProblem
+from grd_offline.core.typing import Array
 from grd_offline.learning.agents.batch import ReplaySteps
 from grd_offline.learning.online.dynamics_masks import Regression
 from grd_offline.learning.online.replay import FinishedEpisode, Replay
@@ -30,7 +31,6 @@ from grd_offline.learning.online.sources import RewardSource
 from grd_offline.networks.members.nn import Masks
 from grd_offline.rewards.quadratic import QuadraticFunction
 
-Array = NDArray[np.float64]
 MOST_PAIRED = 32
 """With more inputs than this, only their squares enter, and no products of two inputs."""
 WINDOW = 2000

@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from grd_offline.core.typing import Array
 from grd_offline.learning.agents.batch import ReplaySteps
 from grd_offline.learning.online.replay import FinishedEpisode, Replay, TrueRewards
 from grd_offline.learning.online.settings import Member, OnlineSettings
@@ -25,7 +25,6 @@ from grd_offline.networks.members.draws import Uniform
 from grd_offline.networks.members.nn import Masks
 from grd_offline.rewards.contract import RewardFunction
 
-Array = NDArray[np.float64]
 Predictions = Callable[[], list[Array | None]]
 """Waits for rewards on their way from the device: one array for each member, or None."""
 STREAM = 1

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from grd_offline.additive.bars import BARS
 from grd_offline.additive.hidden import EARLIER, LATER, TIME
@@ -20,6 +19,7 @@ from grd_offline.core.episodes import Episode, EpisodeSet, have_same_length
 from grd_offline.core.inputs import list_dimensions, name_effect
 from grd_offline.core.outcomes import NUMBER, SUCCESS, Outcome, describe_bands
 from grd_offline.core.steps import StepBatch
+from grd_offline.core.typing import Array
 from grd_offline.core.words import format_percentage
 from grd_offline.methods.checks import pick_evenly, suspect
 from grd_offline.methods.closed_form.fit import ClosedFormFit
@@ -205,7 +205,6 @@ def find_history(fit: ClosedFormFit, spread: float) -> list[Finding]:
     return findings
 
 
-Array = NDArray[np.float64]
 _NAMED_STILL = 3
 
 

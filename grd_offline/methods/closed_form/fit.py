@@ -70,7 +70,7 @@ from grd_offline.core.evaluate import give_chance
 from grd_offline.core.inputs import InputRef, StepColumns, list_inputs
 from grd_offline.core.outcomes import PREFERENCE, SUCCESS, Outcome
 from grd_offline.core.pieces import cut_pieces
-from grd_offline.rewards.effect_terms import measure_shares
+from grd_offline.core.typing import Array
 from grd_offline.rewards.effects import EffectModel
 
 Progress = Callable[[str, float], None]
@@ -255,9 +255,6 @@ class _MomentSearch:
         if not chosen.selection.effects:
             return data.varies and len(data.target) >= BARS.fewest_for_tails
         return any(data.column(i) < self.episodes.state_size for i in chosen.selection.inputs)
-
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -476,9 +473,9 @@ class LastFit:
             inflation=measure_inflation(fit, self.settings.noise_floor, self.rng, climb),
             shares=np.zeros(len(effects)),
         )
-        slices = [place for _, place in model.effect_slices()]
+        slices = [place for _, place, _ in model.effect_slices()]
         added = [features[:, place] @ fit.weights[place] for place in slices]
-        shares = measure_shares(model, np.array(added).reshape(len(slices), len(features)).T)
+        shares = model.measure_shares(np.array(added).reshape(len(slices), len(features)).T)
         return replace(model, shares=shares)
 
     def score_inputs(self) -> tuple[Array, Array]:

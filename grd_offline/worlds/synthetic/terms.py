@@ -8,10 +8,9 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from grd_offline.core.typing import Array, IntArray
+
 ACTION_SCALE = 3.0**0.5
 
 

@@ -8,14 +8,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from grd_offline.core.typing import Array, IntArray
 from grd_offline.worlds.synthetic.settings import WorldSettings
 from grd_offline.worlds.synthetic.terms import (
     ACTION_SCALE,
     DYNAMICS_SHAPES,
     MAIN_PROBABILITY,
     REWARD_SHAPES,
-    Array,
-    IntArray,
     Term,
     TermTable,
     draw_term,
