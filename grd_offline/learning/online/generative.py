@@ -95,7 +95,7 @@ class Generative(RewardSource):
         for target, term in zip(self._terms, (reward, dynamics, sparsity), strict=True):
             target.copy_(term.detach())
 
-    def find_size(self) -> Hashable:
+    def cuda_graph_key(self) -> Hashable:
         """Episodes that have become much longer need other graphs."""
         return self.replay.longest
 

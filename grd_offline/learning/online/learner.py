@@ -211,8 +211,8 @@ class Learner(RunLearner):
                 wanted[source.members] = compact.find(masks, signs[source.members])
         return wanted
 
-    def find_size(self) -> Hashable:
-        return tuple(source.find_size() for source in self.sources)
+    def cuda_graph_key(self) -> Hashable:
+        return tuple(source.cuda_graph_key() for source in self.sources)
 
     def _update(self, with_actor: bool) -> None:
         """Lines 16 to 30 of the paper's Algorithm 1, for all members at once.

@@ -130,8 +130,8 @@ class RewardSource:
         """Seconds of the host for work on the reward, by the name of the work."""
         return {}
 
-    def find_size(self) -> Hashable:
-        """Something that changes when updates have to be recorded anew."""
+    def cuda_graph_key(self) -> Hashable:
+        """What recorded CUDA graphs are good for: where it changes, updates are recorded anew."""
         return 0
 
     def close(self) -> None:

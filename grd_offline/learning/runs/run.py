@@ -43,19 +43,19 @@ class RunLearner(ABC):
         for _ in range(count):
             with_actor = self.agent.moves_actor(self.updates)
             if self._capture:
-                self._find_graph(with_actor, self.find_size())()
+                self._find_graph(with_actor, self.cuda_graph_key())()
             else:
                 self._update(with_actor)
             self.updates += 1
 
-    def find_size(self) -> Hashable:
-        """Something that changes when updates have to be recorded anew."""
+    def cuda_graph_key(self) -> Hashable:
+        """What recorded CUDA graphs are good for: where it changes, updates are recorded anew."""
         return 0
 
-    def _find_graph(self, with_actor: bool, size: Hashable) -> Callable[[], None]:
-        key = (with_actor, size)
+    def _find_graph(self, with_actor: bool, cuda_graph_key: Hashable) -> Callable[[], None]:
+        key = (with_actor, cuda_graph_key)
         if key not in self._graphs:
-            if size not in (known for _, known in self._graphs):
+            if cuda_graph_key not in (known for _, known in self._graphs):
                 self._graphs.clear()
             tensors = list(find_tensors(self.state()))
             self._graphs[key] = record(partial(self._update, with_actor), tensors)
