@@ -97,6 +97,14 @@ def test_the_map_names_the_rooms_in_their_order_and_files_that_are_there():
     assert missing == []
 
 
+def test_types_of_arrays_are_defined_once():
+    definition = re.compile(r"^(\w*Array|Amounts|Matrix) = NDArray", re.MULTILINE)
+    found = [
+        str(file.relative_to(ROOT)) for _, file in files() if definition.search(file.read_text())
+    ]
+    assert found == ["grd_offline/core/typing.py"]
+
+
 def test_import_is_light():
     code = f"import sys, grd_offline; print([m for m in {HEAVY} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
