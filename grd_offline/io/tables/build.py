@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from grd_offline.core.errors import DataError
 from grd_offline.core.provenance import EPISODE, ROW, STEP, TRUTH, Provenance
@@ -27,38 +26,47 @@ from grd_offline.io.tables.source import (
 )
 from grd_offline.io.tables.times import choose_step_type, find_styles
 
-
-class Rows:
-    """One growing array. A table larger than memory has room here."""
-
-    def __init__(self, dtype: DTypeLike) -> None:
-        self._file = tempfile.TemporaryFile(prefix="grd-offline-")  # noqa: SIM115
-        self._dtype = np.dtype(dtype)
-        self._shape: tuple[int, ...] = (0,)
-
-    def close(self) -> None:
-        """Let go of the file; what `finish` gave stays."""
-        self._file.close()
-
-    def add(self, block: NDArray[Any]) -> None:
-        """Add some rows."""
-        values = np.ascontiguousarray(block, self._dtype)
-        if values.size:
-            self._file.write(values.reshape(-1).view(np.uint8).data)
-        self._shape = (self._shape[0] + len(values), *values.shape[1:])
-
-    def finish(self) -> NDArray[Any]:
-        """All rows, mapped from the file, which goes when the array does."""
-        if 0 in self._shape:
-            return np.zeros(self._shape, self._dtype)
-        self._file.flush()
-        # As a plain array: slices of a memmap are slow to make.
-        return np.asarray(np.memmap(self._file, self._dtype, "r", shape=self._shape))
-
-
-Labels = Mapping[str, Sequence[str]]
 CHOICES, MOST_CHOICES = ("action", "actions"), 20
 """Whole numbers from 0 in an only action of such a name are choices, if there are this few."""
+
+
+class _Rows:
+    """Arrays that grow, by name. A table larger than memory has room: they wait in files."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, Any] = {}
+        self._shapes: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {}
+
+    def __enter__(self) -> _Rows:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self._files.values():
+            file.close()
+
+    def add(self, name: str, block: AnyArray) -> None:
+        """Add some rows to an array."""
+        values = np.ascontiguousarray(block)
+        if name not in self._files:
+            self._files[name] = tempfile.TemporaryFile(prefix="grd-offline-")  # noqa: SIM115
+            self._shapes[name] = values.dtype, (0,)
+        if values.size:
+            self._files[name].write(values.reshape(-1).view(np.uint8).data)
+        count = self._shapes[name][1][0] + len(values)
+        self._shapes[name] = values.dtype, (count, *values.shape[1:])
+
+    def finish(self) -> dict[str, AnyArray]:
+        """All arrays, mapped from their files, which go when the arrays do."""
+        arrays = {}
+        for name, (dtype, shape) in self._shapes.items():
+            self._files[name].flush()
+            # As a plain array: slices of a memmap are slow to make.
+            arrays[name] = (
+                np.zeros(shape, dtype)
+                if 0 in shape
+                else np.asarray(np.memmap(self._files[name], dtype, "r", shape=shape))
+            )
+        return arrays
 
 
 @dataclass
@@ -82,7 +90,7 @@ def build(
     columns: Columns,
     *,
     returns: Mapping[Any, float] | None = None,
-    labels: Labels | None = None,
+    labels: Mapping[str, Sequence[str]] | None = None,
     embedders: Mapping[str, Embedder] | None = None,
 ) -> Recording:
     """Read a table once, and give its episodes.
@@ -203,54 +211,42 @@ def _as_choice(action: Input, values: AnyArray) -> Input:
 
 
 def _gather(source: TableSource, columns: Columns, inputs: Sequence[Input]) -> _Gathered:
-    with ExitStack() as stack:
-        return _gather_into(stack, source, columns, inputs)
-
-
-def _gather_into(
-    stack: ExitStack, source: TableSource, columns: Columns, inputs: Sequence[Input]
-) -> _Gathered:
-    """Read all rows into temporary files, which `stack` closes."""
-
-    def make_rows(dtype: DTypeLike) -> Rows:
-        return stack.enter_context(closing(Rows(dtype)))
-
-    values, codes = make_rows(np.float32), make_rows(np.int64)
-    steps = None
-    kind = NUMBER if columns.step is None else _find_step_kind(columns.step, source)
-    if columns.step is not None:
-        steps = make_rows(np.float64 if kind == NUMBER else "datetime64[us]")
+    """Read all rows."""
+    step, kind = columns.step, NUMBER
+    if step is not None:
+        kind = _find_step_kind(step, source)
     roles = ("rewards", "returns", "terminated", "truncated", "truth")
-    numbers = {role: make_rows(np.float64) for role in roles if getattr(columns, role) is not None}
+    used = {role: name for role in roles if (name := getattr(columns, role)) is not None}
     known: dict[Any, int] = {}
     styles: set[str] = set()
     gaps, row = Gaps(), source.first_row
-    for block in source.blocks(columns.list_used(), (columns.episode,)):
-        found = _number_episodes(block[columns.episode], known, gaps, columns.episode, row)
-        codes.add(found)
-        parts = [one.encode(block[one.name], gaps, row) for one in inputs]
-        values.add(np.concatenate(parts, axis=1))
-        if steps is not None:
-            steps.add(_read_steps(block, source, columns, gaps, row))
-            styles |= find_styles(block[str(columns.step)].unique()) if kind == TIME else set()
-        for role, rows in numbers.items():
-            name = getattr(columns, role)
-            parse = as_outcomes if role == "returns" else as_numbers
-            read = parse(block[name], name, row)
-            if role != "returns":  # an outcome may stand in one row of its episode only
-                gaps.add(np.flatnonzero(np.isnan(read)), name, row)
-            rows.add(read)
-        row += len(found)
-    if row == source.first_row:
-        raise DataError("has no rows")
-    gaps.check()
+    with _Rows() as rows:
+        for block in source.blocks(columns.list_used(), (columns.episode,)):
+            names = block[columns.episode]
+            rows.add("codes", _number_episodes(names, known, gaps, columns.episode, row))
+            parts = [one.encode(block[one.name], gaps, row) for one in inputs]
+            rows.add("values", np.concatenate(parts, axis=1))
+            if step is not None:
+                rows.add("steps", _read_steps(block[step], kind, gaps, row))
+                styles |= find_styles(block[step].unique()) if kind == TIME else set()
+            for role, name in used.items():
+                parse = as_outcomes if role == "returns" else as_numbers
+                read = parse(block[name], name, row)
+                if role != "returns":  # an outcome may stand in one row of its episode only
+                    gaps.add(np.flatnonzero(np.isnan(read)), name, row)
+                rows.add(role, read)
+            row += len(block)
+        if row == source.first_row:
+            raise DataError("has no rows")
+        gaps.check()
+        arrays = rows.finish()
     return _Gathered(
-        values.finish(),
-        np.asarray(codes.finish()),
+        arrays.pop("values"),
+        arrays.pop("codes"),
         list(known),
-        None if steps is None else np.asarray(steps.finish()),
+        arrays.pop("steps", None),
         choose_step_type(styles) if kind == TIME else "",
-        {role: rows.finish() for role, rows in numbers.items()},
+        arrays,
     )
 
 
@@ -292,18 +288,11 @@ def _as_label(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _read_steps(
-    block: pl.DataFrame, source: TableSource, columns: Columns, gaps: Gaps, first_row: int
-) -> AnyArray:
-    assert columns.step is not None
-    name = columns.step
-    if _find_step_kind(name, source) == TIME:
-        times = as_times(block[name], name, first_row)
-        gaps.add(np.flatnonzero(np.isnat(times)), name, first_row)
-        return times
-    numbers = as_numbers(block[name], name, first_row)
-    gaps.add(np.flatnonzero(np.isnan(numbers)), name, first_row)
-    return numbers
+def _read_steps(values: pl.Series, kind: str, gaps: Gaps, first_row: int) -> AnyArray:
+    steps: AnyArray = (as_times if kind == TIME else as_numbers)(values, values.name, first_row)
+    gaps.add(np.flatnonzero(np.isnat(steps) if kind == TIME else np.isnan(steps)), values.name,
+             first_row)  # fmt: skip
+    return steps
 
 
 def _sort(

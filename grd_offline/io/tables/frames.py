@@ -10,28 +10,28 @@ from __future__ import annotations
 import os
 import zipfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
 import polars as pl
 
 from grd_offline.core.errors import DataError
 from grd_offline.io.files.plain import open_regular, read_json
-from grd_offline.io.tables.columns import IMAGE, LEROBOT, TEXT, TIME
-from grd_offline.io.tables.csv_file import FIRST_ROW, check_names
-from grd_offline.io.tables.results import find_library, list_names
+from grd_offline.io.tables.columns import ENDINGS, IMAGE, LEROBOT, TEXT, TIME
+from grd_offline.io.tables.csv_file import FIRST_ROW, check_names, open_csv
+from grd_offline.io.tables.results import list_names
 from grd_offline.io.tables.source import (
     BLOCK_ROWS,
     TableSource,
+    as_series,
     find_kind,
     find_type_kind,
-    is_missing,
 )
+from grd_offline.io.tables.turns import open_turns
 
 PLAUSIBLE = 2**30
 """Bytes that a Parquet file of any size may unpack to."""
@@ -77,26 +77,6 @@ def _as_polars(frame: Any) -> pl.DataFrame:
     raise DataError(
         f"expected a data frame, an Arrow table or a mapping of arrays, got {type(frame).__name__}"
     )
-
-
-def as_series(name: str, column: Any, *, is_raw: bool = False) -> pl.Series:
-    """A column of any library; what is of no one type stays a column of objects."""
-    if isinstance(column, pl.Series) and not is_raw:
-        return column.alias(name)
-    if hasattr(column, "__arrow_c_stream__") and find_library(column) == "pyarrow" and not is_raw:
-        return pl.Series(name, column)
-    if not isinstance(column, list):
-        array = np.asarray(column)
-        if array.dtype.kind == "M":
-            array = array.astype("datetime64[us]")
-        if array.dtype.kind not in "OS" and not is_raw:
-            return pl.Series(name, array)
-        column = array
-    cells = [None if is_missing(cell) else cell for cell in column]
-    try:
-        return pl.Series(name, cells, pl.Object if is_raw else None)
-    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
-        return pl.Series(name, cells, pl.Object)
 
 
 @contextmanager
@@ -234,3 +214,26 @@ def _find_entries(info: Mapping[str, Any]) -> dict[str, list[str]]:
         if isinstance(names, list) and all(isinstance(entry, str) for entry in names):
             entries[name] = names
     return entries
+
+
+def open_file(
+    path: Path,
+    max_bytes: int | None = None,
+    *,
+    decimal: str | None = None,
+    usual: str | None = None,
+) -> AbstractContextManager[TableSource]:
+    """A file or folder with a table that is open for reading, by its ending.
+
+    `decimal` and `usual` are for CSV files.
+    """
+    ending = path.suffix.lower()
+    if ending not in ENDINGS:
+        return open_lerobot(path, max_bytes)
+    if ending in (".parquet", ".pq"):
+        return open_parquet([path], max_bytes=max_bytes)
+    if ending == ".xlsx":
+        return open_sheet(path, max_bytes)
+    if ending in (".csv", ".tsv"):
+        return open_csv(path, decimal=decimal, usual=usual)
+    return open_turns(path)

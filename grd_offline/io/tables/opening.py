@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from grd_offline.core.provenance import Provenance
 from grd_offline.io.formats.record import Recording
 from grd_offline.io.tables.build import build
 from grd_offline.io.tables.columns import (
-    ENDINGS,
     VECTOR,
     Embedder,
     Expected,
@@ -25,14 +23,10 @@ from grd_offline.io.tables.columns import (
     parse_columns,
     parse_given,
 )
-from grd_offline.io.tables.csv_file import open_csv
-from grd_offline.io.tables.frames import open_lerobot, open_parquet, open_sheet
+from grd_offline.io.tables.frames import open_file
 from grd_offline.io.tables.outcomes import read_outcomes
 from grd_offline.io.tables.source import TableSource
-from grd_offline.io.tables.turns import open_turns
 
-_OPENERS = {".csv": open_csv, ".tsv": open_csv, ".jsonl": open_turns, ".ndjson": open_turns}
-_PARQUET = (".parquet", ".pq")
 _ROLES = ("episode", "step", "terminated", "truncated", "truth")
 _OUTCOMES = ("rewards", "returns")
 """Roles that a model remembers of the table that it was fitted to."""
@@ -58,8 +52,8 @@ def open_table(
     try:
         given = parse_given(columns)
         known = parse_columns((expected.columns if expected is not None else None) or "")
-        decimals = [next(iter(roles.get("decimal", ())), None) for roles in (given, known)]
-        with _open(path, max_bytes, *decimals) as source:
+        decimal, usual = (next(iter(r.get("decimal", ())), None) for r in (given, known))
+        with open_file(path, max_bytes, decimal=decimal, usual=usual) as source:
             if returns is None or isinstance(returns, Mapping):
                 return open_source(source, given, returns, expected, needs_outcome=needs_outcome)
             episode = next(iter(given.get("episode", ())), None)
@@ -120,26 +114,6 @@ def _note_outcome(recording: Recording, outcome: str) -> Recording:
     table = recording.header.provenance or Provenance()
     table = replace(table, columns=f"{table.columns},returns={outcome}")
     return replace(recording, header=replace(recording.header, provenance=table))
-
-
-@contextmanager
-def _open(
-    path: Path, max_bytes: int | None, decimal: str | None, usual: str | None
-) -> Iterator[TableSource]:
-    if path.suffix.lower() not in ENDINGS:
-        with open_lerobot(path, max_bytes) as source:
-            yield source
-    elif path.suffix.lower() == ".xlsx":
-        with open_sheet(path, max_bytes) as source:
-            yield source
-    elif path.suffix.lower() in _PARQUET:
-        with open_parquet([path], max_bytes=max_bytes) as source:
-            yield source
-    else:
-        opener = _OPENERS[path.suffix.lower()]
-        opened = opener(path, decimal=decimal, usual=usual) if opener is open_csv else opener(path)
-        with opened as source:
-            yield source
 
 
 def _check_roles(

@@ -15,8 +15,7 @@ from grd_offline.core.episodes import EpisodeSet
 from grd_offline.core.errors import DataError
 from grd_offline.core.preferences import Preferences
 from grd_offline.io.tables.columns import FLAG, NUMBER, TEXT, find_names
-from grd_offline.io.tables.csv_file import open_csv
-from grd_offline.io.tables.frames import open_frame, open_parquet
+from grd_offline.io.tables.frames import open_file, open_frame
 from grd_offline.io.tables.inputs import name_label
 from grd_offline.io.tables.numbers import find_stray
 from grd_offline.io.tables.source import (
@@ -88,11 +87,10 @@ def gather_outcomes(
 @contextmanager
 def _open_small_table(path: Path) -> Iterator[TableSource]:
     """A table of outcomes or preferences."""
-    ending = path.suffix.lower()
     try:
-        if ending not in (".csv", ".tsv", ".parquet", ".pq"):
-            raise DataError("expected a .csv, .tsv or .parquet file")
-        with open_csv(path) if ending in (".csv", ".tsv") else open_parquet([path]) as source:
+        if path.suffix.lower() not in (".csv", ".tsv", ".xlsx", ".parquet", ".pq"):
+            raise DataError("expected a .csv, .tsv, .xlsx or .parquet file")
+        with open_file(path) as source:
             yield source
     except DataError as error:
         raise error.at(file=path) from None

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from grd_offline.core.errors import DataError
 from grd_offline.io.tables.columns import FLAG, NUMBER, TEXT, TIME, VECTOR, Embedder, refuse_image
 from grd_offline.io.tables.numbers import find_stray
+from grd_offline.io.tables.results import find_library
 from grd_offline.io.tables.times import is_time, parse_time
 
 BLOCK_ROWS = 65_536
@@ -42,6 +43,26 @@ class TableSource:
     """The names of the entries of vectors, where the table knows them."""
     decimal: str | None = None
     """The decimal mark of the numbers, where a table could have had another one."""
+
+
+def as_series(name: str, column: Any, *, is_raw: bool = False) -> pl.Series:
+    """A column of any library; what is of no one type stays a column of objects."""
+    if isinstance(column, pl.Series) and not is_raw:
+        return column.alias(name)
+    if hasattr(column, "__arrow_c_stream__") and find_library(column) == "pyarrow" and not is_raw:
+        return pl.Series(name, column)
+    if not isinstance(column, list):
+        array = np.asarray(column)
+        if array.dtype.kind == "M":
+            array = array.astype("datetime64[us]")
+        if array.dtype.kind not in "OS" and not is_raw:
+            return pl.Series(name, array)
+        column = array
+    cells = [None if is_missing(cell) else cell for cell in column]
+    try:
+        return pl.Series(name, cells, pl.Object if is_raw else None)
+    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
+        return pl.Series(name, cells, pl.Object)
 
 
 def find_kind(values: pl.Series) -> str:

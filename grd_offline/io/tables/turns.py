@@ -20,8 +20,7 @@ import polars as pl
 from grd_offline.core.errors import DataError
 from grd_offline.io.tables.columns import FLAG, NUMBER, TEXT, VECTOR
 from grd_offline.io.tables.csv_file import open_text
-from grd_offline.io.tables.frames import as_series
-from grd_offline.io.tables.source import BLOCK_ROWS, TableSource, find_kind
+from grd_offline.io.tables.source import BLOCK_ROWS, TableSource, as_series, find_kind
 
 EPISODE, STEP, SCORE = "conversation", "turn", "score"
 """Names of the columns of the table."""
