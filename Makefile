@@ -23,13 +23,17 @@ demo: $(STAMP)
 
 # One thread each, and four processes for two cores, because some tests mostly wait. Hundreds of processes
 # import the package, so that its compiled files are kept, also by a shell that tells Python not to.
-test: $(STAMP)
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist worksteal
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist worksteal --durations 10
 
-# Twenty times as many damaged files, folders and models as the tests have.
-.PHONY: fuzz
-fuzz: $(STAMP)
-	GRD_OFFLINE_FUZZ=20 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests/formats/test_fuzz.py
+# What everybody runs before a commit.
+test: $(STAMP)
+	$(PYTEST) -m "not long"
+
+# And the long ones: kills, hangs, full disks, twenty times the damaged files, every snippet of the pages,
+# the wheel, the browser.
+.PHONY: test-all
+test-all: test
+	GRD_OFFLINE_FUZZ=20 $(PYTEST) -m long
 
 check: $(STAMP)
 	$(BIN)/ruff check .

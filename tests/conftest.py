@@ -100,7 +100,7 @@ def replace_imported(replaced: dict[Any, Any]) -> None:
 
 
 def pytest_collection_modifyitems(items: list[Any]) -> None:
-    """Tests marked as long begin first, so that no core waits for them at the end."""
+    """Long tests begin first, so that no core waits for them at the end."""
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 

@@ -11,6 +11,8 @@ from places import ROOT
 
 from grd_offline import DecomposeSettings, decompose_file
 
+pytestmark = pytest.mark.long
+
 EXAMPLES = {
     "gymnasium_reward": "learned return",
     "sb3_sac": "mean true return",

@@ -18,6 +18,8 @@ from places import ROOT
 
 from grd_offline.core.packages import COMPLETE, CORE, NEEDS
 
+pytestmark = pytest.mark.long
+
 COMMANDS = """
 import contextlib, io, json, sys
 for name in sys.argv[1].split(","):

@@ -9,7 +9,10 @@ import subprocess
 import sys
 
 import other_systems
+import pytest
 from places import ROOT
+
+pytestmark = pytest.mark.long
 
 IMPORT_ALL = """
 import importlib, pkgutil, sys

@@ -12,6 +12,8 @@ from grd_offline import interop
 from grd_offline.cli.program import cli
 from grd_offline.methods.registry import BUILT_IN
 
+pytestmark = pytest.mark.long
+
 DOCS = ROOT / "docs"
 PATTERNS = ("docs/*.md", "docs/*/*.md", "*.md", "benchmarks/research/*.md")
 PAGES = sorted(page for pattern in PATTERNS for page in ROOT.glob(pattern))

@@ -175,6 +175,7 @@ def wheel(tmp_path_factory):
     return built
 
 
+@pytest.mark.long
 def test_the_wheel_holds_every_room_and_nothing_else(wheel):
     assert wheel.stat().st_size < 3_000_000
     names = zipfile.ZipFile(wheel).namelist()
@@ -192,6 +193,7 @@ def test_the_wheel_holds_every_room_and_nothing_else(wheel):
     )
 
 
+@pytest.mark.long
 def test_the_wheel_runs_from_outside_the_repository(wheel, tmp_path):
     """In an environment of its own that borrows only the dependencies."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)

@@ -145,6 +145,7 @@ def test_policies_that_do_not_fit(run_folder: Path, tmp_path: Path) -> None:
         collect_with(tmp_path / "p")
 
 
+@pytest.mark.long
 def test_collect_on_the_command_line(run_folder: Path) -> None:
     result = run_command(run_folder, "--policy", "hc", "--checkpoints", "all", "--out", "a.h5")
     assert result.returncode == 0, result.stderr

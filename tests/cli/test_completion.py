@@ -10,6 +10,8 @@ from places import ROOT
 
 from grd_offline.cli.program import COMMANDS
 
+pytestmark = pytest.mark.long
+
 PAGE = (ROOT / "docs" / "install.md").read_text()
 PRESS = """
 {line}

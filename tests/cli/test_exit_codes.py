@@ -14,6 +14,8 @@ from places import HELPERS
 
 from grd_offline.io.datasets import Header, Leaf, Record, write_dataset
 
+pytestmark = pytest.mark.long
+
 HERE = str(HELPERS)
 
 

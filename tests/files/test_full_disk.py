@@ -12,6 +12,8 @@ from offline_commands import FEW, SMALL, collect_factored, run_command
 
 from grd_offline.io.files import storage
 
+pytestmark = pytest.mark.long
+
 ONLINE = (
     *("--method", "oracle", "--steps", 300, "--warmup", 100, "--eval-every", 100),
     *("--eval-episodes", 1, "--device", "cpu", "--workers", 0),

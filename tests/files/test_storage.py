@@ -112,6 +112,7 @@ while True:
 """
 
 
+@pytest.mark.long
 def test_a_kill_at_any_moment_leaves_a_whole_file(tmp_path):
     """Fifteen writers are killed at random moments; each finds the old file and rewrites it."""
     chance = random.Random(0)

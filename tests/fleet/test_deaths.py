@@ -15,6 +15,8 @@ from fleets import assert_same, make_fleet, make_odd, make_weights, run_round
 from grd_offline import DataError
 from grd_offline.learning.fleet.fleet import Fleet
 
+pytestmark = pytest.mark.long
+
 
 def kill_worker(fleet: Fleet, number: int) -> None:
     process = fleet.processes[number]

@@ -18,6 +18,8 @@ from grd_offline.learning.collecting.settings import CollectSettings
 from grd_offline.learning.fleet import watch
 from grd_offline.learning.fleet.fleet import Fleet
 
+pytestmark = pytest.mark.long
+
 ID = "hanging:Hanging-v0"
 LIMIT_SECONDS = 120.0  # a busy computer takes long; a command that hangs would never end
 

@@ -1,6 +1,6 @@
 """Hundreds of mutated files, folders and models: no crash, no hang, no memory, nothing outside.
 
-`make fuzz` tries twenty times as many.
+`make test-all` tries twenty times as many.
 """
 
 import os
@@ -16,6 +16,8 @@ import samples
 from places import HELPERS
 
 from grd_offline.learning.agents.actors import Actor, ActorSpec, count_weights, save_actor
+
+pytestmark = pytest.mark.long
 
 PARTS, TIMES = 2, int(os.environ.get("GRD_OFFLINE_FUZZ", "1"))
 CASES = {"files": 400 * TIMES, "folders": 50 * TIMES, "models": 400 * TIMES}

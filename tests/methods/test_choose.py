@@ -110,6 +110,7 @@ def make_waves(count, rng):
     return EpisodeSet.from_episodes(episodes), truth
 
 
+@pytest.mark.long
 def test_the_masked_net_learns_what_four_inputs_do_together():
     rng = np.random.default_rng(0)
     training, _ = make_waves(220, rng)

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from places import ROOT
 
+pytestmark = pytest.mark.long
+
 COMMAND = str(Path(sys.executable).with_name("grd-offline"))
 ENV = (
     *("--env", "grd/Factored-v0", "--env-arg", "length=10", "--env-arg", "states=5"),

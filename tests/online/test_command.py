@@ -71,6 +71,7 @@ def test_the_command_leaves_what_it_says(tmp_path):
     assert again.stderr.count("\n") == 1
 
 
+@pytest.mark.long
 def test_a_killed_run_goes_on_exactly(tmp_path):
     arguments = [*SMALL, "--steps", "400", "--method", "grd"]
     run_command(tmp_path, *arguments, "--out", "whole")

@@ -20,6 +20,8 @@ from grd_offline.io.files import storage
 from grd_offline.learning.online.run import OnlineRun
 from grd_offline.learning.online.run_folder import OnlineFolder, load_checkpoint, read_settings
 
+pytestmark = pytest.mark.long
+
 CALLS = ("write", "pwrite", "fsync", "replace", "rename", "unlink", "rmdir", "ftruncate", "mkdir")
 
 

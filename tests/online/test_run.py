@@ -49,6 +49,7 @@ def test_every_method_and_fit_learns_to_act_from_returns():
         assert score > GOOD, (name, scores)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backbone", ["td3", "ddpg"])
 def test_every_backbone_learns_to_act_from_returns(backbone):
     settings = make_settings(

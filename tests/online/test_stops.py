@@ -24,6 +24,8 @@ from grd_offline.learning.online import run_folder
 from grd_offline.learning.online.run import OnlineRun
 from grd_offline.learning.online.run_folder import OnlineFolder
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(autouse=True)
 def _register():

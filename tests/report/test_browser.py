@@ -17,7 +17,10 @@ from grd_offline.report.decomposed import compose_page
 from grd_offline.report.film import Film
 from grd_offline.report.tracks import read_tracks
 
-pytestmark = pytest.mark.skipif(is_missing(), reason="needs Chromium on the PATH")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(is_missing(), reason="needs Chromium on the PATH"),
+]
 EVIL = (
     "<script>window.hacked=1</script>",
     "</script><img src=x onerror=window.hacked=2>",

@@ -113,6 +113,7 @@ def test_no_gradient_where_the_reward_does_not_depend():
     assert (observations.grad.abs().sum(0) > 0).tolist() == [True, False, False, True, False]
 
 
+@pytest.mark.long
 def test_modules_compile():
     """In a process of its own: the checks of shapes that tests switch on cannot be compiled."""
     code = (

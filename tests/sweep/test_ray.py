@@ -13,6 +13,8 @@ from grd_offline.lab.sweep.parts import plan_collection
 from grd_offline.lab.sweep.run import LocalRunner, Machine, run_jobs
 from grd_offline.learning.collecting.settings import CollectSettings
 
+pytestmark = pytest.mark.long
+
 SAMPLE = str(ROOT / "datasets" / "sample.h5")
 
 

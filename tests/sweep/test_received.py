@@ -11,6 +11,8 @@ from grd_offline.core.errors import DataError
 from grd_offline.lab.sweep.folder import compare_sweep, describe_result, read_sweep
 from grd_offline.lab.sweep.job import FINISHED, Job, Mark, measure_progress, read_mark, write_mark
 
+pytestmark = pytest.mark.long
+
 JOB = Job("a", ("train-online",), total=1000)
 
 
