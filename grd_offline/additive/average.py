@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from grd_offline.additive.bars import BARS
 from grd_offline.additive.basis import Effect
 from grd_offline.additive.evidence import sum_gains
-from grd_offline.core.typing import Array
+from grd_offline.core.typing import Array, IntArray
 
 _VARIANCES = 2.0 ** np.arange(-14, 3)
 _LEVELS = np.arange(-12, 1.01, 0.5)
@@ -158,7 +158,7 @@ def _draw(log_weights: Array, rng: np.random.Generator) -> int:
 
 
 def _draw_noise(
-    parts: Sequence[Array], state: NDArray[np.int64], target: Array, rng: np.random.Generator
+    parts: Sequence[Array], state: IntArray, target: Array, rng: np.random.Generator
 ) -> tuple[float, Array]:
     """The noise given all effects, and C^-1 with it."""
     covariance = np.zeros((len(target), len(target)))
@@ -176,7 +176,7 @@ def _draw_effect(
     inverse: Array,
     part: Array,
     target: Array,
-    state: NDArray[np.int64],
+    state: IntArray,
     k: int,
     prior: _Prior,
     level: int,

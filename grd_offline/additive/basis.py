@@ -115,14 +115,17 @@ def build_bases(
         if standard is None:
             continue
         thinned = _thin(standard)
-        if _repeats(thinned, seen[: len(columns)]):
+        # One of the earlier columns up to scale, sign and offset.
+        if (np.abs(seen[: len(columns)] @ thinned) > 1 - BARS.duplicate / 2).any():
             continue
         seen[len(columns)] = thinned
         columns.append(column)
         beyond = reach * (high - low)
         ranges.append((low - beyond, high + beyond))
         nodes, shares = _choose_nodes(standard)
-        grid = _make_grid(standard, reach)
+        first, last = standard.min(), standard.max()
+        beyond = reach * (last - first)
+        grid = np.linspace(first - beyond, last + beyond, GRID)
         for (size, kernel), own in zip(kinds, tables, strict=True):
             own.append(_tabulate(nodes, shares, grid, size, kernel))
     ends = np.array(ranges, np.float64).reshape(-1, 2)
@@ -162,11 +165,6 @@ def _thin(standard: Array) -> Array:
     return np.asarray(some / max(float(np.linalg.norm(some)), 1e-300))
 
 
-def _repeats(thinned: Array, seen: Array) -> bool:
-    """Whether a column equals one of (column, value) earlier ones up to scale, sign and offset."""
-    return bool((np.abs(seen @ thinned) > 1 - BARS.duplicate / 2).any())
-
-
 def smooth_kernel(left: Array, right: Array) -> Array:
     """x x' + (1 + d + d^2 / 3) exp(-d), d = sqrt(5) |x - x'| / 2."""
     distance = np.sqrt(5.0) / 2 * np.abs(left[:, None] - right)
@@ -177,13 +175,6 @@ def smooth_kernel(left: Array, right: Array) -> Array:
 def rough_kernel(left: Array, right: Array) -> Array:
     """exp(-|x - x'| / 2): functions with corners and jumps."""
     return np.exp(-np.abs(left[:, None] - right) / 2)
-
-
-def _make_grid(standard: Array, reach: float) -> Array:
-    """(grid,) even points over the range of the values, and beyond it."""
-    first, last = standard.min(), standard.max()
-    beyond = reach * (last - first)
-    return np.linspace(first - beyond, last + beyond, GRID)
 
 
 def _tabulate(nodes: Array, shares: Array, grid: Array, size: int, kernel: Kernel) -> Array:

@@ -28,7 +28,6 @@ from grd_offline.additive.equations import ColumnSource
 from grd_offline.additive.evidence import (
     Posterior,
     is_better,
-    is_hopeful,
     measure_gains,
     measure_weights,
 )
@@ -43,7 +42,7 @@ from grd_offline.additive.search import (
 )
 from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import EpisodeSet
-from grd_offline.core.typing import Array
+from grd_offline.core.typing import Array, BoolArray, IntArray
 
 Progress = Callable[[str, float], None]
 
@@ -109,13 +108,13 @@ class EffectChooser:
                 break
             found = self.search()
             weighed = found.selection
-            if not is_hopeful(self._find_errors(weighed), before):
+            if not is_better(self._find_errors(weighed), before, BARS.hopeful):
                 break
         if found is first:
             return first
         if sharp is not first.selection:
             weighed = self._sharpen(found)
-        if not is_better(self._find_errors(weighed), before):
+        if not is_better(self._find_errors(weighed), before, BARS.better):
             self.data.reweight(start)
             return first
         return found
@@ -148,7 +147,8 @@ class EffectChooser:
         self.progress("thresholds", 0.0)
         bank = EffectBank(found.bank, self.data.target)
         sharp = add_switches(self.data, found.selection, bank, self.rules)
-        return sharp if is_better(self._find_errors(sharp), plain) else found.selection
+        is_sharp = is_better(self._find_errors(sharp), plain, BARS.better)
+        return sharp if is_sharp else found.selection
 
     def _weigh(self, selection: Selection) -> bool:
         """Weigh the returns by their errors, the effects held; whether any weight has changed."""
@@ -293,7 +293,7 @@ def explain_left_out(fit: Posterior) -> float:
 
 Cut = tuple[int, float]
 """An input and a threshold."""
-Columns = tuple[Array, NDArray[np.bool_]]
+Columns = tuple[Array, BoolArray]
 
 _TAIL = (0.0, 0.002, 0.005, 0.01, 0.02, 0.04)
 _QUANTILES = np.array([*_TAIL, *np.arange(0.08, 0.93, 0.06), *(1 - q for q in reversed(_TAIL))])
@@ -325,7 +325,8 @@ class _Thresholds:
             for i in inputs
         }
         self.groups: list[Effect] = [(i,) for i in inputs] + list(combinations(inputs, 2))
-        self._blocks = list(_read_blocks(data, inputs)) if self._is_small(inputs) else None
+        is_small = data.episodes.total_steps * len(inputs) <= _LARGEST
+        self._blocks = list(_read_blocks(data, inputs)) if is_small else None
         self._sums: dict[Effect, Columns] = {}
         self._room = _LARGEST
 
@@ -349,16 +350,12 @@ class _Thresholds:
         size = np.sqrt(np.maximum((free**2).mean(0), 1e-300))
         return np.asarray(free / size, np.float64), size > 1e-9
 
-    def _is_small(self, inputs: Effect) -> bool:
-        """Whether the values of these inputs may be kept."""
-        return self.data.episodes.total_steps * len(inputs) <= _LARGEST
-
 
 @dataclass(frozen=True)
 class _Block:
     """The steps of some rows that follow each other."""
 
-    row: NDArray[np.int64]
+    row: IntArray
     """(step,) the row of each step, counted from the first of the block."""
     values: Array
     """(input, step)."""

@@ -37,9 +37,9 @@ from grd_offline.additive.moments import BEFORE, BOTH, END, MIDPOINT
 from grd_offline.additive.search import Block, EffectBank
 from grd_offline.core.episodes import Episode, EpisodeSet, find_resolution
 from grd_offline.core.errors import DataError
-from grd_offline.core.typing import Array, IntArray
+from grd_offline.core.typing import Array, BoolArray, IntArray
 
-Still = NDArray[np.bool_] | None
+Still = BoolArray | None
 """(state,) those that stand still in most steps, see `moments`; None: no state does."""
 
 
@@ -262,7 +262,7 @@ _SUMMERS = {2: _sum_pairs, 3: _sum_joint, 4: _sum_joint}
 class Motion(NamedTuple):
     """How states move from step to step."""
 
-    still: NDArray[np.bool_]
+    still: BoolArray
     """(state,) those that are exactly the same before and after most of the steps."""
     jumps: bool
     """Whether every state is new at every step: rows are independent of each other."""
@@ -456,11 +456,6 @@ class ColumnSource:
         places = np.flatnonzero(self.basis.columns[: self.inputs] == width)
         return int(places[0]) if len(places) else None
 
-    def find_ended(self) -> NDArray[np.bool_]:
-        """(step,) which of the sampled `transitions` terminate their episode."""
-        place = self.episodes.state_size + self.episodes.action_size
-        return np.asarray(self.transitions[:, place] > 0)
-
     def find_joint(self, inputs: Sequence[int]) -> list[int]:
         """Those of some inputs that may act together with others.
 
@@ -471,11 +466,11 @@ class ColumnSource:
         alike = min(ended.mean(), 1 - ended.mean()) < BARS.alike_ends
         return [i for i in inputs if not alike or i != self.terminated]
 
-    def translate(self, effect: Effect, source: ColumnSource) -> Effect | None:
-        """An effect of another source as one of this; None where this lacks an input of it."""
+    def translate(self, effects: Iterable[Effect], source: ColumnSource) -> list[Effect]:
+        """The effects of another source as those of this, without any that lack an input here."""
         places = {int(column): i for i, column in enumerate(self.basis.columns[: self.inputs])}
-        found = [places.get(int(source.basis.columns[i])) for i in effect]
-        return None if None in found else tuple(i for i in found if i is not None)
+        every = [[int(source.basis.columns[i]) for i in effect] for effect in effects]
+        return [tuple(places[c] for c in one) for one in every if places.keys() >= set(one)]
 
     def segments(self) -> Iterator[Segment]:
         """All deliveries of all episodes. If they are few, the second pass keeps them."""

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrf, dpotri
 
 from grd_offline.additive.bars import BARS
-from grd_offline.core.typing import Array
+from grd_offline.core.typing import Array, IntArray
 
 SMALLEST_VARIANCE = 1e-10
 _LARGEST_STACK = 80_000_000  # entries of all kernels of a dual fit that may be held at once
@@ -265,7 +265,7 @@ def measure_gains(fit: Posterior, blocks: NDArray[np.floating]) -> tuple[Array, 
     return gains[best, np.arange(count)], grid[best]
 
 
-def measure_losses(fit: Posterior, groups: Sequence[NDArray[np.int64]] | None = None) -> Array:
+def measure_losses(fit: Posterior, groups: Sequence[IntArray] | None = None) -> Array:
     """(group,) evidence lost if all columns of a group were removed at once, all else held.
 
     By default the groups are the blocks. With S and u of the columns of a group, and D their
@@ -381,11 +381,6 @@ def measure_weights(errors: Array, near: float = 0.0) -> Array | None:
     return np.asarray((BARS.freedom + 1) / (BARS.freedom + (errors / usual) ** 2))
 
 
-def is_hopeful(errors: Array, before: Array) -> bool:
-    """Whether a further round may pay: most returns are explained better than before."""
-    return bool(np.median(np.abs(errors)) < BARS.hopeful * np.median(np.abs(before)))
-
-
-def is_better(errors: Array, before: Array) -> bool:
+def is_better(errors: Array, before: Array, factor: float) -> bool:
     """Whether most returns are explained clearly better now that others count less."""
-    return bool(np.median(np.abs(errors)) < BARS.better * np.median(np.abs(before)))
+    return bool(np.median(np.abs(errors)) < factor * np.median(np.abs(before)))

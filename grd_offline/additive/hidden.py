@@ -88,7 +88,7 @@ def measure_hidden(
     hidden = {"moment": spread_moments(data, last, bank, evidence, firmly=True)}
     used = {data.column(i) for i in last.inputs}
     others = [(i,) for i in range(data.inputs) if data.column(i) not in used]
-    size = _choose_size(data)
+    size = min(BARS.hidden_features, data.basis.tables.shape[2])
     extra = data.build_bank(others, size)
     features = compute_features(data, extra, list(extra), steps)
     hidden["effects left out"] = _measure_group(last.fit, known, extra, features, largest)
@@ -99,11 +99,6 @@ def measure_hidden(
     return {name: part * data.unit**2 for name, part in hidden.items()}
 
 
-def _choose_size(data: ColumnSource, most: int = BARS.hidden_features) -> int:
-    """Features per input: at most so many, and no more than there are."""
-    return min(most, int(data.basis.tables.shape[2]))
-
-
 def find_even(data: ColumnSource, counts: Array | None = None) -> list[int]:
     """Inputs that differ between steps and take nearly the same values in every episode.
 
@@ -112,7 +107,7 @@ def find_even(data: ColumnSource, counts: Array | None = None) -> list[int]:
     shows what an hour is worth. `counts` are the steps behind each row, where rows are not scaled.
     """
     mains = [(i,) for i in range(data.inputs) if i != data.terminated]
-    size, plain = _choose_size(data, BARS.even_features), counts is not None
+    size, plain = min(BARS.even_features, data.basis.tables.shape[2]), counts is not None
     bank = data.build_bank(mains, size, plain=plain)
     weights = data.equations.scale**2 * data.totals if counts is None else counts
     steps = float(weights.sum())

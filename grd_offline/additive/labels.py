@@ -60,7 +60,7 @@ from grd_offline.additive.search import (
     search_forward,
 )
 from grd_offline.core.evaluate import give_chance
-from grd_offline.core.typing import Array
+from grd_offline.core.typing import Array, IntArray
 
 _STEPS = 30
 _CHUNK = 8_000_000
@@ -202,7 +202,7 @@ class LabelBank(EffectBank):
         power = float((block**2).sum() - ((directions.T @ block) ** 2).sum())
         return max(power, 0.0) / max(len(block), 1)
 
-    def group_widths(self, widths: Sequence[int]) -> NDArray[np.int64]:
+    def group_widths(self, widths: Sequence[int]) -> IntArray:
         """Columns of zeros gain nothing, so that blocks of nearly the same width go together."""
         return -(-np.array(widths, np.int64) // _WIDTH) * _WIDTH
 

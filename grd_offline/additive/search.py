@@ -21,7 +21,7 @@ from grd_offline.additive.evidence import (
     measure_gains,
     measure_losses,
 )
-from grd_offline.core.typing import Array
+from grd_offline.core.typing import Array, IntArray
 
 Start = tuple[Mapping[Effect, float], float]
 """Variances of some effects, and the noise."""
@@ -167,7 +167,7 @@ class EffectBank(dict[Effect, Block]):
                 gains[part], variances[part] = measure_gains(chosen.fit, blocks)
         return gains, variances
 
-    def group_widths(self, widths: Sequence[int]) -> NDArray[np.int64]:
+    def group_widths(self, widths: Sequence[int]) -> IntArray:
         """(effect,) equal numbers for those that are looked at together."""
         return np.array(widths, np.int64)
 

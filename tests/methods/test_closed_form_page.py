@@ -18,7 +18,7 @@ from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import Episode, EpisodeSet
 
 PAGE = (ROOT / "docs" / "concepts" / "closed-form.md").read_text()
-PACKAGE = "grd_offline.methods.closed_form"
+PACKAGES = ("grd_offline.additive", "grd_offline.methods.closed_form")
 DISCOUNT, VARIANCES, NOISE = 0.9, np.array([0.7, 0.2]), 0.05
 
 
@@ -63,7 +63,7 @@ def problem():
     )
     effects = [(0,), (1,)]
     bank = data.build_bank(effects, 8)
-    columns = np.concatenate([bank.columns[effect] for effect in effects], 1)
+    columns = np.concatenate([bank[effect].columns for effect in effects], 1)
     fit = EvidenceProblem(columns, (8, 8), data.target).solve(VARIANCES, NOISE)
     steps = np.concatenate([episode.observations[:-1] for episode in episodes]).astype(float)
     return data, bank, Selection(tuple(effects), fit), steps
@@ -128,9 +128,13 @@ def test_rewards_and_their_spread_are_those_of_a_gaussian_process(problem):
 
 def find_names():
     """Names of functions on the page: a module of the package, a dot, and what is in it."""
-    modules = {path.stem for path in (ROOT / PACKAGE.replace(".", "/")).glob("*.py")}
+    modules = {
+        path.stem: f"{package}.{path.stem}"
+        for package in PACKAGES
+        for path in (ROOT / package.replace(".", "/")).glob("*.py")
+    }
     names = re.findall(r"`([a-z_]+)\.([\w.]+)`", PAGE)
-    return sorted({(module, name) for module, name in names if module in modules and name != "py"})
+    return sorted({(modules[one], name) for one, name in names if one in modules and name != "py"})
 
 
 def test_the_page_names_functions_that_exist():
@@ -138,7 +142,7 @@ def test_the_page_names_functions_that_exist():
     assert len(names) > 25
     for module, name in names:
         *path, last = name.split(".")
-        owner = reduce(getattr, path, import_module(f"{PACKAGE}.{module}"))
+        owner = reduce(getattr, path, import_module(module))
         known = {field.name for field in fields(owner)} if is_dataclass(owner) else set()
         assert hasattr(owner, last) or last in known, f"{module}.{name}"
 

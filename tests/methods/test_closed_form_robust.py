@@ -11,6 +11,7 @@ from grd_offline.additive.choosing import EffectChooser, add_switches, is_switch
 from grd_offline.additive.equations import find_motion, take_states
 from grd_offline.additive.evidence import measure_weights
 from grd_offline.additive.moments import prefer, spread_about, weigh
+from grd_offline.additive.search import NOWHERE
 from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.core.steps import StepBatch
@@ -268,7 +269,7 @@ def test_switches_alone_compete_with_effects_that_stand_in_for_them():
         episodes, "start", ClosedFormSettings(**QUICK), np.random.default_rng(0), lambda *_: None
     )
     bank = chooser.data.build_bank([(0,), (1,), (0, 1)], 5)
-    smooth = bank.fit(list(bank.columns), {}, 1.0, rules)
+    smooth = bank.fit(list(bank), NOWHERE, rules)
     sharp = add_switches(chooser.data, smooth, bank, rules)
     assert len(sharp.effects) == 1
     assert is_switch(chooser.data, sharp.effects[0])

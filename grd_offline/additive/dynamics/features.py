@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from grd_offline.core.episodes import EpisodeSet
 from grd_offline.core.errors import DataError
 from grd_offline.core.interpolation import interpolate, locate_between_nodes
-from grd_offline.core.typing import Array, IntArray
+from grd_offline.core.typing import Array, BoolArray, IntArray
 
 _MAX_EPISODES = 5_000
 
@@ -136,7 +136,7 @@ def build_feature_table(inputs: Array, count: int) -> FeatureTable:
     return table
 
 
-def is_varying(values: Array) -> NDArray[np.bool_]:
+def is_varying(values: Array) -> BoolArray:
     """Find the columns that vary by more than the rounding of float32."""
     return np.asarray(values.std(axis=0) > 1e-6 * np.abs(values).max(axis=0) + 1e-30)
 

@@ -26,7 +26,7 @@ from grd_offline.additive.dynamics.model import (
     mixture_log_density,
 )
 from grd_offline.core.episodes import EpisodeSet
-from grd_offline.core.typing import Array, IntArray
+from grd_offline.core.typing import Array, BoolArray, IntArray
 
 Progress = Callable[[str, float], None]
 _REGRESSION_WORK = 4e10
@@ -95,7 +95,7 @@ def compare_masks(
 
 def check_dynamics_masks(
     episodes: EpisodeSet, state_to_state: ArrayLike, action_to_state: ArrayLike
-) -> NDArray[np.bool_]:
+) -> BoolArray:
     """(state + action, state): both masks in one, shapes and values checked."""
     size = episodes.state_size
     masks = []
@@ -114,7 +114,7 @@ def check_dynamics_masks(
 
 def fit_to_transitions(
     transitions: Transitions,
-    masks: NDArray[np.bool_],
+    masks: BoolArray,
     names: EpisodeSet,
     settings: DynamicsModelSettings,
     rng: np.random.Generator,
@@ -357,7 +357,7 @@ def _with_residuals(
     return replace(model, metrics=_measure(model, training, held_out))
 
 
-def _is_odd(residuals: Array) -> NDArray[np.bool_]:
+def _is_odd(residuals: Array) -> BoolArray:
     """Find the columns that are clearly not Gaussian, by skewness and kurtosis."""
     centred = residuals - residuals.mean(axis=0)
     centred = centred / np.maximum(centred.std(axis=0), 1e-30)

@@ -17,7 +17,7 @@ from grd_offline.additive.dynamics.features import NODES, FeatureTable
 from grd_offline.core.episodes import Matrix
 from grd_offline.core.errors import DataError
 from grd_offline.core.steps import StepBatch
-from grd_offline.core.typing import Array, IntArray
+from grd_offline.core.typing import Array, BoolArray, IntArray
 from grd_offline.io.files import models
 from grd_offline.io.files.models import DYNAMICS_FOLDER, find_model, read_settled, write_model
 
@@ -217,7 +217,7 @@ class DynamicsModel:
     """(state,): mean of each next state."""
     target_scale: Array
     """(state,): its standard deviation; 1 where constant."""
-    persistent: NDArray[np.bool_]
+    persistent: BoolArray
     """(state,): never moved in the data, so it is predicted to stay where it is."""
     terms: NDArray[np.int32]
     """(term, 3): state that it is about, first and second regressor; ordered by state."""

@@ -24,7 +24,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from grd_offline.additive.dynamics.features import (
     Transitions,
@@ -37,7 +36,7 @@ from grd_offline.additive.dynamics.features import (
 from grd_offline.additive.dynamics.fit import Progress, fit_to_transitions, ignore_progress
 from grd_offline.additive.dynamics.model import DynamicsModel, DynamicsModelSettings, check_whole
 from grd_offline.core.episodes import EpisodeSet
-from grd_offline.core.typing import Array, IntArray
+from grd_offline.core.typing import Array, BoolArray, IntArray
 
 RIDGE = 1e-7
 """Added to the mean square of every regressor."""
@@ -109,7 +108,7 @@ class Design:
         self.gram = np.block([[self.gram, cross], [cross.T, inner]])
         self.moments = np.concatenate([self.moments, moments])
 
-    def _keep(self, kept: NDArray[np.bool_]) -> None:
+    def _keep(self, kept: BoolArray) -> None:
         self.index, self.first, self.second = self.index[kept], self.first[kept], self.second[kept]
         self.gram, self.moments = self.gram[np.ix_(kept, kept)], self.moments[kept]
 
@@ -152,7 +151,7 @@ class Design:
         gains[self.first[self.second < 0]] = 0.0
         return np.asarray(-0.5 * np.log1p(-np.clip(gains / rss, 0.0, 0.99)))
 
-    def _rises(self, removals: list[NDArray[np.bool_]]) -> tuple[Array, float]:
+    def _rises(self, removals: list[BoolArray]) -> tuple[Array, float]:
         """(removal,) by how much the sum of squares rises when regressors go, and from what."""
         inverse = np.linalg.inv(self.gram)
         weights = inverse @ self.moments
@@ -163,7 +162,7 @@ class Design:
             rises[k] = part @ np.linalg.solve(inverse[np.ix_(removed, removed)], part)
         return np.maximum(rises, 0.0), rss
 
-    def _involving(self, group: int) -> NDArray[np.bool_]:
+    def _involving(self, group: int) -> BoolArray:
         return np.asarray((self.first == group) | (self.second == group))
 
     def eliminate(self) -> None:
@@ -180,7 +179,7 @@ class Design:
                 break
             self._keep(~removals[worst])
 
-    def _needed(self, removals: list[NDArray[np.bool_]], pairs: int, rss: float) -> Array:
+    def _needed(self, removals: list[BoolArray], pairs: int, rss: float) -> Array:
         """(removal,): rise of the log residual variance that keeps it; the pairs come first."""
         problem = self.problem
         sizes = np.array([removed.sum() for removed in removals])
@@ -189,7 +188,7 @@ class Design:
         needed[pairs:] = np.maximum(needed[pairs:], least)
         return needed
 
-    def kept(self) -> NDArray[np.bool_]:
+    def kept(self) -> BoolArray:
         """(group,): whether each group takes part."""
         kept = np.zeros(len(self.problem.groups), np.bool_)
         kept[self.first] = True
@@ -309,7 +308,7 @@ def find_parents(
     groups: list[IntArray],
     settings: DynamicsSettings,
     progress: Callable[[float], None],
-) -> tuple[NDArray[np.bool_], Array]:
+) -> tuple[BoolArray, Array]:
     """(input, state) which inputs each next state depends on, and the strength of each edge."""
     progress(0.0)
     problem = Problem(transitions, groups, settings)
@@ -423,7 +422,7 @@ class Problem:
         """The gain in nats that a number of regressors must reach."""
         return np.asarray(0.5 * self.settings.penalty * np.log(self.rows) * np.asarray(sizes))
 
-    def select(self, state: int) -> tuple[NDArray[np.bool_], Array]:
+    def select(self, state: int) -> tuple[BoolArray, Array]:
         """(group,) the parents of one next state, and the strength of every edge."""
         design = Design(self, state)
         design.add_mains(self._forward(state))

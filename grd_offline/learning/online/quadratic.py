@@ -19,11 +19,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from grd_offline.additive.evidence import EvidenceProblem
-from grd_offline.core.typing import Array
+from grd_offline.core.typing import Array, BoolArray
 from grd_offline.learning.agents.batch import ReplaySteps
 from grd_offline.learning.online.dynamics_masks import Regression
 from grd_offline.learning.online.replay import FinishedEpisode, Replay
@@ -225,7 +224,7 @@ class Solver:
         certainty[order] = np.abs(fit.weights) / np.sqrt(fit.weight_variances())
         return weights, certainty
 
-    def _choose_inputs(self, weights: Array, certainty: Array) -> NDArray[np.bool_]:
+    def _choose_inputs(self, weights: Array, certainty: Array) -> BoolArray:
         """Those that the reward is kept to."""
         # z has variance 1 over steps; z_i z_j about 1, z_i^2 about 2
         power, singles = weights**2, self.inputs
@@ -236,7 +235,7 @@ class Solver:
         is_large = carried > SHARE * max(float(power.sum()), 1e-300)
         return np.asarray(is_large | (surest > SIGMAS))
 
-    def _set_masks(self, kept: NDArray[np.bool_]) -> None:
+    def _set_masks(self, kept: BoolArray) -> None:
         """Those of the reward as they are, those of the dynamics when the steps have grown."""
         states, dynamics = self.states, self.masks[2:]
         if self._dynamics.count >= MASK_GROWTH * self._masks_at:

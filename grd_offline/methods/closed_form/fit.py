@@ -70,7 +70,7 @@ from grd_offline.core.evaluate import give_chance
 from grd_offline.core.inputs import InputRef, StepColumns, list_inputs
 from grd_offline.core.outcomes import PREFERENCE, SUCCESS, Outcome
 from grd_offline.core.pieces import cut_pieces
-from grd_offline.core.typing import Array
+from grd_offline.core.typing import Array, IntArray
 from grd_offline.rewards.effects import EffectModel
 
 Progress = Callable[[str, float], None]
@@ -87,7 +87,9 @@ def fit_closed_form(
     Where outcomes are 0 or 1 they are labels of success. But where a reward explains them exactly
     as numbers, as one that is paid at a goal, they are taken as numbers.
     """
-    if episodes.preferences is None and not _has_labels(episodes, settings):
+    asked = settings.outcome
+    has_labels = asked == SUCCESS or (asked == AUTO and are_labels(episodes))
+    if episodes.preferences is None and not has_labels:
         return _fit_numbers(episodes, settings, rng, progress)
     found = fit_labels(episodes, settings, rng, progress)
     if (
@@ -98,11 +100,6 @@ def fit_closed_form(
         return found
     plain = _fit_numbers(episodes, settings, rng, progress)
     return plain if plain.left_out_r2 >= BARS.exact_numbers else found
-
-
-def _has_labels(episodes: EpisodeSet, settings: ClosedFormSettings) -> bool:
-    asked = settings.outcome
-    return asked == SUCCESS or (asked == AUTO and are_labels(episodes))
 
 
 def _fit_numbers(
@@ -197,11 +194,9 @@ class _MomentSearch:
             chooser = self._chooser(moment)
             if chooser.data.noise != noise:
                 chooser.data.take_noise(noise)
-            if (chooser.data.weights != weights).any():
-                chooser.data.reweight(weights)
-            known = [chooser.data.translate(effect, source) for effect in effects]
+            chooser.data.reweight(weights)
             self.evidence[moment] = chooser.measure_switches(
-                [effect for effect in known if effect is not None],
+                chooser.data.translate(effects, source),
                 [translate_switch(chooser.data, effect, source) for effect in switches],
                 last.found[0],
             )
@@ -240,10 +235,8 @@ class _MomentSearch:
         self.progress("moments of a step", 0.0)
         selection, source = self.chosen[of].selection, self.choosers[of].data
         chooser = self._chooser(moment)
-        if (chooser.data.weights != source.weights).any():
-            chooser.data.reweight(source.weights)
-        effects = [chooser.data.translate(effect, source) for effect in selection.effects]
-        known = [effect for effect in effects if effect is not None]
+        chooser.data.reweight(source.weights)
+        known = chooser.data.translate(selection.effects, source)
         self.evidence[moment] = chooser.measure(known, selection)
 
     def _has_states(self, chosen: Chosen) -> bool:
@@ -262,9 +255,9 @@ class ClosedFormFit:
     """The result of a fit, and how well the data determine it."""
 
     model: EffectModel
-    state_to_reward: NDArray[np.int64]
+    state_to_reward: IntArray
     """(state,) 1 where a state dimension (or its next value) is an input of the reward."""
-    action_to_reward: NDArray[np.int64]
+    action_to_reward: IntArray
     state_score: Array
     """(state,) evidence lost when that dimension is removed; 0 where it is not in the model."""
     action_score: Array
@@ -363,7 +356,8 @@ class LastFit:
     ) -> tuple[float, float]:
         """What returns cannot exclude at most steps, and more of it where episodes terminate."""
         total = sum(hidden.values(), np.zeros(len(self.data.transitions)))
-        ended = self.data.find_ended()
+        place = self.data.episodes.state_size + self.data.episodes.action_size
+        ended = self.data.transitions[:, place] > 0
         if not model.needs_termination or not ended.any() or ended.all():
             return max(float(total.mean()), 0.0), 0.0
         usual = max(float(total[~ended].mean()), 0.0)
@@ -526,7 +520,7 @@ class LastFit:
         )
 
 
-def list_model_columns(data: ColumnSource) -> NDArray[np.int64]:
+def list_model_columns(data: ColumnSource) -> IntArray:
     """(input,) the column of each input as a reward model counts them, smooth and rough."""
     step = StepColumns(data.episodes.state_size, data.episodes.action_size)
     shifts = np.zeros(step.width, np.int64)
@@ -692,7 +686,8 @@ class _MomentOfLabels(EffectChooser):
     def begin(self) -> None:
         """Find the effects, and leave out the inputs that carry little."""
         self.progress("effects", 0.0)
-        start = [] if self.first is None else self.translate(self.first)
+        first = self.first
+        start = [] if first is None else self.data.translate(first.found.effects, first.data)
         candidates = list(self.bank)
         self._settle(search_labels(self.bank, candidates, self.rules, start=start))
 
@@ -709,14 +704,9 @@ class _MomentOfLabels(EffectChooser):
             self.bank, found, self.rules, threshold, self.data.column
         )
 
-    def translate(self, other: _MomentOfLabels) -> list[Effect]:
-        """The effects that were found at another moment, as effects of this one."""
-        known = [self.data.translate(e, other.data) for e in other.found.effects]
-        return [effect for effect in known if effect is not None]
-
     def measure_found(self, other: _MomentOfLabels) -> float:
         """Log evidence here of the effects that were found at another moment."""
-        effects = self.translate(other)
+        effects = self.data.translate(other.found.effects, other.data)
         return self.build(effects).fit(effects, other.found.start, self.rules).fit.evidence
 
 
