@@ -418,8 +418,8 @@ def _describe_masks(
 
 def _describe_effect(curve: EffectCurve) -> dict[str, Any]:
     return {
-        "inputs": [one.name for one in curve.inputs],
-        "references": curve.inputs,
+        "inputs": list(curve.inputs),
+        "references": curve.references,
         "grids": [grid.tolist() for grid in curve.grids],
         "mean": curve.mean.tolist(),
         "std": curve.std.tolist(),

@@ -27,8 +27,8 @@ Steps = StepBatch[NDArray[Any]]
 class EffectCurve(NamedTuple):
     """One effect over a grid: a curve, a surface, or a small cube."""
 
-    inputs: tuple[InputRef, ...]
-    """The inputs of the effect."""
+    references: tuple[InputRef, ...]
+    """What the inputs of the effect are."""
     grids: tuple[Array, ...]
     """The grid of each input, in the units of the data."""
     mean: Array
@@ -40,6 +40,11 @@ class EffectCurve(NamedTuple):
     """Share of the reward's variation over the data: the variance of this effect, divided by the
     sum of the variances of all effects. No share is negative, and all shares sum to 1. Where inputs
     are independent of each other, this is the Sobol index of the effect."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the inputs."""
+        return tuple(one.name for one in self.references)
 
 
 class Explanation(NamedTuple):

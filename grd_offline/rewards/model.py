@@ -91,7 +91,7 @@ class RewardModel:
     def _repr_html_(self) -> str:
         about = self.about or {}
         effects = self.function.explain().effects
-        shares = sorted(((name_effect(e.inputs), float(e.share)) for e in effects),
+        shares = sorted(((name_effect(e.references), float(e.share)) for e in effects),
                         key=lambda item: -item[1])  # fmt: skip
         note = f"Learned from {about['data']}." if "data" in about else ""
         return show_result(str(about.get("verdict", repr(self))), shares, note)

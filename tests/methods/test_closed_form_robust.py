@@ -187,10 +187,10 @@ def test_independent_rows_have_no_midpoint(memory):
 def test_lines_are_drawn_over_the_values_of_their_inputs():
     episodes, _ = roll(lambda s, a, after, ended: s[:, 1] - a[:, 0])
     linear = Linear().fit(episodes, rng=np.random.default_rng(0))
-    curves = {curve.inputs[0].name: curve.grids[0] for curve in linear.function_.explain().effects}
+    curves = {curve.inputs: curve.grids[0] for curve in linear.function_.explain().effects}
     acted = np.concatenate([episode.actions[:, 0] for episode in episodes])
-    assert curves["a0"].min() == acted.min()
-    assert curves["a0"].max() == acted.max()
+    assert curves["a0",].min() == acted.min()
+    assert curves["a0",].max() == acted.max()
 
 
 def test_far_values_of_an_input_are_rewarded_as_they_are():

@@ -235,7 +235,7 @@ def test_every_input_is_pinned_down_once_with_the_next_state_too() -> None:
     for next_state in (False, True):
         fit = fit_to(data, next_state=next_state)
         findings, numbers = examine(fit, data)
-        shown = {name_effect(curve.inputs) for curve in fit.model.explain().effects}
+        shown = {name_effect(curve.references) for curve in fit.model.explain().effects}
         assert set(numbers["pinned_down"]) == shown
         assert not any(f"of {len(shown) + 1} effects" in finding.text for finding in findings)
 

@@ -121,7 +121,7 @@ def test_the_device_computes_what_the_model_predicts(structure):
     np.testing.assert_allclose(found, same, atol=1e-4)
     assert np.corrcoef(found, truth.rewards)[0, 1] > 0.9
     assert model.predict_std(StepBatch(seen[:-1], episode.actions, seen[1:], ended)).min() > 0
-    assert {one.name for curve in model.explain().effects for one in curve.inputs} <= {
+    assert {name for one in model.explain().effects for name in one.inputs} <= {
         *model.observation_names,
         *model.action_names,
     }

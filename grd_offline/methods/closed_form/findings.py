@@ -330,7 +330,7 @@ def examine(
         "equations": _count_returns(episodes),
         "effective_parameters": fit.effective_parameters,
         "pinned_down": {
-            name_effect(curve.inputs): share
+            name_effect(curve.references): share
             for curve, share in zip(curves, _measure_known(curves), strict=True)
         },
         "return_noise_share": 1 - fit.left_out_r2,
@@ -469,7 +469,7 @@ def _measure_known(curves: Sequence[EffectCurve]) -> list[float]:
 def _find_weak(fit: ClosedFormFit, curves: Sequence[EffectCurve]) -> list[Finding]:
     known, returns = _measure_known(curves), fit.outcome.plural
     weak = [
-        name_effect(curve.inputs)
+        name_effect(curve.references)
         for curve, share in zip(curves, known, strict=True)
         if share < BARS.weak and abs(curve.share) > BARS.negligible
     ]
@@ -488,7 +488,7 @@ def _find_alike(fit: ClosedFormFit, curves: Sequence[EffectCurve]) -> list[Findi
     loose = {
         one.at_start
         for curve, share in zip(curves, _measure_known(curves), strict=True)
-        for one in curve.inputs
+        for one in curve.references
         if share < BARS.well_known
     }
     is_loose = [one.at_start in loose for one in inputs]
