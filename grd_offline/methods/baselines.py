@@ -13,9 +13,10 @@ import numpy as np
 
 from grd_offline.core.episodes import DOUBLE_RESOLUTION, Episode, EpisodeSet
 from grd_offline.core.errors import DataError
+from grd_offline.core.observer import Progress
 from grd_offline.core.settings import RATE, Settings, setting
 from grd_offline.core.typing import Array
-from grd_offline.methods.contract import Decomposer, Progress
+from grd_offline.methods.contract import Decomposer
 from grd_offline.rewards.constant import ConstantFunction
 
 
@@ -41,16 +42,13 @@ class Uniform(Decomposer, settings=BaselineSettings):
     13
     """
 
-    def _fit(
-        self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress | None
-    ) -> None:
+    def _fit(self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress) -> None:
         """Measure the mean reward per step."""
         amount, weight = 0.0, 0.0
         for index, episode in enumerate(episodes):
             for _, _, paid, span in _read_segments(episode, self.discount):
                 amount, weight = amount + paid, weight + span
-            if progress is not None:
-                progress("read", (index + 1) / len(episodes))
+            progress("read", (index + 1) / len(episodes))
         if not weight:
             raise DataError("no reward is delivered in any episode", field="delivered")
         self.mean_ = amount / weight
@@ -82,9 +80,7 @@ class Ircr(Decomposer, settings=BaselineSettings):
     13
     """
 
-    def _fit(
-        self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress | None
-    ) -> None:
+    def _fit(self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress) -> None:
         """Measure the range of returns."""
         returns = episodes.compute_returns(self.discount)
         self.lowest_, self.highest_ = float(returns.min()), float(returns.max())
@@ -93,8 +89,7 @@ class Ircr(Decomposer, settings=BaselineSettings):
         self.function_ = ConstantFunction(
             mean, states=episodes.state_size, actions=episodes.action_size
         )
-        if progress is not None:
-            progress("read", 1.0)
+        progress("read", 1.0)
 
     def _normalise(self, returns: Array) -> Array:
         width = self.highest_ - self.lowest_

@@ -38,13 +38,14 @@ import numpy as np
 from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.core.errors import DataError
 from grd_offline.core.evaluate import r_squared
+from grd_offline.core.observer import NOBODY, Progress
 from grd_offline.core.outcomes import NUMBER, PREFERENCE, SUCCESS
 from grd_offline.core.packages import is_installed
 from grd_offline.core.process import Call
 from grd_offline.core.threads import one_numpy_thread, one_torch_thread
 from grd_offline.core.typing import Array
 from grd_offline.methods.candidate import Candidate, find_in_sample_std, judge
-from grd_offline.methods.contract import Decomposer, Progress
+from grd_offline.methods.contract import Decomposer
 from grd_offline.methods.duration import is_worth_a_process
 from grd_offline.methods.registry import AUTO, find_method, make_decomposer
 from grd_offline.rewards.effects import EffectModel, average_effects
@@ -296,7 +297,7 @@ def fit_to(
     decomposer: Decomposer,
     episodes: EpisodeSet,
     rng: np.random.Generator,
-    progress: Progress | None = None,
+    progress: Progress = NOBODY.on_progress,
 ) -> Decomposer:
     """Fit to the episodes. A function, so that another process can find it."""
     return decomposer.learn(episodes, rng=rng, progress=progress)

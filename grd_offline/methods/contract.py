@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, Field, fields
 from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from grd_offline.core.episodes import DOUBLE_RESOLUTION, Episode, EpisodeSet, Matrix
 from grd_offline.core.evaluate import r_squared
+from grd_offline.core.observer import NOBODY, Progress
 from grd_offline.core.steps import StepBatch
 from grd_offline.core.typing import Array
 from grd_offline.io.tables.results import Rewarded, as_frame
@@ -29,9 +30,6 @@ from grd_offline.rewards.model import RewardModel, check_predicted
 
 if TYPE_CHECKING:
     from grd_offline.methods.result import Decomposition
-
-Progress = Callable[[str, float], None]
-
 
 FINE, NOTE, CAREFUL, UNRELIABLE = "fine", "note", "careful", "unreliable"
 """Levels of findings. A note would be fine if no other finding called for care."""
@@ -139,7 +137,7 @@ class Decomposer:
         y: None = None,
         *,
         rng: np.random.Generator | None = None,
-        progress: Progress | None = None,
+        progress: Progress = NOBODY.on_progress,
     ) -> Self:
         """Learn from episodes.
 
@@ -170,7 +168,7 @@ class Decomposer:
         episodes: EpisodeSet | Sequence[Episode],
         *,
         rng: np.random.Generator | None = None,
-        progress: Progress | None = None,
+        progress: Progress = NOBODY.on_progress,
     ) -> Self:
         """Do what `fit` does, without its warning: for callers that show the findings."""
         _ = self.settings  # parameters that make no sense are refused before any work
@@ -192,9 +190,7 @@ class Decomposer:
         """Let the next `fit` use what another method learned from the same episodes, if it can."""
         return self
 
-    def _fit(
-        self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress | None
-    ) -> None:
+    def _fit(self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress) -> None:
         """Learn from the episodes. Every method has this."""
         raise NotImplementedError
 

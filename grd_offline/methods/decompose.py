@@ -145,7 +145,7 @@ def _conclude(
     rewards, spreads, kept = _compute_rewards(data, choice, progress)
     findings, measured = _examine(data, choice, rewards, spreads)
     verdict = reach_verdict(findings)
-    masks, scores = _complete_masks(data, choice, dynamics)
+    masks = _complete_masks(data, choice, dynamics)
     if data.true_masks is not None and "truth" in measured:
         measured["true_masks"] = compare_all_masks(masks, data.true_masks)
     explanation = choice.decomposer.function_.explain()
@@ -168,7 +168,7 @@ def _conclude(
             "versions": find_versions(),
             "seconds": round(time.perf_counter() - start, 2),
         },
-        masks=_describe_masks(data.episodes, masks, scores),
+        masks=masks,
         effects=rank_effects([_describe_effect(curve) for curve in explanation.effects]),
         constant=explanation.constant,
         warnings=recording.warnings,
@@ -384,35 +384,27 @@ def _examine(
     return findings, measured
 
 
-def _complete_masks(
-    data: _Data, choice: Choice, dynamics: Dynamics
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Complete the four masks and their scores: those of the fit, and those of the dynamics."""
-    own: dict[str, Any] = dict(choice.decomposer.masks_ or {})
+def _complete_masks(data: _Data, choice: Choice, dynamics: Dynamics) -> dict[str, Any]:
+    """The four masks and their scores, those of the fit and of the dynamics, as plain values."""
+    states, actions = data.episodes.observation_names, data.episodes.action_names
     masks: dict[str, Any] = {
-        "state_to_reward": np.ones(data.episodes.state_size, np.int64),
-        "action_to_reward": np.ones(data.episodes.action_size, np.int64),
-        **own,
+        "state_to_reward": np.ones(len(states), np.int64),
+        "action_to_reward": np.ones(len(actions), np.int64),
+        **(choice.decomposer.masks_ or {}),
         **dynamics.masks,
     }
+    scores = {**masks, **(choice.decomposer.scores_ or {}), **dynamics.scores}
     # Where episodes terminate, a policy also needs what tells that the end is near.
-    parents = np.asarray(masks["state_to_reward"]) | find_signs(data.fitted)
+    parents = masks["state_to_reward"] | find_signs(data.fitted)
     graph = parents, masks["state_to_state"]
-    masks["compact"] = {"one_hop": compact_one_hop(*graph), "closure": compact_closure(*graph)}
-    scores = {name: np.asarray(masks[name], np.float64) for name in _MASKS}
-    return masks, {**scores, **(choice.decomposer.scores_ or {}), **dynamics.scores}
-
-
-def _describe_masks(
-    episodes: EpisodeSet, masks: Mapping[str, Any], scores: Mapping[str, Any]
-) -> dict[str, Any]:
+    compact = {"one_hop": compact_one_hop(*graph), "closure": compact_closure(*graph)}
     return {
-        **{name: np.asarray(masks[name]).tolist() for name in _MASKS},
-        "compact": {name: mask.tolist() for name, mask in masks["compact"].items()},
-        "score": {name: np.asarray(scores[name]).tolist() for name in _MASKS},
-        "state_names": list(episodes.observation_names),
-        "action_names": list(episodes.action_names),
-        "references": list_dimensions(episodes.observation_names, episodes.action_names),
+        **{name: masks[name].tolist() for name in _MASKS},
+        "compact": {name: mask.tolist() for name, mask in compact.items()},
+        "score": {name: np.asarray(scores[name], np.float64).tolist() for name in _MASKS},
+        "state_names": list(states),
+        "action_names": list(actions),
+        "references": list_dimensions(states, actions),
     }
 
 
@@ -448,7 +440,7 @@ def _make_model(data: _Data, choice: Choice, masks: Mapping[str, Any], verdict: 
         action_names=episodes.action_names,
         state_mask=np.asarray(masks["state_to_reward"], np.int64),
         action_mask=np.asarray(masks["action_to_reward"], np.int64),
-        compact_mask=masks["compact"][data.settings.compact],
+        compact_mask=np.asarray(masks["compact"][data.settings.compact], np.int64),
         step_std=choice.step_std,
         about=about,
     )

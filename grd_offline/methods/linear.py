@@ -15,10 +15,11 @@ from grd_offline.additive.equations import ColumnSource, find_motion
 from grd_offline.additive.evidence import EvidenceProblem, Posterior
 from grd_offline.additive.moments import AUTO, CHOICES, MIDPOINT, START
 from grd_offline.core.episodes import EpisodeSet
+from grd_offline.core.observer import Progress
 from grd_offline.core.settings import RATE, Settings, setting
 from grd_offline.core.typing import Array
 from grd_offline.methods.closed_form.fit import list_model_columns
-from grd_offline.methods.contract import Decomposer, Progress
+from grd_offline.methods.contract import Decomposer
 from grd_offline.rewards.effects import EffectModel
 
 _SAMPLE = 20_000
@@ -42,11 +43,8 @@ class Linear(Decomposer, settings=LinearSettings):
 
     state_at: str
 
-    def _fit(
-        self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress | None
-    ) -> None:
-        if progress is not None:
-            progress("linear", 0.0)
+    def _fit(self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress) -> None:
+        progress("linear", 0.0)
         usual = START if find_motion(episodes).jumps else MIDPOINT
         data = ColumnSource(
             episodes,

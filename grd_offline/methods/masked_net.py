@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from grd_offline.core.episodes import EpisodeSet
+from grd_offline.core.observer import Progress
 from grd_offline.core.settings import COUNT, Settings, setting
 from grd_offline.methods.closed_form.estimator import ClosedForm
-from grd_offline.methods.contract import Decomposer, Progress
+from grd_offline.methods.contract import Decomposer
 from grd_offline.methods.equations import Problem
 from grd_offline.methods.stages import PairNetSettings, RewardStage
 from grd_offline.methods.training import Noise, Plan
@@ -68,15 +69,13 @@ class MaskedNet(Decomposer, settings=MaskedNetSettings):
             self._given = other
         return self
 
-    def _fit(
-        self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress | None
-    ) -> None:
+    def _fit(self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress) -> None:
         """Find the inputs in closed form, then train the nets."""
         settings = self.settings
         closed, self._given = self._given, None
         if closed is None:
             closed = ClosedForm(discount=settings.discount)
-            closed.fit(episodes, rng=rng, progress=progress)
+            closed.learn(episodes, rng=rng, progress=progress)
         self.closed_, self.masks_, self.scores_ = closed, closed.masks_, closed.scores_
         problem = Problem.from_episodes(
             episodes, discount=settings.discount, device=settings.device
@@ -94,7 +93,7 @@ def _fit_net(
     columns: Tensor,
     settings: MaskedNetSettings,
     noise: Noise,
-    progress: Progress | None,
+    progress: Progress,
 ) -> NetworkFunction:
     net = RewardNet(
         settings.members,

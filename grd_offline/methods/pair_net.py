@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from grd_offline.core.episodes import EpisodeSet
-from grd_offline.methods.contract import Decomposer, Progress
+from grd_offline.core.observer import Progress
+from grd_offline.methods.contract import Decomposer
 from grd_offline.methods.equations import Problem
 from grd_offline.methods.stages import DynamicsStage, PairNetSettings, RewardStage
 from grd_offline.methods.training import Noise, Plan
@@ -37,9 +38,7 @@ class PairNet(Decomposer, settings=PairNetSettings):
     >>> model = PairNet().fit(read("datasets/sample.h5"))  # doctest: +SKIP
     """
 
-    def _fit(
-        self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress | None
-    ) -> None:
+    def _fit(self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress) -> None:
         """Learn masks, reward and dynamics; the module's words describe the stages."""
         settings = self.settings
         problem = Problem.from_episodes(
@@ -81,7 +80,7 @@ class PairNet(Decomposer, settings=PairNetSettings):
 
 
 def _find_masks(
-    problem: Problem, settings: PairNetSettings, noise: Noise, progress: Progress | None
+    problem: Problem, settings: PairNetSettings, noise: Noise, progress: Progress
 ) -> Tensor:
     """First stage: which inputs the reward may need, as indices."""
     everything = torch.arange(problem.states + problem.actions, device=problem.device)
@@ -97,7 +96,7 @@ def _fit_reward(
     kept: Tensor,
     settings: PairNetSettings,
     noise: Noise,
-    progress: Progress | None,
+    progress: Progress,
 ) -> RewardStage:
     """Second stage: several members on the inputs that are left."""
     stage = RewardStage(problem, kept, settings, noise, members=settings.members)
@@ -111,7 +110,7 @@ def _fit_reward(
 
 
 def _fit_dynamics(
-    problem: Problem, settings: PairNetSettings, noise: Noise, progress: Progress | None
+    problem: Problem, settings: PairNetSettings, noise: Noise, progress: Progress
 ) -> GraphMasks:
     """Third stage: the masks of the dynamics."""
     stage = DynamicsStage(problem, settings, noise)

@@ -17,8 +17,9 @@ from torch import Tensor
 
 from grd_offline.core.episodes import EpisodeSet
 from grd_offline.core.errors import DataError
+from grd_offline.core.observer import Progress
 from grd_offline.core.settings import COUNT, RATE, Settings, setting
-from grd_offline.methods.contract import Decomposer, Progress
+from grd_offline.methods.contract import Decomposer
 from grd_offline.methods.equations import Problem, export_network
 from grd_offline.methods.models import generative
 from grd_offline.methods.models.sparsity import find_lambdas
@@ -85,9 +86,7 @@ class Paper(Decomposer, settings=PaperSettings):
     >>> model = Paper().fit(read("datasets/sample.h5"))  # doctest: +SKIP
     """
 
-    def _fit(
-        self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress | None
-    ) -> None:
+    def _fit(self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress) -> None:
         """Learn masks, reward and dynamics jointly."""
         settings = self.settings
         problem = Problem.from_episodes(
@@ -101,7 +100,7 @@ class Paper(Decomposer, settings=PaperSettings):
         updates.trainer.run(
             updates.update,
             settings.updates,
-            report=lambda done: progress("model", done / settings.updates) if progress else None,
+            report=lambda done: progress("model", done / settings.updates),
         )
         self._keep(updates.model, problem)
 

@@ -19,6 +19,7 @@ from grd_offline.core.evaluate import (
     compute_calibration,
     compute_coverage,
 )
+from grd_offline.core.observer import NOBODY, Progress
 from grd_offline.core.outcomes import NUMBER, Outcome
 from grd_offline.core.provenance import TRUTH, Provenance
 from grd_offline.core.steps import StepBatch
@@ -48,7 +49,6 @@ from grd_offline.io.tables.results import (
     open_rewards,
     read_rewards,
 )
-from grd_offline.methods.contract import Progress
 from grd_offline.methods.matching import check_inputs, expect_columns
 from grd_offline.methods.result import read_decomposition
 from grd_offline.rewards.model import RewardModel
@@ -160,7 +160,7 @@ def relabel(
     max_bytes: int | None = None,
     columns: Given | None = None,
     returns: Outcomes | None = None,
-    progress: Progress = lambda stage, share: None,
+    progress: Progress = NOBODY.on_progress,
 ) -> Relabelled:
     """Write a dataset with the rewards of a model that was learned before.
 
@@ -330,15 +330,14 @@ def compare_with_truth(
     truth: str,
     data: str | os.PathLike[str] | None = None,
     *,
-    max_episode_steps: int | None = None,
-    max_bytes: int | None = None,
     columns: Given | None = None,
-    returns: Outcomes | None = None,
+    **reading: Any,
 ) -> dict[str, Any]:
     """Compare a decomposition with the true rewards, on its own data or on others.
 
     `truth` is a field of the data, or a column if they are a table. The columns of a table have the
-    roles that they had in `decompose`, unless `columns` says something else.
+    roles that they had in `decompose`, unless `columns` says something else. `reading` are further
+    arguments of `open_recording`.
     """
     place = Path(folder)
     model = RewardModel.load(place)
@@ -349,15 +348,7 @@ def compare_with_truth(
     if data is None and parse_columns(expected.columns or "").get("truth") == (truth,):
         truth = TRUTH
     columns, truth = name_truth(source, columns, truth)
-    opened = open_recording(
-        source,
-        max_episode_steps=max_episode_steps,
-        max_bytes=max_bytes,
-        columns=columns,
-        returns=returns,
-        expected=expected,
-    )
-    with opened as recording:
+    with open_recording(source, columns=columns, expected=expected, **reading) as recording:
         check_inputs(model, recording, source)
         relabelled = recording if data is None else apply_model(recording, source, model)
         rewards, spreads, true = [], [], []

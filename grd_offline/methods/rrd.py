@@ -13,8 +13,9 @@ import numpy as np
 import torch
 
 from grd_offline.core.episodes import EpisodeSet
+from grd_offline.core.observer import Progress
 from grd_offline.core.settings import COUNT, RATE, Settings, setting
-from grd_offline.methods.contract import Decomposer, Progress
+from grd_offline.methods.contract import Decomposer
 from grd_offline.methods.equations import Problem, export_network
 from grd_offline.methods.models.rrd import STEPS_PER_EPISODE, RrdModel
 from grd_offline.methods.training import Noise, Trainer
@@ -59,9 +60,7 @@ class Rrd(Decomposer, settings=RrdSettings):
     >>> model = Rrd().fit(read("datasets/sample.h5"))  # doctest: +SKIP
     """
 
-    def _fit(
-        self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress | None
-    ) -> None:
+    def _fit(self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress) -> None:
         """Train the reward network."""
         settings = self.settings
         use_next = settings.use_next
@@ -78,7 +77,7 @@ class Rrd(Decomposer, settings=RrdSettings):
         trainer.run(
             update,
             settings.updates,
-            report=lambda done: progress("reward", done / settings.updates) if progress else None,
+            report=lambda done: progress("reward", done / settings.updates),
         )
         columns = torch.arange(problem.inputs.shape[1])
         self.function_ = export_network(model.net, problem, model.mask, columns)

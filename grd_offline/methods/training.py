@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from grd_offline.core.observer import Progress
 from grd_offline.core.waiting import sleep_beside_others
-from grd_offline.methods.contract import Progress
 from grd_offline.networks.members.capture import record
 from grd_offline.networks.members.optimiser import BETAS, Adam, step_together
 
@@ -37,7 +37,7 @@ class Noise:
 class Plan:
     """Progress of a stage: the cosine of its learning rate, and the callback that hears of it."""
 
-    def __init__(self, updates: int, stage: str, progress: Progress | None) -> None:
+    def __init__(self, updates: int, stage: str, progress: Progress) -> None:
         self.updates, self.stage, self.progress = updates, stage, progress
         self.begun = 0.0
 
@@ -47,8 +47,7 @@ class Plan:
 
     def tell(self, part: float, done: float) -> None:
         """Report the progress of the stage."""
-        if self.progress is not None:
-            self.progress(self.stage, min(1.0, self.begun + part * done))
+        self.progress(self.stage, min(1.0, self.begun + part * done))
 
 
 def make_adam(

@@ -12,7 +12,7 @@ from grd_offline.additive.dynamics import compare_masks, fit_dynamics_model
 from grd_offline.additive.dynamics.model import DynamicsModel
 from grd_offline.additive.dynamics.search import fit_dynamics
 from grd_offline.core.episodes import EpisodeSet
-from grd_offline.methods.contract import Progress
+from grd_offline.core.observer import Progress
 
 MASKS = ("state_to_state", "action_to_state")
 

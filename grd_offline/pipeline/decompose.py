@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from grd_offline.core.errors import DataError
+from grd_offline.core.observer import NOBODY, Progress
 from grd_offline.core.threads import one_numpy_thread
 from grd_offline.io.datasets import Data, open_recording
 from grd_offline.io.files import REPORT_FILE
@@ -22,7 +23,6 @@ from grd_offline.io.files.results import RELABELLED, is_replaceable, write_decom
 from grd_offline.io.files.storage import check_folder, create_file, replace_folder
 from grd_offline.io.tables.columns import Given, Outcomes, name_truth
 from grd_offline.io.tables.results import ENDINGS
-from grd_offline.methods.contract import Progress
 from grd_offline.methods.decompose import Observe, decompose_recording
 from grd_offline.methods.relabelling import write_relabelled
 from grd_offline.methods.result import Decomposition
@@ -42,7 +42,7 @@ def decompose(
     returns: Outcomes | None = None,
     preferences: Any = None,
     video: str | None = None,
-    progress: Progress = lambda stage, share: None,
+    progress: Progress = NOBODY.on_progress,
     on_data: Observe = lambda episodes, fitted: None,
 ) -> Decomposition:
     """Decompose the returns of a dataset and write the results into the folder `out`.
@@ -115,7 +115,7 @@ def save_decomposition(
     out: str | os.PathLike[str],
     *,
     video: str | None = None,
-    progress: Progress = lambda stage, share: None,
+    progress: Progress = NOBODY.on_progress,
 ) -> Decomposition:
     """Write a decomposition that is in memory into the folder `out`, all or nothing.
 
@@ -152,7 +152,7 @@ def write_files(
     out: Path,
     *,
     video: str | None = None,
-    progress: Progress = lambda stage, share: None,
+    progress: Progress = NOBODY.on_progress,
 ) -> Decomposition:
     """Write all files into an empty folder, which `replace_folder` will move to `out`."""
     fitted = found.fitted

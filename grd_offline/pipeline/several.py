@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from grd_offline.additive.evidence import correlate_columns
 from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.core.errors import DataError
+from grd_offline.core.observer import NOBODY, Progress
 from grd_offline.io.datasets import Data, open_recording, read
 from grd_offline.io.files import REPORT_FILE
 from grd_offline.io.files.results import (
@@ -24,7 +25,6 @@ from grd_offline.io.files.results import (
 )
 from grd_offline.io.files.storage import create_file, replace_folder
 from grd_offline.io.tables.columns import Given, is_table, parse_given
-from grd_offline.methods.contract import Progress
 from grd_offline.methods.relabelling import find_truth
 from grd_offline.methods.result import Decomposition
 from grd_offline.methods.settings import DecomposeSettings
@@ -41,7 +41,7 @@ def decompose_each(
     settings: DecomposeSettings | None = None,
     *,
     columns: Given | None = None,
-    progress: Progress = lambda stage, share: None,
+    progress: Progress = NOBODY.on_progress,
     **reading: Any,
 ) -> dict[str, Decomposition]:
     """Decompose several outcomes of the same episodes, each as if it were the only one.

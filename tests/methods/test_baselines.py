@@ -59,7 +59,8 @@ def test_ircr_normalises_returns_over_the_data() -> None:
 
 def test_ircr_of_equal_returns_is_zero() -> None:
     episodes = EPISODES[[0, 0]]
-    model = Ircr().fit(episodes, rng=np.random.default_rng(0))
+    with pytest.warns(UserWarning, match="All returns are equal"):
+        model = Ircr().fit(episodes, rng=np.random.default_rng(0))
     assert next(model.relabel(episodes)).tolist() == [0.0] * 4
 
 

@@ -9,11 +9,12 @@ import numpy as np
 from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.core.evaluate import soften_chance
+from grd_offline.core.observer import Progress
 from grd_offline.core.outcomes import SUCCESS
 from grd_offline.core.typing import Array
 from grd_offline.methods.closed_form.findings import examine
 from grd_offline.methods.closed_form.fit import ClosedFormFit, fit_closed_form
-from grd_offline.methods.contract import Decomposer, Finding, Progress
+from grd_offline.methods.contract import Decomposer, Finding
 
 
 class ClosedForm(Decomposer, settings=ClosedFormSettings):
@@ -31,13 +32,9 @@ class ClosedForm(Decomposer, settings=ClosedFormSettings):
 
     fit_: ClosedFormFit
 
-    def _fit(
-        self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress | None
-    ) -> None:
+    def _fit(self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress) -> None:
         """Find effects, variances and weights."""
-        self.fit_ = fit_closed_form(
-            episodes, self.settings, rng, progress or (lambda stage, share: None)
-        )
+        self.fit_ = fit_closed_form(episodes, self.settings, rng, progress)
         self.function_ = self.fit_.model
         self.masks_ = {
             "state_to_reward": self.fit_.state_to_reward,

@@ -68,19 +68,18 @@ from grd_offline.core.episodes import SAME_LENGTH, EpisodeSet
 from grd_offline.core.errors import DataError
 from grd_offline.core.evaluate import give_chance
 from grd_offline.core.inputs import InputRef, StepColumns, list_inputs
+from grd_offline.core.observer import NOBODY, Progress
 from grd_offline.core.outcomes import PREFERENCE, SUCCESS, Outcome
 from grd_offline.core.pieces import cut_pieces
 from grd_offline.core.typing import Array, IntArray
 from grd_offline.rewards.effects import EffectModel
-
-Progress = Callable[[str, float], None]
 
 
 def fit_closed_form(
     episodes: EpisodeSet,
     settings: ClosedFormSettings,
     rng: np.random.Generator,
-    progress: Progress = lambda stage, share: None,
+    progress: Progress = NOBODY.on_progress,
 ) -> ClosedFormFit:
     """Find effects, variances and weights of the reward behind the outcomes.
 
