@@ -107,6 +107,11 @@ class Episode:
         return self.origin.steps
 
     @property
+    def rows(self) -> NDArray[np.int64] | None:
+        """(T,) the rows of its table that the steps stand in. None: rows follow each other."""
+        return self.origin.rows
+
+    @property
     def has_final_observation(self) -> bool:
         """Whether the observation after the last action is known."""
         return len(self.observations) == len(self) + 1
