@@ -22,8 +22,9 @@ from grd_offline.io.datasets import Header, Leaf, Record, write_dataset
 from grd_offline.methods.result import read_decomposition
 from grd_offline.report import make_decomposition_page
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "helpers"))
 from browser import Browser, find_chromium
+from decompositions import refer
 
 EPISODES, STEPS, STATES, ACTIONS = 500, 1000, 17, 6
 DRAWN = """
@@ -108,7 +109,11 @@ def make_folder(folder: Path) -> Path:
     grid = np.linspace(-3, 3, 65).tolist()
     inputs = [names[0][0], *names[1]]
     curve = {"grids": [grid], "mean": grid, "std": [0.1] * 65}
-    effects = [{"inputs": [n], "share": 1 / (i + 2), **curve} for i, n in enumerate(inputs)]
+    references = [one.to_json() for one in refer(inputs, *names)]
+    effects = [
+        {"inputs": [one["name"]], "references": [one], "share": 1 / (i + 2), **curve}
+        for i, one in enumerate(references)
+    ]
     masks = {
         "state_to_reward": [int(i == 0) for i in range(STATES)],
         "action_to_reward": [1] * ACTIONS,
@@ -118,6 +123,7 @@ def make_folder(folder: Path) -> Path:
     masks["score"] = dict(masks)
     masks |= {"compact": {"closure": [1] * STATES}}
     masks |= {"state_names": names[0], "action_names": names[1]}
+    masks["references"] = [one.to_json() for one in refer([*names[0], *names[1]], *names)]
     metrics = {
         **{"fit": "closed-form", "reason": "made up", "alternatives": [], "warnings": []},
         **{"episodes": EPISODES, "steps": EPISODES * STEPS, "data": "made-up.h5", "seconds": 0.0},

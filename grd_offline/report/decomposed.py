@@ -27,9 +27,8 @@ from grd_offline.report.importance import (
     pack_importance,
 )
 from grd_offline.report.packing import pack
-from grd_offline.report.page import PAGE_BYTES, render_page, show_number, show_share
-from grd_offline.report.tracks import Tracks, read_tracks
-from grd_offline.report.viewer import find_landmarks, pack_tracks
+from grd_offline.report.page import PAGE_BYTES, count_steps, render_page, show_number, show_share
+from grd_offline.report.tracks import Tracks, find_landmarks, pack_tracks, read_tracks
 
 UNRELIABLE = "unreliable"
 LEVELS = ("fine", "note", "careful", UNRELIABLE)
@@ -103,23 +102,26 @@ def compose_page(
     }
     kind = f"{outcome.singular.capitalize()} decomposition"
     nav = {
-        "importance": "Importance",
+        "importance": "Importance" if importance else "",
         "episodes": "Episodes",
         "effects": "Effects",
         "graph": "Causal graph",
-        "returns": outcome.plural.capitalize(),
+        "returns": "" if outcome == PREFERENCE else outcome.plural.capitalize(),
         "limits": "What the data can tell",
         "again": "Use it, make it again",
     }
-    absent = [("importance", not importance), ("returns", outcome == PREFERENCE)]
     context = {
         "tab": f"{metrics['data']}: {kind[0].lower()}{kind[1:]}",
         "kind": kind,
         "level": level,
         "verdict": verdict,
         "facts": _list_facts(record, outcome, level),
-        "source": _list_source(metrics),
-        "nav": {key: title for key, title in nav.items() if (key, True) not in absent},
+        "source": [
+            str(metrics["data"]),
+            str(metrics.get("environment") or ""),
+            *count_steps(metrics),
+        ],
+        "nav": nav,
         "metrics": metrics,
         "masks": masks,
         "outcome": outcome,
@@ -173,12 +175,6 @@ def _read_verdict(metrics: Mapping[str, Any]) -> tuple[str, str]:
     is_empty = explained is not None and explained <= 0
     is_known = verdict["level"] in LEVELS and not is_empty
     return verdict["level"] if is_known else UNRELIABLE, str(verdict["text"])
-
-
-def _list_source(metrics: Mapping[str, Any]) -> list[str]:
-    environment = str(metrics.get("environment") or "")
-    counts = (f"{metrics['episodes']:,} episodes", f"{metrics['steps']:,} steps")
-    return [str(metrics["data"]), environment, *counts]
 
 
 def _list_facts(record: Decomposition, outcome: Outcome, level: str) -> list[tuple[str, str]]:

@@ -49,8 +49,7 @@ from grd_offline.report.evidence import FEW_SEEDS
 from grd_offline.report.graph import measure_edges
 from grd_offline.report.importance import MOST_BARS, Importance, measure_importance
 from grd_offline.report.page import show_share
-from grd_offline.report.tracks import Track, read_tracks
-from grd_offline.report.viewer import find_landmarks
+from grd_offline.report.tracks import Track, find_landmarks, read_tracks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -25,8 +25,7 @@ from grd_offline.methods.result import read_decomposition
 from grd_offline.report.curves import show_spread
 from grd_offline.report.film import Film
 from grd_offline.report.packing import find_extremes, pack, pack_series
-from grd_offline.report.tracks import MOST_EPISODES, read_tracks
-from grd_offline.report.viewer import pack_tracks
+from grd_offline.report.tracks import MOST_EPISODES, pack_tracks, read_tracks
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +84,19 @@ def test_a_folder_without_returns_held_out_says_so(tmp_path):
     assert "All returns were part of the fit; none was held out." in text
     assert "it is not known how well the rewards predict the returns of other episodes" in text
     assert "data-draw='calibration'" not in page
+
+
+def test_a_page_of_labels_speaks_of_labels(tmp_path):
+    folder = write_decomposition(tmp_path / "grd", outcome="success", base=0.5)
+    page = report_decomposition(folder)
+    text = find_text(page)
+    assert text.startswith("data.h5: label decomposition Label decomposition")
+    assert "variance of the labels of held-out episodes" in text
+    assert "Labels do not determine everything" in text
+    assert "a step of reward 1 multiplies the odds of success by 2.72" in text
+    assert "of the variance of 2 held-out labels explained (R²)" in text
+    assert find_payload(page)["outcome"]["paid"] == "Outcome, known at the last step"
+    assert find_payload(page)["reward"] == "log-odds"
 
 
 def test_the_headline_says_how_sure_and_how_much(page):
