@@ -111,7 +111,7 @@ def test_verdicts_come_back_best_first(tmp_path):
         ({"verdicts": []}, "expected a verdict on at least one method"),
         (
             {"verdicts": [{"source": "grd"}]},
-            r"verdicts\[0\]: object missing required field `scores`",
+            r"verdicts\[0\]: object missing required field scores",
         ),
     ],
 )

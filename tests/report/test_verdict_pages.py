@@ -127,7 +127,7 @@ def test_a_verdict_without_a_known_return_of_the_data(tmp_path):
         ({"verdicts": []}, "judge.json: expected a verdict on at least one method"),
         (
             {"verdicts": [{"source": "grd"}]},
-            "judge.json: verdicts[0]: object missing required field `scores`",
+            "judge.json: verdicts[0]: object missing required field scores",
         ),
         ({"data": None}, "judge.json: cannot be read as verdicts: TypeError"),
         ({"settings": {}}, "judge.json: cannot be read as verdicts: KeyError"),

@@ -11,6 +11,7 @@ import io
 import json
 import math
 import os
+import re
 import stat
 import warnings
 import zlib
@@ -31,6 +32,10 @@ JSON_BYTES = 64 * 2**20
 TABLE_BYTES = 8 * 2**20
 DEPTH = 32
 LARGEST_INTEGER = 2**63
+_TYPES = {
+    "object": "an object", "array": "a list", "str": "text", "int": "a whole number",
+    "float": "a number", "bool": "true or false",
+}  # fmt: skip
 MISFITS = (
     LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError, SyntaxError,
 )  # fmt: skip
@@ -142,7 +147,13 @@ def convert(contents: Any, kind: type[Kind], path: Path) -> Kind:
     except msgspec.ValidationError as error:
         reason, _, place = str(error).partition(" - at `$")
         field = place.strip("`.") or None
-        raise DataError(f"{reason[0].lower()}{reason[1:]}", file=path, field=field) from None
+        told = re.sub(r"`([^`]+)`", lambda found: _describe_types(found[1]), reason)
+        raise DataError(f"{told[0].lower()}{told[1:]}", file=path, field=field) from None
+
+
+def _describe_types(text: str) -> str:
+    """Types as msgspec names them, in words: `str | null` is text or null."""
+    return " or ".join(_TYPES.get(name, name) for name in text.split(" | "))
 
 
 def write_json(path: Path, contents: Mapping[str, Any]) -> None:
