@@ -70,6 +70,15 @@ def test_without_effects_the_masks_rank_the_inputs(tmp_path):
     assert [one.name for one in record.inputs] == ["speed", "push"]
 
 
+def test_a_decomposition_of_an_earlier_version_says_what_to_do(tmp_path):
+    folder = write_sample(tmp_path / "grd")
+    masks = json.loads((folder / "masks.json").read_text())
+    del masks["references"]
+    (folder / "masks.json").write_text(json.dumps(masks))
+    with pytest.raises(DataError, match="by an earlier version: decompose the data again"):
+        read_decomposition(folder)
+
+
 def test_a_missing_file_is_named(tmp_path):
     folder = write_sample(tmp_path / "grd")
     (folder / "masks.json").unlink()
