@@ -50,8 +50,8 @@ class Outcome(StrEnum):
         "preferred are 2.72 to 1. Only differences of sums count.",
         "Observed rewards",
     )
-    """Of two pieces the one with the larger sum is preferred, with log-odds that are the difference
-    of the sums."""
+    """The piece with the larger sum is preferred, with log-odds that are the difference of the
+    sums."""
 
     @property
     def reward_unit(self) -> str:

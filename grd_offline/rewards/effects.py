@@ -626,7 +626,7 @@ class _SpreadTable:
         factor: Array,
         centres: Array,
     ) -> None:
-        """Of each effect its inputs, place and size."""
+        """The inputs, place and size of each effect."""
         inputs, features = len(grid.first), grid.values.shape[1]
         if factor.shape[1] > factor.shape[0]:
             _, triangle = np.linalg.qr(factor.T)

@@ -125,15 +125,13 @@ def test_targets_of_dqn_stay_within_what_can_be_earned(rewards, discount, low, h
         np.testing.assert_allclose(targets, expected, rtol=1e-4)
 
 
-def test_a_checkpoint_without_bounds_is_loaded():
+def test_bounds_of_targets_are_part_of_a_checkpoint():
     agent, other = make_agent(Dqn), make_agent(Dqn)
     agent.update(make_batch()[0])
     state = agent.state()
     other.load_state(state)
     assert torch.equal(other.largest, agent.largest)
-    older = make_agent(Dqn)
-    older.load_state({key: state[key] for key in state if key not in ("least", "largest")})
-    assert torch.isinf(older.largest).all()
+    assert torch.isfinite(other.largest).all()
 
 
 def test_the_policy_of_dqn_takes_what_the_target_critic_likes_best():
@@ -194,7 +192,7 @@ def test_a_saved_policy_of_choices_is_the_same(tmp_path):
     inputs = np.random.default_rng(1).normal(size=(20, 2))
     np.testing.assert_array_equal(loaded.act_many(inputs), actor.act_many(inputs))
     assert set(loaded.act_many(inputs).tolist()) <= {-1, 0, 1}
-    with pytest.raises(DataError, match=r"first_choice: expected a whole number, got 0\.5"):
+    with pytest.raises(DataError, match=r"first_choice: expected a whole number .*, got 0\.5"):
         ActorSpec("greedy", (2, 3), (0.0,) * 3, (1.0,) * 3, first_choice=0.5)
 
 

@@ -5,6 +5,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from grd_offline.core.episodes import Episode, EpisodeSet
+from grd_offline.core.steps import StepBatch
 from grd_offline.methods.rrd import Rrd, RrdSettings
 from grd_offline.rewards.network import NetworkFunction
 
@@ -86,7 +87,7 @@ def test_function_survives_being_taken_apart() -> None:
     model = Rrd.from_settings(settings(updates=3)).fit(make_set(), rng=np.random.default_rng(1))
     again = NetworkFunction.from_parts(model.function_.config(), model.function_.tensors())
     steps = (np.ones((5, 2)), np.ones((5, 1)), np.zeros((5, 2)))
-    np.testing.assert_array_equal(again.predict(*steps), model.predict(*steps))
+    np.testing.assert_array_equal(again.predict(StepBatch(*steps)), model.predict(*steps))
 
 
 def test_use_before_fit_is_refused() -> None:
