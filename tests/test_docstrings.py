@@ -38,6 +38,7 @@ def test_a_function_tells_all_its_parameters_and_what_it_returns(name):
     assert "Returns" in sections
 
 
+@pytest.mark.long
 def test_examples_run(tmp_path, monkeypatch):
     """In a folder that holds the sample, as a copy of the repository does."""
     (tmp_path / "datasets").mkdir()

@@ -26,6 +26,7 @@ SIGNAL_NAMES = (
 )
 LIBRARIES = (
     *("numpy", "scipy.linalg", "h5py", "sklearn.base", "click.testing", "rich.live", "torch"),
+    *("polars", "msgspec", "jinja2", "lazy_loader"),
     *("rich.progress", "safetensors.numpy", "gymnasium.envs.mujoco.mujoco_env", "minari"),
     *("matplotlib.figure", "threadpoolctl", "jaxtyping", "multiprocessing.connection"),
     *("concurrent.futures.process", "tempfile", "subprocess", "shutil", "tarfile", "asyncio"),

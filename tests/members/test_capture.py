@@ -28,6 +28,7 @@ print(counters["stats"]["unique_graphs"])
 """
 
 
+@pytest.mark.long
 def test_every_size_is_compiled():
     """In a process of its own: others have compiled nothing there."""
     result = subprocess.run(
