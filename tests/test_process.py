@@ -21,6 +21,8 @@ from grd_offline.methods import duration
 from grd_offline.methods.choose import choose
 from grd_offline.methods.duration import estimate_fit_seconds, is_worth_a_process
 
+pytestmark = pytest.mark.long
+
 SETTINGS = {"discount": 1.0, "next_state": False, "state_at": "auto", "device": "cpu"}
 SAMPLE = ROOT / "datasets" / "sample.h5"
 

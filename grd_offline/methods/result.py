@@ -237,7 +237,7 @@ def read_decomposition(
 
 
 def _read_references(stored: Mapping[str, Any]) -> dict[str, Any]:
-    if "references" not in stored:
+    if stored and "references" not in stored:
         raise DataError("was made by an earlier version: decompose the data again")
     return {**stored, "references": tuple(map(InputRef.from_json, stored["references"]))}
 

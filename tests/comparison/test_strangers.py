@@ -14,6 +14,8 @@ from grd_offline.comparison.scores import collect_scores, find_runs
 from grd_offline.core.errors import DataError
 from grd_offline.io.files.runs import read_episodes, read_masks, read_run
 
+pytestmark = pytest.mark.long
+
 
 def end_of(capsys, *arguments):
     """The exit code of `compare`, and what it wrote to stderr."""

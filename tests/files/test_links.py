@@ -14,6 +14,8 @@ from online_runs import write_stopped
 from grd_offline import StorageError
 from grd_offline.io.files.storage import make_folder, replace_file, replace_folder
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def outside(tmp_path):

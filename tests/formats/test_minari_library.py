@@ -15,6 +15,8 @@ import grd_offline
 from grd_offline import DataError
 from grd_offline.io.datasets import list_minari_datasets
 
+pytestmark = pytest.mark.long
+
 ID = "test/pendulum/random-v0"
 
 

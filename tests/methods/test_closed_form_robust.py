@@ -21,6 +21,8 @@ from grd_offline.methods.closed_form.fit import fit_closed_form
 from grd_offline.methods.linear import Linear
 from grd_offline.rewards.effects import average_effects
 
+pytestmark = pytest.mark.long
+
 QUICK = {"basis": 5, "final_basis": 8, "rough_basis": 1, "order": 2}
 
 

@@ -9,6 +9,8 @@ from grd_offline import RewardModel, read
 from grd_offline.cli.program import cli
 from grd_offline.io.datasets import Header, Leaf, Record, write_dataset
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):

@@ -28,6 +28,8 @@ from grd_offline.lab.judge import (
 from grd_offline.learning.offline.data import load_data
 from grd_offline.learning.runs.run import Evaluation
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(autouse=True)
 def _register():

@@ -30,6 +30,8 @@ from grd_offline.learning.offline.settings import OfflineSettings
 from grd_offline.learning.offline.training import OfflineFolder, describe_other_environment
 from grd_offline.report.figures import draw_run
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(autouse=True)
 def _register():

@@ -26,6 +26,8 @@ from grd_offline.learning.online import training
 from grd_offline.learning.online.run import OnlineRun
 from grd_offline.learning.online.run_folder import OnlineFolder, check_space, read_settings
 
+pytestmark = pytest.mark.long
+
 
 def run_command(folder, *arguments, code=0):
     result = forked.run("train-online", *arguments, cwd=folder, small=True)
@@ -71,7 +73,6 @@ def test_the_command_leaves_what_it_says(tmp_path):
     assert again.stderr.count("\n") == 1
 
 
-@pytest.mark.long
 def test_a_killed_run_goes_on_exactly(tmp_path):
     arguments = [*SMALL, "--steps", "400", "--method", "grd"]
     run_command(tmp_path, *arguments, "--out", "whole")

@@ -13,6 +13,8 @@ from grd_offline.learning.online.run_folder import OnlineFolder
 from grd_offline.learning.online.settings import OnlineSettings
 from grd_offline.learning.online.training import complete_settings
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(autouse=True)
 def _register():

@@ -13,6 +13,8 @@ from grd_offline.io.datasets import Header, Leaf, Record, open_recording, write_
 from grd_offline.report import film
 from grd_offline.report.film import Film, make_film
 
+pytestmark = pytest.mark.long
+
 SEED = 5
 
 

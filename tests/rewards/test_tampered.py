@@ -13,6 +13,8 @@ from safetensors.numpy import load_file, save_file
 
 from grd_offline import DataError, RewardModel
 
+pytestmark = pytest.mark.long
+
 kinds = pytest.mark.parametrize(
     "kind", [kind for kind in reward_models.FUNCTIONS if kind != "effects-none"]
 )  # its tensors are empty

@@ -10,6 +10,8 @@ from grd_offline.cli import main
 from grd_offline.io.files.storage import lock_folder
 from grd_offline.lab.sweep import job as jobs_module
 
+pytestmark = pytest.mark.long
+
 SAMPLE = ROOT / "datasets" / "sample.h5"
 PROGRAM = (sys.executable, str(HELPERS / "small_jobs.py"))
 

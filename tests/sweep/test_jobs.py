@@ -30,6 +30,8 @@ from grd_offline.lab.sweep.job import (
 )
 from grd_offline.lab.sweep.run import LocalRunner, Machine, divide, run_jobs
 
+pytestmark = pytest.mark.long
+
 PROGRAM = (sys.executable, str(HELPERS / "small_jobs.py"))
 
 

@@ -18,6 +18,8 @@ from grd_offline.lab.sweep.parts import plan_collection
 from grd_offline.learning.agents.actors import Actor, ActorSpec, count_weights, save_actor
 from grd_offline.learning.collecting.settings import CollectSettings
 
+pytestmark = pytest.mark.long
+
 WORLD = ("--env", "Factored", "--env-arg", "length=9", "--env-arg", 'family="hard"', "--seed", 3)
 
 
