@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from grd_offline.core.episodes import Episode, EpisodeSet
-from grd_offline.worlds.synthetic.world import Rollout
+from grd_offline.worlds.synthetic import Rollout
 
 WORLDS: dict[str, dict[str, Any]] = {
     "smooth": {},

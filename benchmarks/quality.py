@@ -139,7 +139,7 @@ def judge_file(case: dict) -> dict:
 
 
 def judge_dynamics(training: EpisodeSet, world: FactoredWorld, to_reward) -> dict:
-    from grd_offline.additive.dynamics.search import fit_dynamics
+    from grd_offline.additive.dynamics import fit_dynamics
 
     start = time.perf_counter()
     found = fit_dynamics(training, rng=np.random.default_rng(0))

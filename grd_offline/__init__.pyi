@@ -1,6 +1,6 @@
 """The public names, which `__init__.py` imports when they are first used."""
 
-from .additive.dynamics.model import DynamicsModel as DynamicsModel
+from .additive.dynamics import DynamicsModel as DynamicsModel
 from .core.episodes import Episode as Episode
 from .core.episodes import EpisodeSet as EpisodeSet
 from .core.errors import DataError as DataError

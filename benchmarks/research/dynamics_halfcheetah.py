@@ -10,8 +10,7 @@ import time
 import gymnasium
 import numpy as np
 
-from grd_offline.additive.dynamics import compare_masks
-from grd_offline.additive.dynamics.search import fit_dynamics
+from grd_offline.additive.dynamics import compare_masks, fit_dynamics
 from grd_offline.core.episodes import Episode, EpisodeSet
 
 

@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 
-from grd_offline.additive.dynamics.search import DynamicsFit, DynamicsSettings, fit_dynamics
+from grd_offline.additive.dynamics import DynamicsFit, DynamicsSettings, fit_dynamics
 from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.core.graph import compact_closure
 from grd_offline.worlds.synthetic import FactoredWorld, WorldSettings

@@ -25,18 +25,16 @@ from numpy.typing import NDArray
 from grd_offline.additive.bars import BARS
 from grd_offline.additive.basis import GRID, Effect, InputBasis
 from grd_offline.additive.equations import ColumnSource
-from grd_offline.additive.evidence import (
-    Posterior,
-    is_better,
-    measure_gains,
-    measure_weights,
-)
 from grd_offline.additive.search import (
     NOWHERE,
     EffectBank,
+    Posterior,
     SearchRules,
     Selection,
     drop_idle,
+    is_better,
+    measure_gains,
+    measure_weights,
     search_backward,
     search_forward,
 )

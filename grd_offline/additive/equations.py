@@ -32,9 +32,8 @@ from grd_offline.additive.basis import (
     rough_kernel,
     smooth_kernel,
 )
-from grd_offline.additive.evidence import Posterior
 from grd_offline.additive.moments import BEFORE, BOTH, END, MIDPOINT
-from grd_offline.additive.search import Block, EffectBank
+from grd_offline.additive.search import Block, EffectBank, Posterior
 from grd_offline.core.episodes import Episode, EpisodeSet, find_resolution
 from grd_offline.core.errors import DataError
 from grd_offline.core.typing import Array, BoolArray, IntArray

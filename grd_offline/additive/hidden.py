@@ -61,15 +61,16 @@ from numpy.typing import NDArray
 from grd_offline.additive.bars import BARS
 from grd_offline.additive.basis import Effect, multiply_features
 from grd_offline.additive.equations import ColumnSource
-from grd_offline.additive.evidence import (
+from grd_offline.additive.moments import BOTH, END, START, spread_about
+from grd_offline.additive.search import (
     SMALLEST_VARIANCE,
+    EffectBank,
     EvidenceProblem,
     Posterior,
+    Selection,
     measure_gains,
     sum_gains,
 )
-from grd_offline.additive.moments import BOTH, END, START, spread_about
-from grd_offline.additive.search import EffectBank, Selection
 from grd_offline.core.typing import Array
 
 _SHARES = np.geomspace(1e-4, 1e3, 85)  # of the average variance

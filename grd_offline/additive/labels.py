@@ -43,20 +43,18 @@ from numpy.typing import NDArray
 from grd_offline.additive.bars import BARS
 from grd_offline.additive.basis import Effect
 from grd_offline.additive.equations import Equations
-from grd_offline.additive.evidence import (
-    SMALLEST_VARIANCE,
-    EvidenceProblem,
-    Posterior,
-    measure_losses,
-)
 from grd_offline.additive.search import (
     NOWHERE,
+    SMALLEST_VARIANCE,
     Block,
     EffectBank,
+    EvidenceProblem,
+    Posterior,
     SearchRules,
     Selection,
     Start,
     drop_idle,
+    measure_losses,
     search_forward,
 )
 from grd_offline.core.evaluate import give_chance

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from grd_offline.additive.equations import ColumnSource, find_motion
-from grd_offline.additive.evidence import EvidenceProblem, Posterior
 from grd_offline.additive.moments import AUTO, CHOICES, MIDPOINT, START
+from grd_offline.additive.search import EvidenceProblem, Posterior
 from grd_offline.core.episodes import EpisodeSet
 from grd_offline.core.observer import Progress
 from grd_offline.core.settings import RATE, Settings, setting

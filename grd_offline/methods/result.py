@@ -30,8 +30,7 @@ from grd_offline.io.files.results import (
 from grd_offline.io.formats.record import STD
 from grd_offline.io.tables.results import read_rewards
 from grd_offline.methods.contract import Finding, Verdict
-from grd_offline.rewards.model import RewardModel
-from grd_offline.rewards.notebook import show_result
+from grd_offline.rewards.model import RewardModel, show_result
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from grd_offline.additive.dynamics import compare_masks, fit_dynamics_model
-from grd_offline.additive.dynamics.model import DynamicsModel
-from grd_offline.additive.dynamics.search import fit_dynamics
+from grd_offline.additive.dynamics import (
+    DynamicsModel,
+    compare_masks,
+    fit_dynamics,
+    fit_dynamics_model,
+)
 from grd_offline.core.episodes import EpisodeSet
 from grd_offline.core.observer import Progress
 

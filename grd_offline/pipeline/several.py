@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from grd_offline.additive.evidence import correlate_columns
+from grd_offline.additive.search import correlate_columns
 from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.core.errors import DataError
 from grd_offline.core.observer import NOBODY, Progress

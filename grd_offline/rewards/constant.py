@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.core.typing import Array
-from grd_offline.rewards.config import ConfigReader, check_tensors
-from grd_offline.rewards.contract import RewardFunction, Steps
+from grd_offline.rewards.contract import ConfigReader, RewardFunction, Steps, check_tensors
 
 if TYPE_CHECKING:
     import torch

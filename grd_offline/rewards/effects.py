@@ -37,8 +37,14 @@ from grd_offline.core.interpolation import GridTables, interpolate
 from grd_offline.core.names import read_names
 from grd_offline.core.outcomes import KINDS, Outcome
 from grd_offline.core.typing import AnyArray, Array, IntArray, SingleArray
-from grd_offline.rewards.config import ConfigReader, check_tensors
-from grd_offline.rewards.contract import EffectCurve, Explanation, RewardFunction, Steps
+from grd_offline.rewards.contract import (
+    ConfigReader,
+    EffectCurve,
+    Explanation,
+    RewardFunction,
+    Steps,
+    check_tensors,
+)
 
 if TYPE_CHECKING:
     import torch

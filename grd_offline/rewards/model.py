@@ -5,15 +5,21 @@
 
 A folder of `config.json`, `model.safetensors` and a card. Loading runs no code from the folder:
 names, shapes, types, finiteness and sizes are checked, and the first mismatch is named.
+
+Steps may be given as arrays, or as data frames with the columns of the data. The card tells what
+data, what fit, how good, how to use it. A notebook shows a headline, and bars for what drives the
+reward, without a script.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,12 +28,15 @@ from numpy.typing import ArrayLike, NDArray
 from grd_offline.core.episodes import Matrix, as_flags
 from grd_offline.core.errors import DataError
 from grd_offline.core.inputs import name_effect
-from grd_offline.core.names import list_label_columns, read_names
+from grd_offline.core.names import LabelName, list_label_columns, read_names
+from grd_offline.core.outcomes import describe_bands
 from grd_offline.core.steps import StepBatch
 from grd_offline.core.typing import Array
+from grd_offline.core.words import DO_NOT_RELY, format_share
 from grd_offline.io.files.models import (
     CONFIG,
     REWARD_FOLDER,
+    as_plain,
     find_model,
     read_config,
     read_settled,
@@ -35,15 +44,11 @@ from grd_offline.io.files.models import (
     read_tensors,
     write_model,
 )
-from grd_offline.rewards.card import write_card
-from grd_offline.rewards.config import check_names
-from grd_offline.rewards.contract import RewardFunction, Steps
-from grd_offline.rewards.given_steps import read_columns
-from grd_offline.rewards.notebook import show_result
-from grd_offline.rewards.registry import find_kind
+from grd_offline.rewards.contract import RewardFunction, Steps, check_names, find_kind
 
 if TYPE_CHECKING:
     import torch
+
 
 FORMAT = "grd-offline reward model"
 VERSION = 1
@@ -316,3 +321,291 @@ def _read_config(folder: Path) -> dict[str, Any]:
         if not isinstance(config.get(field), dict):
             raise DataError("expected an object", file=path, field=field)
     return config
+
+
+_DATA = {
+    "data": "file",
+    "environment": "environment",
+    "episodes": "episodes",
+    "steps": "steps",
+    "member": "member of an online training run",
+    "step": "environment steps of training until then",
+}
+_FIT = {
+    "method": "method",
+    "fit": "fit",
+    "discount": "discount inside a return",
+    "grd_offline": "version of grd-offline",
+}
+_QUALITY = {
+    "held_out_return_r2": "R² on the returns of episodes held out",
+    "held_out_return_coverage_90": "share of those returns inside their 90 % interval",
+    "held_out_returns": "returns held out",
+    "verdict": "verdict",
+    "mean_return": "true return of the policy trained with it, mean of an evaluation",
+    "correlation_last_episode": "correlation with the true reward over the last training episode",
+}
+
+
+def _tell_unit(function: RewardFunction) -> str:
+    unit = function.outcome.unit
+    return f"\n\n{fill(unit, 88)}" if unit else ""
+
+
+def write_card(
+    about: Mapping[str, Any],
+    *,
+    function: RewardFunction,
+    observation_names: Sequence[str],
+    action_names: Sequence[str],
+    masks: Mapping[str, Sequence[int]],
+    knows_std: bool,
+) -> str:
+    """The card as Markdown; entries of `about` that are not known here appear under their name."""
+    parents = [
+        *_chosen(observation_names, masks["state_mask"]),
+        *_chosen(action_names, masks["action_mask"]),
+        *(["terminated"] if function.needs_termination else []),
+    ]
+    compact = _chosen(observation_names, masks["compact_mask"])
+    states, actions = len(observation_names), len(action_names)
+    known = {*_DATA, *_FIT, *_QUALITY}
+    other = {name: name for name in about if name not in known}
+    return f"""# Reward model
+
+The reward of a step, learned from returns of whole episodes by grd-offline:
+{function.description}.{_tell_unit(function)}
+
+## Use
+
+```python
+from grd_offline import RewardModel
+
+{_write_usage(function, knows_std)}
+```
+
+Observations are (N, {states}), actions (N, {actions}), both in the units of the data; discrete
+actions are one-hot.{_write_terminations(function)}
+`model.compact_mask` says which dimensions a policy needs.
+
+| | |
+|---|---|
+| observations | {_listed(observation_names)} |
+| actions | {_listed(action_names)} |
+| the reward is a function of | {describe_inputs(function)} |
+| the reward depends on | {_listed(parents) or "nothing: it is the same everywhere"} |
+| the compact state | {_listed(compact) or "nothing"} |
+
+## What it was learned from
+
+{_table(about, _DATA)}
+
+## How it was fitted
+
+{_ONLINE if "member" in about else ""}{_table(about, _FIT | other)}
+
+## How good it is
+
+{_table(about, _QUALITY)}
+{_write_bands(function, knows_std)}
+A high R² on returns proves nothing per step: rewards are known only up to what cancels over an
+episode. Adding h(next state) - h(state) changes every step and no return. Far from the data,
+{function.far_from_data}.
+"""
+
+
+def describe_inputs(function: RewardFunction) -> str:
+    """Describe the inputs of the reward in words."""
+    if function.at_midpoint:
+        said = "R(s, a, s'), at the midpoint (s + s')/2 of each transition"
+    elif function.needs_next:
+        said = "R(s, a, s'): state, action and next state"
+    else:
+        said = "R(s, a): state and action"
+    if function.needs_termination:
+        said += ", and whether the episode terminated at this step"
+    return said
+
+
+def _write_bands(function: RewardFunction, knows_std: bool) -> str:
+    """Write the conditions of the standard deviation of a step."""
+    if not knows_std:
+        return ""
+    outcome = function.outcome
+    bands = describe_bands(outcome, function.knows_std)
+    said = f"The interval of a {outcome.singular} says nothing about single steps. {bands}"
+    return f"\n{fill(said, 98)}\n"
+
+
+def _write_terminations(function: RewardFunction) -> str:
+    if not function.needs_termination:
+        return ""
+    return (
+        " Terminations are (N,), True where the episode terminated at\n"
+        "that step, False everywhere else, also where it was truncated."
+    )
+
+
+def _write_usage(function: RewardFunction, knows_std: bool) -> str:
+    """Lines of Python that use the model."""
+    steps = "observations, actions"
+    if function.needs_next:
+        steps += ", next_observations"
+    if function.needs_termination:
+        steps += ", terminations" if function.needs_next else ", terminations=terminations"
+    width = len(f"spread = model.uncertainty({steps})")
+    usage = [
+        ('model = RewardModel.load("this folder")', ""),
+        (f"rewards = model.predict({steps})", "(N,)"),
+        (
+            f"spread = model.uncertainty({steps})",
+            "(N,) standard deviation" if knows_std else "(N,) nan: not known of this model",
+        ),
+        ("module = model.torch()", "a torch module with gradients"),
+    ]
+    return "\n".join(f"{line:{width}}  # {what}" if what else line for line, what in usage)
+
+
+_ONLINE = """By `grd-offline train-online`, from the returns of a policy's own episodes while it
+was trained. Every setting is in `settings.json` of the run, three folders up.
+
+"""
+
+
+def _chosen(names: Sequence[str], mask: Sequence[int]) -> list[str]:
+    return [name for name, on in zip(names, mask, strict=True) if on]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(as_plain(name) for name in names)
+
+
+def _table(about: Mapping[str, Any], labels: Mapping[str, str]) -> str:
+    rows = [
+        f"| {as_plain(label)} | {_told(about[name])} |"
+        for name, label in labels.items()
+        if about.get(name) is not None
+    ]
+    return "\n".join(["| | |", "|---|---|", *rows]) if rows else "Nothing more is known."
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return as_plain(value)
+
+
+_SHOWN = 20
+
+
+def read_columns(field: str, values: ArrayLike, names: Sequence[str]) -> NDArray[Any]:
+    """(step, input) numbers from an array or a data frame; DataError says what was expected.
+
+    Where there is one input, (step,) numbers will do. A data frame may have its columns in any
+    order. A column of labels, such as weather, gives all of its inputs, such as weather=rain.
+    """
+    columns = getattr(values, "columns", None)
+    if columns is not None:
+        return _select(field, values, [str(name) for name in columns], names)
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiub":
+        raise DataError(f"expected numbers, got {array.dtype}; {_list(names)}", field=field)
+    if array.ndim == 1 and len(names) == 1:
+        return array[:, None]
+    if array.ndim != 2 or array.shape[1] != len(names):
+        raise DataError(
+            f"expected shape (N, {len(names)}), got {array.shape}; {_list(names)}", field=field
+        )
+    return array
+
+
+def _select(field: str, frame: Any, given: Sequence[str], names: Sequence[str]) -> NDArray[Any]:
+    """Columns of a data frame in the order of the names."""
+    found, missing = [], []
+    for name in names:
+        if name in given:
+            found.append(_as_numbers(field, frame[name], name))
+        elif isinstance(name, LabelName) and name.column in given:
+            found.append(_mark_label(field, frame[name.column], name, names))
+        else:
+            missing.append(name)
+    if missing:
+        raise DataError(
+            f"there is no column {missing[0]!r}; {_list(names)}; got: {_join(given)}", field=field
+        )
+    return np.stack(found, 1) if found else np.zeros((len(frame), 0))
+
+
+def _as_numbers(field: str, column: Any, name: str) -> NDArray[Any]:
+    try:
+        return np.asarray(column, np.float64)
+    except (TypeError, ValueError):
+        raise DataError(f"column {name}: expected numbers", field=field) from None
+
+
+def _mark_label(field: str, column: Any, name: LabelName, names: Sequence[str]) -> Array:
+    """1 where a column has this label, and 0 where it has another label that the model knows."""
+    texts = np.asarray([_name(value) for value in np.asarray(column)], object)
+    labels = [other for other in names if isinstance(other, LabelName)]
+    known = [other.label for other in labels if other.column == name.column]
+    strange = [text for text in texts if text not in known]
+    if strange:
+        raise DataError(
+            f"column {name.column}: {strange[0]!r} is not among the known categories: "
+            f"{_join(known)}",
+            field=field,
+        )
+    return np.asarray(texts == name.label, np.float64)
+
+
+def _name(value: Any) -> str:
+    """A label as text: 3 for 3.0."""
+    is_whole = isinstance(value, float | np.floating) and float(value).is_integer()
+    return str(int(value)) if is_whole else str(value)
+
+
+def _list(names: Sequence[str]) -> str:
+    return f"the model expects the columns: {_join(names)}" if names else "the model expects none"
+
+
+def _join(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+MOST_BARS = 8
+
+
+def show_result(headline: str, shares: Sequence[tuple[str, float]], note: str) -> str:
+    """A result as HTML: one sentence, the bars, and one more sentence.
+
+    Bars that should not be relied on are folded up.
+    """
+    first, bars, last = escape(headline), draw_shares(shares), escape(note)
+    if headline.startswith(DO_NOT_RELY):
+        bars = f"<details><summary>Show what drives these rewards</summary>{bars}</details>"
+    return f"<div><p><b>{first}</b></p>{bars}<p>{last}</p></div>"
+
+
+def draw_shares(shares: Sequence[tuple[str, float]]) -> str:
+    """A bar for the share of each effect in the variation of the reward, largest first."""
+    if not shares:
+        return "<p>Nothing was found to drive the reward.</p>"
+    rows = "".join(_draw_bar(name, share) for name, share in shares[:MOST_BARS])
+    more = f"<p>and {len(shares) - MOST_BARS} more</p>" if len(shares) > MOST_BARS else ""
+    title = "Share of the reward's variation"
+    return f"<table><caption>{title}</caption>{rows}</table>{more}"
+
+
+def _draw_bar(name: str, share: float) -> str:
+    width = 200 * min(max(share, 0.0), 1.0)
+    bar = (
+        "<svg width='200' height='12' role='img'>"
+        f"<rect width='{width:.1f}' height='12' fill='#0b6e99'/></svg>"
+    )
+    return (
+        f"<tr><td style='text-align:left'>{escape(name)}</td><td>{bar}</td>"
+        f"<td>{format_share(share)}</td></tr>"
+    )

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from grd_offline.core.steps import StepBatch
 from grd_offline.core.typing import Array
 from grd_offline.networks.members.nn import PairRewardNet, RewardNet
-from grd_offline.rewards.config import ConfigReader, check_tensors
-from grd_offline.rewards.contract import RewardFunction, Steps
+from grd_offline.rewards.contract import ConfigReader, RewardFunction, Steps, check_tensors
 
 # Predictions are made in blocks of one size, and the last block is filled up with zeros: the last
 # bit of a matrix product depends on its number of rows. Larger blocks are little faster, and make

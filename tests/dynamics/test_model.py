@@ -8,9 +8,13 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from grd_offline import StorageError
-from grd_offline.additive.dynamics import DynamicsModel, compare_masks, fit_dynamics_model
-from grd_offline.additive.dynamics.features import draw_transitions
-from grd_offline.additive.dynamics.model import DynamicsModelSettings
+from grd_offline.additive.dynamics import (
+    DynamicsModel,
+    DynamicsModelSettings,
+    compare_masks,
+    draw_transitions,
+    fit_dynamics_model,
+)
 from grd_offline.core.episodes import Episode, EpisodeSet
 
 STATES = np.array([[1, 0, 0], [1, 1, 0], [0, 0, 1]])

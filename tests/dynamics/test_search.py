@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from grd_offline.additive.dynamics.search import DynamicsSettings, fit_dynamics
+from grd_offline.additive.dynamics import DynamicsSettings, fit_dynamics
 from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.worlds.synthetic import FactoredWorld, WorldSettings
 

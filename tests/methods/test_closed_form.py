@@ -7,11 +7,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from grd_offline.additive.average import average_models, compress
 from grd_offline.additive.basis import build_bases, smooth_kernel
 from grd_offline.additive.equations import Equations, sum_features
-from grd_offline.additive.evidence import (
+from grd_offline.additive.search import (
     EvidenceProblem,
+    average_models,
+    compress,
     measure_gains,
     measure_losses,
 )

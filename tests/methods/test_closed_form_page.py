@@ -10,10 +10,9 @@ import pytest
 from places import ROOT
 
 from grd_offline.additive.equations import ColumnSource
-from grd_offline.additive.evidence import EvidenceProblem
 from grd_offline.additive.hidden import compute_features
 from grd_offline.additive.moments import ADVANTAGE
-from grd_offline.additive.search import Selection
+from grd_offline.additive.search import EvidenceProblem, Selection
 from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import Episode, EpisodeSet
 

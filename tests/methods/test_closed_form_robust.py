@@ -9,9 +9,8 @@ import pytest
 
 from grd_offline.additive.choosing import EffectChooser, add_switches, is_switch, translate_switch
 from grd_offline.additive.equations import find_motion, take_states
-from grd_offline.additive.evidence import measure_weights
 from grd_offline.additive.moments import prefer, spread_about, weigh
-from grd_offline.additive.search import NOWHERE
+from grd_offline.additive.search import NOWHERE, measure_weights
 from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.core.steps import StepBatch

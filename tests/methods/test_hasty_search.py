@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from grd_offline.additive import search
-from grd_offline.additive.evidence import EvidenceProblem, measure_losses
+from grd_offline.additive.search import EvidenceProblem, measure_losses
 from grd_offline.additive.settings import ClosedFormSettings
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from grd_offline import DataError
 from grd_offline.core.names import read_names
-from grd_offline.rewards.given_steps import read_columns
+from grd_offline.rewards.model import read_columns
 
 NAMES = read_names(("speed", "weather=rain", "weather=sun"))
 

@@ -7,9 +7,8 @@ from reward_models import ACTION_NAMES, ACTIONS, STATE_NAMES, STATES, make_steps
 
 from grd_offline import DataError, RewardModel
 from grd_offline.core.steps import StepBatch
-from grd_offline.rewards import registry
-from grd_offline.rewards.config import ConfigReader, check_tensors
-from grd_offline.rewards.contract import RewardFunction
+from grd_offline.rewards import contract
+from grd_offline.rewards.contract import ConfigReader, RewardFunction, check_tensors
 from grd_offline.rewards.export import export_model
 
 
@@ -55,8 +54,8 @@ class Module(torch.nn.Module):
 
 @pytest.fixture
 def model(monkeypatch):
-    monkeypatch.setattr(registry, "_KINDS", dict(registry._KINDS))
-    registry.register_kind(Progress)
+    monkeypatch.setattr(contract, "_KINDS", dict(contract._KINDS))
+    contract.register_kind(Progress)
     return RewardModel(
         function=Progress(np.linspace(-1, 1, STATES), ACTIONS),
         observation_names=STATE_NAMES,
@@ -112,16 +111,16 @@ def test_what_it_does_not_know_has_a_default(model):
 
 
 def test_a_name_is_given_once(model):
-    assert registry.register_kind(Progress) is Progress
+    assert contract.register_kind(Progress) is Progress
     for name in ("progress", "effects"):
         other = type("Other", (Progress,), {"kind": name})
         with pytest.raises(ValueError, match=f"another reward function called '{name}'"):
-            registry.register_kind(other)
+            contract.register_kind(other)
 
 
 def test_a_kind_that_is_not_registered_is_refused(model, tmp_path, monkeypatch):
     model.save(tmp_path / "model")
-    monkeypatch.delitem(registry._KINDS, "progress")
+    monkeypatch.delitem(contract._KINDS, "progress")
     with pytest.raises(DataError, match=r"kind: expected effects, .*, got 'progress'"):
         RewardModel.load(tmp_path / "model")
 
@@ -134,7 +133,7 @@ def test_a_kind_that_lacks_a_method_cannot_be_made():
 
 @pytest.mark.parametrize("name", ["effects", "network", "quadratic", "constant"])
 def test_every_kind_is_registered_under_its_own_name(name):
-    kind = registry.find_kind(name)
+    kind = contract.find_kind(name)
     assert kind.kind == name
     assert RewardFunction in kind.__mro__
     assert kind.description

@@ -16,9 +16,8 @@ import numpy as np
 from grd_offline.additive.basis import InputBasis
 from grd_offline.additive.choosing import Chosen, EffectChooser
 from grd_offline.additive.equations import Segment, sum_features
-from grd_offline.additive.evidence import solve_sums
 from grd_offline.additive.moments import END, MIDPOINT, START, prefer
-from grd_offline.additive.search import SearchRules, Selection
+from grd_offline.additive.search import SearchRules, Selection, solve_sums
 from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.core.steps import StepBatch

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from grd_offline.additive.evidence import EvidenceProblem
+from grd_offline.additive.search import EvidenceProblem
 from grd_offline.core.typing import Array, BoolArray
 from grd_offline.learning.agents.batch import ReplaySteps
 from grd_offline.learning.online.dynamics_masks import Regression

@@ -28,7 +28,6 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.additive.average import ModelAverage, average_models
 from grd_offline.additive.bars import BARS
 from grd_offline.additive.basis import Effect
 from grd_offline.additive.choosing import (
@@ -40,12 +39,6 @@ from grd_offline.additive.choosing import (
     translate_switch,
 )
 from grd_offline.additive.equations import ColumnSource, NoiseKind, find_motion
-from grd_offline.additive.evidence import (
-    correlate_columns,
-    factor_posterior,
-    measure_inflation,
-    measure_losses,
-)
 from grd_offline.additive.hidden import (
     compute_features,
     find_even,
@@ -59,7 +52,13 @@ from grd_offline.additive.moments import AUTO, BEFORE, BOTH, END, MIDPOINT, NEAR
 from grd_offline.additive.search import (
     NOWHERE,
     EffectBank,
+    ModelAverage,
     Selection,
+    average_models,
+    correlate_columns,
+    factor_posterior,
+    measure_inflation,
+    measure_losses,
     search_backward,
     search_forward,
 )

@@ -1,24 +1,250 @@
-"""One random world: the drawing of its graph, dynamics and reward, and its steps."""
+"""Random factored MDPs with a known causal graph: the ground truth for return decomposition.
+
+A world has d_s states and d_a actions, no instantaneous effects, and obeys, at every step,
+
+    r_t       = g(C_sr * s_t, C_ar * a_t) + noise
+    s_{i,t+1} = f_i(C_ss[:, i] * s_t, C_as[:, i] * a_t) + noise
+
+The masks C are in `FactoredWorld.masks`. Each state has one of three roles: a `direct` parent of
+the reward; `indirect`, which reaches the reward only through other states; a `distractor`, which
+may be driven by anything, parents of the reward included, but from which no directed path leads to
+the reward.
+
+Inside, a world is written in z = (x, sqrt(3) a): x is the state at roughly zero mean and unit
+variance, actions are clipped to [-1, 1] and scaled to unit variance under uniform choice. What is
+observed is s = scale * x + offset. Reward and dynamics are weighted sums of terms. A term is a
+shape (linear, bump, switch, product of sines, ...) of one to three components of z, standardised
+to zero mean and unit variance under uniformly random actions.
+
+Reward. Each parent stands in at least one term; weights lie within 0.6 and 1.4; a constant is
+added. The family `smooth` draws main effects of many shapes, products and gates, quadratic action
+costs, and tracking terms -(a - tanh s)^2. The family `hard` adds threshold switches, products of
+sines, actions whose effect changes its sign with a state, and inputs that matter only together
+with another. With `order` 3 one term is a three-way interaction. Draws are repeated until no two
+terms are close to collinear, per step or summed over an episode, and until randomising any single
+parent changes the reward noticeably, so that nothing cancels.
+
+Dynamics. x_i' = decay_i x_i + gain_i * (weighted sum of terms) + process_noise * normal. One state
+in five has no self edge (decay 0) but an action among its parents. All terms are bounded and decays
+are below one, so that no policy can make a state grow without bound. Gains keep each state near
+unit variance; decays are lowered where they would make another parent's contribution to the next
+state fall below about 0.15 of the state's standard deviation. Loops through several states are few:
+at most two edges, or one per twenty states, run against a random order of the states (those that
+connect indirect states to the reward aside).
+
+Everything is drawn from generators seeded by `graph_seed`: equal settings give an equal world.
+Initial states are independent standard normals in x, which with persistent dynamics lets returns
+differ between episodes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from grd_offline.core.errors import DataError
+from grd_offline.core.settings import COUNT, SHARE, Settings, setting
 from grd_offline.core.typing import Array, IntArray
-from grd_offline.worlds.synthetic.settings import WorldSettings
-from grd_offline.worlds.synthetic.terms import (
-    ACTION_SCALE,
-    DYNAMICS_SHAPES,
-    MAIN_PROBABILITY,
-    REWARD_SHAPES,
-    Term,
-    TermTable,
-    draw_term,
-)
+
+__all__ = ["FAMILIES", "FactoredWorld", "Rollout", "Term", "WorldSettings"]
+
+
+FAMILIES = ("smooth", "hard")
+
+
+@dataclass(frozen=True)
+class WorldSettings(Settings):
+    """Settings of a random world."""
+
+    states: int = setting(10, **COUNT)
+    """Number of state dimensions."""
+    actions: int = setting(3, **COUNT)
+    """Number of action dimensions."""
+    reward_states: int = 3
+    """States that are direct parents of the reward."""
+    reward_actions: int = 2
+    """Actions that are direct parents of the reward."""
+    indirect: int = 2
+    """States that reach the reward only through other states; the rest are distractors."""
+    density: float = setting(0.1, **SHARE)
+    """Probability of each further state-to-state edge off the diagonal (at most 4 into a state)."""
+    action_density: float = setting(0.25, **SHARE)
+    """Probability of each action-to-state edge (at most 3 into a state)."""
+    family: str = setting("smooth", names=FAMILIES)
+    """`smooth`, or `hard`: switches, oscillations, pure interactions among ordinary effects."""
+    order: int = setting(2, at_least=1, at_most=3)
+    """Largest number of inputs in one term of the reward: 1, 2, or 3."""
+    process_noise: float = setting(0.2, at_least=0, at_most=0.6)
+    """Noise of the dynamics per step, relative to a state's standard deviation."""
+    reward_noise: float = setting(0.1, at_least=0, below=inf)
+    """Noise of the reward per step, relative to the noise-free reward's standard deviation."""
+    length: int = setting(100, **COUNT)
+    """Steps per episode; the largest number of them if `min_length` is given."""
+    min_length: int | None = setting(None, **COUNT)
+    """If given, each episode's length is drawn uniformly from `min_length` to `length`."""
+    scales: bool = True
+    """Observe states at scales from 1e-3 to 1e3 and off zero, instead of near unit variance."""
+    graph_seed: int = 0
+    """Seed of the graph and of all functions."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        limits = {
+            "reward_states": self.states,
+            "reward_actions": self.actions,
+            "indirect": self.states - self.reward_states,
+            "min_length": self.length,
+        }
+        for name, most in limits.items():
+            if (getattr(self, name) or 0) > most:
+                raise DataError(f"expected at most {most}, got {getattr(self, name)}", field=name)
+        parents = self.reward_states + self.reward_actions
+        least = 3 if self.order == 3 else 1
+        if parents < least:
+            raise DataError(
+                f"expected at least {least} for a term of order {self.order}, got {parents}",
+                field="reward_states + reward_actions",
+            )
+        if self.indirect and not self.reward_states:
+            raise DataError(
+                "expected 0 when reward_states is 0 (nothing to reach the reward through), got "
+                f"{self.indirect}",
+                field="indirect",
+            )
+
+
+ACTION_SCALE = 3.0**0.5
+
+
+def _sigmoid(values: Array) -> Array:
+    return np.asarray(0.5 * (1 + np.tanh(0.5 * values)))
+
+
+def _positive(values: Array) -> Array:
+    return (values > 0).astype(np.float64)
+
+
+Shape = Callable[..., Array]
+
+# Each shape takes two parameters, p (a rate) and q (a shift), and then its inputs.
+_SHAPES: dict[str, Shape] = {
+    "linear": lambda p, q, u: u,
+    "soft_linear": lambda p, q, u: 3 * np.tanh(u / 3),
+    "tanh": lambda p, q, u: np.tanh(p * (u - q)),
+    "square": lambda p, q, u: (u - q) ** 2,
+    "cost": lambda p, q, u: -(u**2),
+    "bump": lambda p, q, u: np.exp(-0.5 * (p * (u - q)) ** 2),
+    "sine": lambda p, q, u: np.sin(p * u + q),
+    "fast_sine": lambda p, q, u: np.sin(2 * p * u + q),
+    "softplus": lambda p, q, u: np.logaddexp(0.0, 2 * p * (u - q)),
+    "hinge": lambda p, q, u: np.abs(u - q),
+    "step": lambda p, q, u: _positive(u - q),
+    "product": lambda p, q, u, v: u * v,
+    "tanh_product": lambda p, q, u, v: np.tanh(p * u) * np.tanh(p * v),
+    "gate": lambda p, q, u, v: u * _sigmoid(3 * p * (v - q)),
+    "soft_gate": lambda p, q, u, v: np.tanh(u) * _sigmoid(3 * p * (v - q)),
+    "near": lambda p, q, u, v: np.exp(-0.5 * (p * (u - v)) ** 2),
+    "tracking": lambda p, q, u, v: -((u / ACTION_SCALE - np.tanh(v)) ** 2),
+    "switch": lambda p, q, u, v: _positive(v - q) * np.tanh(p * u),
+    "sines": lambda p, q, u, v: np.sin(2 * p * u) * np.sin(1.5 * p * v + q),
+    "modulated": lambda p, q, u, v: u * np.sin(2 * p * v + q),
+    "flipped": lambda p, q, u, v: u * np.sign(v - q),
+    "agreement": lambda p, q, u, v: np.sign(u) * np.sign(v),
+    "product_3": lambda p, q, u, v, w: u * v * np.tanh(p * w),
+    "tanh_3": lambda p, q, u, v, w: np.tanh(p * u) * np.tanh(p * v) * np.tanh(p * w),
+    "flipped_3": lambda p, q, u, v, w: np.tanh(p * u) * v * np.sign(w),
+    "sines_3": lambda p, q, u, v, w: np.sin(1.5 * p * u) * np.sin(1.5 * p * v) * np.tanh(w),
+}
+
+_SMOOTH_MAIN = ("linear", "square", "tanh", "bump", "sine", "softplus")
+_SMOOTH_PAIR = ("product", "product", "tanh_product", "gate", "near")
+_HARD_MAIN = (*_SMOOTH_MAIN, "fast_sine", "hinge", "step")
+_HARD_PAIR = ("switch", "switch", "sines", "modulated", "flipped", "agreement", "product", "gate")
+REWARD_SHAPES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
+    "smooth": (_SMOOTH_MAIN, _SMOOTH_PAIR, ("product_3", "tanh_3")),
+    "hard": (_HARD_MAIN, _HARD_PAIR, ("tanh_3", "flipped_3", "sines_3")),
+}
+DYNAMICS_SHAPES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "smooth": (("soft_linear", "soft_linear", "tanh", "sine"), ("tanh_product", "soft_gate")),
+    "hard": (("soft_linear", "tanh", "sine", "bump", "step"), ("tanh_product", "switch", "sines")),
+}
+MAIN_PROBABILITY = {"smooth": 0.8, "hard": 0.5}
+
+
+class Term(NamedTuple):
+    """A shape applied to some components of z = (states, actions): one summand, before weights."""
+
+    shape: str
+    inputs: tuple[int, ...]
+    rate: float
+    shift: float
+
+
+class _Group(NamedTuple):
+    """All terms of one shape, evaluated at once."""
+
+    shape: Shape
+    columns: IntArray
+    inputs: IntArray  # (arity, term)
+    rates: Array
+    shifts: Array
+
+
+@dataclass
+class TermTable:
+    """Terms in the order given, each centred and scaled by what `calibrate` last saw."""
+
+    terms: tuple[Term, ...]
+    means: Array = field(init=False)
+    stds: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.means = np.zeros(len(self.terms))
+        self.stds = np.ones(len(self.terms))
+
+    @cached_property
+    def _groups(self) -> tuple[_Group, ...]:
+        names = sorted({term.shape for term in self.terms})
+        return tuple(self._group(name) for name in names)
+
+    def _group(self, name: str) -> _Group:
+        columns = [k for k, term in enumerate(self.terms) if term.shape == name]
+        return _Group(
+            _SHAPES[name],
+            np.array(columns),
+            np.array([self.terms[k].inputs for k in columns]).T,
+            np.array([self.terms[k].rate for k in columns]),
+            np.array([self.terms[k].shift for k in columns]),
+        )
+
+    def raw(self, inputs: Array) -> Array:
+        """(..., state + action) -> (..., term), not standardised."""
+        values = np.empty((*inputs.shape[:-1], len(self.terms)))
+        for group in self._groups:
+            columns = [inputs[..., index] for index in group.inputs]
+            values[..., group.columns] = group.shape(group.rates, group.shifts, *columns)
+        return values
+
+    def standardised(self, inputs: Array) -> Array:
+        return np.asarray((self.raw(inputs) - self.means) / self.stds)
+
+    def calibrate(self, inputs: Array) -> None:
+        values = self.raw(inputs)
+        samples = tuple(range(values.ndim - 1))
+        self.means = values.mean(samples)
+        self.stds = np.maximum(values.std(samples), 1e-3)
+
+
+def draw_term(rng: np.random.Generator, shapes: Sequence[str], inputs: tuple[int, ...]) -> Term:
+    shape = shapes[int(rng.integers(len(shapes)))]
+    return Term(shape, inputs, float(rng.uniform(0.8, 1.5)), float(rng.uniform(-0.7, 0.7)))
+
 
 _MAX_STATE_PARENTS = 4
 _MAX_ACTION_PARENTS = 3

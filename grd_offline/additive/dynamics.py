@@ -1,0 +1,1480 @@
+"""A model of the next observation that other code can import: predict, sample, score, save, load.
+
+Each state dimension is predicted from its parents alone, as the causal masks have them:
+
+    s_{i,t+1} = sum_c f_ic(x_c) + sum_{a,b} f_iab(x_a, x_b) + residual,    x = (s_t, a_t)
+
+over the parents c and over the pairs (a, b) of parents for which the data speak. Each f is a
+weighted sum of one-dimensional features or of products of two of them. The features of an input
+are its value and smooth curves over the range of the data, kept as a table of values at nodes;
+outside that range the curves are held at their ends and only the value itself goes on. The
+residual is Gaussian, or a mixture of three Gaussians where that predicts held-out data better.
+
+`fit_dynamics_model` fits within any masks; with masks of ones it is the model that knows no graph,
+and `compare_masks` gives the likelihood of held-out transitions under both. A saved model is
+numbers and text: loading one runs no code from the file and checks everything that it reads.
+
+`fit_dynamics` finds the causal graph in closed form: which states and actions drive each next
+state.
+
+    s_{i,t+1} = f_i(C_ss[:, i] * s_t, C_as[:, i] * a_t) + noise
+
+Each next state is regressed on smooth one-dimensional features of every input and on products of
+the features of two inputs. All of it is linear algebra on sums over a sample of transitions:
+
+1. Forward: inputs by their main effect, best first, while the BIC falls.
+2. Pairs: a score test of the residual against all products of two inputs. No main effect is asked
+   for, so inputs that act only through a product are found. The best pair is added and the rest
+   tested again.
+3. Backward: pairs, and inputs with all that they take part in, while removing one costs less than
+   the BIC asks for. An input must also raise the residual variance by `min_gain`, and by
+   `min_share` of the variance of the state's change, when it is removed: what a smooth basis cannot
+   express leaves traces in the inputs that are correlated with the true ones, and with enough data
+   or little noise the BIC alone would take those for effects.
+
+One-hot actions are one input: all of them are parents of a state, or none.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from grd_offline.core.episodes import EpisodeSet, Matrix
+from grd_offline.core.errors import DataError
+from grd_offline.core.interpolation import interpolate, locate_between_nodes
+from grd_offline.core.steps import StepBatch
+from grd_offline.core.typing import Array, BoolArray, IntArray
+from grd_offline.io.files import models
+from grd_offline.io.files.models import DYNAMICS_FOLDER, find_model, read_settled, write_model
+
+_MAX_EPISODES = 5_000
+
+
+@dataclass(frozen=True)
+class Transitions:
+    """Steps from one observation to the next, in random order, in float64."""
+
+    inputs: Array
+    """(transition, state + action): observation and action."""
+    targets: Array
+    """(transition, state): the observation that followed."""
+    episodes: IntArray
+    """(transition,): which episode each is from."""
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def take(self, rows: IntArray | slice) -> Transitions:
+        """Take some of the transitions."""
+        return Transitions(self.inputs[rows], self.targets[rows], self.episodes[rows])
+
+
+def draw_transitions(episodes: EpisodeSet, limit: int, rng: np.random.Generator) -> Transitions:
+    """About `limit` transitions, spread evenly over all episodes; all if there are fewer.
+
+    Never from one episode to the next: an episode of T steps has T transitions where its final
+    observation is known, T - 1 where not. Of a set of more than 5,000 episodes, that many are read.
+    """
+    if len(episodes) > _MAX_EPISODES:
+        episodes = episodes[np.sort(rng.choice(len(episodes), _MAX_EPISODES, replace=False))]
+    share = min(1.0, limit / max(1, episodes.total_steps))
+    inputs, targets, origins = [], [], []
+    for index, episode in enumerate(episodes):
+        available = len(episode.observations) - 1
+        count = min(available, int(available * share + rng.random())) if share < 1 else available
+        rows = np.sort(rng.choice(available, count, replace=False))
+        inputs.append(np.hstack([episode.observations[rows], episode.actions[rows]]))
+        targets.append(episode.observations[rows + 1])
+        origins.append(np.full(count, index, np.int64))
+    order = rng.permutation(sum(map(len, targets)))
+    if not len(order):
+        raise DataError("no transitions: every episode holds a single observation")
+    return Transitions(
+        np.concatenate(inputs)[order].astype(np.float64),
+        np.concatenate(targets)[order].astype(np.float64),
+        np.concatenate(origins)[order],
+    )
+
+
+def split_transitions(
+    transitions: Transitions, share: float, rng: np.random.Generator
+) -> tuple[Transitions, Transitions]:
+    """Keep some episodes out; transitions where there is but one, and none of a single one."""
+    present = np.unique(transitions.episodes)
+    if len(present) > 1:
+        chosen = rng.permutation(present)[: max(1, round(share * len(present)))]
+        out = np.isin(transitions.episodes, chosen)
+    else:
+        out = np.arange(len(transitions)) < round(share * len(transitions))
+    if not out.any() or out.all():
+        return transitions, transitions
+    return transitions.take(np.flatnonzero(~out)), transitions.take(np.flatnonzero(out))
+
+
+NODES = 64
+_MAX_STANDARD = 1e6
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureTable:
+    """Smooth one-dimensional features of each input, as values at nodes."""
+
+    center: Array
+    """(input,): mean of each input."""
+    scale: Array
+    """(input,): standard deviation of each; 1 where it is constant."""
+    nodes: Array
+    """(input, node): increasing, in standardised units."""
+    values: Array
+    """(input, node, feature): feature 0 is the value itself; zeros past `counts`."""
+    counts: IntArray
+    """(input,): features that the input has: none if constant, one if it takes two values."""
+
+    def standardise(self, inputs: Array) -> Array:
+        """Inputs at zero mean and unit variance, far outliers bounded."""
+        standard = (inputs - self.center) / self.scale
+        return np.clip(standard, -_MAX_STANDARD, _MAX_STANDARD)
+
+    def evaluate(self, inputs: Array, column: int, count: int) -> Array:
+        """(feature, row): the first `count` features of an input, held at the ends of the range."""
+        nodes, values = self.nodes[column], self.values[column, :, :count]
+        standard = (inputs[:, column] - self.center[column]) / self.scale[column]
+        return interpolate(values, *locate_between_nodes(standard, nodes)).T
+
+
+def build_feature_table(inputs: Array, count: int) -> FeatureTable:
+    """Build at most `count` features per input. They are orthonormal on the data, and the smoothest
+    come first.
+
+    The first is the value itself; the others are the leading eigenfunctions of a Matern-5/2 kernel
+    on quantiles of the data, once constant and value are projected out.
+    """
+    size = inputs.shape[1]
+    center, spread = inputs.mean(axis=0), inputs.std(axis=0)
+    varies = is_varying(inputs)
+    scale = np.where(varies, spread, 1.0)
+    table = FeatureTable(
+        np.where(varies, center, inputs[0]),
+        scale,
+        np.tile(np.linspace(-1.0, 1.0, NODES), (size, 1)),
+        np.zeros((size, NODES, count)),
+        np.zeros(size, np.int64),
+    )
+    for column in np.flatnonzero(varies):
+        standard = (inputs[:, column] - center[column]) / scale[column]
+        nodes, values = _build_curves(standard, count)
+        table.nodes[column], table.values[column, :, : values.shape[1]] = nodes, values
+        table.counts[column] = values.shape[1]
+    return table
+
+
+def is_varying(values: Array) -> BoolArray:
+    """Find the columns that vary by more than the rounding of float32."""
+    return np.asarray(values.std(axis=0) > 1e-6 * np.abs(values).max(axis=0) + 1e-30)
+
+
+def _build_curves(standard: Array, count: int) -> tuple[Array, Array]:
+    """Nodes and curves of one standardised input."""
+    points = np.unique(standard)
+    if len(points) > NODES:
+        # Half where the data are, half over all their range: rare values need their curve too.
+        quantiles = np.quantile(standard, np.linspace(0, 1, NODES // 2))
+        evenly = np.linspace(points[0], points[-1], NODES // 2)
+        points = np.unique(np.concatenate([quantiles, evenly]))
+    nearest = np.searchsorted(0.5 * (points[1:] + points[:-1]), standard)
+    weights = (np.bincount(nearest, minlength=len(points)) + 0.5) / len(standard)
+    curves = _smooth_curves(points, weights, min(count, len(points) - 1))
+    # A table has a fixed number of nodes: those that are lacking follow the last.
+    lacking = NODES - len(points)
+    nodes = np.concatenate([points, points[-1] + np.arange(1, lacking + 1)])
+    return nodes, np.concatenate([curves, np.repeat(curves[-1:], lacking, axis=0)])
+
+
+def _smooth_curves(points: Array, weights: Array, count: int) -> Array:
+    """(point, count): the value itself, then what varies most smoothly beside it.
+
+    Smoothness is weighed by the root of the density, between the data and an even spread: under
+    the density alone, the first few curves are flat where data are rare.
+    """
+    widths = np.gradient(points)
+    root = (weights * widths / (weights * widths).sum()) ** 0.25
+    root /= np.linalg.norm(root)
+    known, _ = np.linalg.qr(np.stack([root, root * points], axis=1))
+    distance = np.sqrt(5.0) * np.abs(points[:, None] - points[None, :])
+    kernel = (1 + distance + distance**2 / 3) * np.exp(-distance)
+    kernel = root[:, None] * kernel * root[None, :]
+    outside = np.eye(len(points)) - known @ known.T
+    _, vectors = np.linalg.eigh(outside @ kernel @ outside)
+    curves = vectors[:, ::-1][:, : count - 1] / root[:, None]
+    weights = weights / weights.sum()
+    curves = curves - weights @ curves
+    curves = curves / np.maximum(np.sqrt(weights @ curves**2), 1e-6)
+    return np.concatenate([points[:, None], curves], axis=1)
+
+
+class PairScores(NamedTuple):
+    """Scores of products of two inputs: how much each explains of a residual."""
+
+    score: Array
+    """(input, input): above 0 if the data ask for the pair; upper triangle, -inf elsewhere."""
+    sizes: IntArray
+    """(input, input): how many features per input served best."""
+
+
+def score_pairs(
+    features: NDArray[np.float32], squares: NDArray[np.float32], residual: Array
+) -> PairScores:
+    """A score test for every pair of inputs at once, main effects or not.
+
+    `features` (input, feature, row), `squares` their Gram matrix of squares, see `sum_squares`.
+    The statistic is chi-squared with size^2 degrees of freedom, less log n for each.
+    """
+    inputs, count, rows = features.shape
+    flat = features.reshape(-1, rows)
+    scaled = (residual / max(float(residual.std()), 1e-30)).astype(np.float32)
+    moments = (flat * scaled) @ flat.T
+    tests = (moments**2 / squares).reshape(inputs, count, inputs, count)
+    sizes = sorted({1, min(2, count), min(3, count), min(5, count), count})
+    totals = np.stack(
+        [tests[:, :s, :, :s].sum(axis=(1, 3)) - s * s * np.log(rows) for s in sizes]
+    ).astype(np.float64)
+    best = totals.argmax(axis=0)
+    score = np.where(np.triu(np.ones((inputs, inputs), np.bool_), 1), totals.max(axis=0), -np.inf)
+    return PairScores(score, np.array(sizes)[best])
+
+
+def sum_squares(features: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The variance of each product of two features, times the number of rows."""
+    flat = features.reshape(-1, features.shape[2]) ** 2
+    return np.asarray(np.maximum(flat @ flat.T, 1e-3 * features.shape[2]), np.float32)
+
+
+COMPONENTS = 3
+
+
+@dataclass(frozen=True)
+class DynamicsModelSettings:
+    """Settings of the fit of a dynamics model within its masks."""
+
+    features: int = 10
+    """Features per parent, the value itself included; fewer where parents are many."""
+    pair_features: int = 5
+    """Features per input in a product of two parents."""
+    max_pairs: int = 12
+    """Pairs of parents per state dimension, those that matter most."""
+    max_columns: int = 400
+    """Largest number of regressors per state dimension; pairs that would exceed it are left out."""
+    max_transitions: int = 50_000
+    """Transitions used, drawn at random from all episodes where there are more."""
+    held_out: float = 0.1
+    """Share of the episodes kept out of the fit, to judge it and its residuals by."""
+
+    def __post_init__(self) -> None:
+        check_whole(self, "features", "pair_features", "max_columns", "max_transitions")
+        check_whole(self, "max_pairs", low=0)
+        if not 0 < self.held_out < 1:
+            raise ValueError(f"held_out: expected a share between 0 and 1, got {self.held_out!r}")
+
+
+def check_whole(settings: object, *names: str, low: int = 1) -> None:
+    """Refuse settings that are not whole numbers of at least `low`."""
+    for name in names:
+        value = getattr(settings, name)
+        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < low:
+            raise ValueError(f"{name}: expected a whole number of at least {low}, got {value!r}")
+
+
+FORMAT = "grd-offline dynamics model"
+VERSION = 1
+_MAX_DIMENSIONS = 100_000
+_MAX_TERMS = 20_000_000
+
+
+def write_card(model: DynamicsModel) -> str:
+    """Write the card, which a person reads first in the folder."""
+    metrics = model.metrics
+    edges = int(model.state_to_state.sum()), int(model.action_to_state.sum())
+    rows = "\n".join(
+        f"| {models.as_plain(name)} | {int(model.state_to_state[:, i].sum())} | "
+        f"{int(model.action_to_state[:, i].sum())} | {metrics['held_out_r2'][i]:.4f} | "
+        f"{metrics['held_out_r2_of_change'][i]:.4f} |"
+        for i, name in enumerate(model.state_names[:200])
+    )
+    return f"""# Dynamics model
+
+Predicts the next observation ({model.state_size} dimensions) from an observation and an action
+({model.action_size} dimensions), each dimension from its causal parents alone: {edges[0]} edges
+between states, {edges[1]} from actions. Made by grd-offline.
+
+```python
+from grd_offline.additive.dynamics import DynamicsModel
+
+model = DynamicsModel.load("this folder")
+mean = model.predict(observations, actions)             # (N, {model.state_size})
+draw = model.sample(observations, actions, rng)         # (N, {model.state_size})
+score = model.log_likelihood(observations, actions, next_observations)  # (N,)
+```
+
+Fitted to {metrics["training_transitions"]} transitions, judged by
+{metrics["held_out_transitions"]} transitions of other episodes: log-likelihood
+{metrics["held_out_log_likelihood"]:.3f} per transition. R2 of the next value, and of its change:
+
+| state | state parents | action parents | R2 | R2 of change |
+|---|---|---|---|---|
+{rows}
+
+One step ahead, near the data: outside their range the curves are held at their ends and only
+linear parts go on. The residual is the same everywhere; dimensions are independent given the past.
+"""
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The config of a dynamics model, checked."""
+    path = folder / models.CONFIG
+    config = models.read_config(path, FORMAT, VERSION)
+    for field in ("state_names", "action_names"):
+        names = config.get(field)
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise DataError("expected a list of strings", file=path, field=field)
+        if len(names) > _MAX_DIMENSIONS:
+            raise DataError(f"more than {_MAX_DIMENSIONS} dimensions", file=path, field=field)
+    if not config["state_names"]:
+        raise DataError("expected at least one state", file=path, field="state_names")
+    for field, low, high in (("features", 1, 1000), ("terms", 0, _MAX_TERMS)):
+        value = config.get(field)
+        if type(value) is not int or not low <= value <= high:
+            raise DataError(
+                f"expected a whole number from {low} to {high}, got {value!r:.40}",
+                file=path,
+                field=field,
+            )
+    if not isinstance(config.get("metrics"), dict):
+        raise DataError("expected an object", file=path, field="metrics")
+    try:
+        DynamicsModelSettings(**config["settings"])
+    except (KeyError, TypeError, ValueError) as failure:
+        raise DataError(f"{failure}", file=path, field="settings") from failure
+    return config
+
+
+def expected_tensors(config: dict[str, Any]) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Type and shape of each tensor, from the sizes in the config."""
+    states, actions = len(config["state_names"]), len(config["action_names"])
+    inputs, features, terms = states + actions, config["features"], config["terms"]
+    return {
+        "state_to_state": ("uint8", (states, states)),
+        "action_to_state": ("uint8", (actions, states)),
+        "persistent": ("uint8", (states,)),
+        "input_center": ("float64", (inputs,)),
+        "input_scale": ("float64", (inputs,)),
+        "feature_nodes": ("float64", (inputs, NODES)),
+        "feature_values": ("float64", (inputs, NODES, features)),
+        "feature_counts": ("int32", (inputs,)),
+        "target_center": ("float64", (states,)),
+        "target_scale": ("float64", (states,)),
+        "terms": ("int32", (terms, 3)),
+        "weights": ("float64", (terms,)),
+        "mixture_weights": ("float64", (states, COMPONENTS)),
+        "mixture_means": ("float64", (states, COMPONENTS)),
+        "mixture_stds": ("float64", (states, COMPONENTS)),
+    }
+
+
+def read_numbers(folder: Path, config: dict[str, Any]) -> dict[str, NDArray[Any]]:
+    """The tensors of a dynamics model; the first number that no model has is refused."""
+    path = folder / models.WEIGHTS
+    tensors = models.read_tensors(folder, expected_tensors(config))
+    for name, tensor in tensors.items():
+        if tensor.dtype == np.uint8 and tensor.max(initial=0) > 1:
+            raise DataError("expected 0 and 1 only", file=path, field=name)
+    for name in ("input_scale", "target_scale", "mixture_stds"):
+        if not (tensors[name] > 0).all():
+            raise DataError("expected numbers above 0", file=path, field=name)
+    if not (np.diff(tensors["feature_nodes"], axis=1) > 0).all():
+        raise DataError("expected increasing nodes", file=path, field="feature_nodes")
+    shares = tensors["mixture_weights"]
+    if (shares < 0).any() or (np.abs(shares.sum(axis=1) - 1) > 1e-6).any():
+        raise DataError("expected shares that sum to 1", file=path, field="mixture_weights")
+    states = len(config["state_names"])
+    inputs = states + len(config["action_names"])
+    limits = np.array([states, *[1 + inputs * (1 + config["features"])] * 2])
+    terms = tensors["terms"]
+    if (terms < 0).any() or (terms >= limits).any():
+        raise DataError("a term refers to an input that does not exist", file=path, field="terms")
+    if (np.diff(terms[:, 0]) < 0).any():
+        raise DataError("expected terms ordered by state", file=path, field="terms")
+    counts = tensors["feature_counts"]
+    if (counts < 0).any() or (counts > config["features"]).any():
+        raise DataError("expected at most the model's features", file=path, field="feature_counts")
+    return tensors
+
+
+_CHUNK_ENTRIES = 5_000_000
+_TABLE = {
+    "center": "input_center",
+    "scale": "input_scale",
+    "nodes": "feature_nodes",
+    "values": "feature_values",
+    "counts": "feature_counts",
+}
+"""The tensors of the file that are fields of the table of features."""
+
+
+@dataclass(frozen=True, eq=False)
+class DynamicsModel:
+    """Predicts the next observation from an observation and an action.
+
+    Examples
+    --------
+    >>> model = DynamicsModel.load("sample-grd")  # doctest: +SKIP
+    >>> model.predict(observations, actions)  # doctest: +SKIP
+
+    Notes
+    -----
+    Inputs are states, then actions. A term is the product of two regressors: 0 is the constant 1,
+    1 + c the standardised input c, and 1 + d + c K + k the feature k of input c held within the
+    range of the data, of d inputs and K features.
+    """
+
+    state_to_state: IntArray
+    """(state, state): the mask it was fitted within; row = cause, column = effect."""
+    action_to_state: IntArray
+    """(action, state): 1 where the action is a parent of the next state."""
+    table: FeatureTable
+    target_center: Array
+    """(state,): mean of each next state."""
+    target_scale: Array
+    """(state,): its standard deviation; 1 where constant."""
+    persistent: BoolArray
+    """(state,): never moved in the data, so it is predicted to stay where it is."""
+    terms: NDArray[np.int32]
+    """(term, 3): state that it is about, first and second regressor; ordered by state."""
+    weights: Array
+    """(term,): one weight for each term."""
+    mixture_weights: Array
+    """(state, 3): of the residual's Gaussians; (1, 0, 0) where one is enough."""
+    mixture_means: Array
+    """(state, 3), in standardised units of the next state."""
+    mixture_stds: Array
+    """(state, 3): standard deviations of the three components."""
+    state_names: tuple[str, ...]
+    action_names: tuple[str, ...]
+    metrics: Mapping[str, Any]
+    """Quality of the model: transitions used and held out, R2 per state, and log-likelihood."""
+    settings: DynamicsModelSettings
+
+    @property
+    def state_size(self) -> int:
+        """Number of state dimensions."""
+        return len(self.state_names)
+
+    @property
+    def action_size(self) -> int:
+        """Number of action dimensions."""
+        return len(self.action_names)
+
+    def predict(self, observations: ArrayLike, actions: ArrayLike) -> Array:
+        """(N, state): the mean of the next observation."""
+        inputs, _ = self._check(observations, actions)
+        standard = self.predict_standard(inputs)
+        standard += (self.mixture_weights * self.mixture_means).sum(axis=1)
+        return self._restore(inputs, standard)
+
+    def sample(
+        self, observations: ArrayLike, actions: ArrayLike, rng: np.random.Generator
+    ) -> Array:
+        """(N, state): a next observation drawn at random."""
+        inputs, _ = self._check(observations, actions)
+        standard = self.predict_standard(inputs)
+        steps = np.cumsum(self.mixture_weights, axis=1)[:, :-1]
+        chosen = (rng.random(standard.shape)[..., None] > steps).sum(axis=-1)
+        states = np.arange(self.state_size)
+        noise = rng.standard_normal(standard.shape) * self.mixture_stds[states, chosen]
+        noise += self.mixture_means[states, chosen]
+        return self._restore(inputs, standard + np.where(self.persistent, 0.0, noise))
+
+    def log_likelihood(
+        self, observations: ArrayLike, actions: ArrayLike, next_observations: ArrayLike
+    ) -> Array:
+        """(N,): log-density of the next observation, all dimensions together, in its own units."""
+        inputs, targets = self._check(observations, actions, next_observations)
+        mixture = self.mixture_weights, self.mixture_means, self.mixture_stds
+        densities = mixture_log_density(self.find_residuals(inputs, targets), *mixture)
+        return np.asarray((densities - np.log(self.target_scale)).sum(axis=1))
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write `config.json`, `model.safetensors` and `README.md`, all or nothing."""
+        write_model(folder, self._config(), self._tensors(), write_card(self))
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> DynamicsModel:
+        """Read a saved model: its folder, or the decomposition that contains `dynamics_model/`."""
+        return read_settled(find_model(folder, DYNAMICS_FOLDER), _read_model)
+
+    def _check(
+        self, observations: Matrix, actions: Matrix, next_observations: Matrix | None = None
+    ) -> tuple[Array, Any]:
+        """(N, input) states and actions side by side, and the next observations, if given."""
+        given = StepBatch.from_arrays(observations, actions, next_observations)
+        batch = given.as_numbers(self.state_size, self.action_size, np.float64)
+        return np.concatenate([batch.observations, batch.actions], axis=1), batch.next_observations
+
+    def find_center(self, inputs: Array) -> Array:
+        """(N, state): the next observation without any regression."""
+        return np.where(self.persistent, inputs[:, : self.state_size], self.target_center)
+
+    def find_residuals(self, inputs: Array, targets: Array) -> Array:
+        """(N, state): what the regression leaves, in standardised units."""
+        standard = (targets - self.find_center(inputs)) / self.target_scale
+        return np.asarray(standard - self.predict_standard(inputs))
+
+    def predict_standard(self, inputs: Array) -> Array:
+        """(N, state): the regression, in standardised units of the change from the centre."""
+        result = np.zeros((len(inputs), self.state_size))
+        regressors = 1 + self.table.values.shape[0] * (1 + self.table.values.shape[2])
+        chunk = max(16, _CHUNK_ENTRIES // regressors)
+        for start in range(0, len(inputs), chunk):
+            rows = slice(start, start + chunk)
+            result[rows] = self._predict_chunk(inputs[rows])
+        return result
+
+    def _predict_chunk(self, inputs: Array) -> Array:
+        regressors = _evaluate_regressors(self.table, inputs, self._used_columns)
+        result = np.zeros((len(inputs), self.state_size))
+        bounds = np.searchsorted(self.terms[:, 0], np.arange(self.state_size + 1))
+        for state, (start, stop) in enumerate(pairwise(bounds)):
+            _, first, second = self.terms[start:stop].T
+            mains = second == 0
+            weights = self.weights[start:stop]
+            result[:, state] = weights[mains] @ regressors[first[mains]]
+            products = regressors[first[~mains]] * regressors[second[~mains]]
+            result[:, state] += weights[~mains] @ products
+        return result
+
+    @cached_property
+    def _used_columns(self) -> IntArray:
+        """Inputs that some term refers to."""
+        inputs, count = len(self.table.counts), self.table.values.shape[2]
+        regressors = np.unique(self.terms[:, 1:])
+        curves = (regressors[regressors > inputs] - 1 - inputs) // count
+        values = regressors[(regressors > 0) & (regressors <= inputs)] - 1
+        return np.unique(np.concatenate([curves, values])).astype(np.int64)
+
+    def _restore(self, inputs: Array, standard: Array) -> Array:
+        """Standardised predictions in the units of the observations."""
+        return np.asarray(self.find_center(inputs) + standard * self.target_scale)
+
+    def _config(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "state_names": list(self.state_names),
+            "action_names": list(self.action_names),
+            "features": int(self.table.values.shape[2]),
+            "terms": len(self.terms),
+            "settings": asdict(self.settings),
+            "metrics": dict(self.metrics),
+        }
+
+    def _tensors(self) -> dict[str, NDArray[Any]]:
+        named = vars(self) | {name: getattr(self.table, field) for field, name in _TABLE.items()}
+        expected = expected_tensors(self._config())
+        return {name: named[name].astype(kind) for name, (kind, _) in expected.items()}
+
+
+def _evaluate_regressors(table: FeatureTable, inputs: Array, columns: IntArray) -> Array:
+    """(1 + d + d K, row): the constant, the standardised inputs, the features; see `terms`.
+
+    Those of inputs that are not among `columns` are left as zeros.
+    """
+    size, count = inputs.shape[1], table.values.shape[2]
+    result = np.zeros((1 + size + size * count, len(inputs)))
+    result[0] = 1.0
+    result[1 : 1 + size] = table.standardise(inputs).T
+    for column in columns:
+        start = 1 + size + column * count
+        result[start : start + count] = table.evaluate(inputs, int(column), count)
+    return result
+
+
+def mixture_log_density(residuals: Array, weights: Array, means: Array, stds: Array) -> Array:
+    """(row, state): log-density of each residual under its state's mixture."""
+    total = np.full(residuals.shape, -np.inf)
+    for k in range(weights.shape[1]):
+        standard = (residuals - means[:, k]) / stds[:, k]
+        with np.errstate(divide="ignore"):
+            level = np.log(weights[:, k] / stds[:, k]) - 0.5 * np.log(2 * np.pi)
+        total = np.logaddexp(total, level - 0.5 * standard**2)
+    return total
+
+
+def _read_model(folder: Path) -> DynamicsModel:
+    config = read_config(folder)
+    tensors = read_numbers(folder, config)
+    for name in ("state_to_state", "action_to_state", "feature_counts"):
+        tensors[name] = tensors[name].astype(np.int64)
+    tensors["persistent"] = tensors["persistent"].astype(np.bool_)
+    table = FeatureTable(**{field: tensors.pop(name) for field, name in _TABLE.items()})
+    return DynamicsModel(
+        **tensors,
+        table=table,
+        state_names=tuple(config["state_names"]),
+        action_names=tuple(config["action_names"]),
+        metrics=config["metrics"],
+        settings=DynamicsModelSettings(**config["settings"]),
+    )
+
+
+Progress = Callable[[str, float], None]
+_REGRESSION_WORK = 4e10
+_PAIR_ROWS = 8_000
+_COMPARED_TRANSITIONS = 20_000
+_RESIDUAL_ROWS = 4_000
+_MAX_DESIGN = 20_000_000
+
+
+_TESTED = {"masked": (0.0, 0.3), "unmasked": (0.3, 1.0)}
+"""Where the fits with and without masks begin and end, as fractions of the time of both."""
+
+
+def ignore_progress(stage: str, fraction: float) -> None:
+    """The progress callback that does nothing."""
+
+
+def fit_dynamics_model(
+    episodes: EpisodeSet,
+    state_to_state: ArrayLike,
+    action_to_state: ArrayLike,
+    settings: DynamicsModelSettings | None = None,
+    rng: np.random.Generator | None = None,
+    progress: Progress = ignore_progress,
+) -> DynamicsModel:
+    """Fit the dynamics within masks, wherever they come from; ones for no masks at all."""
+    settings = settings or DynamicsModelSettings()
+    rng = rng if rng is not None else np.random.default_rng(0)
+    transitions = draw_transitions(episodes, settings.max_transitions, rng)
+    masks = check_dynamics_masks(episodes, state_to_state, action_to_state)
+    return fit_to_transitions(transitions, masks, episodes, settings, rng, progress)
+
+
+def compare_masks(
+    episodes: EpisodeSet,
+    state_to_state: ArrayLike,
+    action_to_state: ArrayLike,
+    rng: np.random.Generator | None = None,
+    progress: Progress = ignore_progress,
+) -> dict[str, float]:
+    """Held-out log-likelihood per transition within the masks, and without any.
+
+    Both are fitted to and judged by the same transitions. Masks that leave nothing out that
+    matters lose nothing, or gain, since less is left to overfit. The difference shows with fewer
+    transitions than the model itself is fitted to.
+    """
+    settings = DynamicsModelSettings(max_transitions=_COMPARED_TRANSITIONS)
+    seed = int((rng if rng is not None else np.random.default_rng(0)).integers(2**63))
+    candidates = {
+        "masked": (state_to_state, action_to_state),
+        "unmasked": (np.ones_like(state_to_state), np.ones_like(action_to_state)),
+    }
+    result: dict[str, float] = {}
+    for name, (states, actions) in candidates.items():
+        begin, end = _TESTED[name]
+
+        def report(stage: str, share: float, begin: float = begin, end: float = end) -> None:
+            progress("testing the dynamics", begin + (end - begin) * share)
+
+        model = fit_dynamics_model(
+            episodes, states, actions, settings, np.random.default_rng(seed), report
+        )
+        result[name] = float(model.metrics["held_out_log_likelihood"])
+    return result
+
+
+def check_dynamics_masks(
+    episodes: EpisodeSet, state_to_state: ArrayLike, action_to_state: ArrayLike
+) -> BoolArray:
+    """(state + action, state): both masks in one, shapes and values checked."""
+    size = episodes.state_size
+    masks = []
+    for name, mask, rows in (
+        ("state_to_state", state_to_state, size),
+        ("action_to_state", action_to_state, episodes.action_size),
+    ):
+        array = np.asarray(mask)
+        if array.shape != (rows, size):
+            raise ValueError(f"{name}: expected shape {(rows, size)}, got {array.shape}")
+        if not np.isin(array, (0, 1)).all():
+            raise ValueError(f"{name}: expected 0 and 1 only")
+        masks.append(array.astype(np.bool_))
+    return np.concatenate(masks)
+
+
+def fit_to_transitions(
+    transitions: Transitions,
+    masks: BoolArray,
+    names: EpisodeSet,
+    settings: DynamicsModelSettings,
+    rng: np.random.Generator,
+    progress: Progress,
+) -> DynamicsModel:
+    """Fit to transitions that are drawn already; `names` gives the dimensions their names."""
+    training, held_out = split_transitions(transitions, settings.held_out, rng)
+    progress("fitting the dynamics", 0.0)
+    regression = _Regression(training, settings)
+    terms, weights = [], []
+    for state in range(names.state_size):
+        found = regression.fit(state, np.flatnonzero(masks[:, state]))
+        terms.append(np.insert(found[0], 0, state, axis=1))
+        weights.append(found[1])
+        progress("fitting the dynamics", (state + 1) / names.state_size)
+    bare = DynamicsModel(
+        state_to_state=masks[: names.state_size].astype(np.int64),
+        action_to_state=masks[names.state_size :].astype(np.int64),
+        table=regression.table,
+        target_center=regression.target_center,
+        target_scale=regression.target_scale,
+        persistent=regression.persistent,
+        terms=np.concatenate(terms).astype(np.int32),
+        weights=np.concatenate(weights),
+        mixture_weights=np.tile([1.0, 0.0, 0.0], (names.state_size, 1)),
+        mixture_means=np.zeros((names.state_size, COMPONENTS)),
+        mixture_stds=np.ones((names.state_size, COMPONENTS)),
+        state_names=names.observation_names,
+        action_names=names.action_names,
+        metrics={},
+        settings=settings,
+    )
+    return _with_residuals(_without_failures(bare, held_out), training, held_out)
+
+
+def _without_failures(model: DynamicsModel, held_out: Transitions) -> DynamicsModel:
+    """Replace a regression by the mean if it does worse than the mean on held-out data.
+
+    States that hardly ever move, such as contact forces, are fitted to a handful of transitions.
+    """
+    change = held_out.targets - model.find_center(held_out.inputs)
+    plain = ((change / model.target_scale) ** 2).mean(axis=0)
+    residuals = model.find_residuals(held_out.inputs, held_out.targets)
+    failed = (residuals**2).mean(axis=0) > plain
+    return replace(model, weights=np.where(failed[model.terms[:, 0]], 0.0, model.weights))
+
+
+class _Regression:
+    """Regresses each next state on features of its parents and on products of two of them."""
+
+    def __init__(self, transitions: Transitions, settings: DynamicsModelSettings) -> None:
+        self.settings = settings
+        # Few transitions do not carry many features, and many inputs do not fit into memory.
+        self.count = int(np.clip(len(transitions) // 50, 1, settings.features))
+        rows = max(1_000, _MAX_DESIGN // (self.count * transitions.inputs.shape[1]))
+        self.transitions = transitions = transitions.take(slice(0, rows))
+        self._curves: dict[int, Array] = {}
+        self.pair_count = min(self.count, settings.pair_features)
+        self.table = build_feature_table(transitions.inputs, self.count)
+        targets = transitions.targets
+        states = targets.shape[1]
+        self.persistent = ~is_varying(targets) & (
+            np.abs(targets - transitions.inputs[:, :states]).max(axis=0)
+            <= 1e-5 * np.abs(targets).max(axis=0)
+        )
+        varies = is_varying(targets)
+        self.target_center = np.where(self.persistent, 0.0, targets.mean(axis=0))
+        size = np.abs(targets).max(axis=0)
+        self.target_scale = np.where(varies, targets.std(axis=0), np.where(size > 0, size, 1.0))
+        self.varies = varies
+        self._mains: _Mains | None = None
+
+    def fit(self, state: int, parents: IntArray) -> tuple[IntArray, Array]:
+        """Terms (term, 2) and their weights for one next state."""
+        parents = parents[self.table.counts[parents] > 0]
+        if not self.varies[state]:
+            return np.zeros((0, 2), np.int64), np.zeros(0)
+        target = (self.transitions.targets[:, state] - self.target_center[state]) / (
+            self.target_scale[state]
+        )
+        if self._mains is None or not np.array_equal(self._mains.parents, parents):
+            self._mains = self._prepare(parents)
+        mains = self._mains
+        target = target[: mains.ridge.rows]
+        weights = mains.ridge.solve(target)
+        rows = slice(0, _PAIR_ROWS)
+        residual = target[rows] - weights @ mains.ridge.design[:, rows]
+        pairs = self._pair_terms(mains, residual, self.settings.max_columns - len(mains.terms))
+        if not len(pairs):
+            return mains.terms, weights
+        terms = np.concatenate([mains.terms, pairs])
+        ridge = Ridge(self._design(terms))
+        return terms, ridge.solve(target[: ridge.rows])
+
+    def _prepare(self, parents: IntArray) -> _Mains:
+        terms = self._main_terms(parents)
+        rows = slice(0, _PAIR_ROWS)
+        curves = [self._evaluate(int(c))[: self.pair_count, rows] for c in parents]
+        empty = np.zeros((0, self.pair_count, 0), np.float32)
+        features = np.stack(curves).astype(np.float32) if curves else empty
+        return _Mains(parents, terms, Ridge(self._design(terms)), features)
+
+    def _main_terms(self, parents: IntArray) -> IntArray:
+        """The constant, and for each parent its value and its curves."""
+        inputs = len(self.table.counts)
+        count = int(np.clip(self.settings.max_columns // (2 * len(parents) + 1), 1, self.count))
+        regressors = [0]
+        for parent in parents:
+            curves = min(count, int(self.table.counts[parent]))
+            regressors.append(1 + int(parent))
+            regressors += [1 + inputs + int(parent) * self.count + k for k in range(1, curves)]
+        return np.stack([regressors, np.zeros(len(regressors), np.int64)], axis=1)
+
+    def _pair_terms(self, mains: _Mains, residual: Array, room: int) -> IntArray:
+        """Products of two parents' features, the pairs of which the residual asks for."""
+        none, parents = np.zeros((0, 2), np.int64), mains.parents
+        if len(parents) < 2 or self.pair_count < 1 or not self.settings.max_pairs:
+            return none
+        scores = score_pairs(mains.features, mains.squares, residual)
+        score = scores.score
+        order = np.argsort(score, axis=None)[::-1][: self.settings.max_pairs]
+        found = []
+        for place in order:
+            a, b = divmod(int(place), len(parents))
+            new = self._pair_block(int(parents[a]), int(parents[b]), int(scores.sizes[a, b]))
+            if score[a, b] <= 0 or len(new) > room:
+                break
+            room -= len(new)
+            found.append(new)
+        return np.concatenate(found) if found else none
+
+    def _pair_block(self, first: int, second: int, size: int) -> IntArray:
+        base = 1 + len(self.table.counts)
+        left = np.arange(min(size, int(self.table.counts[first])))
+        right = np.arange(min(size, int(self.table.counts[second])))
+        grid = np.stack(np.meshgrid(left, right, indexing="ij"), axis=-1).reshape(-1, 2)
+        return np.asarray(base + np.array([first, second]) * self.count + grid)
+
+    def _design(self, terms: IntArray) -> Array:
+        """(term, row), of as many rows as the time allows."""
+        work = len(terms) ** 2 * len(self.varies)
+        rows = max(int(_REGRESSION_WORK / work), 20 * len(terms), _PAIR_ROWS)
+        design = np.empty((len(terms), min(rows, len(self.transitions))))
+        for k, (first, second) in enumerate(terms):
+            left, right = (self._regressor(i, design.shape[1]) for i in (first, second))
+            np.multiply(left, right, out=design[k])
+        return design
+
+    def _regressor(self, index: int, rows: int) -> Array | float:
+        """(row,): a regressor by its number; within the data a value is its own feature 0."""
+        inputs = len(self.table.counts)
+        if index == 0:
+            return 1.0
+        column, feature = int(index) - 1, 0
+        if index > inputs:
+            column, feature = divmod(int(index) - 1 - inputs, self.count)
+        return np.asarray(self._evaluate(column)[feature, :rows])
+
+    def _evaluate(self, column: int) -> Array:
+        """(feature, row), worked out once."""
+        if column not in self._curves:
+            inputs = self.transitions.inputs
+            self._curves[column] = self.table.evaluate(inputs, column, self.count)
+        return self._curves[column]
+
+
+class Ridge:
+    """A regression on rows of `design`, the first of which, a constant, goes free."""
+
+    def __init__(self, design: Array) -> None:
+        self.design, self.rows = design, design.shape[1]
+        self.mean = design[1:].mean(axis=1)
+        gram = design[1:] @ design[1:].T - self.rows * np.outer(self.mean, self.mean)
+        values, self.vectors = np.linalg.eigh(gram)
+        self.values = np.maximum(values, 0.0)
+
+    def solve(self, target: Array) -> Array:
+        """Solve for the weights of one target.
+
+        One prior variance for all weights and the noise are found by maximising the evidence
+        (MacKay's fixed point), in the eigenbasis of the Gram matrix.
+        """
+        values, level = self.values, float(target.mean())
+        projected = self.vectors.T @ (self.design[1:] @ (target - level))
+        total = float(((target - level) ** 2).sum())
+        ridge = 1e-6 * len(target)
+        for _ in range(20):
+            shrunk = projected / (values + ridge)
+            degrees = float((values / (values + ridge)).sum())
+            error = max(total - float((shrunk * (2 * projected - values * shrunk)).sum()), 0.0)
+            noise = error / max(len(target) - degrees, 1.0) + 1e-12
+            size = float((shrunk**2).sum())
+            ridge = float(np.clip(noise * degrees / (size + 1e-12), 1e-9 * len(target), 1e3))
+        weights = self.vectors @ (projected / (values + ridge))
+        return np.concatenate([[level - weights @ self.mean], weights])
+
+
+@dataclass(eq=False)
+class _Mains:
+    """The part that all next states with the same parents share."""
+
+    parents: IntArray
+    terms: IntArray
+    ridge: Ridge
+    features: NDArray[np.float32]
+    """(parent, feature, row) what their products are made of."""
+
+    @cached_property
+    def squares(self) -> NDArray[np.float32]:
+        """The squares of these features, for `score_pairs`."""
+        return sum_squares(self.features)
+
+
+def _with_residuals(
+    bare: DynamicsModel, training: Transitions, held_out: Transitions
+) -> DynamicsModel:
+    """The model with a residual distribution and with figures from held-out transitions."""
+    chosen = slice(0, _RESIDUAL_ROWS)
+    residuals = bare.find_residuals(training.inputs[chosen], training.targets[chosen])
+    out = bare.find_residuals(held_out.inputs, held_out.targets)
+    # The least standard deviation: what float32 can tell apart, with room.
+    floor = 1e-5 + 1e-6 * np.abs(bare.target_center) / bare.target_scale
+    # What the fit has seen it predicts too well.
+    growth = np.sqrt((out**2).mean(axis=0) / np.maximum((residuals**2).mean(axis=0), 1e-30))
+    growth = np.clip(growth, 1.0, 10.0)
+    simple = np.zeros((bare.state_size, COMPONENTS))
+    simple[:, 0] = 1.0
+    std = np.maximum(np.sqrt((residuals**2).mean(axis=0)) * growth, floor)
+    plain = simple, np.zeros_like(simple), np.repeat(std[:, None], COMPONENTS, axis=1)
+    mixed = tuple(part.copy() for part in plain)
+    odd = np.flatnonzero(_is_odd(residuals) & ~bare.persistent)
+    found = _fit_mixture(residuals[:, odd] * growth[odd], floor[odd])
+    for part, new in zip(mixed, found, strict=True):
+        part[odd] = new
+    gain = mixture_log_density(out, *mixed).mean(axis=0)
+    gain -= mixture_log_density(out, *plain).mean(axis=0)
+    better = (gain > 0.002)[:, None]
+    weights, means, stds = (np.where(better, m, p) for m, p in zip(mixed, plain, strict=True))
+    model = replace(bare, mixture_weights=weights, mixture_means=means, mixture_stds=stds)
+    return replace(model, metrics=_measure(model, training, held_out))
+
+
+def _is_odd(residuals: Array) -> BoolArray:
+    """Find the columns that are clearly not Gaussian, by skewness and kurtosis."""
+    centred = residuals - residuals.mean(axis=0)
+    centred = centred / np.maximum(centred.std(axis=0), 1e-30)
+    skewness, kurtosis = (centred**3).mean(axis=0), (centred**4).mean(axis=0) - 3
+    spread = np.sqrt(6 / len(residuals))
+    return np.asarray((np.abs(skewness) > 4 * spread) | (np.abs(kurtosis) > 8 * spread))
+
+
+def _fit_mixture(residuals: Array, floor: Array) -> tuple[Array, Array, Array]:
+    """Three Gaussians per column by expectation maximisation; total mean 0."""
+    spread = np.maximum(residuals.std(axis=0), floor)
+    states = residuals.shape[1]
+    weights = np.tile([0.5, 0.25, 0.25], (states, 1))
+    means = np.stack([0 * spread, -0.7 * spread, 0.7 * spread], axis=1)
+    stds = np.stack([0.6 * spread, spread, spread], axis=1)
+    for _ in range(40):
+        standard = (residuals[:, :, None] - means) / stds
+        parts = weights / stds * np.exp(-0.5 * np.minimum(standard**2, 1400.0))
+        shares = parts / np.maximum(parts.sum(axis=2, keepdims=True), 1e-300)
+        counts = np.maximum(shares.sum(axis=0), 1e-9)
+        weights = counts / counts.sum(axis=1, keepdims=True)
+        means = (shares * residuals[:, :, None]).sum(axis=0) / counts
+        squares = (shares * (residuals[:, :, None] - means) ** 2).sum(axis=0) / counts
+        # No component may close in on a single residual.
+        stds = np.sqrt(np.maximum(squares, (np.maximum(floor, 0.02 * spread) ** 2)[:, None]))
+    return weights, means - (weights * means).sum(axis=1, keepdims=True), stds
+
+
+def _measure(model: DynamicsModel, training: Transitions, held_out: Transitions) -> dict[str, Any]:
+    """Measure the quality for the card, on transitions that the fit has not seen if there are
+    any."""
+    states = model.state_size
+    observations, actions = held_out.inputs[:, :states], held_out.inputs[:, states:]
+    error = ((model.predict(observations, actions) - held_out.targets) ** 2).mean(axis=0)
+    moved = ((held_out.targets - observations) ** 2).mean(axis=0)
+    spread = np.maximum(held_out.targets.var(axis=0), 1e-30)
+    likelihood = model.log_likelihood(observations, actions, held_out.targets)
+    exact = error <= 1e-30
+    return {
+        "training_transitions": len(training),
+        "held_out_transitions": len(held_out) if held_out is not training else 0,
+        "held_out_r2": np.where(exact, 1.0, np.maximum(1 - error / spread, -1e3)).tolist(),
+        "held_out_r2_of_change": np.where(
+            exact, 1.0, np.maximum(1 - error / np.maximum(moved, 1e-30), -1e3)
+        ).tolist(),
+        "held_out_log_likelihood": float(likelihood.mean()),
+    }
+
+
+RIDGE = 1e-7
+"""Added to the mean square of every regressor."""
+_MAX_MAINS = 200
+
+
+class Design:
+    """The regressors of one next state, and which groups each of them involves.
+
+    `index` is the number of a feature, or -1 - k for the product k. `first` and `second` are the
+    groups that a regressor involves; -1 stands for none.
+    """
+
+    def __init__(self, problem: Problem, state: int) -> None:
+        self.problem = problem
+        self.target = problem.targets[state]
+        self.floor = float(problem.floor[state])
+        self.least_rise = float(problem.least_rise[state])
+        self.total = float(self.target @ self.target)
+        self.products = np.zeros((0, problem.rows))
+        self.index = np.zeros(0, np.int64)
+        self.first = np.zeros(0, np.int64)
+        self.second = np.zeros(0, np.int64)
+        self.gram = np.zeros((0, 0))
+        self.moments = np.zeros(0)
+        groups = len(problem.groups)
+        self.paired = np.zeros((groups, groups), np.bool_)
+
+    def add_mains(self, groups: list[int]) -> None:
+        """Add main effects, of fewer features where inputs are many."""
+        problem = self.problem
+        chosen = len(groups) + int(self.kept().sum())
+        count = max(problem.count, min(problem.rich_count, _MAX_MAINS // max(1, chosen)))
+        for group in groups:
+            new = problem.members(group, count)
+            is_main = self.index >= 0
+            cross = np.empty((len(self.index), len(new)))
+            cross[is_main] = problem.gram[np.ix_(self.index[is_main], new)]
+            if not is_main.all():
+                products = self.products[-1 - self.index[~is_main]]
+                cross[~is_main] = products @ problem.features[new].T
+            inner = problem.gram[np.ix_(new, new)]
+            self._append(new, group, -1, cross, inner, problem.features[new] @ self.target)
+
+    def add_pair(self, first: int, second: int, size: int) -> None:
+        """Add the products of two groups' features, and the main effects that they lack."""
+        problem = self.problem
+        self.paired[first, second] = self.paired[second, first] = True
+        present = set(self.first[self.second < 0].tolist())
+        self.add_mains([group for group in (first, second) if group not in present])
+        left, right = (problem.features[problem.members(g, size)] for g in (first, second))
+        new = (left[:, None] * right[None, :]).reshape(-1, problem.rows)
+        new -= new.mean(axis=1, keepdims=True)
+        is_main = self.index >= 0
+        cross = np.empty((len(self.index), len(new)))
+        cross[is_main] = problem.features[self.index[is_main]] @ new.T
+        cross[~is_main] = self.products[-1 - self.index[~is_main]] @ new.T
+        inner = new @ new.T + RIDGE * problem.rows * np.eye(len(new))
+        index = -1 - len(self.products) - np.arange(len(new))
+        self._append(index, first, second, cross, inner, new @ self.target)
+        self.products = np.concatenate([self.products, new])
+
+    def _append(
+        self, index: IntArray, first: int, second: int, cross: Array, inner: Array, moments: Array
+    ) -> None:
+        self.index = np.concatenate([self.index, index])
+        self.first = np.concatenate([self.first, np.full(len(index), first)])
+        self.second = np.concatenate([self.second, np.full(len(index), second)])
+        self.gram = np.block([[self.gram, cross], [cross.T, inner]])
+        self.moments = np.concatenate([self.moments, moments])
+
+    def _keep(self, kept: BoolArray) -> None:
+        self.index, self.first, self.second = self.index[kept], self.first[kept], self.second[kept]
+        self.gram, self.moments = self.gram[np.ix_(kept, kept)], self.moments[kept]
+
+    def residual(self, rows: int) -> Array:
+        """(row,): what the regressors leave of the first rows."""
+        residual: Array = self.target[:rows].copy()
+        if len(self.index):
+            weights = np.linalg.solve(self.gram, self.moments)
+            is_main = self.index >= 0
+            residual -= weights[is_main] @ self.problem.features[:, :rows][self.index[is_main]]
+            products = self.products[:, :rows][-1 - self.index[~is_main]]
+            residual -= weights[~is_main] @ products
+        return residual
+
+    def missed_mains(self) -> list[int]:
+        """Groups left out whose main effect shows now that pairs have lowered the noise."""
+        if not len(self.products):
+            return []
+        problem = self.problem
+        wanted = self._outside_gains() > problem.penalty(problem.sizes) / problem.rows
+        return [int(group) for group in np.flatnonzero(wanted)]
+
+    def _outside_gains(self) -> Array:
+        """(group,): nats per transition that a main effect would add, for groups without one."""
+        problem = self.problem
+        rows = problem.screen.shape[2]
+        residual = self.residual(rows)
+        slopes = np.zeros(len(problem.features))
+        basic = problem.rank < problem.count
+        found = problem.screen.reshape(-1, rows) @ residual.astype(np.float32)
+        slopes[basic] = found.reshape(problem.screen.shape[:2])[
+            problem.column[basic], problem.rank[basic]
+        ]
+        if not len(slopes):
+            return np.zeros(len(problem.groups))
+        part = np.where(problem.block_valid, slopes[problem.blocks], 0.0)
+        inner = problem.inner * (rows / problem.rows)
+        gains = (part * np.linalg.solve(inner, part[:, :, None])[:, :, 0]).sum(axis=1)
+        rss = max(float(residual @ residual), self.floor * rows / problem.rows)
+        gains[self.first[self.second < 0]] = 0.0
+        return np.asarray(-0.5 * np.log1p(-np.clip(gains / rss, 0.0, 0.99)))
+
+    def _rises(self, removals: list[BoolArray]) -> tuple[Array, float]:
+        """(removal,) by how much the sum of squares rises when regressors go, and from what."""
+        inverse = np.linalg.inv(self.gram)
+        weights = inverse @ self.moments
+        rss = max(self.total - float(weights @ self.moments), self.floor)
+        rises = np.zeros(len(removals))
+        for k, removed in enumerate(removals):
+            part = weights[removed]
+            rises[k] = part @ np.linalg.solve(inverse[np.ix_(removed, removed)], part)
+        return np.maximum(rises, 0.0), rss
+
+    def _involving(self, group: int) -> BoolArray:
+        return np.asarray((self.first == group) | (self.second == group))
+
+    def eliminate(self) -> None:
+        """Remove pairs and inputs while the least missed of them costs less than it must."""
+        while len(self.index):
+            owners = np.stack([self.first, self.second])[:, self.second >= 0]
+            pairs = np.unique(owners, axis=1).T
+            removals = [(self.first == a) & (self.second == b) for a, b in pairs]
+            removals += [self._involving(int(group)) for group in np.flatnonzero(self.kept())]
+            rises, rss = self._rises(removals)
+            spare = np.log1p(rises / rss) - self._needed(removals, len(pairs), rss)
+            worst = int(spare.argmin())
+            if spare[worst] >= 0:
+                break
+            self._keep(~removals[worst])
+
+    def _needed(self, removals: list[BoolArray], pairs: int, rss: float) -> Array:
+        """(removal,): rise of the log residual variance that keeps it; the pairs come first."""
+        problem = self.problem
+        sizes = np.array([removed.sum() for removed in removals])
+        needed: Array = 2 * problem.penalty(sizes) / problem.rows
+        least = np.log1p(max(problem.settings.min_gain, self.least_rise / rss))
+        needed[pairs:] = np.maximum(needed[pairs:], least)
+        return needed
+
+    def kept(self) -> BoolArray:
+        """(group,): whether each group takes part."""
+        kept = np.zeros(len(self.problem.groups), np.bool_)
+        kept[self.first] = True
+        kept[self.second[self.second >= 0]] = True
+        return kept
+
+    def strengths(self) -> Array:
+        """(group,): nats per transition lost without the group, or gained by adding it."""
+        strengths = self._outside_gains()
+        groups = np.flatnonzero(self.kept())
+        if len(groups):
+            rises, rss = self._rises([self._involving(int(group)) for group in groups])
+            strengths[groups] = 0.5 * np.log1p(rises / rss)
+        return strengths
+
+
+_MAX_ENTRIES = 30_000_000
+_RESCREENED = 30
+_COMPARED = 60
+_MAX_BASIC = 1_200
+_PAIR_WORK = 2.5e11
+
+
+@dataclass(frozen=True)
+class DynamicsSettings:
+    """Settings of the search for the masks of the dynamics. The dynamics model has its own
+    settings."""
+
+    transitions: int = 20_000
+    """Transitions that the masks are chosen on; at most 3e7 / (inputs * rich_features)."""
+    features: int = 8
+    """Features per input when main effects are compared, the value itself included."""
+    rich_features: int = 16
+    """Features per input once it is chosen: what is not expressed looks like other inputs."""
+    pair_features: int = 7
+    """Features per input in a product of two; fewer where inputs are many."""
+    max_parents: int = 40
+    """Inputs taken up per next state by their main effect, the strongest first."""
+    max_pairs: int = 6
+    """Products tried per next state."""
+    min_gain: float = 0.02
+    """Share by which the residual variance must rise when an input is removed, else it goes."""
+    min_share: float = 0.001
+    """Smallest rise as a fraction of the variance of the change of the state. It matters where
+    noise is small."""
+    penalty: float = 1.0
+    """Strength of the penalty on regressors; 1 is the BIC."""
+
+    def __post_init__(self) -> None:
+        check_whole(self, "transitions", "features", "pair_features", "rich_features")
+        check_whole(self, "max_parents")
+        check_whole(self, "max_pairs", low=0)
+        for name in ("min_gain", "min_share", "penalty"):
+            value = getattr(self, name)
+            if not 0 <= value < np.inf:
+                raise ValueError(f"{name}: expected a number of at least 0, got {value!r}")
+
+
+@dataclass(frozen=True, eq=False)
+class DynamicsFit:
+    """The graph of the dynamics, how strong each edge is, and a model fitted within the graph."""
+
+    state_to_state: IntArray
+    """(state, state), 0 and 1: row = cause, column = effect."""
+    action_to_state: IntArray
+    """(action, state), 0 and 1."""
+    state_score: Array
+    """(state, state): log-likelihood per transition, in nats, that is lost without the edge."""
+    action_score: Array
+    """(action, state), likewise; for an edge that is not there, what it would add on its own."""
+    model: DynamicsModel
+
+
+def fit_dynamics(
+    episodes: EpisodeSet,
+    settings: DynamicsSettings | None = None,
+    rng: np.random.Generator | None = None,
+    progress: Progress = ignore_progress,
+    model_settings: DynamicsModelSettings | None = None,
+) -> DynamicsFit:
+    """Find the parents of each next state, and fit a model of the dynamics to them alone."""
+    settings = settings or DynamicsSettings()
+    model_settings = model_settings or DynamicsModelSettings()
+    rng = rng if rng is not None else np.random.default_rng(0)
+    limit = max(settings.transitions, model_settings.max_transitions)
+    transitions = draw_transitions(episodes, limit, rng)
+    masks, scores = find_parents(
+        transitions,
+        input_groups(episodes),
+        settings,
+        lambda part: progress("finding the causal graph", part),
+    )
+    model = fit_to_transitions(
+        transitions.take(slice(0, model_settings.max_transitions)),
+        masks,
+        episodes,
+        model_settings,
+        rng,
+        progress,
+    )
+    states = episodes.state_size
+    return DynamicsFit(
+        model.state_to_state, model.action_to_state, scores[:states], scores[states:], model
+    )
+
+
+def input_groups(episodes: EpisodeSet) -> list[IntArray]:
+    """Columns that are chosen together: each on its own, one-hot actions all at once."""
+    states, actions = episodes.state_size, episodes.action_size
+    if episodes.discrete_actions and actions:
+        return [np.array([c]) for c in range(states)] + [np.arange(states, states + actions)]
+    return [np.array([c]) for c in range(states + actions)]
+
+
+def find_parents(
+    transitions: Transitions,
+    groups: list[IntArray],
+    settings: DynamicsSettings,
+    progress: Callable[[float], None],
+) -> tuple[BoolArray, Array]:
+    """(input, state) which inputs each next state depends on, and the strength of each edge."""
+    progress(0.0)
+    problem = Problem(transitions, groups, settings)
+    inputs, states = transitions.inputs.shape[1], transitions.targets.shape[1]
+    masks = np.zeros((inputs, states), np.bool_)
+    scores = np.zeros((inputs, states))
+    for state in range(states):
+        if problem.varies[state]:
+            kept, strength = problem.select(state)
+            for group, columns in enumerate(groups):
+                masks[columns, state] = kept[group]
+                scores[columns, state] = strength[group]
+        progress((state + 1) / states)
+    return masks, scores
+
+
+class Problem:
+    """Sums over the sample that the selection of every state's parents shares.
+
+    Features are numbered through all inputs; `owner` is the group and `rank` the place within the
+    input of each. Inputs are compared by the first few (`basic`), chosen ones use all.
+    """
+
+    def __init__(
+        self, transitions: Transitions, groups: list[IntArray], settings: DynamicsSettings
+    ) -> None:
+        inputs = transitions.inputs.shape[1]
+        rows = min(len(transitions), settings.transitions)
+        rows = min(rows, max(1_000, _MAX_ENTRIES // max(1, inputs * settings.rich_features)))
+        sample = transitions.take(slice(0, rows))
+        self.rows, self.groups, self.settings = rows, groups, settings
+        # Few transitions do not carry many features, and time not many inputs with many.
+        most = min(settings.features, max(3, _MAX_BASIC // max(1, inputs)))
+        self.count = int(np.clip(rows // 100, 1, most))
+        rich = min(settings.rich_features, 2 * most)
+        self.rich_count = int(np.clip(rows // 300, self.count, max(rich, self.count)))
+        self._prepare_features(sample.inputs)
+        self._prepare_blocks()
+        self._prepare_targets(sample)
+        self._prepare_screen()
+
+    def _prepare_features(self, inputs: Array) -> None:
+        """Centred features (feature, row) and their Gram matrix."""
+        table = build_feature_table(inputs, self.rich_count)
+        self.counts = table.counts
+        self.features = np.empty((int(self.counts.sum()), self.rows))
+        stops = np.cumsum(self.counts)
+        for column in np.flatnonzero(self.counts):
+            own = slice(stops[column] - self.counts[column], stops[column])
+            self.features[own] = table.evaluate(inputs, int(column), int(self.counts[column]))
+        self.features -= self.features.mean(axis=1, keepdims=True)
+        self.gram = self.features @ self.features.T
+        self.gram[np.diag_indices_from(self.gram)] += RIDGE * self.rows
+
+    def _prepare_blocks(self) -> None:
+        """Assign features to groups: (group, place) lists the basic features of each group, padded
+        to equal length."""
+        self.group_of = np.zeros(len(self.counts), np.int64)
+        for group, members in enumerate(self.groups):
+            self.group_of[members] = group
+        self.column = np.repeat(np.arange(len(self.counts)), self.counts)
+        self.owner = self.group_of[self.column]
+        self.rank = np.concatenate([np.zeros(0, np.int64), *map(np.arange, self.counts)])
+        basic = np.flatnonzero(self.rank < self.count)
+        basic = basic[np.argsort(self.owner[basic], kind="stable")]
+        self.sizes = np.bincount(self.owner[basic], minlength=len(self.groups))
+        self.block_valid = np.arange(max(1, self.sizes.max())) < self.sizes[:, None]
+        self.blocks = np.zeros(self.block_valid.shape, np.int64)
+        self.blocks[self.block_valid] = basic
+        self.both = self.block_valid[:, :, None] & self.block_valid[:, None, :]
+        padding = self.rows * np.eye(self.block_valid.shape[1])
+        self.inner = np.broadcast_to(padding, self.both.shape)
+        if len(basic):
+            inner = self.gram[self.blocks[:, :, None], self.blocks[:, None, :]]
+            self.inner = np.where(self.both, inner, padding)
+        self.inner_inverse = np.linalg.inv(self.inner)
+
+    def _prepare_targets(self, sample: Transitions) -> None:
+        targets = sample.targets
+        self.varies = is_varying(targets)
+        scale = np.where(self.varies, targets.std(axis=0), 1.0)
+        self.targets = np.ascontiguousarray(((targets - targets.mean(axis=0)) / scale).T)
+        self.moments = self.features @ self.targets.T
+        # Below this a residual is rounding, of the data or of the sums.
+        rounding = 2e-7 * np.abs(targets).max(axis=0) / scale
+        self.floor = self.rows * (rounding**2 + 1e-10)
+        change = (targets - sample.inputs[:, : targets.shape[1]]).std(axis=0) / scale
+        self.least_rise = self.settings.min_share * self.rows * np.minimum(change, 1.0) ** 2
+
+    def _prepare_screen(self) -> None:
+        """(input, feature, row): basic features of a few thousand rows in float32, for tests."""
+        rows = min(self.rows, 8_000 if len(self.counts) <= 50 else 4_000)
+        basic = self.rank < self.count
+        self.screen = np.zeros((len(self.counts), self.count, rows), np.float32)
+        self.screen[self.column[basic], self.rank[basic]] = self.features[basic, :rows]
+        count = min(self.count, self.settings.pair_features)
+        work = 2.0 * len(self.targets) * rows * len(self.counts) ** 2
+        while count > 2 and work * count**2 > _PAIR_WORK:
+            count -= 1
+        self.pair_screen = np.ascontiguousarray(self.screen[:, :count])
+        self.pair_squares = sum_squares(self.pair_screen)
+        same = self.group_of[:, None] == self.group_of[None, :]
+        constant = self.counts == 0
+        self.pair_refused = same | constant[:, None] | constant[None, :]
+
+    def members(self, group: int, count: int) -> IntArray:
+        """The first features of each of a group's inputs."""
+        return np.flatnonzero((self.owner == group) & (self.rank < count))
+
+    def penalty(self, sizes: IntArray | int) -> Array:
+        """The gain in nats that a number of regressors must reach."""
+        return np.asarray(0.5 * self.settings.penalty * np.log(self.rows) * np.asarray(sizes))
+
+    def select(self, state: int) -> tuple[BoolArray, Array]:
+        """(group,) the parents of one next state, and the strength of every edge."""
+        design = Design(self, state)
+        design.add_mains(self._forward(state))
+        candidates: IntArray | None = None
+        for _ in range(self.settings.max_pairs):
+            found = self._best_pair(design, candidates)
+            if found is None:
+                break
+            candidates = found[2] if candidates is None else candidates
+            design.add_pair(found[0], found[1], found[3])
+        design.add_mains(design.missed_mains())
+        design.eliminate()
+        return design.kept(), design.strengths()
+
+    def _forward(self, state: int) -> list[int]:
+        """Groups by main effect, best first, while the BIC falls."""
+        chosen: list[int] = []
+        moments = self.moments[:, state]
+        rss = max(float(self.targets[state] @ self.targets[state]), self.floor[state])
+        while len(chosen) < self.settings.max_parents:
+            gains = self._main_gains(chosen, moments)
+            gains = np.minimum(gains, rss - self.floor[state])
+            value = -0.5 * self.rows * np.log1p(-np.maximum(gains, 0) / rss)
+            value -= self.penalty(self.sizes)
+            value[self.sizes == 0] = -np.inf
+            value[chosen] = -np.inf
+            best = int(value.argmax())
+            if value[best] <= 0:
+                break
+            chosen.append(best)
+            rss = max(rss - float(gains[best]), self.floor[state])
+        return chosen
+
+    def _main_gains(self, chosen: list[int], moments: Array) -> Array:
+        """(group,): fall of the residual sum of squares if a group joins the chosen ones.
+
+        Exact for the most promising groups, a lower bound for the others.
+        """
+        own = self.blocks[chosen][self.block_valid[chosen]]
+        weights = np.linalg.solve(self.gram[np.ix_(own, own)], moments[own])
+        slope = moments - weights @ self.gram[own]
+        part = np.where(self.block_valid, slope[self.blocks], 0.0)
+        gains: Array = np.einsum("gi,gij,gj->g", part, self.inner_inverse, part)
+        gains[chosen] = 0.0
+        best = np.argsort(gains)[::-1][:_COMPARED]
+        best = best[(gains[best] > 0) & self.block_valid[best, 0]]
+        if chosen and len(best):
+            cross = self.gram[own][:, self.blocks[best]]  # (own, group, place)
+            flat = cross.reshape(len(own), -1)
+            solved = np.linalg.solve(self.gram[np.ix_(own, own)], flat).reshape(cross.shape)
+            known = cross.transpose(1, 2, 0) @ solved.transpose(1, 0, 2)
+            inner = self.inner[best] - np.where(self.both[best], known, 0.0)
+            inner = inner + 1e-6 * self.rows * np.eye(inner.shape[1])
+            solution = np.linalg.solve(inner, part[best][:, :, None])[:, :, 0]
+            gains[best] = (part[best] * solution).sum(axis=1)
+        return gains
+
+    def _best_pair(
+        self, design: Design, candidates: IntArray | None
+    ) -> tuple[int, int, IntArray, int] | None:
+        """The pair of groups that speaks loudest in the residual, and the inputs worth a retest.
+
+        The first test is of all inputs; later ones, where there are many, of the best few.
+        """
+        features, squares = self.pair_screen, self.pair_squares
+        inputs, count, rows = features.shape
+        columns = np.arange(inputs) if candidates is None else candidates
+        if len(columns) < inputs:
+            places = (columns[:, None] * count + np.arange(count)).ravel()
+            features, squares = features[columns], squares[np.ix_(places, places)]
+        scores = score_pairs(features, squares, design.residual(rows))
+        refused = self.pair_refused | design.paired[self.group_of][:, self.group_of]
+        score = np.where(refused[np.ix_(columns, columns)], -np.inf, scores.score)
+        a, b = np.unravel_index(int(score.argmax()), score.shape)
+        if not score[a, b] > 0:
+            return None
+        loudest = np.maximum(score.max(axis=0), score.max(axis=1))
+        worth = columns[np.sort(np.argsort(loudest)[::-1][:_RESCREENED])]
+        first, second = int(self.group_of[columns[a]]), int(self.group_of[columns[b]])
+        return first, second, worth, int(scores.sizes[a, b])
