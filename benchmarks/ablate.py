@@ -29,7 +29,7 @@ from suite import Case, load_problem
 from grd_offline import ClosedForm
 from grd_offline.additive.bars import BARS
 from grd_offline.additive.settings import ClosedFormSettings
-from grd_offline.core.evaluate import compare_masks, pearson
+from grd_offline.core.statistics import compare_masks, pearson
 from grd_offline.methods.contract import UNRELIABLE
 from grd_offline.methods.verdict import gather_findings, reach_verdict
 

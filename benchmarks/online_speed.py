@@ -28,8 +28,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from grd_offline.core.cores import count_cores
-from grd_offline.io.files.runs import read_rows
+from grd_offline.core.threads import count_cores
+from grd_offline.io.files.results import read_rows
 from grd_offline.learning.agents.actors import load_actor
 from grd_offline.learning.fleet.fleet import Fleet
 from grd_offline.learning.online.learner import Learner

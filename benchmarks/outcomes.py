@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from grd_offline.core.evaluate import compare_masks
+from grd_offline.core.statistics import compare_masks
 from grd_offline.worlds.synthetic import FactoredWorld, WorldSettings
 
 EPISODES, PAIRS = 500, 1000

@@ -34,8 +34,8 @@ import numpy as np
 from factored_worlds import HELD_OUT, WORLDS, make_episodes
 
 from grd_offline.core.episodes import EpisodeSet
-from grd_offline.core.evaluate import NORMAL_90, affine_error, compare_masks, pearson, r_squared
 from grd_offline.core.graph import compact_closure
+from grd_offline.core.statistics import NORMAL_90, affine_error, compare_masks, pearson, r_squared
 from grd_offline.core.steps import StepBatch
 from grd_offline.methods import make_decomposer
 from grd_offline.methods.contract import Decomposer

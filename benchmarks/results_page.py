@@ -32,7 +32,7 @@ from grd_offline.comparison.scores import (
     name_task,
 )
 from grd_offline.core.statistics import estimate_mean
-from grd_offline.io.files.runs import RunRecord
+from grd_offline.io.files.results import RunRecord
 from grd_offline.report.compared import show_interval, show_printed, show_share_interval
 from grd_offline.report.curves import show_spread
 

@@ -31,8 +31,8 @@ from families import FAMILIES, make_family
 from numpy.typing import NDArray
 
 from grd_offline.core.episodes import Episode, EpisodeSet
-from grd_offline.core.evaluate import compare_masks, compute_coverage, pearson
 from grd_offline.core.outcomes import NUMBER
+from grd_offline.core.statistics import compare_masks, compute_coverage, pearson
 from grd_offline.core.steps import StepBatch
 from grd_offline.methods import make_decomposer
 from grd_offline.methods.choose import Choice, choose

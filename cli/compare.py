@@ -18,7 +18,7 @@ from .text import echo, print_table
 if TYPE_CHECKING:
     from grd_offline.comparison.compare import Comparison
     from grd_offline.comparison.paper import Printed
-    from grd_offline.io.files.runs import RunRecord
+    from grd_offline.io.files.results import RunRecord
 
 
 def parse_steps(value: Any) -> tuple[int, ...]:

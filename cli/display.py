@@ -25,7 +25,7 @@ from rich.text import Text
 
 from grd_offline.core.observer import Observer
 from grd_offline.core.words import count, format_percentage, format_seconds
-from grd_offline.io.files.runs import EVALUATIONS_FILE, read_rows
+from grd_offline.io.files.results import EVALUATIONS_FILE, read_rows
 
 from .forecast import COMPARING, Forecast
 from .signals import Stop, catch_signals

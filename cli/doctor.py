@@ -11,7 +11,7 @@ import sys
 import click
 
 from grd_offline.core import packages
-from grd_offline.core.cores import count_cores
+from grd_offline.core.threads import count_cores
 
 from .options import command
 
@@ -27,7 +27,7 @@ def doctor() -> None:
     Examples:
       grd-offline doctor
     """
-    from grd_offline.core.versions import find_version
+    from grd_offline.core.packages import find_version
 
     click.echo(f"grd-offline {find_version('grd-offline') or 'not installed'}")
     click.echo(f"Python {platform.python_version()} at {sys.executable}")
@@ -51,7 +51,7 @@ def doctor() -> None:
 
 
 def _show_packages() -> None:
-    from grd_offline.core.versions import find_version
+    from grd_offline.core.packages import find_version
 
     def show(name: str, otherwise: str) -> None:
         version = find_version(name) or "installed" if packages.is_installed(name) else None

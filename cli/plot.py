@@ -13,7 +13,7 @@ from .options import command, file_option, option, path_argument
 from .text import echo
 
 if TYPE_CHECKING:
-    from grd_offline.io.files.runs import RunRecord
+    from grd_offline.io.files.results import RunRecord
     from grd_offline.methods.result import Decomposition
 
 FORMATS = ("png", "svg", "pdf")
@@ -58,8 +58,7 @@ def plot(runs: tuple[Path, ...], out: Path | None, form: str | None, metric: str
     form = form or _find_format(out)
 
     from grd_offline.io.files.plain import folder_errors
-    from grd_offline.io.files.results import is_decomposition
-    from grd_offline.io.files.runs import read_run
+    from grd_offline.io.files.results import is_decomposition, read_run
     from grd_offline.methods.result import read_decomposition
 
     decomposed = [run for run in runs if is_decomposition(run)]

@@ -56,7 +56,7 @@ for name in COMMANDS:
 
 
 def _show_version(context: click.Context) -> None:
-    from grd_offline.core.versions import find_versions
+    from grd_offline.core.packages import find_versions
 
     found = find_versions()
     echo(f"grd-offline, version {found.pop('grd-offline', 'unknown')}")

@@ -49,7 +49,7 @@ def relabel(
       grd-offline relabel more-trips.csv --model trips-grd
       grd-offline relabel hopper --model hopper-grd --runner ray --address auto
     """
-    from grd_offline.io.files.parts import find_parts
+    from grd_offline.io.formats.parts import find_parts
 
     if find_parts(Path(file)):
         _relabel_parts(file, model, out, where, workers, options)

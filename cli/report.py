@@ -62,9 +62,10 @@ def _make_page(folders: Sequence[Path], filmed: str | None = None) -> str:
         has_outcomes,
         is_decomposition,
         is_judgement,
+        is_sweep,
         read_judgement,
+        read_run,
     )
-    from grd_offline.io.files.runs import is_sweep, read_run
     from grd_offline.lab.sweep.folder import read_sweep
     from grd_offline.methods.result import read_decomposition, read_outcomes
     from grd_offline.report import (

@@ -4,7 +4,7 @@ The public names are those of `__init__.pyi`. They are imported when they are fi
 `import grd_offline` is quick.
 """
 
-from grd_offline.core.lazy import import_when_used
+from grd_offline.core.packages import import_when_used
 from grd_offline.worlds.registration import register_environments
 
 __version__ = "0.2.0"

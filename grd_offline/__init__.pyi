@@ -3,10 +3,10 @@
 from .additive.dynamics import DynamicsModel as DynamicsModel
 from .core.episodes import Episode as Episode
 from .core.episodes import EpisodeSet as EpisodeSet
+from .core.episodes import Preferences as Preferences
+from .core.episodes import attach_preferences as attach_preferences
 from .core.errors import DataError as DataError
 from .core.errors import StorageError as StorageError
-from .core.pieces import attach_preferences as attach_preferences
-from .core.preferences import Preferences as Preferences
 from .interop.d4rl import to_d4rl as to_d4rl
 from .interop.gymnasium import CompactObservation as CompactObservation
 from .interop.gymnasium import LearnedReward as LearnedReward

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from grd_offline.core.evaluate import (
+from grd_offline.core.statistics import (
     LEVELS,
     affine_error,
     compare_all_masks,

@@ -11,8 +11,8 @@ from decompositions import refer
 from places import ROOT
 
 import grd_offline
+from grd_offline.core.episodes import LabelName, list_label_columns, read_names
 from grd_offline.core.inputs import InputRef, explain_marks, list_inputs, name_effect
-from grd_offline.core.names import LabelName, list_label_columns, read_names
 from grd_offline.methods.result import read_decomposition
 from grd_offline.report.importance import measure_importance
 from grd_offline.report.tracks import read_tracks
@@ -24,7 +24,7 @@ READ = re.compile(
 )
 """A call that takes a text apart at one of the marks that names of inputs have."""
 OTHERS = {
-    "grd_offline/core/names.py",  # names that files of users and of version 0.2 hold
+    "grd_offline/core/episodes.py",  # names that files of users and of version 0.2 hold
     "grd_offline/io/tables/columns.py",  # --columns role=NAME
     "grd_offline/learning/online/settings.py",  # --set name=value
     "cli/options.py",  # name=value

@@ -30,7 +30,7 @@ import filelock, pytest, sys
 from pathlib import Path
 from grd_offline import StorageError
 from grd_offline.io.files import storage
-from grd_offline.io.files.locks import take_lock
+from grd_offline.io.files.storage import take_lock
 
 assert sys.platform != "linux" or filelock.FileLock is filelock.SoftFileLock
 folder = Path(sys.argv[1])

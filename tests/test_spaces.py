@@ -7,7 +7,7 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Text, Tuple
 
 from grd_offline.core.errors import DataError
-from grd_offline.io.formats.leaves import flatten
+from grd_offline.io.formats.record import flatten
 from grd_offline.learning.fleet.environment import VectorEnvironment
 from grd_offline.worlds.spaces import (
     find_sizes,

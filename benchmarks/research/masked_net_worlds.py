@@ -15,7 +15,7 @@ import time
 import numpy as np
 
 from grd_offline.core.episodes import Episode, EpisodeSet
-from grd_offline.core.evaluate import pearson, r_squared
+from grd_offline.core.statistics import pearson, r_squared
 from grd_offline.methods.closed_form.estimator import ClosedForm
 from grd_offline.methods.masked_net import MaskedNet, MaskedNetSettings
 from grd_offline.methods.pair_net import PairNet

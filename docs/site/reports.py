@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from grd_offline.io.files.runs import OFFLINE, VERSION
+from grd_offline.io.files.results import OFFLINE, VERSION
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"

@@ -57,7 +57,7 @@ from grd_offline.additive.search import (
     measure_losses,
     search_forward,
 )
-from grd_offline.core.evaluate import give_chance
+from grd_offline.core.statistics import give_chance
 from grd_offline.core.typing import Array, IntArray
 
 _STEPS = 30

@@ -30,7 +30,7 @@ from grd_offline.core.statistics import (
 )
 from grd_offline.core.typing import Array
 from grd_offline.io.files.plain import read_json
-from grd_offline.io.files.runs import start_table
+from grd_offline.io.files.results import start_table
 from grd_offline.io.files.storage import check_folder, check_writable
 
 RANDOM_RETURNS = {

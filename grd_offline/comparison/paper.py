@@ -11,7 +11,7 @@ from typing import Any
 from grd_offline.core.errors import DataError, printable
 from grd_offline.core.settings import Settings, setting
 from grd_offline.io.files.plain import read_bytes
-from grd_offline.io.files.runs import LARGEST
+from grd_offline.io.files.results import LARGEST
 
 FILE_BYTES = 2**20
 """Size of a sweep file at most."""

@@ -15,13 +15,14 @@ from grd_offline.comparison.metrics import LAST, METRICS
 from grd_offline.core.errors import DataError, printable
 from grd_offline.core.words import count
 from grd_offline.io.files.plain import refuse_outside
-from grd_offline.io.files.results import RUN_FOLDER, is_judgement
-from grd_offline.io.files.runs import (
+from grd_offline.io.files.results import (
     EVALUATIONS_FILE,
     LARGEST,
+    RUN_FOLDER,
     SETTINGS_FILE,
     SWEEP_FILE,
     RunRecord,
+    is_judgement,
     is_sweep,
     list_results,
     read_run,

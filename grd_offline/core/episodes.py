@@ -5,12 +5,17 @@ Step t takes `actions[t]` in `observations[t]`. `rewards[t]` is what was handed 
 the delivery before it. One number at the end, one every K steps, and one at each step are all
 this. The true step rewards, where a dataset has them, are not part of an episode at all: they
 come from `grd_offline.io.datasets.read_truth`, so that a fit cannot see them.
+
+Beside the episodes stand the names of their dimensions, the table that they came from, so that
+results can be joined to it, and preferences between two pieces of them. A piece is an episode from
+one step to another, or the whole of it. The answers of a person or of a program are 1 where the
+first piece was preferred, 0 where the second was, and 1/2 where both were found alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from html import escape
 from typing import Any, overload
 
@@ -18,10 +23,171 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from grd_offline.core.errors import DataError
-from grd_offline.core.names import read_names
-from grd_offline.core.preferences import Preferences
-from grd_offline.core.provenance import Origin, Provenance
-from grd_offline.core.typing import Array, BoolArray, SingleArray
+from grd_offline.core.typing import Array, BoolArray, IntArray, SingleArray
+
+
+class LabelName(str):
+    """The name of a dimension that is 1 where a column has one label: weather=rain.
+
+    It is a text for everybody who only shows it.
+    """
+
+    column: str
+    label: str
+
+    def __new__(cls, column: str, label: object) -> LabelName:
+        """Make the name from the column and its label."""
+        name = super().__new__(cls, f"{column}={label}")
+        name.column, name.label = column, str(label)
+        return name
+
+    def __reduce__(self) -> tuple[type[LabelName], tuple[str, str]]:
+        return LabelName, (self.column, self.label)
+
+
+def read_names(
+    names: Iterable[str], columns: Sequence[str | None] | None = None
+) -> tuple[str, ...]:
+    """Names from a file or a user; those of labels become `LabelName`.
+
+    `columns` has the column of each label, and None for all other names; see `list_label_columns`.
+    Without it, names are labels if they are spelled column=label.
+    """
+    texts = tuple(names)
+    if any(isinstance(text, LabelName) for text in texts):
+        return texts
+    if columns is None:
+        columns = [text.partition("=")[0] if "=" in text[1:-1] else None for text in texts]
+    return tuple(
+        LabelName(column, text[len(column) + 1 :])
+        if column is not None and text.startswith(f"{column}=")
+        else text
+        for text, column in zip(texts, columns, strict=True)
+    )
+
+
+def list_label_columns(names: Sequence[str]) -> list[str | None] | None:
+    """The column of each name that is a label, for a file. None where no name could be one."""
+    if not any("=" in name for name in names):
+        return None
+    return [name.column if isinstance(name, LabelName) else None for name in names]
+
+
+EPISODE, STEP, ROW, TRUTH = "episode", "step", "row", "true_rewards"
+"""What records of a table have under these names: the name of the episode among the attributes, and
+among the further fields the steps, the rows that they stand in and the true rewards."""
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """The table that episodes came from."""
+
+    columns: str = ""
+    """The role of each column, in the form of `--columns`."""
+    episode: str = EPISODE
+    """The name of the column of episodes."""
+    step: str = STEP
+    """The name of the column of steps."""
+    step_type: str = ""
+    """The type of steps where they are no numbers: datetime64[us], or a style of texts."""
+    library: str = ""
+    """The library whose tables results are given as; plain arrays where there is none."""
+
+    @classmethod
+    def from_json(cls, stored: Any) -> Provenance | None:
+        """What a file says, of unknown origin; None if it says nothing."""
+        if not isinstance(stored, Mapping):
+            return None
+        known = {field.name for field in fields(cls)}
+        return cls(**{name: str(text) for name, text in stored.items() if name in known})
+
+    def to_json(self) -> dict[str, str]:
+        """What a file keeps of it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Origin:
+    """The rows of a table that one episode came from."""
+
+    label: int | float | str | None = None
+    """What the table calls the episode."""
+    steps: NDArray[Any] | None = None
+    """(T,) the steps as the table has them: numbers, or microseconds since 1970."""
+    rows: NDArray[np.int64] | None = None
+    """(T,) the rows that the steps stand in. None: rows follow each other."""
+
+
+@dataclass(frozen=True, eq=False)
+class Preferences:
+    """Pairs of pieces of episodes, and which piece of each pair was preferred.
+
+    Examples
+    --------
+    >>> Preferences.between([0, 1], [2, 0], [1, 0.5])
+    Preferences(2 pairs)
+    """
+
+    first: IntArray
+    """(pair, 3) episode, first step, and the step after the last; -1 for the episode's end."""
+    second: IntArray
+    """(pair, 3) the same numbers of the second piece."""
+    preferred: NDArray[np.float64]
+    """(pair,) 1 for the first, 0 for the second, 1/2 for neither."""
+
+    def __post_init__(self) -> None:
+        for name in ("first", "second"):
+            pieces = np.asarray(getattr(self, name), np.int64)
+            if pieces.ndim != 2 or pieces.shape[1] != 3:
+                raise DataError(f"expected shape (pairs, 3), got {pieces.shape}", field=name)
+            object.__setattr__(self, name, pieces)
+        preferred = np.asarray(self.preferred, np.float64)
+        if not len(self.first) == len(self.second) == len(preferred):
+            raise DataError("expected as many first pieces as second ones and answers")
+        wrong = np.flatnonzero(~((preferred >= 0) & (preferred <= 1)))
+        if wrong.size:
+            raise DataError(
+                f"expected 0 to 1, got {preferred[wrong[0]]:.4g} in pair {wrong[0]}",
+                field="preferred",
+            )
+        object.__setattr__(self, "preferred", preferred)
+
+    @classmethod
+    def between(cls, first: ArrayLike, second: ArrayLike, preferred: ArrayLike) -> Preferences:
+        """Make pairs.
+
+        Parameters
+        ----------
+        first, second
+            Whole episodes, by their index, or pieces (episode, start, stop).
+        preferred
+            1 where the first was preferred, 0 for the second, 1/2 for neither.
+
+        Returns
+        -------
+        Preferences
+            The pairs.
+        """
+        return cls(_as_pieces(first), _as_pieces(second), np.asarray(preferred, np.float64))
+
+    def __len__(self) -> int:
+        return len(self.preferred)
+
+    def __repr__(self) -> str:
+        return f"Preferences({len(self):,} pairs)"
+
+    def __getitem__(self, chosen: IntArray) -> Preferences:
+        """Return some of the pairs."""
+        return Preferences(self.first[chosen], self.second[chosen], self.preferred[chosen])
+
+
+def _as_pieces(pieces: ArrayLike) -> IntArray:
+    """Whole episodes as pieces of all their steps."""
+    given = np.asarray(pieces, np.int64)
+    if given.ndim != 1:
+        return given
+    return np.stack([given, np.zeros_like(given), np.full_like(given, -1)], 1)
+
 
 Matrix = ArrayLike
 """(N, column) numbers, in any form that numpy takes."""
@@ -426,3 +592,82 @@ def _names(given: Sequence[str] | None, prefix: str, count: int) -> tuple[str, .
     if len(given) != count:
         raise DataError(f"{len(given)} names for {count} dimensions")
     return read_names(given)
+
+
+def attach_preferences(episodes: EpisodeSet, preferences: Preferences) -> EpisodeSet:
+    """Return the episodes with these preferences, from which a fit then learns.
+
+    Parameters
+    ----------
+    episodes
+        The episodes whose pieces are compared.
+    preferences
+        Pairs of pieces, and which of each pair was preferred. A piece that does not lie in an
+        episode is refused.
+
+    Returns
+    -------
+    EpisodeSet
+        The same episodes. A fit learns from the preferences instead of the returns.
+
+    Examples
+    --------
+    >>> from grd_offline import Preferences, attach_preferences, read
+    >>> pairs = Preferences.between([0, 1], [2, 3], [1, 0])
+    >>> attach_preferences(read("datasets/sample.h5"), pairs).preferences
+    Preferences(2 pairs)
+    """
+    checked = {}
+    for name in ("first", "second"):
+        pieces = getattr(preferences, name).copy()
+        for row, (episode, start, stop) in enumerate(pieces.tolist()):
+            if not 0 <= episode < len(episodes):
+                raise DataError(
+                    f"no episode {episode} (there are {len(episodes):,}) in pair {row}", field=name
+                )
+            length = int(episodes.lengths[episode])
+            end = length if stop == -1 else stop
+            if not 0 <= start < end <= length:
+                raise DataError(
+                    f"steps {start} to {stop} do not lie in episode {episode} of {length} steps, "
+                    f"in pair {row}",
+                    field=name,
+                )
+            pieces[row, 2] = end
+        checked[name] = pieces
+    if not len(preferences):
+        raise DataError("no pairs", field="preferences")
+    return replace(episodes, preferences=replace(preferences, **checked))
+
+
+def cut_pieces(episodes: EpisodeSet) -> tuple[EpisodeSet, IntArray, IntArray]:
+    """Cut every piece once, as an episode of its own, and list which pieces each pair compares."""
+    preferences = episodes.preferences
+    assert preferences is not None
+    every = np.concatenate([preferences.first, preferences.second])
+    pieces, places = np.unique(every, axis=0, return_inverse=True)
+    places = places.reshape(-1)
+
+    def load(index: int) -> Episode:
+        episode, start, stop = (int(one) for one in pieces[index])
+        return _cut(episodes[episode], start, stop)
+
+    cut = replace(
+        episodes,
+        lengths=np.asarray(pieces[:, 2] - pieces[:, 1]),
+        load=KeptEpisodes(load),
+        preferences=None,
+    )
+    return cut, places[: len(preferences)], places[len(preferences) :]
+
+
+def _cut(episode: Episode, start: int, stop: int) -> Episode:
+    last = np.arange(stop - start) == stop - start - 1
+    return Episode(
+        observations=episode.observations[start : stop + 1],
+        actions=episode.actions[start:stop],
+        rewards=np.zeros(stop - start),
+        terminations=episode.terminations[start:stop],
+        truncations=episode.truncations[start:stop],
+        delivered=last,
+    )

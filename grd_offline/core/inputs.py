@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from grd_offline.core.names import LabelName
+from grd_offline.core.episodes import LabelName
 from grd_offline.core.steps import StepBatch
 from grd_offline.core.typing import AnyArray, Array, IntArray
 

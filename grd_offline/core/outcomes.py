@@ -60,7 +60,7 @@ class Outcome(StrEnum):
 
     def predict(self, sums: Array, base: float = 0.0) -> Array:
         """Predict outcomes of episodes from sums of rewards; for success these are chances."""
-        from grd_offline.core.evaluate import give_chance  # numpy is not for a help text
+        from grd_offline.core.statistics import give_chance
 
         return give_chance(sums + base) if self is Outcome.SUCCESS else sums
 

@@ -1,4 +1,4 @@
-"""Which packages there are, and what each of them is for.
+"""Which packages there are, what each of them is for, and names that are imported when needed.
 
 A complete install has all of `CORE` and `COMPLETE`. A light one has `CORE` alone
 (`requirements-core.txt`), and says in one line what another command needs.
@@ -6,8 +6,12 @@ A complete install has all of `CORE` and `COMPLETE`. A light one has `CORE` alon
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import platform
+from collections.abc import Callable, Iterable
 from importlib.util import find_spec
+from typing import Any
+
+from lazy_loader import attach_stub
 
 CORE = {
     "numpy": "everything",
@@ -109,3 +113,45 @@ def tell_missing(what: str, missing: list[str]) -> str:
     """Say that packages are missing, and how to install them."""
     listed = " and ".join(filter(None, (", ".join(missing[:-1]), missing[-1])))
     return f"{what} needs {listed}, not installed here: {install_line(missing)}"
+
+
+_PACKAGES = ("grd-offline", "torch", "numpy", "gymnasium", "mujoco")
+
+
+def find_versions() -> dict[str, str]:
+    """Find the versions of Python and of the packages that the results depend on."""
+    found = {name: known for name in _PACKAGES if (known := find_version(name))}
+    return {"python": platform.python_version(), **found}
+
+
+def find_version(package: str) -> str | None:
+    """The version of a package; None where it is not installed."""
+    from importlib.metadata import PackageNotFoundError, version  # slow for a help text
+
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def import_when_used(
+    package: str, file: str
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """`__getattr__`, `__dir__` and `__all__` of a package, from the stub beside its file.
+
+    If a package that a name needs is not installed, one line says so.
+    """
+    find, list_names, names = attach_stub(package, file)
+
+    def find_installed(name: str) -> Any:
+        if name not in names:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        try:
+            return find(name)
+        except ModuleNotFoundError as error:
+            line = describe_missing(f"{package}.{name}", error)
+            if line is None:
+                raise
+            raise ImportError(line, name=error.name) from None
+
+    return find_installed, list_names, names

@@ -24,6 +24,10 @@ RATE: dict[str, Any] = {"above": 0, "at_most": 1}
 """Bounds of learning rates and discounts."""
 SHARE: dict[str, Any] = {"at_least": 0, "at_most": 1}
 COUNT: dict[str, Any] = {"at_least": 1, "at_most": LARGEST_COUNT}
+DEFAULT_STEP_LIMIT = 1000
+"""The limit of environments that have none: that of Gymnasium's MuJoCo tasks."""
+LARGEST_STEP_LIMIT = 1_000_000
+"""A higher limit is refused, because the arrays of a whole episode are held in memory."""
 Names = tuple[str, ...] | Callable[[], tuple[str, ...]]
 """Names, or a function that lists those of a registry."""
 

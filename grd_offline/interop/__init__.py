@@ -11,6 +11,6 @@
 A library is imported when one of its names is first used, so none has to be installed for another.
 """
 
-from grd_offline.core.lazy import import_when_used
+from grd_offline.core.packages import import_when_used
 
 __getattr__, __dir__, __all__ = import_when_used(__name__, __file__)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import os
+import re
+import sys
+import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,37 +17,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.core.episodes import (
+    EPISODE,
+    ROW,
+    STEP,
     Episode,
     EpisodeSet,
     KeptEpisodes,
+    Origin,
     as_flags,
     check_finite,
     check_rewards,
 )
 from grd_offline.core.errors import DataError
-from grd_offline.core.provenance import EPISODE, ROW, STEP, Origin
 from grd_offline.core.typing import AnyArray, BoolArray
 from grd_offline.core.words import count
-from grd_offline.io.files.parts import find_parts
 from grd_offline.io.files.plain import MISFITS, folder_errors
 from grd_offline.io.files.results import find_relabelled
-from grd_offline.io.formats.guard import Budget, SafeGroup, Source, open_handle
+from grd_offline.io.formats.guard import Budget, SafeGroup, Source, open_handle, probe_file
 from grd_offline.io.formats.layouts import (
     Layout,
+    find_data_file,
     find_writer,
     list_writable_layouts,
     read_file,
     register_layout,
 )
-from grd_offline.io.formats.leaves import column_names, flatten
-from grd_offline.io.formats.minari import (
-    PREFIX,
-    find_data_file,
-    find_minari_file,
-    list_minari_datasets,
-)
-from grd_offline.io.formats.parts import join_parts
-from grd_offline.io.formats.probe import probe_file
+from grd_offline.io.formats.parts import find_parts, join_parts
 from grd_offline.io.formats.record import (
     Header,
     LazyLeaves,
@@ -53,6 +52,8 @@ from grd_offline.io.formats.record import (
     Record,
     Recording,
     as_recording,
+    column_names,
+    flatten,
 )
 from grd_offline.io.tables.columns import (
     Expected,
@@ -89,6 +90,8 @@ __all__ = [
     "write_dataset",
 ]
 
+PREFIX = "minari:"
+_MOST_LISTED = 5
 MOST_COLUMNS = 100_000
 Data = str | os.PathLike[str] | EpisodeSet
 """The path of a dataset, or episodes that are in memory."""
@@ -146,7 +149,7 @@ def open_recording(
             "from_dataframe or from_arrays, or give rows without outcomes to compute_rewards"
         )
     if not os.fspath(path).startswith(PREFIX) and is_table(Path(path)):
-        from grd_offline.io.tables.opening import open_table  # polars takes a while to import
+        from grd_offline.io.tables.build import open_table
 
         table = open_table(
             Path(path),
@@ -538,3 +541,79 @@ def _fitting() -> Iterator[None]:
         raise
     except MISFITS as error:
         raise DataError(f"does not fit together: {type(error).__name__}: {error}") from error
+
+
+def find_minari_file(identifier: str) -> Path:
+    """The HDF5 file of the dataset with this id, which is downloaded if it is not there yet."""
+    root = os.environ.get("MINARI_DATASETS_PATH")
+    datasets = Path(root) if root else Path.home() / ".minari" / "datasets"
+    folder = datasets / identifier
+    found = find_data_file(folder) if identifier else None
+    if found is None:
+        if re.fullmatch(r"[-_\w./]*[-_\w.]-v[0-9]+", identifier) is None:
+            raise DataError(f"expected an id such as D4RL/door/human-v2{_suggest(identifier)}")
+        _download(identifier)
+        found = find_data_file(folder)
+    if found is None:
+        raise DataError(
+            f"there is no HDF5 file in {folder}; if a download was interrupted, delete the folder"
+        )
+    return found
+
+
+def list_minari_datasets(*, remote: bool = False, prefix: str | None = None) -> list[str]:
+    """The ids of Minari's datasets on this computer, or of those on its server.
+
+    With `prefix`, only ids in that namespace are listed, such as `D4RL/door`.
+    """
+    import minari
+
+    with _quiet():
+        if remote:
+            return sorted(minari.list_remote_datasets(prefix=prefix))
+        return sorted(minari.list_local_datasets(prefix=prefix))
+
+
+def _download(identifier: str) -> None:
+    import minari
+
+    try:
+        with _quiet():
+            minari.download_dataset(identifier)
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        # The other errors of Minari are those of the network and of missing packages.
+        if type(error) is ValueError or type(error).__name__ == "RepositoryNotFoundError":
+            raise DataError(f"no Minari dataset has this id{_suggest(identifier)}") from error
+        raise DataError(
+            f"is not on this computer and cannot be downloaded: {reason:.300}{_suggest(identifier)}"
+        ) from error
+
+
+def _suggest(identifier: str) -> str:
+    """The ids that are nearest to one that was not found, as the end of a message."""
+    here = _list_or_nothing(remote=False, prefix=None)
+    namespace = identifier.rpartition("/")[0]
+    there = _list_or_nothing(remote=True, prefix=namespace) if namespace else []
+    near = difflib.get_close_matches(identifier, [*here, *there], n=3)
+    if near:
+        return f"; did you mean {' or '.join(dict.fromkeys(near))}?"
+    if here:
+        more = ", ..." if len(here) > _MOST_LISTED else ""
+        return f"; on this computer are {', '.join(here[:_MOST_LISTED])}{more}"
+    return ""
+
+
+def _list_or_nothing(*, remote: bool, prefix: str | None) -> list[str]:
+    try:
+        return list_minari_datasets(remote=remote, prefix=prefix)
+    except Exception:
+        return []
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Minari prints what it does. That goes to stderr, because stdout is for results."""
+    with redirect_stdout(sys.stderr), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.core.errors import DataError
-from grd_offline.core.evaluate import compare_rewards
 from grd_offline.core.observer import NOBODY, Observer, Observers, Progress, Warn
+from grd_offline.core.packages import find_versions
+from grd_offline.core.statistics import compare_rewards
 from grd_offline.core.threads import one_numpy_thread
 from grd_offline.core.typing import Array
-from grd_offline.core.versions import find_versions
 from grd_offline.io.files.results import OBSERVED, RUN_FOLDER, TRUE, Verdict, write_judgement
 from grd_offline.io.tables.columns import Given, Outcomes
 from grd_offline.learning.agents.algorithms import find_title

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.core.episodes import EpisodeSet
-from grd_offline.core.evaluate import compute_coverage, r_squared, soften_chance
+from grd_offline.core.episodes import EpisodeSet, cut_pieces
 from grd_offline.core.outcomes import NUMBER, Outcome
-from grd_offline.core.pieces import cut_pieces
+from grd_offline.core.statistics import compute_coverage, r_squared, soften_chance
 from grd_offline.core.typing import Array
 from grd_offline.methods.contract import Decomposer
 

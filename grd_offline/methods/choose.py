@@ -37,11 +37,11 @@ import numpy as np
 
 from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.core.errors import DataError
-from grd_offline.core.evaluate import r_squared
 from grd_offline.core.observer import NOBODY, Progress
 from grd_offline.core.outcomes import NUMBER, PREFERENCE, SUCCESS
 from grd_offline.core.packages import is_installed
 from grd_offline.core.process import Call
+from grd_offline.core.statistics import r_squared
 from grd_offline.core.threads import one_numpy_thread, one_torch_thread
 from grd_offline.core.typing import Array
 from grd_offline.methods.candidate import Candidate, find_in_sample_std, judge

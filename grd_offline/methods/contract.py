@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from grd_offline.core.episodes import DOUBLE_RESOLUTION, Episode, EpisodeSet, Matrix
-from grd_offline.core.evaluate import r_squared
 from grd_offline.core.observer import NOBODY, Progress
+from grd_offline.core.statistics import r_squared
 from grd_offline.core.steps import StepBatch
 from grd_offline.core.typing import Array
 from grd_offline.io.tables.results import Rewarded, as_frame

@@ -12,17 +12,16 @@ from typing import Any
 import numpy as np
 
 from grd_offline.core.endings import find_signs
-from grd_offline.core.episodes import EpisodeSet
+from grd_offline.core.episodes import EpisodeSet, attach_preferences
 from grd_offline.core.errors import DataError
-from grd_offline.core.evaluate import LEVELS, compare_all_masks, compute_calibration, r_squared
 from grd_offline.core.graph import compact_closure, compact_one_hop
 from grd_offline.core.inputs import list_dimensions
 from grd_offline.core.observer import NOBODY, Progress
 from grd_offline.core.outcomes import NUMBER, PREFERENCE
-from grd_offline.core.pieces import attach_preferences
+from grd_offline.core.packages import find_versions
+from grd_offline.core.statistics import LEVELS, compare_all_masks, compute_calibration, r_squared
 from grd_offline.core.threads import one_numpy_thread
 from grd_offline.core.typing import Array
-from grd_offline.core.versions import find_versions
 from grd_offline.io.datasets import (
     Data,
     Recording,
@@ -244,7 +243,7 @@ def _read(
     if preferences is None and isinstance(source, EpisodeSet):
         preferences = source.preferences
     if preferences is not None:
-        from grd_offline.io.tables.outcomes import read_preferences  # loads polars
+        from grd_offline.io.tables.build import read_preferences
 
         episodes = attach_preferences(episodes, read_preferences(preferences, episodes))
     elif delay == "step" and not settings.step_rewards:

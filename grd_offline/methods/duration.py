@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from grd_offline.core.cores import count_cores
 from grd_offline.core.episodes import EpisodeSet
+from grd_offline.core.threads import count_cores
 
 _WORTH = 3.0  # seconds; starting a process takes about one
 _MOST_BYTES = 400_000_000  # of observations and actions, which the second process holds again

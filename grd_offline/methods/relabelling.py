@@ -11,17 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from grd_offline.core.episodes import Episode, EpisodeSet
+from grd_offline.core.episodes import TRUTH, Episode, EpisodeSet, Provenance
 from grd_offline.core.errors import DataError
-from grd_offline.core.evaluate import (
+from grd_offline.core.observer import NOBODY, Progress
+from grd_offline.core.outcomes import NUMBER, Outcome
+from grd_offline.core.statistics import (
     compare_all_masks,
     compare_rewards,
     compute_calibration,
     compute_coverage,
 )
-from grd_offline.core.observer import NOBODY, Progress
-from grd_offline.core.outcomes import NUMBER, Outcome
-from grd_offline.core.provenance import TRUTH, Provenance
 from grd_offline.core.steps import StepBatch
 from grd_offline.core.threads import one_numpy_thread
 from grd_offline.core.typing import Array

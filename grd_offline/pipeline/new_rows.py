@@ -6,16 +6,15 @@ import os
 from dataclasses import replace
 from typing import Any
 
-from grd_offline.core.episodes import EpisodeSet
+from grd_offline.core.episodes import EpisodeSet, Provenance
 from grd_offline.core.errors import DataError
-from grd_offline.core.provenance import Provenance
 from grd_offline.core.threads import one_numpy_thread
 from grd_offline.io.datasets import as_recording
 from grd_offline.io.formats.record import Recording
+from grd_offline.io.tables.build import open_source
 from grd_offline.io.tables.columns import Given, parse_given
-from grd_offline.io.tables.frames import open_frame
-from grd_offline.io.tables.opening import open_source
 from grd_offline.io.tables.results import find_library, read_rewards, restore
+from grd_offline.io.tables.sources import open_frame
 from grd_offline.methods.matching import check_inputs, expect_columns
 from grd_offline.methods.relabelling import apply_model
 from grd_offline.rewards.model import RewardModel

@@ -10,9 +10,15 @@ from typing import Any
 import numpy as np
 
 from grd_offline.core.errors import DataError, printable
-from grd_offline.core.evaluate import pearson
+from grd_offline.core.statistics import pearson
 from grd_offline.core.typing import Array
-from grd_offline.io.files.runs import EVALUATIONS_FILE, LARGEST, OFFLINE, EpisodeRewards, RunRecord
+from grd_offline.io.files.results import (
+    EVALUATIONS_FILE,
+    LARGEST,
+    OFFLINE,
+    EpisodeRewards,
+    RunRecord,
+)
 from grd_offline.report.evidence import FEW_SEEDS
 from grd_offline.report.page import show_number
 

@@ -19,11 +19,10 @@ import numpy as np
 from grd_offline.comparison.compare import THRESHOLDS, Comparison
 from grd_offline.comparison.metrics import METRICS as SCORES
 from grd_offline.core.errors import DataError, printable
-from grd_offline.core.evaluate import NORMAL_90
 from grd_offline.core.inputs import InputRef
-from grd_offline.core.statistics import Estimate
+from grd_offline.core.statistics import NORMAL_90, Estimate
 from grd_offline.core.typing import Array
-from grd_offline.io.files.runs import (
+from grd_offline.io.files.results import (
     EVALUATIONS_FILE,
     MASKS,
     EpisodeRewards,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.core.typing import Array
-from grd_offline.io.files.runs import MASKS
+from grd_offline.io.files.results import MASKS
 from grd_offline.methods.result import Decomposition
 from grd_offline.report.importance import TERMINATED, Importance
 from grd_offline.report.packing import encode

@@ -13,7 +13,7 @@ from grd_offline.core.errors import DataError
 from grd_offline.core.typing import Array
 from grd_offline.core.words import format_seconds
 from grd_offline.io.files.plain import folder_errors
-from grd_offline.io.files.runs import (
+from grd_offline.io.files.results import (
     EVALUATIONS_FILE,
     MASKS,
     OFFLINE,

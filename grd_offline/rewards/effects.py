@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from grd_offline.additive.basis import multiply_features
+from grd_offline.core.episodes import read_names
 from grd_offline.core.inputs import (
     END,
     MIDPOINT,
@@ -34,7 +35,6 @@ from grd_offline.core.inputs import (
     select_inputs,
 )
 from grd_offline.core.interpolation import GridTables, interpolate
-from grd_offline.core.names import read_names
 from grd_offline.core.outcomes import KINDS, Outcome
 from grd_offline.core.typing import AnyArray, Array, IntArray, SingleArray
 from grd_offline.rewards.contract import (

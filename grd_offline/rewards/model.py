@@ -25,10 +25,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from grd_offline.core.episodes import Matrix, as_flags
+from grd_offline.core.episodes import LabelName, Matrix, as_flags, list_label_columns, read_names
 from grd_offline.core.errors import DataError
 from grd_offline.core.inputs import name_effect
-from grd_offline.core.names import LabelName, list_label_columns, read_names
 from grd_offline.core.outcomes import describe_bands
 from grd_offline.core.steps import StepBatch
 from grd_offline.core.typing import Array

@@ -20,8 +20,8 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.utils import EzPickle
 from numpy.typing import NDArray
 
+from grd_offline.core.episodes import LabelName
 from grd_offline.core.errors import DataError
-from grd_offline.core.names import LabelName
 from grd_offline.worlds.registration import register_environments
 from grd_offline.worlds.spaces import list_observation_leaves, name_columns
 from grd_offline.worlds.synthetic import FactoredWorld, WorldSettings

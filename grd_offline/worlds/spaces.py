@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from grd_offline.core.episodes import LabelName
 from grd_offline.core.errors import DataError
-from grd_offline.core.names import LabelName
 from grd_offline.core.typing import SingleArray
-from grd_offline.io.formats.leaves import check_leaf
-from grd_offline.io.formats.record import Leaf
+from grd_offline.io.formats.record import Leaf, check_leaf
 
 if TYPE_CHECKING:
     from gymnasium import Space

@@ -20,7 +20,7 @@ from grd_offline.cli.display import (
     print_closing,
     summarise,
 )
-from grd_offline.io.files.runs import EVALUATION_COLUMNS
+from grd_offline.io.files.results import EVALUATION_COLUMNS
 from grd_offline.learning.runs.run import Evaluation, Measures
 
 

@@ -12,7 +12,7 @@ from grd_offline.comparison.compare import compare_scores
 from grd_offline.comparison.paper import parse_printed
 from grd_offline.comparison.scores import collect_scores, find_runs, list_left_out
 from grd_offline.core.errors import DataError
-from grd_offline.io.files.runs import EVALUATION_COLUMNS, FORMAT, VERSION, read_run
+from grd_offline.io.files.results import EVALUATION_COLUMNS, FORMAT, VERSION, read_run
 from grd_offline.learning.online.settings import OnlineSettings
 from grd_offline.report import make_run_page
 from grd_offline.report.compared import explain, list_totals

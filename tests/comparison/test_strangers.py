@@ -12,7 +12,7 @@ from grd_offline.comparison.compare import compare_scores, is_comparison, write_
 from grd_offline.comparison.paper import Printed, parse_printed
 from grd_offline.comparison.scores import collect_scores, find_runs
 from grd_offline.core.errors import DataError
-from grd_offline.io.files.runs import read_episodes, read_masks, read_run
+from grd_offline.io.files.results import read_episodes, read_masks, read_run
 
 pytestmark = pytest.mark.long
 

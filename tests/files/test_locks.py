@@ -8,14 +8,13 @@ import sys
 import pytest
 
 from grd_offline import StorageError
-from grd_offline.io.files.locks import take_lock
-from grd_offline.io.files.storage import lock_folder
+from grd_offline.io.files.storage import lock_folder, take_lock
 
 WITHOUT_KERNEL = "import sys; sys.modules['fcntl'] = None\n"
 HOLD = """
 import sys, time
 from pathlib import Path
-from grd_offline.io.files.locks import take_lock
+from grd_offline.io.files.storage import take_lock
 lock = take_lock(Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.readline()
@@ -24,7 +23,7 @@ lock.release()
 TRY = """
 import sys
 from pathlib import Path
-from grd_offline.io.files.locks import take_lock
+from grd_offline.io.files.storage import take_lock
 try:
     take_lock(Path(sys.argv[1])).release()
     print("free")

@@ -16,18 +16,16 @@ from grd_offline.io.files.results import (
     is_decomposition,
     is_judgement,
     is_replaceable,
-    read_judgement,
-    write_decomposition,
-    write_judgement,
-    write_outcomes,
-)
-from grd_offline.io.files.runs import (
     read_episode,
     read_episodes,
+    read_judgement,
     read_masks,
     read_run,
+    write_decomposition,
     write_episode,
+    write_judgement,
     write_masks,
+    write_outcomes,
 )
 from grd_offline.methods.result import read_decomposition, read_outcomes
 

@@ -12,7 +12,7 @@ from online_runs import Warned
 from places import HELPERS
 
 from grd_offline import read
-from grd_offline.io.files.runs import read_rows
+from grd_offline.io.files.results import read_rows
 from grd_offline.learning.collecting.dataset import run_episodes
 from grd_offline.learning.collecting.settings import CollectSettings
 from grd_offline.learning.fleet import watch

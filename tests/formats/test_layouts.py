@@ -19,7 +19,7 @@ from grd_offline.io.datasets import (
 )
 from grd_offline.io.files.storage import replace_file
 from grd_offline.io.formats import layouts
-from grd_offline.io.formats.hdf5 import create_hdf5
+from grd_offline.io.formats.layouts import create_hdf5
 
 
 def is_table(root):

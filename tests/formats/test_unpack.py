@@ -13,7 +13,7 @@ import samples
 
 from grd_offline import DataError
 from grd_offline.io.datasets import open_recording
-from grd_offline.io.formats import probe
+from grd_offline.io.formats import guard
 from grd_offline.io.formats.guard import Budget, SafeGroup, Source
 
 
@@ -79,7 +79,7 @@ def test_a_crash_of_the_library_is_one_line(packed, monkeypatch):
         faulthandler.disable()  # its report would look like a crash of the test run
         os.kill(os.getpid(), signal.SIGSEGV)
 
-    monkeypatch.setattr(probe, "_read_all", crash)
+    monkeypatch.setattr(guard, "_read_all", crash)
     with pytest.raises(DataError, match=r"lzf.h5.*crashes the HDF5 library .*SIGSEGV"):
         open_recording(packed)
 
@@ -89,8 +89,8 @@ def test_a_reading_that_takes_too_long_is_one_line(packed, monkeypatch):
         while True:
             time.process_time()
 
-    monkeypatch.setattr(probe, "_read_all", spin)
-    monkeypatch.setattr(probe, "SECONDS", 0.0)
+    monkeypatch.setattr(guard, "_read_all", spin)
+    monkeypatch.setattr(guard, "SECONDS", 0.0)
     with pytest.raises(DataError, match=r"lzf.h5.*takes too long to read"):
         open_recording(packed)
 
@@ -99,23 +99,23 @@ def test_a_reading_that_takes_too_much_memory_is_refused(packed, monkeypatch):
     def grow(*_):
         np.ones(2**31, np.uint8)
 
-    monkeypatch.setattr(probe, "_read_all", grow)
+    monkeypatch.setattr(guard, "_read_all", grow)
     with pytest.raises(DataError, match=r"lzf.h5.*cannot be read"):
         open_recording(packed)
 
 
 def test_where_nothing_forks_a_new_process_reads_first(packed, monkeypatch):
-    monkeypatch.setattr(probe, "FORKS", False)
+    monkeypatch.setattr(guard, "FORKS", False)
     with open_recording(packed) as recording:
         assert len(recording) > 0
-    monkeypatch.setattr(probe, "read_limited", ends.crash)
+    monkeypatch.setattr(guard, "read_limited", ends.crash)
     with pytest.raises(DataError, match=r"lzf.h5.*crashes the HDF5 library .*SIGSEGV"):
         open_recording(packed)
-    monkeypatch.setattr(probe, "read_limited", ends.hang)
-    monkeypatch.setattr(probe, "_START_SECONDS", -3.9)
+    monkeypatch.setattr(guard, "read_limited", ends.hang)
+    monkeypatch.setattr(guard, "_START_SECONDS", -3.9)
     with pytest.raises(DataError, match=r"lzf.h5.*takes too long to read"):
         open_recording(packed)
-    monkeypatch.setattr(probe, "_START_SECONDS", 20.0)
-    monkeypatch.setattr(probe, "read_limited", ends.complain)
+    monkeypatch.setattr(guard, "_START_SECONDS", 20.0)
+    monkeypatch.setattr(guard, "read_limited", ends.complain)
     with pytest.raises(DataError, match=r"lzf.h5.*observations: no good"):
         open_recording(packed)

@@ -5,8 +5,8 @@ import json
 import numpy as np
 
 from grd_offline import RewardModel
+from grd_offline.core.episodes import read_names
 from grd_offline.core.inputs import InputRef, list_dimensions
-from grd_offline.core.names import read_names
 from grd_offline.io.datasets import Header, Leaf, Record, write_dataset
 from grd_offline.rewards.effects import EffectModel
 

@@ -7,8 +7,7 @@ from html import unescape
 import pytest
 
 from grd_offline.cli import main
-from grd_offline.io.files.results import read_judgement
-from grd_offline.io.files.runs import read_run
+from grd_offline.io.files.results import read_judgement, read_run
 from grd_offline.methods.result import read_decomposition
 from grd_offline.report import make_decomposition_page, make_judgement_page, make_run_page
 

@@ -8,7 +8,7 @@ import judgements
 import numpy as np
 import reward_models
 
-from grd_offline.io.files.runs import EVALUATION_COLUMNS, FORMAT, VERSION
+from grd_offline.io.files.results import EVALUATION_COLUMNS, FORMAT, VERSION
 from grd_offline.learning.online.settings import OnlineSettings
 
 

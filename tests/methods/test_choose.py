@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from grd_offline.core.episodes import Episode, EpisodeSet
-from grd_offline.core.evaluate import pearson
+from grd_offline.core.statistics import pearson
 from grd_offline.methods import make_decomposer
 from grd_offline.methods.candidate import Candidate
 from grd_offline.methods.choose import (

@@ -21,8 +21,8 @@ from grd_offline.additive.labels import LabelBank
 from grd_offline.additive.search import NOWHERE, Block
 from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import Episode, EpisodeSet
-from grd_offline.core.evaluate import pearson, soften_chance
 from grd_offline.core.outcomes import NUMBER, PREFERENCE, SUCCESS, describe_bands
+from grd_offline.core.statistics import pearson, soften_chance
 from grd_offline.core.steps import StepBatch
 from grd_offline.methods.choose import choose
 from grd_offline.methods.closed_form.fit import are_labels, fit_closed_form

@@ -16,7 +16,7 @@ from pages import report_judgement
 import grd_offline
 from grd_offline import DecomposeSettings, decompose_file, read_truth
 from grd_offline.core.errors import DataError
-from grd_offline.io.files.runs import read_rows
+from grd_offline.io.files.results import read_rows
 from grd_offline.lab.judge import (
     Found,
     Scores,

@@ -21,7 +21,7 @@ from grd_offline.cli.display import RunDisplay, describe_speed, draw_panel
 from grd_offline.core.episodes import EpisodeSet
 from grd_offline.core.errors import DataError, StorageError
 from grd_offline.core.observer import Observers
-from grd_offline.io.files.runs import EVALUATION_COLUMNS, read_rows, read_run
+from grd_offline.io.files.results import EVALUATION_COLUMNS, read_rows, read_run
 from grd_offline.learning.agents.actors import load_actor_about
 from grd_offline.learning.agents.algorithms import list_offline
 from grd_offline.learning.offline.data import load_data

@@ -15,7 +15,7 @@ import grd_offline
 from grd_offline.core.errors import DataError, StorageError
 from grd_offline.core.observer import Observers
 from grd_offline.io.files import storage
-from grd_offline.io.files.runs import append_rows, read_rows
+from grd_offline.io.files.results import append_rows, read_rows
 from grd_offline.learning.online.run import OnlineRun
 from grd_offline.learning.online.run_folder import OnlineFolder
 from grd_offline.learning.online.settings import METHODS

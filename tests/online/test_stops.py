@@ -19,7 +19,7 @@ from online_runs import (
 
 from grd_offline.core.errors import DataError
 from grd_offline.core.observer import Observers
-from grd_offline.io.files.runs import read_rows
+from grd_offline.io.files.results import read_rows
 from grd_offline.learning.online import run_folder
 from grd_offline.learning.online.run import OnlineRun
 from grd_offline.learning.online.run_folder import OnlineFolder

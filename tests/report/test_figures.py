@@ -12,12 +12,7 @@ from run_tables import write_run
 
 from grd_offline.cli import main
 from grd_offline.core.errors import DataError
-from grd_offline.io.files.runs import (
-    EVALUATION_COLUMNS,
-    read_episode,
-    read_masks,
-    read_run,
-)
+from grd_offline.io.files.results import EVALUATION_COLUMNS, read_episode, read_masks, read_run
 from grd_offline.methods.result import read_decomposition
 from grd_offline.report.colours import DARK, LIGHT
 from grd_offline.report.curves import make_curves, scales_differ

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from grd_offline import DataError
-from grd_offline.core.names import read_names
+from grd_offline.core.episodes import read_names
 from grd_offline.rewards.model import read_columns
 
 NAMES = read_names(("speed", "weather=rain", "weather=sun"))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from grd_offline.core.cores import divide_cores
+from grd_offline.core.threads import divide_cores
 from grd_offline.learning.offline.settings import OfflineSettings
 from grd_offline.learning.online.settings import DISCRETE, OnlineSettings
 from grd_offline.learning.runs.process import prepare_process

@@ -8,7 +8,7 @@ import trips
 import grd_offline
 from grd_offline import DecomposeSettings, decompose, read, relabel
 from grd_offline.io.datasets import as_recording, open_recording, write_dataset
-from grd_offline.io.formats import d4rl
+from grd_offline.io.formats import layouts
 from grd_offline.methods import choose, relabelling
 
 COLUMNS = "returns=fuel,actions=throttle,step=minute"
@@ -73,7 +73,7 @@ def test_some_episodes_are_drawn_by_their_deliveries():
 
 
 def test_names_of_many_episodes_have_room_in_a_flat_file(table, tmp_path, monkeypatch):
-    monkeypatch.setattr(d4rl, "ATTRIBUTE_BYTES", 10)
+    monkeypatch.setattr(layouts, "ATTRIBUTE_BYTES", 10)
     episodes = read(table, columns=COLUMNS)
     recording = as_recording(episodes)
     write_dataset(

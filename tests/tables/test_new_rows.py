@@ -11,8 +11,8 @@ from forked import run
 from trips import as_csv, make_trips
 
 import grd_offline
+from grd_offline.core.episodes import Origin, Provenance
 from grd_offline.core.errors import DataError
-from grd_offline.core.provenance import Origin, Provenance
 from grd_offline.io.tables.results import Rewarded, is_rewards_table, open_rewards
 
 NEW = ("trip", "minute", "speed", "load", "weather", "throttle")

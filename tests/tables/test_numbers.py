@@ -7,9 +7,9 @@ import pytest
 from grd_offline import DecomposeSettings, decompose_file, from_dataframe, relabel
 from grd_offline.core.errors import DataError
 from grd_offline.io.datasets import open_recording, read
+from grd_offline.io.tables.cells import COMMA, POINT, find_unread, is_number, parse_number
 from grd_offline.io.tables.columns import parse_columns
-from grd_offline.io.tables.csv_file import open_csv
-from grd_offline.io.tables.numbers import COMMA, POINT, find_unread, is_number, parse_number
+from grd_offline.io.tables.sources import open_csv
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_the_form_follows_from_the_whole_column_and_the_others(
 
 
 def test_the_form_of_the_first_rows_holds_for_later_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr("grd_offline.io.tables.csv_file.BLOCK_BYTES", 60)
+    monkeypatch.setattr("grd_offline.io.tables.sources.BLOCK_BYTES", 60)
     cells = ["0,5", "1,5", "2,5", "3,5", "1.234", "5", "6", "7"]
     found = read_columns(tmp_path / "table.csv", ";", cells)
     np.testing.assert_array_equal(found[0], np.float32([0.5, 1.5, 2.5, 3.5, 1234, 5, 6, 7]))

@@ -16,7 +16,7 @@ from grd_offline import (
 )
 from grd_offline.cli import main
 from grd_offline.io.files.results import check_outcomes
-from grd_offline.io.tables.outcomes import read_preferences
+from grd_offline.io.tables.build import read_preferences
 from grd_offline.methods.result import read_decomposition, read_outcomes
 from grd_offline.methods.settings import DecomposeSettings
 

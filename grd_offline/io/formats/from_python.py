@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from grd_offline.core.episodes import Episode, EpisodeSet
+from grd_offline.core.episodes import Episode, EpisodeSet, Origin, Provenance, attach_preferences
 from grd_offline.core.errors import DataError
-from grd_offline.core.pieces import attach_preferences
-from grd_offline.core.provenance import Origin, Provenance
 from grd_offline.io.datasets import as_episodes
 from grd_offline.io.tables.columns import Embedder
 from grd_offline.io.tables.results import find_library
@@ -84,9 +82,8 @@ def from_dataframe(
     >>> from_dataframe(table, episode="trip", returns="fuel")
     EpisodeSet(2 episodes, 4 steps, 1 states, 0 actions)
     """
-    from grd_offline.io.tables.frames import open_frame  # polars takes a while to import
-    from grd_offline.io.tables.opening import open_source
-    from grd_offline.io.tables.outcomes import read_preferences
+    from grd_offline.io.tables.build import open_source, read_preferences
+    from grd_offline.io.tables.sources import open_frame
 
     returns = _as_column(returns, frame)
     is_name = returns is None or isinstance(returns, str)
@@ -173,8 +170,8 @@ def _as_mapping(returns: Any, episode: str | None) -> Mapping[Any, float]:
 
 def _read_frame(frame: Any, episode: str | None) -> Mapping[Any, float]:
     """Outcomes from a data frame. Its episodes may be the index, as after `groupby`."""
-    from grd_offline.io.tables.frames import open_frame
-    from grd_offline.io.tables.outcomes import gather_outcomes
+    from grd_offline.io.tables.build import gather_outcomes
+    from grd_offline.io.tables.sources import open_frame
 
     if getattr(getattr(frame, "index", None), "name", None) is not None:
         frame = frame.reset_index()

@@ -1,29 +1,39 @@
 """One dataset as it is stored, in any layout. Nothing is converted, so nothing is lost.
 
 A `Recording` is what a layout's reader gives and a layout's writer takes. Its episodes are
-`Record`s with the dtypes of the file. `as_episodes` gives the view that fits use, and
+`Record`s with the dtypes of the file, and observations and actions may be nested. `flatten` gives
+them as one float32 array with a name per column, `as_episodes` the view that fits use, and
 `as_recording` makes a recording of episodes that are in memory.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.core.episodes import EpisodeSet
-from grd_offline.core.provenance import EPISODE, ROW, STEP, Provenance
-from grd_offline.core.typing import AnyArray
-
-if TYPE_CHECKING:
-    from grd_offline.io.formats.guard import SafeGroup
+from grd_offline.core.episodes import (
+    EPISODE,
+    LARGEST,
+    ROW,
+    STEP,
+    EpisodeSet,
+    LabelName,
+    Provenance,
+    check_finite,
+)
+from grd_offline.core.errors import DataError
+from grd_offline.core.typing import AnyArray, SingleArray
+from grd_offline.io.formats.guard import DEPTH, SafeDataset, SafeGroup
 
 Leaves = dict[str, AnyArray]
 """The arrays of a possibly nested space by path: {"": array} for a plain one, {"position": ...,
@@ -227,3 +237,246 @@ class NewFile(NamedTuple):
     """The episodes, which are written while they come."""
     lengths: NDArray[np.int64]
     """(episode,) the number of steps. It is empty for layouts that do not need it."""
+
+
+MOST_START = 2**53
+_SINGLE = "expected one row per step, got a single number"
+MAX_CHOICES = 1000
+"""Whole numbers up to here are taken for discrete choices, where the file does not say."""
+
+
+def flatten(leaves: Sequence[Leaf], arrays: Leaves, field: str) -> SingleArray:
+    """All leaves side by side, (time, column); discrete choices become one-hot."""
+    columns = [_columns(leaf, arrays[leaf.path], _field(field, leaf)) for leaf in leaves]
+    for leaf, column in zip(leaves, columns, strict=True):
+        if len(column) != len(columns[0]):
+            raise DataError(
+                f"expected {len(columns[0])} rows, as in the first part, got {len(column)}",
+                field=_field(field, leaf),
+            )
+    return columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
+
+
+def _columns(leaf: Leaf, array: AnyArray, field: str) -> SingleArray:
+    flat = array.reshape(len(array), math.prod(array.shape[1:]))
+    if leaf.categories is not None:
+        return _one_hot(leaf, flat, field)
+    with np.errstate(over="ignore"):
+        converted = flat.astype(np.float32, copy=False)
+    check_finite(converted, field, flat, LARGEST)
+    return converted
+
+
+def _one_hot(leaf: Leaf, flat: AnyArray, field: str) -> SingleArray:
+    assert leaf.categories is not None
+    codes = []
+    for column, (count, start) in enumerate(zip(leaf.categories, leaf.starts, strict=True)):
+        choice = flat[:, column].astype(np.float64) - start  # whatever type they are stored in
+        wrong = np.flatnonzero((choice < 0) | (choice >= count) | (choice != np.floor(choice)))
+        if wrong.size:
+            raise DataError(
+                f"{flat[wrong[0], column]} at step {wrong[0]}, expected a choice from {start} "
+                f"to {start + count - 1}",
+                field=field,
+            )
+        code = np.zeros((len(choice), count), np.float32)
+        code[np.arange(len(choice)), choice.astype(np.int64)] = 1.0
+        codes.append(code)
+    return codes[0] if len(codes) == 1 else np.concatenate(codes, axis=1)
+
+
+def plain_dtype(name: Any) -> str:
+    """The name of a type of numbers; nothing else that numpy makes of a text is taken."""
+    if not isinstance(name, str) or not re.fullmatch(r"[<>=|]?[a-z]{1,8}[0-9]{0,2}", name):
+        raise ValueError(f"expected the name of a type of numbers, got {name!r:.40}")
+    dtype = np.dtype(name)
+    if dtype.kind not in "fiub" or dtype.itemsize > 8:
+        raise ValueError(f"expected a type of numbers, got {name}")
+    return str(dtype.name)
+
+
+def column_names(leaves: Sequence[Leaf], prefix: str) -> tuple[str, ...]:
+    """A name per flat column where the source gives none: s0, position[2], a=1."""
+    names: list[str] = []
+    for leaf in leaves:
+        entries = [""] if not leaf.shape else [str(i) for i in np.ndindex(leaf.shape)]
+        entries = [entry.strip("(),").replace(" ", "") for entry in entries]
+        for index, entry in enumerate(entries):
+            if leaf.path:
+                name = f"{leaf.path}[{entry}]" if len(entries) > 1 else leaf.path
+            else:
+                name = f"{prefix}{entry}"
+            if leaf.categories is None:
+                names.append(name)
+            else:
+                start = leaf.starts[index]
+                names += [LabelName(name, start + c) for c in range(leaf.categories[index])]
+    return tuple(names)
+
+
+def find_leaf(path: str, dataset: SafeDataset, field: str, name: str | None = None) -> Leaf:
+    """The leaf that a dataset holds, from its shape and type alone; errors are about `name`."""
+    if not dataset.shape:
+        raise DataError(_SINGLE, field=name or field)
+    return check_leaf(Leaf(path, dataset.shape[1:], dataset.dtype.newbyteorder("=").name), field)
+
+
+def read_rows(dataset: SafeDataset, leaf: Leaf, field: str, name: str | None = None) -> AnyArray:
+    """The rows of an episode; their shape must be what the dataset's first episode said."""
+    if not dataset.shape:
+        raise DataError(_SINGLE, field=name or field)
+    rows = dataset.read()
+    if rows.shape[1:] != leaf.shape:
+        raise DataError(
+            f"expected shape {leaf.shape} per step, got {rows.shape[1:]}", field=_field(field, leaf)
+        )
+    return rows
+
+
+def check_header(header: Header) -> Header:
+    """Refuse a header with leaves that are no vectors."""
+    for name, leaves in header.leaves.items():
+        for leaf in leaves:
+            check_leaf(leaf, name)
+    return header
+
+
+def check_leaf(leaf: Leaf, field: str) -> Leaf:
+    """Refuse what is no vector: images above all. Only actions may have no columns."""
+    if len(leaf.shape) >= 3 or (len(leaf.shape) == 2 and leaf.dtype == "uint8"):
+        raise DataError(
+            f"images of shape {leaf.shape} are not supported, only vectors of numbers: put "
+            "embeddings of them in their place",
+            field=_field(field, leaf),
+        )
+    if leaf.size == 0 and field != "actions":
+        raise DataError(f"is empty: shape {leaf.shape} per step", field=_field(field, leaf))
+    return leaf
+
+
+def as_choice(leaf: Leaf, blocks: Iterable[AnyArray]) -> Leaf:
+    """An action of one small whole number is a discrete choice: how many there are, the data say.
+
+    For layouts that do not store the action space.
+    """
+    if math.prod(leaf.shape) != 1 or np.dtype(leaf.dtype).kind not in "iu":
+        return leaf
+    largest = -1
+    for block in blocks:
+        if block.size and (block.min() < 0 or block.max() >= MAX_CHOICES):
+            return leaf
+        largest = max(largest, int(block.max(initial=-1)))
+    return replace(leaf, categories=(largest + 1,), starts=(0,)) if largest >= 0 else leaf
+
+
+def _field(field: str, leaf: Leaf) -> str:
+    return f"{field}/{leaf.path}" if leaf.path else field
+
+
+def leaves_from_space(space: str | Mapping[str, Any]) -> tuple[Leaf, ...] | None:
+    """The leaves of a space that Minari serialised as JSON; None where it cannot be understood.
+
+    Nothing but the JSON is looked at: no space and no environment is built from a file.
+    """
+    try:
+        parsed = json.loads(space) if isinstance(space, str) else space
+        return _leaves_from_space(parsed, "")
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
+        return None
+
+
+def _leaves_from_space(space: Mapping[str, Any], path: str) -> tuple[Leaf, ...]:
+    kind = space["type"]
+    if kind in ("Dict", "Tuple"):
+        subspaces = space["subspaces"]
+        items = (
+            sorted(subspaces.items())
+            if kind == "Dict"
+            else [(f"_index_{i}", subspace) for i, subspace in enumerate(subspaces)]
+        )
+        prefix = f"{path}/" if path else ""
+        return tuple(
+            leaf for name, subspace in items for leaf in _leaves_from_space(subspace, prefix + name)
+        )
+    if kind == "Box":
+        dtype = plain_dtype(space["dtype"])
+        return (Leaf(path, tuple(int(n) for n in space["shape"]), dtype),)
+    if kind == "Discrete":
+        return (Leaf(path, (), "int64", (_count(space["n"]),), (check_start(space["start"]),)),)
+    if kind == "MultiDiscrete":
+        counts = tuple(_count(n) for n in space["nvec"])
+        starts = tuple(check_start(n) for n in space["start"])
+        return (Leaf(path, (len(counts),), "int64", counts, starts),)
+    if kind == "MultiBinary":
+        shape = space["n"] if isinstance(space["n"], list) else [space["n"]]
+        return (Leaf(path, tuple(int(n) for n in shape), "int8"),)
+    raise ValueError(kind)
+
+
+def _count(number: Any) -> int:
+    if not 0 < int(number) < 2**20:
+        raise ValueError(f"{number} choices")
+    return int(number)
+
+
+def check_start(number: Any) -> int:
+    """The smallest choice, where it is a number that float64 holds exactly."""
+    if abs(int(number)) > MOST_START:
+        raise ValueError(f"choices from {number}")
+    return int(number)
+
+
+def check_path(path: str) -> str:
+    """The path of a leaf: names that are not empty, and few of them."""
+    parts = path.split("/") if path else []
+    if len(parts) > DEPTH or not all(parts) or {".", ".."} & set(parts) or "\0" in path:
+        raise ValueError(f"path {path!r:.40}")
+    return path
+
+
+def space_from_leaves(leaves: Sequence[Leaf]) -> dict[str, Any]:
+    """A space in Minari's JSON that holds these leaves."""
+    if len(leaves) == 1 and not leaves[0].path:
+        return _space_of(leaves[0])
+    names: dict[str, list[Leaf]] = {}
+    for leaf in leaves:
+        head, _, rest = leaf.path.partition("/")
+        names.setdefault(head, []).append(replace(leaf, path=rest))
+    subspaces = {name: space_from_leaves(members) for name, members in names.items()}
+    if list(subspaces) == [f"_index_{i}" for i in range(len(subspaces))]:
+        return {"type": "Tuple", "subspaces": list(subspaces.values())}
+    return {"type": "Dict", "subspaces": dict(sorted(subspaces.items()))}
+
+
+def _space_of(leaf: Leaf) -> dict[str, Any]:
+    if leaf.categories is None:
+        shape = list(leaf.shape)
+        low, high = _bounds(np.dtype(leaf.dtype))
+        return {
+            "type": "Box",
+            "dtype": leaf.dtype,
+            "shape": shape,
+            "low": np.full(shape, low).tolist(),
+            "high": np.full(shape, high).tolist(),
+        }
+    if not leaf.shape:
+        return {
+            "type": "Discrete",
+            "dtype": "int64",
+            "start": leaf.starts[0],
+            "n": leaf.categories[0],
+        }
+    return {
+        "type": "MultiDiscrete",
+        "dtype": "int64",
+        "nvec": list(leaf.categories),
+        "start": list(leaf.starts),
+    }
+
+
+def _bounds(dtype: np.dtype[Any]) -> tuple[float, float]:
+    if dtype.kind == "f":
+        return -np.inf, np.inf
+    if dtype.kind == "b":
+        return 0, 1
+    return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)

@@ -1,30 +1,224 @@
-"""A recording from the rows of a table: episodes are put together, and everything is checked."""
+"""A recording from a table: columns become inputs, rows episodes, and everything is checked.
+
+Numbers are inputs as they are, categories are codes. Outcomes may stand in a small table of their
+own with one row per episode, and preferences in one with one row per pair.
+"""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from grd_offline.core.episodes import (
+    EPISODE,
+    LARGEST,
+    ROW,
+    STEP,
+    TRUTH,
+    EpisodeSet,
+    LabelName,
+    Preferences,
+    Provenance,
+)
 from grd_offline.core.errors import DataError
-from grd_offline.core.provenance import EPISODE, ROW, STEP, TRUTH, Provenance
-from grd_offline.core.typing import AnyArray
+from grd_offline.core.typing import AnyArray, SingleArray
+from grd_offline.core.words import count
 from grd_offline.io.formats.record import Header, Leaf, Record, Recording
-from grd_offline.io.tables.columns import FLAG, NUMBER, TEXT, TIME, Columns, Embedder
-from grd_offline.io.tables.inputs import Gaps, Input, expand, name_label
-from grd_offline.io.tables.outcomes import as_outcomes, look_up, refuse_missing
-from grd_offline.io.tables.source import (
+from grd_offline.io.tables.cells import (
+    FEW_STRAYS,
+    FLAGS,
+    TO_ISO,
     TableSource,
     as_numbers,
     as_times,
+    as_vectors,
+    choose_step_type,
+    embed,
+    find_stray,
+    find_styles,
+    find_unread,
+    is_foreign_date,
     is_missing,
+    read_texts,
 )
-from grd_offline.io.tables.times import choose_step_type, find_styles
+from grd_offline.io.tables.columns import (
+    FLAG,
+    IMAGE,
+    NUMBER,
+    TEXT,
+    TIME,
+    VECTOR,
+    Columns,
+    Embedder,
+    Expected,
+    Given,
+    Outcomes,
+    choose_columns,
+    expand_names,
+    find_names,
+    parse_columns,
+    parse_given,
+    refuse_image,
+)
+from grd_offline.io.tables.sources import open_file, open_frame
+
+_ROLES = ("episode", "step", "terminated", "truncated", "truth")
+_OUTCOMES = ("rewards", "returns")
+"""Roles that a model remembers of the table that it was fitted to."""
+
+
+def open_table(
+    path: Path,
+    *,
+    columns: Given | None = None,
+    returns: Outcomes | None = None,
+    expected: Expected | None = None,
+    needs_outcome: bool = True,
+    max_bytes: int | None = None,
+) -> Recording:
+    """The recording of a CSV or Parquet file, of a LeRobot folder or of turns as JSON lines.
+
+    `columns` says which column is what, as `--columns` does. `returns` are outcomes by episode, or
+    a file that holds them; then the role returns names a column of this file. `expected` are the
+    inputs of a model: the table must have them. Other columns have the roles that the model
+    remembers, unless `columns` says something else. The table needs no outcomes if `needs_outcome`
+    is False, nor for a model that expects none.
+    """
+    try:
+        given = parse_given(columns)
+        known = parse_columns((expected.columns if expected is not None else None) or "")
+        decimal, usual = (next(iter(r.get("decimal", ())), None) for r in (given, known))
+        with open_file(path, max_bytes, decimal=decimal, usual=usual) as source:
+            if returns is None or isinstance(returns, Mapping):
+                return open_source(source, given, returns, expected, needs_outcome=needs_outcome)
+            episode = next(iter(given.get("episode", ())), None)
+            outcome = next(iter(given.pop("returns", ())), None)
+            outcomes = read_outcomes(Path(returns), episode, outcome)
+            if outcome in source.kinds:  # would give the outcome away to a fit
+                given["ignored"] = (*given.get("ignored", ()), str(outcome))
+            opened = open_source(source, given, outcomes, expected, needs_outcome=needs_outcome)
+            return opened if outcome is None else _note_outcome(opened, outcome)
+    except DataError as error:
+        raise error.at(file=path) from None
+
+
+def open_source(
+    source: TableSource,
+    given: Mapping[str, Sequence[str]],
+    returns: Mapping[Any, float] | None = None,
+    expected: Expected | None = None,
+    embedders: Mapping[str, Embedder] | None = None,
+    *,
+    needs_outcome: bool = True,
+) -> Recording:
+    """The recording of a table that is open.
+
+    `embedders` turn the cells of columns that are embedded into vectors; lists need none.
+    """
+    labels: dict[str, list[str]] = {}
+    known = parse_columns(expected.columns or "") if expected is not None else {}
+    if "embed" in known:
+        given = {"embed": known["embed"], **given}
+    embedded = expand_names("embed", given.get("embed", ()), source.kinds)
+    kinds = {name: VECTOR if name in embedded else kind for name, kind in source.kinds.items()}
+    source = replace(source, kinds=kinds)
+    if expected is not None:
+        needs_outcome = needs_outcome and expected.needs_outcome
+        is_open = needs_outcome and returns is None and not {"rewards", "returns"} & given.keys()
+        inputs = _find_inputs(source.kinds, expected, labels)
+        # A model takes its inputs in one order, however they are listed.
+        listed = {
+            role: names for role, names in given.items() if set(names) != set(inputs.get(role, ()))
+        }
+        _check_roles(source.kinds, known, given, expected.needed_roles)
+        given = {
+            **_find_roles(source.kinds, known, (*_ROLES, *(_OUTCOMES if is_open else ()))),
+            **inputs,
+            **listed,
+        }
+    if source.decimal is not None:
+        given = {"decimal": (source.decimal,), **given}
+    chosen = choose_columns(
+        source.kinds, given, has_returns=returns is not None, needs_outcome=needs_outcome
+    )
+    return build(source, chosen, returns=returns, labels=labels, embedders=embedders)
+
+
+def _note_outcome(recording: Recording, outcome: str) -> Recording:
+    """Note the column of the file of outcomes among the columns."""
+    table = recording.header.provenance or Provenance()
+    table = replace(table, columns=f"{table.columns},returns={outcome}")
+    return replace(recording, header=replace(recording.header, provenance=table))
+
+
+def _check_roles(
+    kinds: Mapping[str, str],
+    known: Mapping[str, tuple[str, ...]],
+    given: Mapping[str, Sequence[str]],
+    roles: Sequence[str],
+) -> None:
+    """Refuse a table without a column that the rewards depend on."""
+    for role in roles:
+        name = next(iter(known.get(role, ())), None)
+        if name is not None and name not in kinds and role not in given:
+            raise DataError(
+                f"the rewards depend on the column {name!r} ({role}), which is not there: say how "
+                f"it is called (--columns {role}=NAME, or columns= in Python), or that there is "
+                f"none ({role}=)"
+            )
+
+
+def _find_roles(
+    kinds: Mapping[str, str], known: Mapping[str, tuple[str, ...]], roles: Sequence[str]
+) -> dict[str, tuple[str, ...]]:
+    """Columns that have one of these roles in the table of the model, where they are here."""
+    return {
+        role: names for role in roles if (names := known.get(role, ())) and set(names) <= set(kinds)
+    }
+
+
+def _find_inputs(
+    kinds: Mapping[str, str], expected: Expected, labels: dict[str, list[str]]
+) -> dict[str, tuple[str, ...]]:
+    """The columns behind the inputs of a model, in its order; fills in the labels it knows."""
+    found: dict[str, tuple[str, ...]] = {}
+    for role, names in zip(("observations", "actions"), expected[:2], strict=True):
+        columns: dict[str, None] = {}
+        for name in names:
+            column = _find_column(name, kinds)
+            if column is None:
+                wanted, such = name, ""
+                if isinstance(name, LabelName):
+                    wanted, such = name.column, f" with texts such as {name.label!r}"
+                raise DataError(
+                    f"the model needs a column {wanted!r}{such}; columns: "
+                    f"{', '.join(list(kinds)[:12])}"
+                )
+            columns[column] = None
+            if isinstance(name, LabelName) and column == name.column:
+                labels.setdefault(column, []).append(name.label)
+        found[role] = tuple(columns)
+    return found
+
+
+def _find_column(name: str, kinds: Mapping[str, str]) -> str | None:
+    """Find the column of an input: speed for speed, weather for weather=rain, and state for
+    state[0] and state.x."""
+    if name in kinds:
+        return name
+    if isinstance(name, LabelName):
+        return name.column if kinds.get(name.column, VECTOR) != VECTOR else None
+    vectors = (column for column in kinds if kinds[column] == VECTOR)
+    return next((one for one in vectors if name.startswith((f"{one}[", f"{one}."))), None)
+
 
 CHOICES, MOST_CHOICES = ("action", "actions"), 20
 """Whole numbers from 0 in an only action of such a name are choices, if there are this few."""
@@ -410,3 +604,472 @@ def _load_extras(table: _Gathered, rows: Any) -> dict[str, AnyArray]:
 
 def _as_attribute(name: Any) -> int | float | str:
     return name if isinstance(name, int | float | str) and not isinstance(name, bool) else str(name)
+
+
+MOST_LABELS = 100
+"""Different texts of one column; more are no categories."""
+SHOWN = 5
+
+
+@dataclass
+class Gaps:
+    """The cells that are empty: the first few, and how many there are."""
+
+    count: int = 0
+    shown: list[str] = field(default_factory=list)
+
+    def add(self, rows: Iterable[int], name: str, first_row: int) -> None:
+        """Note empty cells of a column."""
+        for row in rows:
+            self.count += 1
+            if len(self.shown) < SHOWN:
+                self.shown.append(f"row {first_row + int(row):,} of {name}")
+
+    def check(self) -> None:
+        """Refuse the table if there are any."""
+        if self.count:
+            more = f", and {self.count - SHOWN:,} more" if self.count > SHOWN else ""
+            raise DataError(
+                f"{count(self.count, 'empty cell')}: {', '.join(self.shown)}{more}; fill them, or "
+                "leave out these episodes"
+            )
+
+
+class Input:
+    """One column, block by block."""
+
+    def __init__(
+        self,
+        name: str,
+        kind: str,
+        *,
+        labels: Sequence[str] | None = None,
+        is_category: bool = False,
+        entries: Sequence[str] | None = None,
+        embedder: Embedder | None = None,
+    ) -> None:
+        if kind == TIME:
+            raise DataError(
+                "holds timestamps, which can only give the order (step)", field=f"column {name}"
+            )
+        if kind == IMAGE:
+            raise refuse_image(name)
+        self.name, self.kind, self._entries, self._embedder = name, kind, entries, embedder
+        self._fixed = labels is not None
+        self._may_have_strays = kind == TEXT and not is_category and not self._fixed
+        is_category = is_category or self._fixed or kind == TEXT
+        self._codes: dict[str, int] | None = None
+        if is_category:
+            self._codes = {label: code for code, label in enumerate(labels or ())}
+        self.width = 1
+
+    def encode(self, values: pl.Series, gaps: Gaps, first_row: int) -> SingleArray:
+        """(row, column) a block as float32; categories as codes in the order they came."""
+        if self._may_have_strays:
+            self._refuse_strays(values, first_row)
+        if self._codes is not None:
+            return self._encode_labels(values, self._codes, gaps, first_row)[:, None]
+        if self.kind == VECTOR:
+            if self._embedder is not None:
+                values = embed(values, self._embedder, self.name, first_row)
+            numbers = as_vectors(values, self.name, first_row)
+            if self.width not in (1, numbers.shape[1]):
+                raise DataError(
+                    f"{numbers.shape[1]} numbers, the rows before have {self.width}",
+                    field=f"column {self.name}",
+                )
+            self.width = numbers.shape[1]
+        else:
+            numbers = as_numbers(values, self.name, first_row)[:, None]
+        # nan fails the comparison, too.
+        wrong = np.flatnonzero(~(np.abs(numbers) <= LARGEST).all(axis=1))
+        if wrong.size:
+            empty = np.isnan(numbers[wrong]).any(axis=1)
+            gaps.add(wrong[empty], self.name, first_row)
+            if not empty.all():
+                row = int(wrong[~empty][0])
+                raise DataError(
+                    f"row {first_row + row:,}: {np.abs(numbers[row]).max():.4g} is too large",
+                    field=f"column {self.name}",
+                )
+            numbers = np.nan_to_num(numbers)
+        return numbers.astype(np.float32)
+
+    def _refuse_strays(self, values: pl.Series, first_row: int) -> None:
+        """Refuse dates, and a text among numbers: they would all become categories."""
+        self._may_have_strays = False  # the first block has shown whether they are numbers
+        texts = read_texts(values)
+        filled = texts.drop_nulls().unique(maintain_order=True)
+        if len(filled) and all(map(is_foreign_date, filled)):
+            row = first_row + int(texts.is_not_null().arg_max() or 0)
+            raise DataError(
+                f"row {row:,}: {filled[0][:40]!r} is a time in a form that is not read: {TO_ISO}, "
+                f"or leave the column out (--columns ignored={self.name})",
+                field=f"column {self.name}",
+            )
+        place, why = find_stray(texts, FEW_STRAYS), "is not a number, as other rows are: correct it"
+        if place is None:
+            place, why = find_unread(texts), "is a number in a form that is not read: write numbers"
+            why += " like 1234.5"
+        if place is None:
+            return
+        raise DataError(
+            f"row {first_row + place:,}: {texts[place][:40]!r} {why}, or read all rows "
+            f"as categories (--columns categories={self.name}, or categories= in Python)",
+            field=f"column {self.name}",
+        )
+
+    def _encode_labels(
+        self, values: pl.Series, codes: dict[str, int], gaps: Gaps, first_row: int
+    ) -> SingleArray:
+        if values.dtype.is_float() or values.dtype == pl.Object:
+            names = [None if is_missing(value) else name_label(value) for value in values]
+            values = pl.Series(values.name, names, pl.String)
+        labels = values.cast(pl.String)
+        gaps.add(np.flatnonzero(labels.is_null()), self.name, first_row)
+        for label in labels.drop_nulls().unique(maintain_order=True):
+            if label not in codes:
+                row = first_row + int((labels == label).arg_max() or 0)
+                self._add_label(label, codes, row)
+        return labels.replace_strict(codes, default=0, return_dtype=pl.Float32).to_numpy()
+
+    def _add_label(self, label: str, codes: dict[str, int], row: int) -> None:
+        if self._fixed:
+            known = ", ".join(list(codes)[:10])
+            raise DataError(
+                f"row {row:,}: {label!r} is not among the known categories: {known}",
+                field=f"column {self.name}",
+            )
+        if len(codes) == MOST_LABELS:
+            raise DataError(
+                f"row {row:,}: more than {MOST_LABELS} different texts, such as {label!r:.40}, are "
+                "no categories: leave the column out, or turn it into numbers like 1234.5, without "
+                "units. --embed NAME takes lists of numbers",
+                field=f"column {self.name}",
+            )
+        codes[label] = len(codes)
+
+    @property
+    def labels(self) -> list[str] | None:
+        """The categories in the order of their columns, None for numbers."""
+        if self._codes is None:
+            return None
+        return list(self._codes) if self._fixed else sort_labels(self._codes)
+
+    def name_columns(self) -> list[str]:
+        """A name for each column that this input fills: speed, weather=rain, state[0]."""
+        labels = self.labels
+        if labels is not None:
+            return [LabelName(self.name, label) for label in labels]
+        if self.kind != VECTOR:
+            return [self.name]
+        if self._entries is not None and len(self._entries) == self.width:
+            return [f"{self.name}.{entry}" for entry in self._entries]
+        return [f"{self.name}[{entry}]" for entry in range(self.width)]
+
+    def order_codes(self) -> NDArray[np.int64] | None:
+        """Return the place of each code among the sorted labels, or None for numbers."""
+        if self._codes is None:
+            return None
+        places = {label: place for place, label in enumerate(self.labels or ())}
+        return np.array([places[label] for label in self._codes], np.int64)
+
+
+def name_label(value: Any) -> str:
+    """A category as text: 3 for 3.0."""
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def sort_labels(labels: Iterable[str]) -> list[str]:
+    """Labels in order: numbers by their size, texts by the alphabet."""
+    found = list(labels)
+    try:
+        return sorted(found, key=float)
+    except ValueError:
+        return sorted(found)
+
+
+def expand(block: SingleArray, inputs: Sequence[Input],
+           orders: Mapping[str, NDArray[np.int64]]) -> SingleArray:  # fmt: skip
+    """Stored columns with every category as one-hot."""
+    if not orders:
+        return block
+    parts, start = [], 0
+    for one in inputs:
+        columns = block[:, start : start + one.width]
+        start += one.width
+        if one.name in orders:
+            places = orders[one.name]
+            code = np.zeros((len(block), len(places)), np.float32)
+            code[np.arange(len(block)), places[columns[:, 0].astype(np.int64)]] = 1.0
+            columns = code
+        parts.append(columns)
+    return np.concatenate(parts, axis=1) if parts else block
+
+
+SUCCESS = (
+    "an outcome is a number: write 1 for success and 0 for failure (yes and no also do), and large "
+    "numbers like 1234.5"
+)
+"""What to do about outcomes such as renewed and cancelled."""
+_SHOWN = 5
+
+
+class OutcomeTable(dict[str, float]):
+    """Outcomes by episode, which know their column, their file, and the rows that are empty."""
+
+    def __init__(self, column: str) -> None:
+        super().__init__()
+        self.column = column
+        self.file: Path | None = None
+        self.empty_rows: dict[str, int] = {}
+
+
+def read_outcomes(
+    path: Path, episode: str | None = None, outcome: str | None = None
+) -> OutcomeTable:
+    """The outcome of each episode by its name, from a file; see `gather_outcomes`."""
+    with _open_small_table(path) as source:
+        outcomes = gather_outcomes(source, episode, outcome)
+        outcomes.file = path
+        return outcomes
+
+
+def gather_outcomes(
+    source: TableSource, episode: str | None = None, outcome: str | None = None
+) -> OutcomeTable:
+    """The outcome of each episode by its name.
+
+    The table has a column of episodes and one of numbers. `episode` is what the table of steps
+    calls its episodes: a column of this name is taken here, too. `outcome` names the column of
+    numbers. If it is not given, and names do not tell, the first column holds the episodes, and the
+    only other column of numbers the outcomes.
+    """
+    names = list(source.kinds)
+    found = [episode] if episode in names else find_names("episode", names)
+    first = next((name for name in found if name is not None and name != outcome), names[0])
+    column = _find_outcome(source, first, outcome)
+    outcomes, row = OutcomeTable(column), source.first_row
+    for block in source.blocks([first, column], [first]):
+        values = as_outcomes(block[column], column, row)
+        for place, (name, value) in enumerate(zip(block[first], values.tolist(), strict=True), row):
+            if is_missing(name):
+                raise DataError(f"row {place:,} is empty", field=f"column {first}")
+            label = name_label(name)
+            if np.isnan(value):
+                outcomes.empty_rows.setdefault(label, place)
+            elif outcomes.setdefault(label, value) != value:
+                raise DataError(f"episode {label} has two outcomes, the second in row {place:,}")
+        row += len(values)
+    return outcomes
+
+
+@contextmanager
+def _open_small_table(path: Path) -> Iterator[TableSource]:
+    """A table of outcomes or preferences."""
+    try:
+        if path.suffix.lower() not in (".csv", ".tsv", ".xlsx", ".parquet", ".pq"):
+            raise DataError("expected a .csv, .tsv, .xlsx or .parquet file")
+        with open_file(path) as source:
+            yield source
+    except DataError as error:
+        raise error.at(file=path) from None
+
+
+def _find_outcome(source: TableSource, episode: str, wanted: str | None) -> str:
+    """The column of outcomes: the one that is wanted, or the one that its name or kind tells."""
+    names = list(source.kinds)
+    numbers = [n for n in names if n != episode and source.kinds[n] in (NUMBER, FLAG)]
+    shown = f"columns: {', '.join(names[:12])}"
+    if wanted is not None:
+        if wanted not in names:
+            raise DataError(f"there is no column {wanted!r} with outcomes; {shown}")
+        if wanted not in numbers and (wanted == episode or source.kinds[wanted] != TEXT):
+            raise DataError(f"expected numbers as outcomes; {shown}", field=f"column {wanted}")
+        return wanted
+    # Texts are refused with their row, where they are read.
+    texts = [name for name in names if name != episode and source.kinds[name] == TEXT]
+    usable = numbers or (texts if len(texts) == 1 else [])
+    found = [n for role in ("returns", "rewards") for n in find_names(role, numbers or texts)]
+    if not found and len(usable) != 1:
+        raise DataError(
+            f"{len(numbers) or 'no'} columns of numbers, expected one beside the episodes "
+            f"({episode}): name the outcome with --columns return=NAME (in Python, give a frame of "
+            f"two columns); {shown}"
+        )
+    return (found or usable)[0]
+
+
+def as_outcomes(values: pl.Series, name: str, first_row: int) -> NDArray[np.float64]:
+    """A column of outcomes as numbers; other texts than yes and no are refused."""
+    try:
+        return as_numbers(values, name, first_row)
+    except DataError as error:
+        if find_stray(read_texts(values), FEW_STRAYS) is not None:
+            raise
+        raise DataError(f"{error.reason}; {SUCCESS}", field=error.field) from None
+
+
+def look_up(names: Sequence[Any], returns: Mapping[Any, Any]) -> NDArray[np.float64]:
+    """(episode,) the outcomes of the episodes with these names."""
+    by_text = {name_label(key): value for key, value in returns.items()}
+    outcomes = np.array([_as_outcome(name, by_text.get(name_label(name))) for name in names])
+    missing = [name for name, out in zip(names, outcomes, strict=True) if not np.isfinite(out)]
+    if not missing:
+        return outcomes
+    file, field, rows = "returns", None, {}
+    if isinstance(returns, OutcomeTable):
+        file, field, rows = (
+            str(returns.file or file),
+            f"column {returns.column}",
+            returns.empty_rows,
+        )
+    if not any(name_label(name) in {**by_text, **rows} for name in names):
+        raise DataError(
+            f"none of {len(names):,} episodes has an outcome: episodes are called "
+            f"{_list_names(names)}, and outcomes are for {_list_names(list(by_text))}; call them "
+            "the same (in Python, make the episodes the index of a Series: "
+            'bills.set_index("trip").fuel)',
+            file=file,
+        )
+    raise refuse_missing(missing, len(names), rows).at(file=file, field=field)
+
+
+def _as_outcome(name: Any, value: Any) -> float:
+    if isinstance(value, str) and value.strip().lower() in FLAGS:
+        return FLAGS[value.strip().lower()]
+    try:
+        return np.nan if is_missing(value) else float(value)
+    except (TypeError, ValueError):
+        raise DataError(
+            f"episode {name}: {value!r:.40} is not a number; {SUCCESS}", field="returns"
+        ) from None
+
+
+def refuse_missing(
+    missing: Sequence[Any], total: int, rows: Mapping[str, int] | None = None
+) -> DataError:
+    """The line that says which episodes have no outcome. `rows` are the empty rows of some."""
+    labels, rows = [name_label(name) for name in missing[:_SHOWN]], rows or {}
+    shown = [f"{one} (row {rows[one]:,} is empty)" if one in rows else one for one in labels]
+    have = "has" if len(missing) == 1 else "have"
+    return DataError(
+        f"{len(missing):,} of {total:,} episodes {have} no outcome: {', '.join(shown)}"
+        f"{_tell_more(missing)}; add them, or leave out all rows of these episodes"
+    )
+
+
+def _list_names(names: Sequence[Any]) -> str:
+    return ", ".join(map(name_label, names[:_SHOWN])) + _tell_more(names) or "none"
+
+
+def _tell_more(names: Sequence[Any]) -> str:
+    return f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+
+
+_SIDES = ("first", "second")
+_ANSWERS = {
+    **dict.fromkeys(("first", "left"), 1.0),
+    **dict.fromkeys(("second", "right"), 0.0),
+    **dict.fromkeys(("both", "neither", "equal", "tie"), 0.5),
+}
+_SPANS = {"first_start": 0, "first_stop": -1, "second_start": 0, "second_stop": -1}
+"""Columns of the ends of pieces, and what they are where nothing is said."""
+
+
+def read_preferences(given: Any, episodes: EpisodeSet) -> Preferences:
+    """The preferences of a file (.csv, .parquet), of a data frame, or those that are given.
+
+    Columns are `first` and `second`, which name episodes, and `preferred`: 1 or first, 0 or second,
+    1/2 or both. `first_start`, `first_stop`, `second_start` and `second_stop` are there where
+    pieces of episodes were compared. Episodes are called what their table calls them, otherwise by
+    their number, from 0.
+    """
+    if isinstance(given, Preferences):
+        return given
+    if not isinstance(given, str | Path):
+        return _read_pairs(open_frame(given), episodes)
+    with _open_small_table(Path(given)) as source:
+        return _read_pairs(source, episodes)
+
+
+def _read_pairs(source: TableSource, episodes: EpisodeSet) -> Preferences:
+    names = {name.lower(): name for name in source.kinds}
+    missing = [name for name in (*_SIDES, "preferred") if name not in names]
+    if missing:
+        raise DataError(
+            f"expected the columns first, second and preferred, found no {missing[0]}; columns: "
+            f"{', '.join(list(source.kinds)[:12])}"
+        )
+    places, row = _name_episodes(episodes), source.first_row
+    wanted = {name: names[name] for name in (*_SIDES, "preferred", *_SPANS) if name in names}
+    columns: dict[str, list[Any]] = {name: [] for name in wanted}
+    for block in source.blocks([*wanted.values()], [names[side] for side in _SIDES]):
+        for name, column in wanted.items():
+            columns[name] += _read_column(name, block[column], row, places)
+        row += len(block)
+    count = len(columns["preferred"])
+    if not count:
+        raise DataError("no pairs: the table has no rows")
+    spans = {name: columns.get(name, [usual] * count) for name, usual in _SPANS.items()}
+    first, second = (
+        np.array([columns[side], spans[f"{side}_start"], spans[f"{side}_stop"]], np.int64).T
+        for side in _SIDES
+    )
+    return Preferences(first, second, np.array(columns["preferred"], np.float64))
+
+
+def _name_episodes(episodes: EpisodeSet) -> dict[str, int]:
+    """The index of each episode by its name."""
+    if episodes.provenance is None:
+        return {str(index): index for index in range(len(episodes))}
+    labels = (episode.label for episode in episodes)
+    return {
+        str(index) if label is None else name_label(label): index
+        for index, label in enumerate(labels)
+    }
+
+
+def _read_column(
+    name: str, values: pl.Series, first_row: int, places: Mapping[str, int]
+) -> list[Any]:
+    if name == "preferred":
+        return [_read_answer(value, first_row + k) for k, value in enumerate(values)]
+    if name in _SIDES:
+        return [_find_place(value, first_row + k, name, places) for k, value in enumerate(values)]
+    numbers = as_numbers(values, name, first_row)
+    is_whole = np.isfinite(numbers) & (np.round(numbers) == numbers)
+    wrong = np.flatnonzero(~is_whole & ~np.isnan(numbers))
+    if wrong.size:
+        raise DataError(
+            f"row {first_row + wrong[0]:,}: expected a whole number, got {numbers[wrong[0]]:.4g}",
+            field=f"column {name}",
+        )
+    return [_SPANS[name] if np.isnan(number) else int(number) for number in numbers]
+
+
+def _read_answer(value: Any, row: int) -> float:
+    text = str(value).strip().lower()
+    if not is_missing(value) and text in _ANSWERS:
+        return _ANSWERS[text]
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = np.nan
+    if not 0 <= number <= 1:
+        raise DataError(
+            f"row {row:,}: expected 1 or first, 0 or second, 0.5 or both, got {value!s:.40}",
+            field="column preferred",
+        )
+    return number
+
+
+def _find_place(value: Any, row: int, column: str, places: Mapping[str, int]) -> int:
+    if is_missing(value):
+        raise DataError(f"row {row:,} is empty", field=f"column {column}")
+    place = places.get(name_label(value))
+    if place is None:
+        raise DataError(f"row {row:,}: there is no episode {value!s:.40}", field=f"column {column}")
+    return place

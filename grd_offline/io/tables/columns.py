@@ -11,8 +11,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from grd_offline.core.episodes import TRUTH
 from grd_offline.core.errors import DataError
-from grd_offline.core.provenance import TRUTH
 
 NUMBER, FLAG, TEXT, TIME, VECTOR = "number", "flag", "text", "time", "vector"
 """The kinds of columns that a table can have."""

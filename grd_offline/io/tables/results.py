@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,11 +16,10 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.core.provenance import EPISODE, ROW, STEP, Origin, Provenance
+from grd_offline.core.episodes import EPISODE, ROW, STEP, Origin, Provenance
 from grd_offline.core.typing import AnyArray
 from grd_offline.io.files.storage import create_file, replace_file
 from grd_offline.io.formats.record import MEMORY, STD, Header, Record, Recording
-from grd_offline.io.tables.times import is_step_type, show_steps
 
 REWARD, SPREAD = "reward", "spread"
 LIBRARIES = ("pandas", "polars", "pyarrow")
@@ -32,6 +32,10 @@ ENDINGS = {
 }
 """The ending of the table of rewards that goes with data of each layout."""
 
+MOMENTS = "datetime64[us]"
+"""The type of steps that are moments, not numbers."""
+_STYLE = re.compile(r"text (D|m|s|ms|us) ([T_]) (-|Z|[+-]\d\d:\d\d)")
+"""A style: the unit of the last digits, what stands between day and time, and the time zone."""
 
 _LONGEST_LINE = 1_000_000
 _PART_ROWS = 200_000
@@ -57,6 +61,26 @@ def _as_rewarded(record: Record) -> Rewarded:
     extras = record.extras
     origin = Origin(record.attributes.get(EPISODE), extras.get(STEP), extras.get(ROW))
     return Rewarded(origin, record.rewards, extras[STD])
+
+
+def is_step_type(kind: Any) -> bool:
+    """Whether a type of steps is one that `show_steps` knows."""
+    return isinstance(kind, str) and (kind == MOMENTS or _STYLE.fullmatch(kind) is not None)
+
+
+def show_steps(steps: NDArray[Any], kind: str) -> NDArray[Any]:
+    """Steps of a type, from microseconds: moments, or texts as the table had them."""
+    moments = steps.astype(MOMENTS)
+    style = _STYLE.fullmatch(kind)
+    if style is None:
+        return moments
+    unit, between, zone = style.groups()
+    if zone not in ("-", "Z"):
+        shift = int(zone[1:3]) * 60 + int(zone[4:6])
+        moments = moments + np.timedelta64(-shift if zone[0] == "-" else shift, "m")
+    texts = np.datetime_as_string(moments, unit)  # type: ignore[arg-type]
+    texts = np.char.replace(texts, "T", " ") if between == "_" else texts
+    return texts if zone == "-" else np.char.add(texts, zone)
 
 
 def _tabulate(

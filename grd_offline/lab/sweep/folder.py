@@ -20,7 +20,6 @@ from grd_offline.comparison.paper import FILE_BYTES, Printed, parse_printed
 from grd_offline.comparison.scores import collect_scores, find_runs
 from grd_offline.core.errors import DataError, printable
 from grd_offline.core.words import format_seconds
-from grd_offline.io.files.locks import LOCK_FILE, Lock
 from grd_offline.io.files.plain import (
     convert,
     folder_errors,
@@ -28,16 +27,25 @@ from grd_offline.io.files.plain import (
     read_record,
     write_json,
 )
-from grd_offline.io.files.results import is_decomposition, is_judgement, read_judgement
-from grd_offline.io.files.runs import (
+from grd_offline.io.files.results import (
     JOBS_FOLDER,
     RESULT_FOLDER,
     SWEEP_FILE,
     RunRecord,
     check_job_name,
+    is_decomposition,
+    is_judgement,
     is_sweep,
+    read_judgement,
 )
-from grd_offline.io.files.storage import check_writable, lock_folder, replace_file, storage_errors
+from grd_offline.io.files.storage import (
+    LOCK_FILE,
+    Lock,
+    check_writable,
+    lock_folder,
+    replace_file,
+    storage_errors,
+)
 from grd_offline.lab.sweep.job import FINISHED, STARTED, Mark, read_mark
 from grd_offline.lab.sweep.plan import Job, SweepPlan
 from grd_offline.methods.result import read_decomposition

@@ -30,9 +30,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from grd_offline.core.cores import count_cores, divide_cores
 from grd_offline.core.errors import DataError, StorageError, printable
-from grd_offline.io.files.locks import Lock
+from grd_offline.core.threads import count_cores, divide_cores
 from grd_offline.io.files.plain import (
     MISFITS,
     READ_FLAGS,
@@ -42,7 +41,7 @@ from grd_offline.io.files.plain import (
     read_record,
     write_json,
 )
-from grd_offline.io.files.runs import (
+from grd_offline.io.files.results import (
     EVALUATIONS_FILE,
     JOBS_FOLDER,
     LOG_FILE,
@@ -51,6 +50,7 @@ from grd_offline.io.files.runs import (
 )
 from grd_offline.io.files.storage import (
     PLAIN_FILE,
+    Lock,
     append_file,
     create_file,
     lock_folder,

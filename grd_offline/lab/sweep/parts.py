@@ -20,9 +20,9 @@ from pathlib import Path
 from grd_offline.core.errors import DataError
 from grd_offline.core.settings import describe_settings
 from grd_offline.io.datasets import open_recording
-from grd_offline.io.files.locks import Lock
 from grd_offline.io.files.models import CONFIG, REWARD_FOLDER, WEIGHTS, find_model
-from grd_offline.io.files.parts import (
+from grd_offline.io.files.storage import Lock, check_writable, storage_errors
+from grd_offline.io.formats.parts import (
     MOST_PARTS,
     Manifest,
     check_manifest,
@@ -31,7 +31,6 @@ from grd_offline.io.files.parts import (
     read_manifest,
     write_manifest,
 )
-from grd_offline.io.files.storage import check_writable, storage_errors
 from grd_offline.lab.sweep.folder import hold_sweep
 from grd_offline.lab.sweep.job import FAILED, describe_marks, find_folder, read_mark, write_mark
 from grd_offline.lab.sweep.plan import Job

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from grd_offline.core.cores import count_cores
 from grd_offline.core.errors import DataError, StorageError
 from grd_offline.core.observer import NOBODY, Observer
+from grd_offline.core.threads import count_cores
 from grd_offline.lab.sweep.job import (
     FAILED,
     FINISHED,

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from grd_offline.core.episodes import LARGEST, check_finite, check_rewards
 from grd_offline.core.errors import DataError
+from grd_offline.core.packages import find_version
 from grd_offline.core.typing import AnyArray
-from grd_offline.core.versions import find_version
-from grd_offline.io.formats.leaves import flatten
-from grd_offline.io.formats.record import Header, Leaves, Record
+from grd_offline.io.formats.record import Header, Leaves, Record, flatten
 from grd_offline.learning.agents import EXPLORATIONS
 from grd_offline.learning.agents.exploration import draw_box_actions, draw_discrete_actions
 from grd_offline.learning.agents.saved import SavedPolicy, load_policies

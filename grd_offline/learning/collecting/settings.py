@@ -6,16 +6,17 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any
 
-from grd_offline.core.cores import LARGEST_STEP_LIMIT, count_cores
 from grd_offline.core.errors import DataError
 from grd_offline.core.settings import (
     LARGEST_COUNT,
+    LARGEST_STEP_LIMIT,
     RATE,
     SHARE,
     Settings,
     describe_settings,
     setting,
 )
+from grd_offline.core.threads import count_cores
 from grd_offline.learning.agents import EXPLORATIONS
 from grd_offline.learning.runs.member import env_args_setting
 

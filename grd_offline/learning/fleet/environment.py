@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from grd_offline.core.cores import DEFAULT_STEP_LIMIT, LARGEST_STEP_LIMIT
 from grd_offline.core.errors import DataError
+from grd_offline.core.settings import DEFAULT_STEP_LIMIT, LARGEST_STEP_LIMIT
 from grd_offline.core.typing import SingleArray
 from grd_offline.learning.fleet.watch import make_heartbeat
 from grd_offline.worlds.spaces import (

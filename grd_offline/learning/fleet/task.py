@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from grd_offline.core.cores import lower_priority
 from grd_offline.core.episodes import LARGEST, describe_number
 from grd_offline.core.errors import DataError
+from grd_offline.core.threads import lower_priority
 from grd_offline.core.typing import SingleArray
 from grd_offline.learning.agents.actors import (
     DISCRETE_KINDS,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from grd_offline.core.episodes import Episode, EpisodeSet, check_finite, find_resolution
 from grd_offline.core.errors import DataError
-from grd_offline.core.evaluate import pearson
+from grd_offline.core.statistics import pearson
 from grd_offline.core.typing import Array
 from grd_offline.io import datasets
 from grd_offline.io.formats.record import OBSERVED, STD

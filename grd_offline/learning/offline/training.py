@@ -21,7 +21,7 @@ from grd_offline.core.errors import DataError
 from grd_offline.core.observer import NOBODY, Observer, Observers, Warn
 from grd_offline.core.typing import Array
 from grd_offline.core.words import format_percentage
-from grd_offline.io.files.runs import LOG_FILE, OFFLINE
+from grd_offline.io.files.results import LOG_FILE, OFFLINE
 from grd_offline.io.tables.columns import Given, Outcomes
 from grd_offline.learning.agents.algorithms import find_algorithm
 from grd_offline.learning.offline.data import OfflineData, check_actions, load_data

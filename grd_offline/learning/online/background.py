@@ -16,8 +16,8 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from queue import SimpleQueue
 from typing import Any
 
-from grd_offline.core.cores import count_cores, yield_to_others
 from grd_offline.core.process import Process, ProcessDied, answer_calls
+from grd_offline.core.threads import count_cores, yield_to_others
 
 PATIENCE_SECONDS = 30.0
 """Work that is waited for is begun anew after so long. A usual wait takes a few seconds."""

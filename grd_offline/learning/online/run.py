@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from grd_offline.core.evaluate import pearson
 from grd_offline.core.observer import NOBODY, Observer
+from grd_offline.core.statistics import pearson
 from grd_offline.learning.agents.algorithms import find_algorithm
 from grd_offline.learning.fleet.fleet import Fleet, Round
 from grd_offline.learning.online.learner import Learner

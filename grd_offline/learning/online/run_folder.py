@@ -32,7 +32,7 @@ from torch import Tensor
 from grd_offline.core.errors import DataError
 from grd_offline.core.observer import Warn
 from grd_offline.core.words import format_bytes
-from grd_offline.io.files import runs as run_files
+from grd_offline.io.files import results as run_files
 from grd_offline.io.files.models import REWARD_FOLDER
 from grd_offline.io.files.plain import folder_errors
 from grd_offline.io.files.storage import lock_folder, make_folder, replace_file

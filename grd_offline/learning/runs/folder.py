@@ -13,8 +13,8 @@ import numpy as np
 
 from grd_offline.core.errors import DataError
 from grd_offline.core.observer import Observer
-from grd_offline.core.versions import find_versions
-from grd_offline.io.files import runs as run_files
+from grd_offline.core.packages import find_versions
+from grd_offline.io.files import results as run_files
 from grd_offline.io.files.plain import write_json
 from grd_offline.io.files.storage import check_writable, make_folder, storage_errors
 from grd_offline.learning.agents.actors import Actor, save_actor

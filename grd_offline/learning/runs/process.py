@@ -7,8 +7,8 @@ from contextlib import suppress
 
 import torch
 
-from grd_offline.core.cores import count_cores, divide_cores
 from grd_offline.core.errors import DataError
+from grd_offline.core.threads import count_cores, divide_cores
 
 SMALL_PRODUCT = 2**22
 """Multiplications in the product of a batch and a layer, up to which one thread is the fastest."""

@@ -8,9 +8,9 @@ import numpy as np
 
 from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import Episode, EpisodeSet
-from grd_offline.core.evaluate import soften_chance
 from grd_offline.core.observer import Progress
 from grd_offline.core.outcomes import SUCCESS
+from grd_offline.core.statistics import soften_chance
 from grd_offline.core.typing import Array
 from grd_offline.methods.closed_form.findings import examine
 from grd_offline.methods.closed_form.fit import ClosedFormFit, fit_closed_form

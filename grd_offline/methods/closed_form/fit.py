@@ -63,13 +63,12 @@ from grd_offline.additive.search import (
     search_forward,
 )
 from grd_offline.additive.settings import ClosedFormSettings
-from grd_offline.core.episodes import SAME_LENGTH, EpisodeSet
+from grd_offline.core.episodes import SAME_LENGTH, EpisodeSet, cut_pieces
 from grd_offline.core.errors import DataError
-from grd_offline.core.evaluate import give_chance
 from grd_offline.core.inputs import InputRef, StepColumns, list_inputs
 from grd_offline.core.observer import NOBODY, Progress
 from grd_offline.core.outcomes import PREFERENCE, SUCCESS, Outcome
-from grd_offline.core.pieces import cut_pieces
+from grd_offline.core.statistics import give_chance
 from grd_offline.core.typing import Array, IntArray
 from grd_offline.rewards.effects import EffectModel
 

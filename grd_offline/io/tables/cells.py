@@ -1,10 +1,16 @@
-"""The interface of every kind of table, and its cells as numbers, times and vectors."""
+"""The interface of every kind of table, and its cells as numbers, times and vectors.
+
+Numbers stand with a decimal point or comma, and marks between thousands: 1234.5 may also be
+1,234.5 or 1.234,5 or 1'234.5 or 1 234,5. Times stand as texts in ISO 8601.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -13,9 +19,7 @@ from numpy.typing import NDArray
 
 from grd_offline.core.errors import DataError
 from grd_offline.io.tables.columns import FLAG, NUMBER, TEXT, TIME, VECTOR, Embedder, refuse_image
-from grd_offline.io.tables.numbers import find_stray
-from grd_offline.io.tables.results import find_library
-from grd_offline.io.tables.times import is_time, parse_time
+from grd_offline.io.tables.results import MOMENTS, find_library
 
 BLOCK_ROWS = 65_536
 FLAGS = {"true": True, "false": False, "yes": True, "no": False}
@@ -216,3 +220,176 @@ def embed(values: pl.Series, embedder: Embedder, name: str, first_row: int) -> p
                 field=f"column {name}",
             ) from error
     return pl.Series(name, vectors, pl.Object)
+
+
+POINT, COMMA = ".", ","
+MARKS = {"point": POINT, "comma": COMMA}
+CODE = r"^(?:0\d+|\d{16,})$"
+"""Digits that are a name and no number: 007, or more of them than a number keeps."""
+_OTHERS = "' \u2019\u00a0\u202f"
+"""What separates thousands beside the mark that is not the decimal one: apostrophes and blanks."""
+
+
+def _compile(decimal: str, other: str) -> re.Pattern[str]:
+    mark = f"([{re.escape(other)}{_OTHERS}])"
+    return re.compile(
+        rf"[+-]?[1-9][0-9]{{0,2}}{mark}[0-9]{{3}}(?:\1[0-9]{{3}})*(?:{re.escape(decimal)}[0-9]*)?"
+    )
+
+
+_GROUPED = {POINT: _compile(POINT, COMMA), COMMA: _compile(COMMA, POINT)}
+"""Numbers with marks between thousands, by their decimal mark."""
+
+
+def parse_number(text: str, decimal: str = POINT) -> float:
+    """The number in a text; ValueError if there is none."""
+    if text.startswith("\u2212"):  # the minus sign of typesetters
+        text = f"-{text[1:]}"
+    grouped = _GROUPED[decimal].fullmatch(text)
+    if "_" in text:  # which Python would pass over
+        raise ValueError(f"an underscore in {text!r}")
+    if grouped:
+        text = text.replace(grouped[1], "")
+    elif decimal == COMMA and POINT in text:
+        raise ValueError(f"a decimal point in {text!r}")
+    return float(text.replace(COMMA, POINT) if decimal == COMMA else text)
+
+
+def is_number(text: str, decimal: str = POINT) -> bool:
+    """Whether a text is a number with this decimal mark."""
+    try:
+        parse_number(text, decimal)
+    except ValueError:
+        return False
+    return True
+
+
+def parse_numbers(cells: pl.Series, decimal: str = POINT) -> pl.Series:
+    """The numbers in stripped texts, null where there is none.
+
+    What polars does not read is rare, such as marks between thousands: each such text is read once.
+    """
+    plain = cells
+    if decimal == COMMA:
+        plain = cells.set(cells.str.contains(POINT, literal=True), None)
+        plain = plain.str.replace(COMMA, POINT, literal=True)
+    numbers = plain.cast(pl.Float64, strict=False)
+    rest = cells.filter(numbers.is_null() & cells.str.contains(r"^[+\-\x{2212}]?[\d.]")).unique()
+    found = {text: parse_number(text, decimal) for text in rest if is_number(text, decimal)}
+    if not found:
+        return numbers
+    return numbers.zip_with(
+        numbers.is_not_null(), cells.replace_strict(found, default=None, return_dtype=pl.Float64)
+    )
+
+
+def are_numbers(cells: pl.Series, decimal: str) -> bool:
+    """Whether all cells that are not null are numbers with this decimal mark."""
+    return parse_numbers(cells, decimal).null_count() == cells.null_count()
+
+
+def may_be_thousands(cells: pl.Series, decimal: str) -> bool:
+    """Whether numbers with three decimals may as well be thousands.
+
+    Beside 998 and 999, but no 997.5, 1.001 seems to be the next whole number.
+    """
+    whole = rf"^(?:0|[+-]?[1-9][0-9]{{0,2}}(?:{re.escape(decimal)}[0-9]{{3}})*)$"
+    return bool(
+        cells.str.contains(decimal, literal=True).any()
+        and cells.str.contains(whole).all()
+        and cells.str.contains(r"^[+-]?[1-9][0-9]{2}$").any()
+    )
+
+
+def parse_name(text: str) -> int | float | str:
+    """A number that is a name: 1.10 is not 1.1, and 1.000 is not 1."""
+    for kind in (int, float):
+        try:
+            number = kind(text)
+        except ValueError:
+            continue
+        if str(number) == text:
+            return number
+    return text
+
+
+def find_stray(cells: pl.Series, most: float) -> int | None:
+    """The place of the first text that is not a number, if nearly all cells are numbers.
+
+    `most` is the share of such texts up to which the others are numbers.
+    """
+    if cells.str.contains(CODE).any():
+        return None
+    strays = cells.is_not_null() & _find_numbers(cells).not_()
+    is_few = 0 < strays.sum() <= most * (len(cells) - cells.null_count())
+    return strays.arg_max() if is_few else None
+
+
+def find_unread(cells: pl.Series) -> int | None:
+    """The place of the first cell with a decimal comma or the like, if all cells are numbers."""
+    unread = cells.is_not_null() & cells.cast(pl.Float64, strict=False).is_null()
+    if cells.str.contains(CODE).any() or not unread.any():
+        return None
+    return unread.arg_max() if (_find_numbers(cells) | cells.is_null()).all() else None
+
+
+def _find_numbers(cells: pl.Series) -> pl.Series:
+    """Whether each cell is a number with a decimal point or comma."""
+    return parse_numbers(cells, POINT).is_not_null() | parse_numbers(cells, COMMA).is_not_null()
+
+
+TO_ISO = "write times as 2024-03-01 08:51 (ISO 8601; pandas.to_datetime reads other forms)"
+"""What to do about times in another form."""
+_ISO = re.compile(
+    r"\d{4}-\d\d-\d\d(?:([ T])\d\d:\d\d(:\d\d)?(?:\.(\d{3}|\d{6}))?)?(Z|[+-]\d\d:\d\d)?"
+)
+_DATE = re.compile(
+    r"(?:\d{1,2}([./-])\d{1,2}\1\d{4}|\d{4}([./])\d{1,2}\2\d{1,2}|\d{1,2}/\d{1,2}/\d\d)(?:\D.*)?|"
+    r"\d{1,2}\.\d{1,2}\.\d\d,?\s+\d{1,2}:.*"
+)
+"""Days of German, American and other forms. Three numbers with points may also be a version."""
+
+
+def is_time(text: str) -> bool:
+    """Whether a text is a time such as 2024-03-01 08:51 (ISO 8601)."""
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def is_foreign_date(text: str) -> bool:
+    """Whether a text is a date in a form that is not read, such as 01.03.2024 8:51 or 3/1/24."""
+    return _DATE.fullmatch(text.strip()) is not None and not is_time(text.strip())
+
+
+def parse_time(text: str, name: str, row: int) -> datetime:
+    """The moment of a text, in UTC where it has a time zone."""
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise DataError(
+            f"row {row:,}: {text[:40]!r} is not a time that is read: {TO_ISO}, or number the steps",
+            field=f"column {name}",
+        ) from None
+    return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
+
+
+def find_styles(values: Iterable[Any]) -> set[str]:
+    """The styles of all texts. The empty style is that of texts that cannot be written again."""
+    return {_find_style(value) for value in values if isinstance(value, str)}
+
+
+def _find_style(text: str) -> str:
+    match = _ISO.fullmatch(text)
+    if match is None or (match[3] and not match[2]):
+        return ""
+    digits = len(match[3] or "")
+    unit = {0: "s", 3: "ms", 6: "us"}[digits] if match[2] else "m" if match[1] else "D"
+    return f"text {unit} {'_' if match[1] == ' ' else 'T'} {match[4] or '-'}"
+
+
+def choose_step_type(styles: set[str]) -> str:
+    """The type of steps that are moments: their style, if all of them have the same."""
+    return MOMENTS if len(styles) != 1 else next(iter(styles)) or MOMENTS

@@ -1,0 +1,705 @@
+"""Tables of every kind, opened for reading.
+
+Data frames, Arrow tables and mappings of arrays; Parquet files and spreadsheets; and:
+
+- LeRobot datasets, version 3, of which only numbers are read: videos and images are left out, and
+  refused where they are asked for. `meta/info.json` names the entries of vectors. The outcome of an
+  episode is what the frames hold (`next.reward`, `next.success`), or what `--returns` or
+  `--columns` says.
+- CSV files, in blocks of rows. Polars cuts rows into cells. What the cells mean is decided here:
+  the kind of a column is what all of its cells in the first rows are, and a later cell of another
+  kind is refused with its row. Commas, semicolons, tabs and bars separate cells, whichever the
+  first row has most of. Unless commas separate cells, numbers may have decimal commas.
+- Turns of conversations, or tokens of texts, as JSON lines with one score each:
+
+      {"id": "a", "turns": [{"features": [0.1, 2.0]}, {"features": [0.3, 1.0]}], "score": 1.0}
+
+  `turns` may be called `tokens` or `steps`. A turn has `features`, a list of numbers or an object
+  of named numbers and texts, or an `embedding`, or both. Other fields are not read, such as the
+  text.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import os
+import re
+import zipfile
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from grd_offline.core.errors import DataError
+from grd_offline.io.files.plain import open_regular, read_json
+from grd_offline.io.tables.cells import (
+    BLOCK_ROWS,
+    CODE,
+    COMMA,
+    FLAGS,
+    MARKS,
+    POINT,
+    TableSource,
+    are_numbers,
+    as_series,
+    find_kind,
+    find_type_kind,
+    is_number,
+    is_time,
+    may_be_thousands,
+    parse_name,
+    parse_numbers,
+    read_flags,
+)
+from grd_offline.io.tables.columns import ENDINGS, FLAG, IMAGE, LEROBOT, NUMBER, TEXT, TIME, VECTOR
+from grd_offline.io.tables.results import list_names
+
+PLAUSIBLE = 2**30
+"""Bytes that a Parquet file of any size may unpack to."""
+TIMES = 20
+"""Factor by which a file may grow beyond that."""
+
+
+def open_frame(frame: Any, raw: Collection[str] = ()) -> TableSource:
+    """A data frame of pandas or polars, an Arrow table, or a mapping from names to arrays.
+
+    The cells of columns that are `raw` stay as they are, for a function of the user.
+    """
+    if not isinstance(frame, Mapping) and not hasattr(frame, "columns"):
+        frame = _as_polars(frame)
+    names = list_names(frame)
+    labels: dict[str, list[str]] = {}
+    columns: dict[str, pl.Series] = {}
+    for name in names:
+        column = frame[name]
+        known = getattr(getattr(column, "cat", None), "categories", None)
+        if known is not None and str(getattr(column, "dtype", "")) == "category":
+            labels[str(name)] = [str(label) for label in known]
+        columns[str(name)] = as_series(str(name), column, is_raw=name in raw)
+    if len(columns) < len(names):
+        raise DataError("two columns have the same name")
+    lengths = {len(column) for column in columns.values()}
+    if len(lengths) > 1:
+        raise DataError(f"columns of unequal lengths: {', '.join(map(str, sorted(lengths)))}")
+    if not lengths or not max(lengths):
+        raise DataError("the table has no rows")
+    kinds = {n: TEXT if n in labels else find_kind(column) for n, column in columns.items()}
+
+    def blocks(wanted: Sequence[str], named: Collection[str]) -> Iterator[pl.DataFrame]:
+        yield from pl.DataFrame([columns[name] for name in wanted]).iter_slices(BLOCK_ROWS)
+
+    return TableSource("table", kinds, blocks, labels=labels)
+
+
+def _as_polars(frame: Any) -> pl.DataFrame:
+    """An object that supports Arrow as a data frame."""
+    if hasattr(frame, "__arrow_c_stream__") and not hasattr(frame, "dtype"):  # a Series has one
+        return pl.DataFrame(frame)
+    raise DataError(
+        f"expected a data frame, an Arrow table or a mapping of arrays, got {type(frame).__name__}"
+    )
+
+
+@contextmanager
+def open_parquet(paths: Sequence[Path], layout: str = "parquet",
+                 max_bytes: int | None = None) -> Iterator[TableSource]:  # fmt: skip
+    """Parquet files with the same columns, one after the other."""
+    kinds: dict[str, str] = {}
+    for index, path in enumerate(paths):
+        with _table_errors(path), open_regular(path):
+            file = pl.scan_parquet(path, glob=False)
+            found = {name: find_type_kind(kind) for name, kind in file.collect_schema().items()}
+            usable = {name: kind for name, kind in found.items() if kind is not None}
+            if index and usable != kinds:
+                raise DataError(f"its columns are not those of {paths[0].name}")
+            kinds = usable
+            _check_size(path, file.select(pl.len()).collect().item(), len(found), max_bytes)
+    if not kinds:
+        raise DataError("holds no column that can be used", file=paths[0])
+
+    def blocks(wanted: Sequence[str], named: Collection[str]) -> Iterator[pl.DataFrame]:
+        for path in paths:
+            with _table_errors(path):
+                yield from (
+                    pl.scan_parquet(path, glob=False)
+                    .select(wanted)
+                    .collect_batches(chunk_size=BLOCK_ROWS, maintain_order=True)
+                )
+
+    yield TableSource(layout, kinds, blocks)
+
+
+@contextmanager
+def open_sheet(path: Path, max_bytes: int | None = None) -> Iterator[TableSource]:
+    """The first sheet of a spreadsheet, whose first row has the names of the columns."""
+    if find_spec("fastexcel") is None:
+        raise DataError("needs fastexcel to be read: pip install fastexcel", file=path)
+    with _table_errors(path, "a spreadsheet"):
+        with open_regular(path) as file:
+            _check_packed(file, max_bytes)
+            file.seek(0)
+            read = partial(pl.read_excel, file.read(), has_header=False, raise_if_empty=False)
+        head = read(read_options={"n_rows": 1, "dtypes": "string"})
+        names = [(name or "").strip() for name in (head.row(0) if len(head) else ())]
+        if not any(names):
+            raise DataError("is empty: expected a row of column names in its first sheet")
+        check_names(names)
+        rows = read(read_options={"skip_rows": 1}, infer_schema_length=None)
+        columns = zip(names, rows.get_columns(), strict=False)
+        table = open_frame({name: column for name, column in columns if name})
+    yield replace(table, layout="xlsx", first_row=FIRST_ROW)
+
+
+def _check_packed(file: BinaryIO, max_bytes: int | None) -> None:
+    """Refuse a packed file that unpacks to far more than it stores, or to more than it says."""
+    with zipfile.ZipFile(file) as packed:
+        size = sum(entry.file_size for entry in packed.infolist())
+        stored = os.fstat(file.fileno()).st_size
+        if size > (max_bytes if max_bytes is not None else PLAUSIBLE // 4 + TIMES * stored):
+            raise DataError(
+                f"unpacks to {size:,} bytes, far more than a file of its size should hold: if you "
+                "trust it, use --max-size"
+            )
+        if (damaged := packed.testzip()) is not None:
+            raise DataError(f"is not a spreadsheet that can be read: {damaged!r:.80} is damaged")
+
+
+@contextmanager
+def _table_errors(path: Path, what: str = "a Parquet file") -> Iterator[None]:
+    try:
+        yield
+    except DataError as error:
+        raise error.at(file=path) from None
+    except FileNotFoundError:
+        raise DataError("no such file", file=path) from None
+    except (Exception, pl.exceptions.PanicException) as error:
+        text = (str(error) or type(error).__name__).splitlines()[0]
+        raise DataError(f"is not {what} that can be read: {text}", file=path) from None
+
+
+def _check_size(path: Path, rows: int, columns: int, max_bytes: int | None) -> None:
+    """Refuse a file that claims far more than it stores."""
+    allowed = max_bytes if max_bytes is not None else PLAUSIBLE + TIMES * path.stat().st_size
+    if 8 * rows * max(1, columns) > allowed:
+        raise DataError(
+            f"claims {rows:,} rows, far more than a file of its size should hold: if you trust it, "
+            "use --max-size"
+        )
+
+
+_BOOKKEEPING = ("index", "task_index", "timestamp", "next.done")
+"""Columns that number frames and tasks, and that mark the last frame of every episode."""
+
+
+@contextmanager
+def open_lerobot(folder: Path, max_bytes: int | None = None) -> Iterator[TableSource]:
+    """The frames of a dataset."""
+    info = read_json(folder / LEROBOT)
+    if not isinstance(info, dict) or not str(info.get("codebase_version", "")).startswith("v3"):
+        found = info.get("codebase_version") if isinstance(info, dict) else None
+        raise DataError(
+            f"expected a LeRobot dataset of version 3, got {found!r}: convert it with LeRobot",
+            file=folder / LEROBOT,
+        )
+    files = sorted((folder / "data").glob("chunk-*/file-*.parquet"))
+    if not files:
+        raise DataError("holds no data/chunk-*/file-*.parquet", file=folder)
+    with open_parquet(files, "lerobot", max_bytes) as source:
+        kinds = {
+            name: kind
+            for name, kind in source.kinds.items()
+            if name not in _BOOKKEEPING and kind not in (TEXT, TIME)
+        }
+        kinds |= dict.fromkeys(_find_images(info), IMAGE)
+        yield replace(source, kinds=kinds, entries=_find_entries(info))
+
+
+def _find_images(info: Mapping[str, Any]) -> list[str]:
+    """Names of the features that are images or videos."""
+    features = info.get("features")
+    return [
+        name
+        for name, feature in (features if isinstance(features, dict) else {}).items()
+        if isinstance(feature, dict) and feature.get("dtype") in ("image", "video")
+    ]
+
+
+def _find_entries(info: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Names of the entries of each vector, where they are given as a list."""
+    entries: dict[str, list[str]] = {}
+    features = info.get("features")
+    for name, feature in (features if isinstance(features, dict) else {}).items():
+        names = feature.get("names") if isinstance(feature, dict) else None
+        if isinstance(names, dict):  # {"motors": [...]}
+            names = next(iter(names.values()), None)
+        if isinstance(names, list) and all(isinstance(entry, str) for entry in names):
+            entries[name] = names
+    return entries
+
+
+def open_file(
+    path: Path,
+    max_bytes: int | None = None,
+    *,
+    decimal: str | None = None,
+    usual: str | None = None,
+) -> AbstractContextManager[TableSource]:
+    """A file or folder with a table that is open for reading, by its ending.
+
+    `decimal` and `usual` are for CSV files.
+    """
+    ending = path.suffix.lower()
+    if ending not in ENDINGS:
+        return open_lerobot(path, max_bytes)
+    if ending in (".parquet", ".pq"):
+        return open_parquet([path], max_bytes=max_bytes)
+    if ending == ".xlsx":
+        return open_sheet(path, max_bytes)
+    if ending in (".csv", ".tsv"):
+        return open_csv(path, decimal=decimal, usual=usual)
+    return open_turns(path)
+
+
+MISSING = ("", "na", "n/a", "nan", "null", "none", "#n/a")
+_SEPARATORS = ",;\t|"
+FIRST_ROW = 2
+"""The number of the first row below the names."""
+BLOCK_BYTES = 16 * 2**20
+LONGEST_ROW, LONGEST_CELL = 64 * 2**20, 2**17
+"""Bytes that a row and a cell may have."""
+_QUOTED = re.compile(rb'(?:^|[\n,;\t|])"')
+_NEWLINE, _QUOTE = ord("\n"), ord('"')
+_OTHER_FILES = {
+    b"PK\x03\x04": "is a spreadsheet or a packed file, not a table of text: save it as CSV",
+    b"\x89HDF": "is an HDF5 file: give it the ending .h5",
+    b"PAR1": "is a Parquet file: give it the ending .parquet",
+}
+"""What to do with files that have the ending of a table, by their first bytes."""
+
+
+@contextmanager
+def open_csv(
+    path: Path, *, decimal: str | None = None, usual: str | None = None
+) -> Iterator[TableSource]:
+    """A CSV file that is open for reading.
+
+    `decimal` is its decimal mark, point or comma. `usual` is the one to take if the file itself
+    leaves a doubt.
+    """
+    with _csv_errors(path), open_text(path) as file:
+        lines = _cut_blocks(file)
+        first = next(lines, b"")
+        end = next(iter(_find_ends(first)[0]), -1) + 1
+        names, separator = _read_names(first[:end])
+        cells = _Cells(len(names), separator)
+        head = cells.read(first[end:], FIRST_ROW)
+        if not len(head) and (more := next(lines, None)) is not None:
+            head = cells.read(more, FIRST_ROW)
+        if not len(head):
+            raise DataError("has column names, but no rows", file=path)
+        sample = head.head(BLOCK_ROWS)
+        filled = [_strip(column) for column in sample]
+        marks = (POINT,) if separator == COMMA and decimal != "comma" else (POINT, COMMA)
+        possible = [_list_decimals(column, marks) for column in filled]
+        decimals = _choose_decimals(filled, possible, separator, decimal, usual)
+        doubtful = {} if decimal else _find_doubtful(names, filled, possible, decimals)
+        kinds = {
+            name: NUMBER if mark else _find_text_kind(column)
+            for name, column, mark in zip(names, filled, decimals, strict=True)
+        }
+
+        def blocks(wanted: Sequence[str], named: Collection[str]) -> Iterator[pl.DataFrame]:
+            for name in wanted:
+                if name in doubtful and name not in named:
+                    raise doubtful[name]
+            row = FIRST_ROW
+            block: pl.DataFrame | None = head
+            places = {name: names.index(name) for name in wanted}
+            while block is not None:
+                with _csv_errors(path):
+                    found = []
+                    for name, place in places.items():
+                        column = block[str(place)].alias(name)
+                        is_name = name in named and kinds[name] == NUMBER
+                        found.append(
+                            _as_names(column)
+                            if is_name
+                            else _read(column, kinds[name], row, decimals[place])
+                        )
+                    row += len(block)
+                    yield pl.DataFrame(found)
+                    data = next(lines, None)
+                    block = None if data is None else cells.read(data, row, places.values())
+
+        used = COMMA if COMMA in decimals else POINT
+        word = next(word for word, mark in MARKS.items() if mark == used)
+        is_open = separator != COMMA and any(_have_marks(column).any() for column in filled)
+        yield TableSource("csv", kinds, blocks, FIRST_ROW, decimal=word if is_open else None)
+
+
+@contextmanager
+def _csv_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise DataError(
+            f"is not UTF-8 text (byte 0x{byte:02x}): save it as CSV in UTF-8", file=path
+        ) from None
+    except (csv.Error, pl.exceptions.PolarsError) as error:
+        reason = str(error).splitlines()[0]
+        raise DataError(f"is not a CSV file that can be read: {reason}", file=path) from None
+    except DataError as error:
+        raise error.at(file=path) from None
+
+
+@contextmanager
+def open_text(path: Path) -> Iterator[BinaryIO]:
+    """A file of text that is open for reading."""
+    try:
+        file = open_regular(path)
+    except FileNotFoundError:
+        raise DataError("no such file", file=path) from None
+    with file:
+        start = file.read(4)
+        if start in _OTHER_FILES:
+            raise DataError(_OTHER_FILES[start], file=path)
+        file.seek(0)
+        yield file
+
+
+def _cut_blocks(file: BinaryIO) -> Iterator[bytes]:
+    """Whole rows, each of them with its end."""
+    rest = b""
+    while chunk := file.read(BLOCK_BYTES):
+        if b"\r" in chunk:
+            chunk += file.read(1) if chunk.endswith(b"\r") else b""
+            chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        rest += chunk
+        ends = _find_ends(rest)[0]
+        if ends.size:
+            yield rest[: ends[-1] + 1]
+            rest = rest[ends[-1] + 1 :]
+        elif len(rest) > LONGEST_ROW:
+            raise csv.Error("a row is too long, or a quote has no end")
+    if rest:
+        yield rest if rest.endswith(b"\n") else rest + b"\n"
+
+
+def _is_quoted(data: bytes) -> bool:
+    """Whether any cell begins with a quote. Other quotes belong to the text of their cell."""
+    return b'"' in data and _QUOTED.search(data) is not None
+
+
+def _find_ends(data: bytes) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
+    """Where rows end, and whether each byte is in quotes, if cells are quoted at all."""
+    marks = np.frombuffer(data, np.uint8)
+    if not _is_quoted(data):
+        return np.flatnonzero(marks == _NEWLINE), None
+    inside = np.logical_xor.accumulate(marks == _QUOTE)
+    return np.flatnonzero((marks == _NEWLINE) & ~inside), inside
+
+
+def _read_names(row: bytes) -> tuple[list[str], str]:
+    """The names of the columns, and what separates them."""
+    text = row.decode("utf-8-sig")
+    if not text.strip("\n "):
+        raise DataError("is empty: expected a row of column names")
+    if text.lower().startswith("sep="):
+        raise DataError("begins with a note for Excel, sep=: remove this row")
+    separator = max(_SEPARATORS, key=text.count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    names = [name.strip() for name in next(reader)]
+    check_names(names)
+    return names, separator
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Refuse a first row that has no names of columns, or has one twice."""
+    for place, name in enumerate(names):
+        if name and name in names[:place]:
+            raise DataError(f"two columns are called {name}")
+        if "\n" in name or name.startswith("="):
+            raise DataError(f"{name!r:.40} is no name of a column: the first row must have names")
+    if all(map(is_number, names)):
+        raise DataError("the first row holds numbers: it must have the names of the columns")
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """Cuts rows into cells."""
+
+    width: int
+    separator: str
+
+    def read(self, data: bytes, row: int, places: Collection[int] | None = None) -> pl.DataFrame:
+        """The cells of some columns as text, null where they are empty."""
+        if not data.isascii():
+            data.decode()
+        names = [str(place) for place in range(self.width)]
+        is_quoted = _is_quoted(data)
+        is_even = data.count(self.separator.encode()) == data.count(b"\n") * (self.width - 1)
+        if is_quoted or not is_even or data.startswith(b"\n") or b"\n\n" in data:
+            data = self._check_rows(data, row)
+        if not data:
+            return pl.DataFrame(schema=dict.fromkeys(names, pl.String))
+        try:
+            frame = pl.read_csv(
+                data,
+                has_header=False,
+                separator=self.separator,
+                quote_char='"' if is_quoted else None,
+                schema=dict.fromkeys(names, pl.String),
+                columns=None if places is None else sorted({*places}),
+            )
+        except pl.exceptions.PolarsError:
+            self._check_rows(data, row)  # a row that is too long makes up for one that is too short
+            raise
+        if any((column.str.len_bytes() > LONGEST_CELL).any() for column in frame):
+            raise csv.Error(f"a cell has more than {LONGEST_CELL:,} bytes")
+        return frame
+
+    def _check_rows(self, data: bytes, row: int) -> bytes:
+        """Refuse rows with more or fewer cells than there are names, and drop empty lines."""
+        ends, inside = _find_ends(data)
+        if inside is not None and inside[-1]:
+            raise csv.Error("a quote has no end")
+        marks = np.frombuffer(data, np.uint8)
+        is_separator = marks == ord(self.separator)
+        separators = np.flatnonzero(is_separator if inside is None else is_separator & ~inside)
+        counts = 1 + np.diff(np.searchsorted(separators, ends), prepend=0)
+        is_empty = np.diff(ends, prepend=-1) == 1
+        counts = counts[~is_empty]
+        wrong = np.flatnonzero(counts != self.width)
+        if wrong.size:
+            raise DataError(
+                f"row {row + wrong[0]:,}: {counts[wrong[0]]} cells, the row of names has "
+                f"{self.width}"
+            )
+        return np.delete(marks, ends[is_empty]).tobytes() if is_empty.any() else data
+
+
+def _choose_decimals(
+    columns: Sequence[pl.Series],
+    possible: Sequence[list[str]],
+    separator: str,
+    given: str | None,
+    usual: str | None,
+) -> list[str | None]:
+    """The decimal mark of each column of numbers; None for other columns.
+
+    1.234 may be less than two or more than a thousand: columns that leave no doubt decide. If there
+    are none, it is the usual mark, or the mark is a decimal one.
+    """
+    has_points, has_commas = [POINT] in possible, [COMMA] in possible
+    asked = given or (None if has_points or has_commas else usual)
+    decimals: list[str | None] = []
+    for cells, marks in zip(columns, possible, strict=True):
+        if asked is not None:
+            preferred = MARKS[asked]
+        elif has_commas or has_points or separator != ";":
+            preferred = COMMA if has_commas else POINT
+        else:
+            preferred = COMMA if cells.str.contains(COMMA, literal=True).any() else POINT
+        decimals.append(preferred if preferred in marks else next(iter(marks), None))
+    return decimals
+
+
+def _find_doubtful(
+    names: Sequence[str],
+    columns: Sequence[pl.Series],
+    possible: Sequence[list[str]],
+    decimals: Sequence[str | None],
+) -> dict[str, DataError]:
+    """Columns whose numbers may be a thousand times as large, and what to say of them."""
+    doubtful = {}
+    is_mixed = [POINT] in possible and [COMMA] in possible
+    for name, cells, marks, decimal in zip(names, columns, possible, decimals, strict=True):
+        if decimal is None:
+            continue
+        marked = _have_marks(cells)
+        if (is_mixed and len(marks) > 1 and marked.any()) or may_be_thousands(cells, decimal):
+            place = marked.fill_null(False).arg_max() or 0
+            doubtful[name] = DataError(
+                f"row {FIRST_ROW + place:,}: {cells[place]!r} may have decimals, or be "
+                "more than a thousand: say what the decimal mark is (--columns decimal=point or "
+                "decimal=comma), or write numbers like 1234.5",
+                field=f"column {name}",
+            )
+    return doubtful
+
+
+def _have_marks(cells: pl.Series) -> pl.Series:
+    return cells.str.contains(r"[.,]")
+
+
+def _list_decimals(cells: pl.Series, marks: Sequence[str]) -> list[str]:
+    """The decimal marks with which all cells that are not empty are numbers."""
+    if cells.str.contains(CODE).any():
+        return []
+    return [mark for mark in marks if are_numbers(cells, mark)]
+
+
+def _find_text_kind(cells: pl.Series) -> str:
+    """The kind that all cells have which are not empty, where they are no numbers."""
+    if read_flags(cells) is not None:
+        return FLAG
+    return TIME if all(map(is_time, cells.drop_nulls().unique())) else TEXT
+
+
+def _strip(cells: pl.Series) -> pl.Series:
+    """The cells without blanks around them, null where they are empty or stand for nothing."""
+    cells = cells.str.strip_chars()
+    return cells.set(cells.str.to_lowercase().is_in(MISSING), None)
+
+
+def _read(cells: pl.Series, kind: str, row: int, decimal: str | None) -> pl.Series:
+    """The cells of a column as numbers, flags or text. Times stay as they are written."""
+    if decimal == POINT:
+        numbers = cells.cast(pl.Float64, strict=False)
+        if numbers.null_count() == cells.null_count():
+            return numbers.fill_nan(None)
+    cells = _strip(cells)
+    if decimal is not None:
+        values, expected = parse_numbers(cells, decimal), "a number"
+    elif kind == FLAG:
+        low = cells.str.to_lowercase()
+        values = low.replace_strict(FLAGS, default=None, return_dtype=pl.Boolean)
+        expected = "true, false, yes or no"
+    else:
+        is_text = ~(cells.str.starts_with("=") | cells.str.contains("\0", literal=True))
+        values, expected = cells.set(~is_text, None), "text"
+    wrong = values.is_null() & cells.is_not_null()
+    if wrong.any():
+        place = wrong.arg_max() or 0
+        raise _refuse(cells[place], cells.name, row + place, expected)
+    return values
+
+
+def _as_names(cells: pl.Series) -> pl.Series:
+    """Numbers that are names, as they are written."""
+    cells = _strip(cells)
+    if cells.str.contains(r"^(?:0|-?[1-9][0-9]{0,17})$").all():
+        return cells.cast(pl.Int64)
+    names = {text: parse_name(text) for text in cells.drop_nulls().unique()}
+    return pl.Series(cells.name, [names.get(text) for text in cells], pl.Object)
+
+
+def _refuse(cell: str, name: str, row: int, expected: str) -> DataError:
+    if cell.startswith("="):
+        why = "is a formula: save the table with its values"
+    elif is_number(cell, POINT) or is_number(cell, COMMA):
+        why = "has other marks than the numbers above it: write all of them like 1234.5"
+    else:
+        why = f"is not {expected}, as other rows are"
+    return DataError(f"row {row:,}: {cell[:40]!r} {why}", field=f"column {name}")
+
+
+EPISODE, STEP, SCORE = "conversation", "turn", "score"
+"""Names of the columns of the table."""
+TURNS = ("turns", "tokens", "steps")
+SCORES = ("score", "reward", "return", "outcome", "success")
+_FIELDS = ("features", "embedding")
+Row = dict[str, Any]
+
+
+@contextmanager
+def open_turns(path: Path) -> Iterator[TableSource]:
+    """A file of JSON lines that is open for reading."""
+    with open_text(path) as file:
+        lines = _parse(file, path)
+        first = next(lines, None)
+        if first is None:
+            raise DataError("is empty: expected one JSON object per line", file=path)
+        head = first[0]
+        kinds = {EPISODE: TEXT, STEP: NUMBER}
+        kinds |= {SCORE: NUMBER} if SCORE in head else {}
+        kinds |= {
+            n: _find_value_kind(v) for n, v in head.items() if n not in (EPISODE, STEP, SCORE)
+        }
+
+        def blocks(wanted: Sequence[str], named: Collection[str]) -> Iterator[pl.DataFrame]:
+            waiting: list[Row] = []
+            for rows in itertools.chain([first], lines, [None]):
+                waiting += rows or ()
+                if waiting and (rows is None or len(waiting) >= BLOCK_ROWS):
+                    yield pl.DataFrame([as_series(n, [row[n] for row in waiting]) for n in wanted])
+                    waiting = []
+
+        yield TableSource("jsonl", kinds, blocks)
+
+
+def _parse(lines: Iterable[bytes], path: Path) -> Iterator[list[Row]]:
+    """The turns of each line."""
+    names: set[str] = set()
+    ids: set[str] = set()
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            rows = _read_line(json.loads(line), number)
+        except DataError as error:
+            raise DataError(f"line {number:,}: {error.reason}", file=path) from None
+        except (ValueError, RecursionError):
+            raise DataError(f"line {number:,} is not JSON", file=path) from None
+        names = names or set(rows[0])
+        for turn, row in enumerate(rows):
+            if set(row) != names:
+                other = ", ".join(sorted(set(row) ^ names))
+                raise DataError(
+                    f"line {number:,}: turn {turn} differs from the first turn in {other}",
+                    file=path,
+                )
+        if rows[0][EPISODE] in ids:
+            raise DataError(f"line {number:,}: id {rows[0][EPISODE]} is there twice", file=path)
+        ids.add(rows[0][EPISODE])
+        yield rows
+
+
+def _read_line(entry: Any, number: int) -> list[Row]:
+    if not isinstance(entry, dict):
+        raise DataError("expected an object with turns and a score")
+    turns = next((entry[name] for name in TURNS if name in entry), None)
+    if not isinstance(turns, list) or not turns:
+        raise DataError("expected a list of turns under the name turns")
+    score = next((entry[name] for name in SCORES if name in entry), None)
+    if score is not None and not isinstance(score, int | float):
+        raise DataError(f"score: expected a number, got {score!r:.40}")
+    same: Row = {EPISODE: str(entry.get("id", number - 1))}
+    if score is not None:
+        same[SCORE] = float(score)
+    return [{**same, STEP: index, **_read_turn(turn, index)} for index, turn in enumerate(turns)]
+
+
+def _read_turn(turn: Any, index: int) -> Row:
+    if isinstance(turn, list):
+        turn = {"features": turn}
+    fields: Row = {}
+    for name in _FIELDS if isinstance(turn, dict) else ():
+        value = turn.get(name)
+        if isinstance(value, Mapping):
+            fields |= {str(key): one for key, one in value.items()}
+        elif value is not None:
+            fields[name] = value
+    if not fields or {EPISODE, STEP, SCORE} & set(fields):
+        raise DataError(
+            f"turn {index}: expected features or an embedding, and no feature called "
+            f"{EPISODE}, {STEP} or {SCORE}"
+        )
+    return fields
+
+
+def _find_value_kind(value: Any) -> str:
+    """The kind of a feature, from its first value. A text may be followed by any other text."""
+    kind = VECTOR if isinstance(value, list) else find_kind(as_series("", [value]))
+    return TEXT if kind == FLAG and isinstance(value, str) else kind
