@@ -33,8 +33,12 @@ from grd_offline.comparison.scores import (
 )
 from grd_offline.core.statistics import estimate_mean
 from grd_offline.io.files.results import RunRecord
-from grd_offline.report.compared import show_interval, show_printed, show_share_interval
-from grd_offline.report.curves import show_spread
+from grd_offline.report.training import (
+    show_interval,
+    show_printed,
+    show_share_interval,
+    show_spread,
+)
 
 ROOT = Path(__file__).parents[1]
 RESULTS, PAGE = ROOT / "benchmarks" / "results", ROOT / "docs" / "results.md"

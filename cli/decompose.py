@@ -1,7 +1,8 @@
-"""`grd-offline decompose`: rewards, masks, compact state and a model from returns."""
+"""`decompose`, and what its results are good for: `relabel`, `evaluate` and `export`."""
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,19 +11,22 @@ import click
 
 from grd_offline.core.errors import DataError
 from grd_offline.core.outcomes import NUMBER, Outcome
-from grd_offline.core.words import format_seconds, format_share
-from grd_offline.io.files import beside
+from grd_offline.core.words import count, format_seconds, format_share
+from grd_offline.io.files import beside, name_path
 from grd_offline.methods.registry import find_method
 from grd_offline.methods.settings import DecomposeSettings
 
+from .jobs import Where, run_parts, runner_options
 from .options import (
     command,
     option,
     out_option,
+    path_argument,
     reading_options,
     setting_option,
     setting_options,
     video_options,
+    workers_option,
 )
 from .text import echo, print_warning
 
@@ -201,3 +205,189 @@ def _list_drivers(result: Decomposition) -> dict[str, str]:
 
 def _names(names: list[str], mask: list[int]) -> list[str]:
     return [name for name, on in zip(names, mask, strict=True) if on]
+
+
+@command()
+@click.argument("file")
+@option(
+    "--model", type=click.Path(path_type=Path), required=True, help="Folder of a decomposition."
+)
+@out_option(
+    "What to write.  [default: FILE without its ending, plus -relabelled.h5, or -relabelled for a "
+    "folder of parts]"
+)
+@option("--exact-returns", is_flag=True, help="Make every episode sum to its return exactly.")
+@runner_options("parts")
+@workers_option(
+    "For parts: number of parts that this machine works on at the same time.",
+    kind=click.IntRange(min=1),
+)
+@reading_options
+def relabel(
+    file: str, model: Path, out: Path | None, where: Where, workers: int | None, **options: Any
+) -> None:
+    """Write a dataset with the rewards of a model that was learned before.
+
+    The old rewards are kept in the field observed_rewards. The data must have the same dimensions
+    as those of the model. A table must have the same columns, but needs no outcomes, and its
+    rewards are also written as a table.
+
+    FILE can be a folder of parts, as `collect --parts` writes it. Then each part is relabelled into
+    a part of another folder, on this machine or on a cluster. The same command again continues
+    with the parts that are missing.
+
+    \b
+    Examples:
+      grd-offline relabel other.h5 --model hc-grd --out other-relabelled.h5
+      grd-offline relabel more-trips.csv --model trips-grd
+      grd-offline relabel hopper --model hopper-grd --runner ray --address auto
+    """
+    from grd_offline.io.formats.parts import find_parts
+
+    if find_parts(Path(file)):
+        _relabel_parts(file, model, out, where, workers, options)
+        return
+    if not Path(file).exists() and not file.startswith("minari:"):
+        raise DataError("no such file", file=file)
+    if where.kind != "local" or workers is not None:
+        raise click.UsageError("--runner ray and --workers are for a folder of part-00000.h5 files")
+    from grd_offline.methods.relabelling import relabel as run
+
+    from .display import show_stages
+
+    with show_stages() as forecast:
+        result = run(file, model, out, progress=forecast.hear, **options)
+    for warning in result.warnings:
+        print_warning(warning)
+    if result.columns is not None:
+        echo(f"columns: {result.columns}")
+    size = f"{count(result.episodes, 'episode')}, {count(result.steps, 'step')}"
+    echo(f"wrote {result.path}: {size}")
+    if result.table is not None:
+        echo(f"wrote {result.table}: one row per step")
+
+
+def _relabel_parts(
+    file: str,
+    model: Path,
+    out: Path | None,
+    where: Where,
+    workers: int | None,
+    options: dict[str, Any],
+) -> None:
+    """Relabel a folder of parts into another one."""
+    from grd_offline.lab.sweep.parts import plan_relabelling
+
+    if options.pop("columns") is not None or options.pop("returns") is not None:
+        raise DataError("--columns and --returns are for tables (.csv, .parquet)", file=file)
+    target = out if out is not None else beside(file, "-relabelled")
+    if target.suffix in (".h5", ".hdf5"):
+        raise DataError("expected the name of a folder, because FILE is one", file=target)
+    if target.resolve() == Path(file).resolve():
+        raise DataError("IN and OUT are the same", file=file)
+    plan = plan_relabelling(file, model, **options)
+    missing = len(plan.manifest.parts) - len(plan.jobs)
+    if missing > 0:
+        print_warning(f"{file}: {missing} of {len(plan.manifest.parts)} parts are not there yet")
+    run_parts(target, plan, where, workers)
+    echo(f"wrote {target}: {count(len(plan.jobs), 'part')}")
+
+
+@command()
+@path_argument("folder")
+@option(
+    "--truth",
+    metavar="FIELD",
+    required=True,
+    help="Field of the data, or column of a table, that holds the true rewards.",
+)
+@option(
+    "--data",
+    metavar="FILE",
+    help="Compare on this dataset. The default is the relabelled data in FOLDER.",
+)
+@option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@reading_options
+def evaluate(folder: Path, truth: str, data: str | None, as_json: bool, **reading: Any) -> None:
+    """Compare a decomposition with the true rewards.
+
+    FOLDER is a folder that `grd-offline decompose` wrote. The command prints correlations over all
+    steps and within episodes. The error is what remains after the best affine fit, as a fraction of
+    the variance of the true rewards. If the true masks are known, they are compared too.
+
+    The columns of a table have the roles that they had in `decompose`. Use --columns if they are
+    called differently.
+
+    \b
+    Examples:
+      grd-offline evaluate hc-grd --truth true_rewards
+      grd-offline evaluate hc-grd --truth true_rewards --data held-out.h5 --json
+      grd-offline evaluate trips-grd --truth burnt --data more-trips.csv
+    """
+    from grd_offline.methods.relabelling import compare_with_truth
+
+    result = compare_with_truth(folder, truth, data, **reading)
+    if as_json:
+        click.echo(json.dumps(result, indent=1))
+        return
+    for name, value in result["rewards"].items():
+        click.echo(f"{name:26} {value:.4f}")
+    for name, scores in result.get("masks", {}).items():
+        click.echo(
+            f"{name:26} F1 {scores['f1']:.3f}, precision {scores['precision']:.3f}, "
+            f"recall {scores['recall']:.3f}"
+        )
+
+
+@command()
+@path_argument("folder", metavar="DIR")
+@option(
+    "--to",
+    "layout",
+    type=click.Choice(["onnx", "torch-export"]),
+    required=True,
+    help="Format of the file. onnx is for any ONNX runtime and needs: pip install onnx "
+    "onnxscript. torch-export is for torch.export.load, which runs code from the file: "
+    "load only files that you trust.",
+)
+@out_option("File to write.  [default: DIR plus .onnx or .pt2]")
+def export(folder: Path, layout: str, out: Path | None) -> None:
+    """Write the reward model in DIR as one file that runs without grd-offline.
+
+    The inputs of the file are observations (N, state) and actions (N, action). If the reward
+    depends on them, next_observations (N, state) and terminations (N,) are inputs too. The output
+    is rewards (N,). Terminations are bool, and all other arrays are float32. N is any number from 1
+    on. Before the file is kept, it is run on steps within the range of the data, and its numbers
+    must be those of the model.
+
+    \b
+    Examples:
+      grd-offline export hc-grd --to onnx
+      grd-offline export hc-grd --to torch-export --out reward.pt2
+      grd-offline export runs/walker/members/grd-closed-form-seed0 --to onnx
+    """
+    from grd_offline.io.files.models import REWARD_FOLDER
+    from grd_offline.io.files.storage import check_file
+    from grd_offline.rewards.export import FORMATS, export_model
+    from grd_offline.rewards.model import RewardModel
+
+    model = RewardModel.load(folder)
+    # Beside it, not in it: a folder of results is replaced as a whole when it is made again.
+    place = name_path(str(folder))
+    if place.name == REWARD_FOLDER:
+        place = place.resolve().parent
+    target = out or place.parent / f"{place.name}{FORMATS[layout]}"
+    check_file(target)
+    done = export_model(model, target, layout)
+    shapes = ", ".join(
+        f"{name} (N,)" if name == "terminations" else f"{name} (N, {columns})"
+        for name, columns in done.inputs.items()
+    )
+    echo(f"wrote {done.path}: {shapes} -> rewards (N,)")
+    if done.difference is None:
+        echo("not checked: onnxruntime is not installed", err=True)
+    else:
+        echo(
+            f"checked on {count(done.steps, 'step')}: it differs from the model by at most "
+            f"{done.difference:.2g}; rewards there are of the order of {done.scale:.2g}"
+        )

@@ -6,21 +6,19 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib import import_module
 
 import click
 
 from grd_offline.core.errors import DataError, StorageError
 from grd_offline.core.packages import describe_missing
 
+from .data import collect, convert, inspect
+from .decompose import decompose, evaluate, export, relabel
+from .doctor import doctor
 from .options import Group
+from .results import compare, plot, report, sweep
 from .text import echo
-
-COMMANDS = (
-    "collect", "compare", "convert", "decompose", "doctor", "evaluate", "export", "inspect",
-    "judge", "plot", "relabel", "report", "sweep", "train_offline", "train_online",
-)  # fmt: skip
-"""Each is a function in the module of its name."""
+from .train import judge, train_offline, train_online
 
 
 @click.group(
@@ -51,8 +49,11 @@ def cli() -> None:
     """
 
 
-for name in COMMANDS:
-    cli.add_command(getattr(import_module(f".{name}", __package__), name))
+for command in (
+    *(collect, compare, convert, decompose, doctor, evaluate, export, inspect, judge, plot),
+    *(relabel, report, sweep, train_offline, train_online),
+):
+    cli.add_command(command)
 
 
 def _show_version(context: click.Context) -> None:

@@ -33,8 +33,19 @@ from grd_offline.io.files.results import (
 )
 from grd_offline.io.files.storage import replace_file
 from grd_offline.methods.result import Decomposition
-from grd_offline.report.colours import GROUPS, LIGHT
-from grd_offline.report.curves import (
+from grd_offline.report.decomposed import read_outcome
+from grd_offline.report.effects import (
+    MOST_BARS,
+    Importance,
+    Shape,
+    measure_edges,
+    measure_importance,
+    shape_effects,
+)
+from grd_offline.report.page import GROUPS, LIGHT, show_share
+from grd_offline.report.tracks import Track, find_landmarks, read_tracks
+from grd_offline.report.training import (
+    FEW_SEEDS,
     METRICS,
     Curve,
     align_rewards,
@@ -42,13 +53,6 @@ from grd_offline.report.curves import (
     find_unit,
     make_curves,
 )
-from grd_offline.report.decomposed import read_outcome
-from grd_offline.report.effects import Shape, shape_effects
-from grd_offline.report.evidence import FEW_SEEDS
-from grd_offline.report.graph import measure_edges
-from grd_offline.report.importance import MOST_BARS, Importance, measure_importance
-from grd_offline.report.page import show_share
-from grd_offline.report.tracks import Track, find_landmarks, read_tracks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,6 +1,7 @@
 // Numbers, names and looks that every drawing uses.
 // Draws what Python prepared: the payload holds numbers, the page's elements say what goes where.
 // Names come from data: they reach the page through textContent, and Plotly through plain().
+const drawers = {}; // What draws each kind of element that asks for a drawing.
 const payload = JSON.parse(document.getElementById("payload").textContent);
 const root = document.documentElement;
 const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -89,11 +90,11 @@ const axis = (title, more = {}) => ({
   ...more,
 });
 
-/** An axis whose whole numbers have names. */
-const nameAxis = (names, size, more) =>
+/** An axis whose whole numbers have names, of at most so many letters. */
+const nameAxis = (names, size, letters, more) =>
   axis("", {
     tickvals: names.map((_, place) => place),
-    ticktext: names,
+    ticktext: names.map((name) => brief(name, letters)),
     tickfont: font(size, "ink"),
     ticklabelstandoff: 6,
     showgrid: false,

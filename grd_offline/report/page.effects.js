@@ -2,7 +2,7 @@
 const bottom = { l: 54, r: 6, t: 6, b: 38 };
 const atPlace = "at %{x:.3g}: %{y:.3g} ± %{customdata:.2g}";
 
-function drawEffect(element) {
+drawers.effect = (element) => {
   const effect = payload.effects[element.dataset.index];
   const grids = effect.grids.map(unpack);
   const mean = unpack(effect.mean);
@@ -11,7 +11,7 @@ function drawEffect(element) {
   if (grids.length === 1) drawCurve(element, effect, grids[0], mean, halve(std));
   else if (grids.length === 2 && few === 1) drawCurves(element, effect, grids, mean, std);
   else drawSurface(element, effect, grids, mean, std, few > 0);
-}
+};
 
 /** One input: a curve above the density of the data, or a bar for each of a few values. */
 function drawCurve(element, effect, grid, mean, half) {
@@ -124,5 +124,5 @@ function drawSurface(element, effect, grids, mean, std, few) {
     yaxis: axis(brief(effect.inputs[1], 20), { nticks: 5, ...tickNames(effect.ticks[1]) }),
     margin: { l: 46, r: 4, t: 6, b: 38 },
   });
-  if (slider) slider.oninput = () => drawEffect(element);
+  if (slider) slider.oninput = () => draw(element);
 }

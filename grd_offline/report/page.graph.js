@@ -24,14 +24,10 @@ function listEdges(graph) {
   ];
   for (const [letter, shown, toReward, toState] of kinds)
     for (const i of shown) {
-      edges.push({ from: `${letter}${i}`, to: "r", strength: toReward[i] });
+      const from = `${letter}${i}`;
+      edges.push({ from, to: "r", strength: toReward[i] });
       for (const j of graph.shown_states)
-        edges.push({
-          from: `${letter}${i}`,
-          to: `n${j}`,
-          strength: toState[i][j],
-          strong: graph.compact[j],
-        });
+        edges.push({ from, to: `n${j}`, strength: toState[i][j], strong: graph.compact[j] });
     }
   const isLast = (edge) => edge.to !== "r";
   return edges
@@ -122,7 +118,7 @@ function nameNode(graph, key) {
   return [graph.states[i], graph.compact[i] ? signs.compact : signs.state];
 }
 
-function drawGraph(element) {
+drawers.graph = (element) => {
   const { graph } = payload;
   const wide = element.clientWidth || 800;
   const { place, only, side, height } = placeNodes(graph, wide);
@@ -155,7 +151,7 @@ function drawGraph(element) {
   svg.addEventListener("pointerleave", () => lightUp("", element));
   const count = `${seen.length} of ${drawing.edges.length} lines shown`;
   element.replaceChildren(svg, listSigns(graph, count));
-}
+};
 
 function drawEdge({ from, to, strength, strong }, place, focus) {
   const [x0, y0] = place[from];
@@ -177,7 +173,7 @@ function drawEdge({ from, to, strength, strong }, place, focus) {
 function lightUp(key, element) {
   if (drawing.hover === key) return;
   drawing.hover = key;
-  drawGraph(element);
+  draw(element);
 }
 
 function listenNode(group, key, element) {

@@ -1,5 +1,5 @@
 // How much of the reward's variation comes from each input.
-function drawImportance(element) {
+drawers.importance = (element) => {
   const found = [...payload.importance].reverse();
   const narrow = element.clientWidth < 560;
   const names = found.map((one) => one.name);
@@ -17,13 +17,10 @@ function drawImportance(element) {
     margin: { l: 40, r: 64, t: joint ? 30 : 6, b: 44 },
     showlegend: joint,
     xaxis: axis("share of the reward's variation, %", { range: [0, 100] }),
-    yaxis: nameAxis(
-      names.map((name) => brief(name, narrow ? 16 : 34)),
-      narrow ? 12 : 14,
-    ),
+    yaxis: nameAxis(names, narrow ? 12 : 14, narrow ? 16 : 34),
     annotations: found.map(({ alone, joint }, y) => {
       const at = { x: 100 * Math.min(1, alone + joint), y, xanchor: "left", xshift: 6 };
       return mark(share(alone + joint), at, font(narrow ? 12 : 14, "ink"));
     }),
   });
-}
+};

@@ -2,6 +2,11 @@
 
 Jinja2 escapes every text that came from data, and `embed` every number for a drawing. A policy in
 the page's head lets nothing run but the two scripts that were put in, and lets nothing be loaded.
+
+Numbers take few bytes, and extremes are kept. A long series is cut into stretches of equal width;
+of each, the smallest and the largest value are kept where they stand, so that a spike of one step
+is still seen. Values become 16 bits between the smallest and the largest of their series, as base64
+text. Colours are Okabe and Ito's, which all people can tell apart; figures use them too.
 """
 
 from __future__ import annotations
@@ -15,8 +20,11 @@ from hashlib import sha256
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from grd_offline.core.typing import AnyArray, Array, IntArray
 from grd_offline.core.words import format_share
-from grd_offline.report.colours import DARK, LIGHT
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -37,7 +45,8 @@ SCRIPTS = tuple(
 def render_page(template: str, payload: Mapping[str, Any], /, **context: Any) -> str:
     """Render a page from its template, the numbers of its drawings and what its text speaks of.
 
-    Every template has a tab, a kind, a nav (titles of sections by their names) and its own names.
+    Every template has a tab, a kind, a nav (titles of sections by their names), the numbers, and
+    its own names.
     """
     from jinja2 import UndefinedError
     from markupsafe import Markup
@@ -56,7 +65,7 @@ def render_page(template: str, payload: Mapping[str, Any], /, **context: Any) ->
     }
     trusted = {name: Markup(text) for name, text in ours.items()}
     try:
-        return _make_environment().get_template(template).render(**trusted, **context)
+        return _make_environment().get_template(template).render({**payload, **context, **trusted})
     except UndefinedError as error:  # an entry of a file that the template needs
         raise KeyError(error.message) from None
 
@@ -72,18 +81,10 @@ def _make_environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {
-        "NINETY": NINETY,
-        "facts": (),
-        "level": "fine",
-        "source": (),
-        "verdict": "",
-    }
-    environment.filters["command"] = lambda words: shlex.join(map(str, words))
-    environment.filters["joined"] = join_names
-    environment.filters["number"] = show_number
-    environment.filters["share"] = show_share
-    environment.filters["value"] = show_value
+    environment.globals |= {"NINETY": show_share(0.9), "level": "fine", "verdict": ""}
+    environment.globals |= {"facts": (), "source": ()}
+    environment.filters.update(joined=join_names, number=show_number, share=show_share)
+    environment.filters.update(value=show_value, command=lambda words: shlex.join(map(str, words)))
     return environment
 
 
@@ -117,7 +118,7 @@ def _make_style() -> str:
 
 @cache
 def _hash(script: str) -> str:
-    return f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'"
+    return f"'sha256-{encode(sha256(script.encode()).digest())}'"
 
 
 def count_steps(about: Mapping[str, Any]) -> tuple[str, str]:
@@ -140,9 +141,7 @@ def show_value(value: Any) -> str:
 
 def show_number(value: float) -> str:
     """Write a number with three digits, or in full from 1,000 on."""
-    if abs(value) >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.3g}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def show_share(share: float) -> str:
@@ -152,10 +151,120 @@ def show_share(share: float) -> str:
 
 def join_names(names: Iterable[str]) -> str:
     """Join names like this: a, b and c."""
-    names = list(names)
-    if len(names) < 2:
-        return "".join(names)
-    return f"{', '.join(names[:-1])} and {names[-1]}"
+    *others, last = list(names) or [""]
+    return f"{', '.join(others)} and {last}" if others else last
 
 
-NINETY = show_share(0.9)
+GROUPS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#17191C")
+"""Colours of methods, on white. If there are more methods, they repeat with another line style."""
+DARK_GROUPS = ("#56B4E9", "#EE8A4A", "#3CCF9E", "#E29AC4", "#E6B94D", "#8FB8FF", "#E9EBED")
+"""The same on a dark page."""
+LIGHT = {
+    "paper": "#FDFDFB",
+    "card": "#FFFFFF",
+    "soft": "#F2F2EE",
+    "line": "#DFDFD9",
+    "ink": "#17191C",
+    "muted": "#5D636B",
+    "faint": "#B9BCC0",
+    "accent": GROUPS[0],
+    "second": GROUPS[1],
+    "third": "#00795A",
+    "ok": "#00795A",
+    "warn": "#9A4A00",
+    "bad": "#B3261E",
+    **{f"group{place}": colour for place, colour in enumerate(GROUPS)},
+}
+"""Colours by their role. What was found has `accent`, what is true has `second`, and what was
+observed has `third`. Figures use these colours too."""
+DARK = {
+    "paper": "#111417",
+    "card": "#171B1F",
+    "soft": "#1F242A",
+    "line": "#30363D",
+    "ink": "#E9EBED",
+    "muted": "#A2A9B1",
+    "faint": "#59616A",
+    "accent": DARK_GROUPS[0],
+    "second": "#F0A04B",
+    "third": "#3CCF9E",
+    "ok": "#3CCF9E",
+    "warn": "#F0A04B",
+    "bad": "#FF8A80",
+    **{f"group{place}": colour for place, colour in enumerate(DARK_GROUPS)},
+}
+"""Colours of pages in dark mode."""
+
+
+LEVELS = 65535
+
+
+def pack(values: ArrayLike) -> dict[str, Any]:
+    """Pack an array of finite numbers as its shape, its range and 16-bit levels."""
+    array = np.asarray(values, np.float64)
+    levels, low, high = quantise(array)
+    return {"shape": list(array.shape), "low": low, "high": high, "data": encode(levels)}
+
+
+def quantise(values: Array) -> tuple[NDArray[np.uint16], float, float]:
+    """Round to 65,536 levels between the smallest and the largest value; return all three."""
+    if not values.size:
+        return np.zeros(0, np.uint16), 0.0, 0.0
+    low, high = float(values.min()), float(values.max())
+    scale = LEVELS / (high - low) if high > low else 0.0
+    return np.rint((values - low) * scale).astype("<u2"), low, high
+
+
+def encode(contents: AnyArray | bytes) -> str:
+    """Write the bytes of an array, or of a file, as text."""
+    contents = contents if isinstance(contents, bytes) else np.ascontiguousarray(contents).tobytes()
+    return b64encode(contents).decode()
+
+
+def find_extremes(values: Array, width: int) -> tuple[IntArray, Array]:
+    """Find the smallest and the largest value of each stretch of `width` steps.
+
+    Gives (stretch, 2) the steps and the values; where both are the same step it stands twice.
+    """
+    count = -(-len(values) // width)
+    # What fills up the last stretch repeats its last value, and so is never an extreme of its own.
+    filled = np.concatenate([values, np.repeat(values[-1:], count * width - len(values))])
+    stretches = filled.reshape(count, width)
+    places = np.sort([stretches.argmin(1), stretches.argmax(1)], axis=0).T
+    rows = np.arange(count)[:, None]
+    steps = rows * width + places
+    return steps, stretches[rows, places]
+
+
+def count_bytes(length: int, width: int, spiky: int, smooth: int) -> int:
+    """Count the bytes that `pack_series` gives for one episode, before base64."""
+    if width == 1:
+        return 2 * length * (spiky + smooth)
+    stretches = -(-length // width)
+    return stretches * (5 * spiky + 2 * smooth)
+
+
+def pack_series(spiky: list[Array], smooth: list[Array], width: int) -> dict[str, Any]:
+    """Pack series of one episode: extremes of spiky ones, ends of stretches of smooth ones.
+
+    The data are all 16-bit levels, series after series, then for each spiky one a byte per stretch:
+    where its two values stand, in sixteenths of the stretch.
+    """
+    numbers: list[AnyArray] = []
+    places: list[AnyArray] = []
+    ranges = []
+    for index, values in enumerate([*spiky, *smooth]):
+        if width == 1:
+            kept = values
+        elif index < len(spiky):
+            steps, extremes = find_extremes(values, width)
+            kept = extremes.ravel()
+            offsets = (steps % width) * 16 // width if width > 16 else steps % width
+            places.append((offsets[:, 0] * 16 + offsets[:, 1]).astype(np.uint8))
+        else:
+            kept = values[np.minimum(np.arange(width, len(values) + width, width), len(values)) - 1]
+        levels, low, high = quantise(kept)
+        numbers.append(levels)
+        ranges.append([float(f"{end:.7g}") for end in (low, high)])
+    data = b"".join(part.tobytes() for part in (*numbers, *places))
+    return {"width": width, "ranges": ranges, "data": encode(data)}

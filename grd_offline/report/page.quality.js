@@ -3,7 +3,7 @@
 const diagonal = (ends) =>
   line(ends, ends, colour("faint"), { width: 1, dash: "dash" }, "", { showlegend: false });
 
-function drawReturns(element) {
+drawers.returns = (element) => {
   const { observed, found, episodes, held_out: held } = payload.returns;
   const { singular } = payload.outcome;
   const all = [observed, found, ...(held ? [held.observed, held.predicted] : [])].flatMap(unpack);
@@ -26,9 +26,9 @@ function drawReturns(element) {
     margin: { l: 60, r: 10, t: 30, b: 44 },
     showlegend: Boolean(held),
   });
-}
+};
 
-function drawCalibration(element) {
+drawers.calibration = (element) => {
   const { levels, held_out_returns: returns, true_rewards: rewards } = payload.calibration;
   const percent = (values) => [0, ...values.map((value) => 100 * value)];
   const curve = (values, name, tint, symbol) => {
@@ -46,30 +46,21 @@ function drawCalibration(element) {
     margin: { l: 52, r: 10, t: 30, b: 44 },
     showlegend: true,
   });
-}
+};
 
-function drawPinned(element) {
+drawers.pinned = (element) => {
   const entries = Object.entries(payload.pinned)
     .sort((a, b) => b[1] - a[1])
     .slice(0, 30)
     .reverse();
   const [names, known] = [0, 1].map((part) => entries.map((entry) => entry[part]));
-  const letters = element.clientWidth < 560 ? 18 : 40;
   const tints = known.map((part) => colour(part < 0.5 ? "second" : "accent"));
-  const trace = bars(
-    known.map((part) => 100 * part),
-    names,
-    tints,
-    "%{text}: %{x:.2f} %",
-  );
-  show(element, [trace], {
+  const parts = known.map((part) => 100 * part);
+  show(element, [bars(parts, names, tints, "%{text}: %{x:.2f} %")], {
     height: entries.length * 26 + 54,
     xaxis: axis("part of the effect that is known, %", { range: [0, 101] }),
-    yaxis: nameAxis(
-      names.map((name) => brief(name, letters)),
-      11,
-    ),
+    yaxis: nameAxis(names, 11, element.clientWidth < 560 ? 18 : 40),
     margin: { l: 40, r: 14, t: 4, b: 40 },
     bargap: 0.45,
   });
-}
+};

@@ -7,7 +7,7 @@ const styleOf = (index) => ({
 const styleOfSource = (source) =>
   source.oracle ? { color: colour("muted"), dash: "dash" } : styleOf(source.look);
 
-function drawLearning(element) {
+drawers.learning = (element) => {
   const key = find("#metric")?.value ?? "return";
   const seeds = find("#seeds")?.checked;
   const { label, curves } = payload.metrics.find((metric) => metric.key === key);
@@ -35,10 +35,8 @@ function drawLearning(element) {
   }
   const { data, unit } = payload;
   if (key === "return" && Number.isFinite(data)) {
-    const ends = frame(
-      curves.flatMap((curve) => curve.steps),
-      0,
-    );
+    const steps = curves.flatMap((curve) => curve.steps);
+    const ends = [Math.min(...steps), Math.max(...steps)];
     const look = { width: 1.5, dash: "dot" };
     traces.push(line(ends, [data, data], colour("muted"), look, "", { name: "mean of the data" }));
   }
@@ -54,7 +52,7 @@ function drawLearning(element) {
   });
   const told = curves.map((curve) => `${curve.label} ends at ${tell(curve.means.at(-1))}`);
   describe(element, `${label} over ${unit}: ${told.join(", ")}`);
-}
+};
 
 /** The chosen member and its chosen moment. */
 function findMoment(name, members) {
@@ -66,7 +64,7 @@ function findMoment(name, members) {
   return { member, moment };
 }
 
-function drawRunMasks(element) {
+drawers["run-masks"] = (element) => {
   const { member, moment } = findMoment("mask", payload.masks);
   const flat = {};
   for (const [name, mask] of Object.entries(moment.masks))
@@ -88,9 +86,9 @@ function drawRunMasks(element) {
   };
   drawMaps(element, member, masks, false);
   describe(element, `Masks of ${label} at step ${moment.step}: ${told}`);
-}
+};
 
-function drawRewards(element) {
+drawers.rewards = (element) => {
   const { member, moment } = findMoment("reward", payload.episodes);
   const { step, match, scaled } = moment;
   find("#reward-reading").textContent = `Training step ${step.toLocaleString("en")}: ${match}`;
@@ -106,9 +104,9 @@ function drawRewards(element) {
     margin: { l: 52, r: 12, t: 30, b: 44 },
   });
   describe(element, `Found and true rewards of ${member.label} at training step ${step}: ${match}`);
-}
+};
 
-function drawSpeed(element) {
+drawers.speed = (element) => {
   const count = payload.unit.replace("environment ", "");
   const traces = payload.speed.map(({ name, seconds, steps }, index) => {
     const { color, dash } = styleOf(index);
@@ -124,4 +122,4 @@ function drawSpeed(element) {
     yaxis: axis(`${count} of each member`, { rangemode: "tozero" }),
     margin: { l: 60, r: 12, t: 30, b: 44 },
   });
-}
+};

@@ -1,21 +1,4 @@
 // Finds the drawings of the page, and draws what comes near the window.
-const drawers = {
-  importance: drawImportance,
-  viewer: drawViewer,
-  waterfall: drawWaterfall,
-  effect: drawEffect,
-  graph: drawGraph,
-  returns: drawReturns,
-  calibration: drawCalibration,
-  pinned: drawPinned,
-  maps: (element) => drawMaps(element, payload.graph, readStrengths(payload.graph), true),
-  learning: drawLearning,
-  "run-masks": drawRunMasks,
-  rewards: drawRewards,
-  speed: drawSpeed,
-  verdicts: drawVerdicts,
-  nearness: drawNearness,
-};
 // These choose their size or their words by the width of the window.
 const fluid = "importance waterfall graph maps run-masks pinned verdicts nearness".split(" ");
 const drawn = new Set();

@@ -20,26 +20,20 @@ function drawVerdict(verdict, row, { of, size, say, shares }) {
   const both = `${Math.round(mean)}${many ? ` ± ${Math.round(spread)}` : ""} %`;
   const told = shares ? both : verdict.reached;
   const hoverlabel = { bordercolor: color };
-  const traces = [];
-  if (!verdict.few)
-    traces.push(line([mean - spread, mean + spread], [row, row], fade(color, 0.3), 13, ""));
+  const bar = line([mean - spread, mean + spread], [row, row], fade(color, 0.3), 13, "");
   const sign = verdict.oracle ? { size: 15, symbol: "diamond" } : { size: 13, symbol: "circle" };
   const one = { name: `${name}, mean`, hoverlabel };
-  traces.push(dots([mean], [row], { color, ...sign }, `${name}: ${told}`, one));
+  const dot = dots([mean], [row], { color, ...sign }, `${name}: ${told}`, one);
   const scores = verdict.scores.map(of);
   const heights = scores.map(() => row + 0.27);
   const look = { color: fade(color, 0.75), size: verdict.few ? 7 : 5 };
-  const each = {
-    name: `${name}, seeds`,
-    customdata: scores.map(say),
-    text: payload.seeds,
-    hoverlabel,
-  };
-  if (many) traces.push(dots(scores, heights, look, `${name}, seed %{text}: %{customdata}`, each));
-  return { traces, told };
+  const more = { name: `${name}, seeds`, customdata: scores.map(say), text: payload.seeds };
+  const each = `${name}, seed %{text}: %{customdata}`;
+  const seeds = dots(scores, heights, look, each, { ...more, hoverlabel });
+  return { traces: [...(verdict.few ? [] : [bar]), dot, ...(many ? [seeds] : [])], told };
 }
 
-function drawVerdicts(element) {
+drawers.verdicts = (element) => {
   const { verdicts, data, true: truth } = payload;
   const scale = findScale();
   const { of, say, shares } = scale;
@@ -63,35 +57,24 @@ function drawVerdicts(element) {
     const xanchor = x > between === close ? "left" : "right";
     annotations.push(mark(text, { x, y: 1, yref: "paper", yanchor: "bottom", xanchor }));
   }
-  show(
-    element,
-    rows.flatMap(({ traces }) => traces),
-    {
-      height: verdicts.length * 50 + 80,
-      hovermode: "closest",
-      hoverdistance: 30,
-      shapes: lines.map(([x, , dash]) => level(x, dash)),
-      annotations,
-      margin: { l: 40, r: narrow ? 62 : 118, t: 28, b: 46 },
-      xaxis: axis(label, {
-        range: frame(all, 0.06, Math.abs(high) || 1),
-        zeroline: false,
-        ticksuffix: shares ? " %" : "",
-      }),
-      yaxis: nameAxis(
-        verdicts.map((v) => brief(v.source, narrow ? 14 : 30)),
-        13,
-        {
-          range: [verdicts.length - 0.5, -0.5],
-          fixedrange: true,
-        },
-      ),
-    },
-  );
+  const names = verdicts.map((verdict) => verdict.source);
+  const range = frame(all, 0.06, Math.abs(high) || 1);
+  const down = { range: [verdicts.length - 0.5, -0.5], fixedrange: true };
+  const traces = rows.flatMap((row) => row.traces);
+  show(element, traces, {
+    height: verdicts.length * 50 + 80,
+    hovermode: "closest",
+    hoverdistance: 30,
+    shapes: lines.map(([x, , dash]) => level(x, dash)),
+    annotations,
+    margin: { l: 40, r: narrow ? 62 : 118, t: 28, b: 46 },
+    xaxis: axis(label, { range, zeroline: false, ticksuffix: shares ? " %" : "" }),
+    yaxis: nameAxis(names, 13, narrow ? 14 : 30, down),
+  });
   const told = verdicts.map((v) => `${v.source} ${say(of(v.mean))}`);
   if (data !== null) told.push(`the data ${say(of(data))}`);
   describe(element, `${label}: ${told.join(", ")}`);
-}
+};
 
 /** Where each name stands, from its point: the first place that is free, near and within. */
 function placeNames(spots, wide) {
@@ -113,19 +96,14 @@ function placeNames(spots, wide) {
   });
 }
 
-function drawNearness(element) {
+drawers.nearness = (element) => {
   const points = payload.nearness;
   const height = 340;
   const margin = { l: 60, r: 16, t: 14, b: 46 };
   const wide = element.clientWidth - margin.l - margin.r;
-  const across = frame(
-    points.map((p) => p.pearson),
-    0.08,
-  );
-  const up = frame(
-    points.flatMap((p) => [p.mean - p.spread, p.mean + p.spread]),
-    0.12,
-  );
+  const correlations = points.map((point) => point.pearson);
+  const ends = points.flatMap(({ mean, spread }) => [mean - spread, mean + spread]);
+  const [across, up] = [frame(correlations, 0.08), frame(ends, 0.12)];
   const spots = points.map(({ pearson, mean, source }) => ({
     x: ((pearson - across[0]) / (across[1] - across[0])) * wide,
     y: ((up[1] - mean) / (up[1] - up[0])) * (height - margin.t - margin.b),
@@ -157,4 +135,4 @@ function drawNearness(element) {
     xaxis: axis("correlation (Pearson) with the true rewards", { range: across, zeroline: false }),
     yaxis: axis("true return", { range: up, zeroline: false }),
   });
-}
+};

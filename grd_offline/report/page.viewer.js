@@ -1,7 +1,7 @@
 // The rewards of one episode, step by step.
 const viewer = payload.viewer && { step: 0, order: "index", play: 0, element: find(".viewer") };
 
-/** The series of one episode by name; see pack_series in packing.py. */
+/** The series of one episode by name; see pack_series in page.py. */
 function decode({ length, width, ranges, data, sum }) {
   const { spiky, smooth } = payload.viewer.series;
   const count = Math.ceil(length / width);
@@ -93,11 +93,13 @@ function listRows(episode, track) {
   ];
 }
 
-function drawViewer(element) {
+drawers.viewer = (element) => {
   const { episode, track } = viewer;
   const rows = listRows(episode, track);
   const [gap, foot, top] = [34, 42, 24];
   const inner = rows.reduce((sum, row) => sum + row.height + gap, -gap);
+  const { range } = viewer;
+  const along = { range, anchor: `y${rows.length}`, automargin: false, showspikes: false };
   const more = {
     margin: { l: 52, r: 14, t: top, b: foot },
     height: inner + top + foot,
@@ -105,40 +107,29 @@ function drawViewer(element) {
     hovermode: "x",
     hoversubplots: "axis",
     shapes: [level(viewer.step, "dot", { layer: "above" })],
-    xaxis: axis("step", {
-      range: viewer.range,
-      anchor: `y${rows.length}`,
-      automargin: false,
-      showspikes: false,
-    }),
+    xaxis: axis("step", along),
   };
   const traces = [];
   let used = 0;
   rows.forEach((row, index) => {
-    const id = `y${index ? index + 1 : ""}`;
+    const id = index ? index + 1 : "";
     const domain = [Math.max(1 - (used + row.height) / inner, 0), 1 - used / inner];
     used += row.height + gap;
-    more[id.replace("y", "yaxis")] = axis("", {
-      domain,
-      fixedrange: true,
-      nticks: row.ticks ?? 5,
-      automargin: false,
-    });
+    const fixed = { domain, fixedrange: true, automargin: false };
+    more[`yaxis${id}`] = axis("", { ...fixed, nticks: row.ticks ?? 5 });
     const at = { xref: "paper", yref: "paper", x: 0, y: domain[1], yshift: 3, xanchor: "left" };
     const ground = { yanchor: "bottom", bgcolor: colour("paper"), borderpad: 1 };
     more.annotations.push(mark(row.title, { ...at, ...ground }, font(12.5, "ink")));
-    traces.push(...row.traces.map((trace) => ({ ...trace, xaxis: "x", yaxis: id })));
+    traces.push(...row.traces.map((trace) => ({ ...trace, xaxis: "x", yaxis: `y${id}` })));
   });
   show(element, traces, more);
-  const { y } = track.reward;
-  describe(
-    element,
-    `Episode ${episode.index} of ${episode.length} steps. Rewards found lie between ` +
-      `${tell(Math.min(...y))} and ${tell(Math.max(...y))} and add up to ${tell(episode.sum)}; ` +
-      `the observed ${payload.outcome.singular} is ${tell(episode.return)}, ` +
-      `${tell(Math.abs(episode.return - episode.sum))} apart. ` +
-      `Below: ${drawnInputs().join(", ") || "no inputs"}.`,
-  );
+  const [low, high] = frame(track.reward.y, 0).map(tell);
+  const apart = tell(Math.abs(episode.return - episode.sum));
+  const told =
+    `Episode ${episode.index} of ${episode.length} steps. Rewards found lie between ${low} and ` +
+    `${high} and add up to ${tell(episode.sum)}; the observed ${payload.outcome.singular} is ` +
+    `${tell(episode.return)}, ${apart} apart. Below: ${drawnInputs().join(", ") || "no inputs"}.`;
+  describe(element, told);
   if (element.dataset.listens) return;
   element.dataset.listens = "yes";
   element.on("plotly_hover", (event) => setStep(Math.round(event.points[0].x)));
@@ -147,7 +138,7 @@ function drawViewer(element) {
     if (low !== undefined) viewer.range = [low, event["xaxis.range[1]"]];
     if (event["xaxis.autorange"]) viewer.range = fullRange();
   });
-}
+};
 
 const fullRange = () => [-0.01, 1.01].map((share) => share * viewer.episode.length);
 
@@ -181,7 +172,7 @@ function showFrame() {
   const film = find(".film");
   const clip = findClip();
   if (film) film.hidden = !clip;
-  if (!film || !clip) return;
+  if (!clip) return;
   const { width, height, columns, steps, image } = clip;
   const frame = find(".frame", film);
   const at = nearest(steps, viewer.step);
@@ -237,20 +228,16 @@ function fillPicker() {
   const list = [...payload.viewer.episodes];
   if (viewer.order === "return") list.sort((a, b) => b.return - a.return);
   const { singular } = payload.outcome;
-  const options = list.map(
-    ({ index, label, return: paid }) =>
-      new Option(`${label ?? index}: ${singular} ${tell(paid)}`, index),
-  );
-  find("#episode").replaceChildren(...options);
+  const name = (one) => `${one.label ?? one.index}: ${singular} ${tell(one.return)}`;
+  find("#episode").replaceChildren(...list.map((one) => new Option(name(one), one.index)));
   if (viewer.episode) find("#episode").value = viewer.episode.index;
 }
 
 function zoom(kind) {
   const [low, high] = viewer.range;
   const [first, last] = fullRange();
-  const wanted = { in: Math.max(8, (high - low) / 2), out: 2 * (high - low), all: last - first }[
-    kind
-  ];
+  const size = high - low;
+  const wanted = { in: Math.max(8, size / 2), out: 2 * size, all: last - first }[kind];
   const middle = kind === "in" ? viewer.step : (low + high) / 2;
   const start = Math.max(first, Math.min(middle - wanted / 2, last - wanted));
   viewer.range = [start, Math.min(start + wanted, last)];

@@ -17,7 +17,8 @@ function splitReward() {
   const { track, step, episode } = viewer;
   const { constant, series } = payload.viewer;
   const at = nearest(track.term0.x, step);
-  const parts = [{ name: "mean reward", from: 0, to: constant, told: tell(constant) }];
+  const bare = { given: "", from: 0 };
+  const parts = [{ ...bare, name: "mean reward", to: constant, told: tell(constant) }];
   let sum = constant;
   series.terms.forEach((name, i) => {
     const value = track[`term${i}`].y[at];
@@ -27,11 +28,11 @@ function splitReward() {
     const tint = value < 0 ? "accent" : "second";
     parts.push({ name, given, from: sum, to: (sum += value), told, tint });
   });
-  parts.push({ name: "reward", from: 0, to: sum, told: tell(sum) });
+  parts.push({ ...bare, name: "reward", to: sum, told: tell(sum) });
   return { step: track.term0.x[at], parts };
 }
 
-function drawWaterfall(element) {
+drawers.waterfall = (element) => {
   const { step, parts } = splitReward();
   const rows = [...parts].reverse();
   const narrow = element.clientWidth < 560;
@@ -55,29 +56,26 @@ function drawWaterfall(element) {
     annotations.push(mark("true reward", { x, y: 1, yref: "paper", yanchor: "bottom" }));
     ends.push(x);
   }
+  const range = [Math.min(...ends) - 0.3 * pad, Math.max(...ends) + pad];
   const lengths = rows.map((part) => part.to - part.from);
   const names = rows.map((part) => part.name);
   const tints = rows.map((part) => colour(part.tint ?? "faint"));
   const trace = bars(lengths, names, tints, "%{text}%{customdata}", {
     base: rows.map((part) => part.from),
-    customdata: rows.map((part) => `${part.given ?? ""}: ${part.told}`),
+    customdata: rows.map((part) => `${part.given}: ${part.told}`),
   });
-  const name = (part) =>
-    plain(narrow ? clip(part.name, 16) : clip(part.name, 40) + (part.given ?? ""));
+  const ticktext = rows.map(({ name, given }) =>
+    narrow ? brief(name, 16) : brief(name, 40) + plain(given),
+  );
   show(element, [trace], {
     height: rows.length * 28 + 76,
     shapes,
     annotations,
     bargap: 0.35,
     margin: { l: 40, r: 52, t: 24, b: 44 },
-    xaxis: axis(payload.reward, {
-      range: [Math.min(...ends) - 0.3 * pad, Math.max(...ends) + pad],
-    }),
-    yaxis: nameAxis(rows.map(name), 12),
+    xaxis: axis(payload.reward, { range }),
+    yaxis: nameAxis(names, 12, 40, { ticktext }),
   });
-  const told = parts.slice(1, -1).map((part) => `${part.name} ${part.told}`);
-  describe(
-    element,
-    `Reward ${rows[0].told} of step ${step}: mean reward ${parts[0].told}, ${told.join(", ")}`,
-  );
-}
+  const told = parts.slice(0, -1).map((part) => `${part.name} ${part.told}`);
+  describe(element, `Reward ${rows[0].told} of step ${step}: ${told.join(", ")}`);
+};

@@ -18,7 +18,7 @@ from grd_offline.io.files.models import CONFIG, REWARD_FOLDER
 from grd_offline.io.formats.record import OBSERVED, STD
 from grd_offline.methods.result import Decomposition
 from grd_offline.report.effects import has_few_values
-from grd_offline.report.packing import count_bytes, pack_series
+from grd_offline.report.page import count_bytes, pack_series
 from grd_offline.rewards.effects import EffectModel
 
 MOST_EPISODES = 500

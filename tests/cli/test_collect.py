@@ -228,7 +228,7 @@ def test_lines_where_there_is_no_terminal(
 def test_recipes_can_be_read(recipe: str) -> None:
     import click
 
-    from grd_offline.cli.collect import REAL, collect, read_recipe
+    from grd_offline.cli.data import REAL, collect, read_recipe
     from grd_offline.worlds.environments import resolve_environment_id
 
     context = click.Context(collect)

@@ -8,7 +8,7 @@ import sys
 import pytest
 from places import ROOT
 
-from grd_offline.cli.program import COMMANDS
+from grd_offline.cli.program import cli
 
 pytestmark = pytest.mark.long
 
@@ -43,7 +43,7 @@ def complete(folder, *words):
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_bash_completes_commands_options_and_choices(tmp_path):
-    names = {name.replace("_", "-") for name in COMMANDS}
+    names = set(cli.commands)
     assert set(complete(tmp_path, "")) == names
     assert complete(tmp_path, "train-on") == ["train-online"]
     assert complete(tmp_path, "decompose", "--exact") == ["--exact-returns"]

@@ -12,8 +12,15 @@ from places import ROOT
 from rich.console import Console
 
 from grd_offline.cli import signals
-from grd_offline.cli.display import format_left, make_stage_bar, show_stages
-from grd_offline.cli.forecast import FITTING, GROUPS, TESTING, Forecast
+from grd_offline.cli.display import (
+    FITTING,
+    GROUPS,
+    TESTING,
+    Forecast,
+    format_left,
+    make_stage_bar,
+    show_stages,
+)
 from grd_offline.cli.program import cli
 from grd_offline.cli.text import print_facts, wrap
 from grd_offline.core import words

@@ -203,7 +203,7 @@ def test_seeds_that_lose_what_they_had_gained_are_told(capsys):
         unsteady = find_unsteady(settings, scores, 10.0)
     assert unsteady == {"true": [8]}
     assert find_unsteady(settings, scores, None) == {}
-    importlib.import_module("grd_offline.cli.judge")._tell_unsteady(unsteady, 2)
+    importlib.import_module("grd_offline.cli.train")._tell_unsteady(unsteady, 2)
     assert capsys.readouterr().err.startswith("unsteady seeds: 1 of 2 of true. They end")
 
 

@@ -19,7 +19,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from grd_offline import RewardModel
 from grd_offline.cli.program import cli
-from grd_offline.cli.train_online import name_resume
+from grd_offline.cli.train import name_resume
 from grd_offline.core.errors import DataError
 from grd_offline.core.words import format_bytes
 from grd_offline.learning.online import training

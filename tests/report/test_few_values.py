@@ -7,8 +7,7 @@ from pages import find_payload, find_text, report_decomposition
 
 from grd_offline.core.inputs import explain_marks, name_effect
 from grd_offline.methods.result import read_decomposition
-from grd_offline.report.effects import shape_effect
-from grd_offline.report.importance import measure_importance
+from grd_offline.report.effects import measure_importance, shape_effect
 from grd_offline.report.tracks import read_tracks
 
 LABELS = ("weather=rain", "weather=snow", "weather=sun")

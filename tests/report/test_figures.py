@@ -14,8 +14,6 @@ from grd_offline.cli import main
 from grd_offline.core.errors import DataError
 from grd_offline.io.files.results import EVALUATION_COLUMNS, read_episode, read_masks, read_run
 from grd_offline.methods.result import read_decomposition
-from grd_offline.report.colours import DARK, LIGHT
-from grd_offline.report.curves import make_curves, scales_differ
 from grd_offline.report.figures import (
     GREYS,
     draw_comparison,
@@ -23,6 +21,8 @@ from grd_offline.report.figures import (
     draw_run,
     save_figure,
 )
+from grd_offline.report.page import DARK, LIGHT
+from grd_offline.report.training import make_curves, scales_differ
 
 STARTS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 

@@ -22,10 +22,10 @@ from run_tables import write_run
 from grd_offline.cli import main
 from grd_offline.core.errors import DataError
 from grd_offline.methods.result import read_decomposition
-from grd_offline.report.curves import show_spread
 from grd_offline.report.film import Film
-from grd_offline.report.packing import find_extremes, pack, pack_series
+from grd_offline.report.page import find_extremes, pack, pack_series
 from grd_offline.report.tracks import MOST_EPISODES, pack_tracks, read_tracks
+from grd_offline.report.training import show_spread
 
 
 @pytest.fixture(scope="module")
@@ -372,7 +372,7 @@ def test_a_page_of_runs_has_curves_masks_rewards_and_speed(tmp_path):
 
 
 def test_a_run_whose_page_fails_is_still_a_run(tmp_path, capsys):
-    from grd_offline.cli.report import leave_report
+    from grd_offline.cli.results import leave_report
 
     leave_report(tmp_path)
     assert (

@@ -4,7 +4,7 @@ import pytest
 from judgements import SCORES, write_judgement
 from pages import find_payload, find_text, refuse_report, report_judgement
 
-from grd_offline.report.evidence import find_rivals, is_clearly_better
+from grd_offline.report.training import find_rivals, is_clearly_better
 
 
 def test_a_verdict_says_what_policies_reach(tmp_path):

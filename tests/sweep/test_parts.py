@@ -10,7 +10,7 @@ from places import HELPERS
 
 import grd_offline
 from grd_offline.cli import main
-from grd_offline.cli.collect import collect as collect_command
+from grd_offline.cli.data import collect as collect_command
 from grd_offline.cli.options import pick_settings
 from grd_offline.io.formats.parts import find_parts, read_manifest
 from grd_offline.lab.sweep import job as jobs_module

@@ -108,7 +108,7 @@ number = "NaN"
 
 
 def test_arguments_of_an_environment_come_back_as_they_were(tmp_path):
-    from grd_offline.cli.train_online import train_online
+    from grd_offline.cli.train import train_online
 
     (job,) = plan(tmp_path, ARGUMENTS).jobs
     parsed = train_online.make_context("train-online", list(job.command[1:])).params["env_args"]

@@ -1,18 +1,21 @@
-"""`grd-offline collect`: run a policy in an environment and store what a learner would see."""
+"""`collect`, `inspect` and `convert`: make datasets, look at them, and change their layout."""
 
 from __future__ import annotations
 
 import difflib
+import json
+import math
 import os
 import shlex
 import time
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from grd_offline.core.errors import DataError
+from grd_offline.core.errors import DataError, printable
 from grd_offline.core.observer import Observer
 from grd_offline.core.words import count, format_bytes, format_seconds
 from grd_offline.learning.collecting.settings import REAL_DATA, CollectSettings
@@ -24,12 +27,17 @@ from .options import (
     option,
     out_option,
     pick_settings,
+    reading_options,
     setting_options,
 )
 from .signals import Stop, catch_signals
 from .text import echo, print_warning, say
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
+    from grd_offline.io.datasets import Record, Recording
+    from grd_offline.io.formats.summary import Summary
     from grd_offline.learning.collecting.dataset import Collected
 
     from .display import Advance
@@ -293,3 +301,232 @@ def _describe(collected: Collected, seconds: float) -> str:
         f"return {returns.mean():.4g} ± {returns.std():.4g}, "
         f"{format_bytes(collected.path.stat().st_size)}, {steps / max(seconds, 1e-9):,.0f} steps/s"
     )
+
+
+_BARS = " ▁▂▃▄▅▆▇█"
+_ROWS = 40
+
+
+@command()
+@click.argument("file")
+@option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@reading_options
+def inspect(file: str, as_json: bool, **reading: Any) -> None:
+    """Show what a dataset holds: layout, episodes, returns, names and warnings.
+
+    FILE is an HDF5 file in a known layout (own, Minari, D4RL, d3rlpy or robomimic), a folder of
+    such files (part-00000.h5 and so on), a Minari folder, a table with one row per step (.csv or
+    .parquet), a LeRobot folder, or JSON lines of conversation turns with a score (.jsonl).
+    minari:ID is a dataset of Minari's library, which is downloaded if needed.
+
+    \b
+    Examples:
+      grd-offline inspect hc.h5
+      grd-offline inspect hc.h5 --json | jq .returns.mean
+      grd-offline inspect minari:mujoco/halfcheetah/medium-v0
+      grd-offline inspect old-d4rl.hdf5 --max-episode-steps 1000
+      grd-offline inspect trips.csv --columns episode=trip,return=fuel
+    """
+    from grd_offline.io.datasets import open_recording
+    from grd_offline.io.formats.summary import summarise
+
+    from .display import show_progress
+
+    with (
+        open_recording(file, **reading) as recording,
+        show_progress("reading", len(recording), unit="episodes", work="steps") as advance,
+    ):
+        summary = summarise(recording, file, on_episode=lambda steps: advance(1, steps))
+    if as_json:
+        click.echo(json.dumps(_as_json(file, summary), indent=1))
+    else:
+        _show(file, summary)
+
+
+def _as_json(file: str, summary: Summary) -> dict[str, Any]:
+    from grd_offline.io.formats.summary import measure
+
+    def numbers(values: Any) -> dict[str, float | None]:
+        # JSON has no infinity, which sums of huge rewards can be.
+        found = measure(values)._asdict().items()
+        return {name: value if math.isfinite(value) else None for name, value in found}
+
+    values = (summary.minimum, summary.maximum, summary.mean, summary.deviation)
+    columns = dict(
+        zip(("min", "max", "mean", "std"), (one.tolist() for one in values), strict=True)
+    )
+    names = (*summary.observation_names, *summary.action_names)
+    dimensions = [
+        {"name": name, **{key: column[i] for key, column in columns.items()}}
+        for i, name in enumerate(names)
+    ]
+    as_they_are = (
+        "terminated", "truncated", "convention", "has_final_observations", "delay", "deliveries",
+        "discrete_actions",
+    )  # fmt: skip
+    return {
+        "file": file,
+        "layout": summary.layout,
+        "columns": summary.columns,
+        "environment": summary.environment,
+        "episodes": len(summary.lengths),
+        "steps": int(summary.lengths.sum()),
+        "lengths": numbers(summary.lengths),
+        "returns": numbers(summary.returns),
+        **{name: getattr(summary, name) for name in as_they_are},
+        "observations": dimensions[: len(summary.observation_names)],
+        "actions": dimensions[len(summary.observation_names) :],
+        "extras": summary.extras,
+        "warnings": summary.warnings,
+    }
+
+
+def _show(file: str, summary: Summary) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    from grd_offline.io.formats.summary import measure
+
+    from .text import print_facts, print_text
+
+    lengths, returns = summary.lengths, measure(summary.returns)
+    ends = [
+        f"{number:,} {word}"
+        for number, word in (
+            (summary.terminated, "terminated"),
+            (summary.truncated, "truncated"),
+            (len(lengths) - summary.terminated - summary.truncated, "unfinished"),
+        )
+        if number
+    ]
+    facts = {
+        "layout": summary.layout,
+        **({} if summary.columns is None else {"columns": printable(summary.columns)}),
+        "environment": summary.environment or "not known",
+        "episodes": f"{len(lengths):,} ({', '.join(ends)})",
+        "steps": f"{lengths.sum():,}",
+        "lengths": f"{lengths.min():,} to {lengths.max():,}, mean {lengths.mean():,.1f}",
+        "returns": f"{returns.min:.4g} to {returns.max:.4g}, mean {returns.mean:.4g}, "
+        f"sd {returns.std:.4g}",
+        "": _histogram(summary.returns),
+        "rewards": f"{summary.delivery} ({summary.deliveries:,} in all)",
+        "alignment": summary.convention,
+        "states": count(len(summary.observation_names), "dimension"),
+        "actions": count(len(summary.action_names), "dimension")
+        + (" (discrete choices as one-hot)" if summary.discrete_actions else ""),
+        "further fields": ", ".join(summary.extras) or "none",
+    }
+    console = Console(highlight=False)
+    console.print(Text(file, style="bold cyan"))
+    print_facts(console, facts)
+    console.print(_dimension_table(summary))
+    for warning in summary.warnings:
+        print_text(console, f"warning: {warning}", "yellow")
+
+
+def _dimension_table(summary: Summary) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("dimension", overflow="fold")
+    for title in ("min", "mean", "max", "sd"):
+        table.add_column(title, justify="right", no_wrap=True)
+    names = summary.observation_names + summary.action_names
+    for i, name in enumerate(names[:_ROWS]):
+        columns = (summary.minimum, summary.mean, summary.maximum, summary.deviation)
+        table.add_row(Text(printable(name)), *(f"{column[i]:.4g}" for column in columns))
+    if len(names) > _ROWS:
+        table.add_row(f"and {len(names) - _ROWS} more (--json lists all)")
+    return table
+
+
+def _histogram(values: Any, bins: int = 40) -> str:
+    import numpy as np
+
+    size = float(np.abs(values).max()) or 1.0
+    if not math.isfinite(size):
+        return ""
+    # Equal parts of the range as numbers from 0 to 1: huge numbers lie too close together for it.
+    scaled = values / size
+    width = float(np.ptp(scaled))
+    places = (scaled - scaled.min()) / width if width > 0 else np.full(len(values), 0.5)
+    counts, _ = np.histogram(places, bins=bins, range=(0, 1))
+    levels = np.ceil(counts / counts.max() * (len(_BARS) - 1)).astype(int)
+    return "".join(_BARS[level] for level in levels)
+
+
+def _check_layout(ctx: click.Context, parameter: click.Parameter, name: str) -> str:
+    from grd_offline.io.datasets import list_writable_layouts
+
+    known = list_writable_layouts()
+    if name not in known:
+        raise click.BadParameter(f"{name!r} is not one of {', '.join(known)}.")
+    return name
+
+
+@command()
+@click.argument("source", metavar="IN")
+@click.argument("destination", metavar="OUT")
+@option(
+    "--to",
+    "layout",
+    callback=_check_layout,
+    metavar="LAYOUT",
+    default="own",
+    help="Layout to write. own is one file with names and settings. minari is a folder that Minari "
+    "loads. d4rl is one flat file with timeouts and next_observations.",
+)
+@reading_options
+def convert(source: str, destination: str, layout: str, **reading: Any) -> None:
+    """Convert a dataset to another layout. Every array and every name is kept.
+
+    IN is any dataset that `grd-offline inspect` reads. If OUT exists, it is replaced once the new
+    dataset is complete on the disk.
+
+    \b
+    Examples:
+      grd-offline convert hopper-medium.hdf5 hopper.h5 --to own
+      grd-offline convert hc.h5 hc-minari --to minari
+      grd-offline convert trips.csv trips.h5 --to own
+      grd-offline convert minari:mujoco/halfcheetah/medium-v0 hc.hdf5 --to d4rl
+    """
+    from grd_offline.io.datasets import is_same_place, open_recording, write_dataset
+    from grd_offline.io.tables.results import find_columns
+
+    from .display import show_progress
+
+    if is_same_place(source, destination):
+        raise DataError("IN and OUT are the same", file=source)
+    with (
+        open_recording(source, **reading) as recording,
+        show_progress("converting", len(recording), unit="episodes", work="steps") as advance,
+    ):
+        records, lengths = _checked(recording, source, advance), recording.lengths
+        warnings = write_dataset(
+            destination, recording.header, records, layout=layout, lengths=lengths
+        )
+        episodes, steps = len(recording), int(lengths.sum())
+        warnings = [*recording.warnings, *warnings]
+        columns = find_columns(recording)
+    for warning in warnings:
+        print_warning(warning)
+    if columns is not None:
+        echo(f"columns: {columns}")
+    echo(
+        f"wrote {destination}: {count(episodes, 'episode')}, {count(steps, 'step')}, "
+        f"from {recording.layout} to {layout}"
+    )
+
+
+def _checked(recording: Recording, source: str, advance: Advance) -> Iterator[Record]:
+    """Yield every record after the checks that a fit would make."""
+    from grd_offline.io.datasets import as_episode, find_delay, locate
+
+    delay = find_delay(recording)
+    for index, record in enumerate(recording):
+        with locate(source, index):
+            as_episode(record, recording.header, delay)
+        yield record
+        advance(1, len(record.rewards))
