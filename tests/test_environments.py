@@ -255,6 +255,7 @@ CHECK = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "code",
     [

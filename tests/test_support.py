@@ -76,6 +76,7 @@ def test_collect_decompose_report_relabel_export(kind, data):
     assert read(folder / "minari").discrete_actions == found.discrete_actions
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", TRAINED)
 def test_train_offline_judge_and_collect_with_the_policy(kind, data, tmp_path):
     folder = data(kind)

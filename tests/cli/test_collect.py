@@ -156,6 +156,7 @@ def start_endless_run(folder: Path, workers: int) -> tuple[subprocess.Popen[str]
     return process, ours, shown
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("number", "workers"), [(signal.SIGINT, 1), (signal.SIGINT, 2), (signal.SIGTERM, 2)]
 )

@@ -60,6 +60,7 @@ def test_doctor_names_what_is_installed_and_what_is_missing():
         assert words in done.stdout
 
 
+@pytest.mark.long
 def test_doctor_fails_where_every_install_has_a_package():
     code = (
         "import sys\nsys.modules['h5py'] = None\nfrom grd_offline.cli import main\nmain(['doctor'])"

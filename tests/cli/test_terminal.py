@@ -54,6 +54,7 @@ def walk(forecast, clock, seconds):
     return looks
 
 
+@pytest.mark.long
 def test_every_stage_of_a_decomposition_is_known(tmp_path):
     heard, sizes = [], []
     decompose(
@@ -235,6 +236,7 @@ def test_a_signal_is_acknowledged_at_once_and_the_second_one_ends(capsys):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.long
 def test_a_signal_is_acknowledged_while_a_library_computes():
     """numpy holds Python's handlers back, but not the acknowledgement."""
     seen = []

@@ -102,6 +102,7 @@ def run_odd(mode: str, **settings: Any) -> tuple[Header, list[Record]]:
     )
 
 
+@pytest.mark.long
 def test_same_file_whatever_the_number_of_workers(tmp_path: Path) -> None:
     files = []
     for workers in (1, 2, 3):
@@ -255,6 +256,7 @@ def test_dict_observations_become_leaves(tmp_path: Path) -> None:
     assert read(tmp_path / "a.h5").state_size == 1 + 3 + 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize(
     ("mode", "message"),
@@ -318,6 +320,7 @@ def test_settings_are_checked(wrong: dict[str, Any]) -> None:
         CollectSettings("Hopper", **wrong)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [1, 2])
 def test_stopping_keeps_what_is_finished(workers: int) -> None:
     seen: list[Record] = []

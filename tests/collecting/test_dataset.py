@@ -137,6 +137,7 @@ def test_a_run_that_is_stopped_can_leave_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 def test_a_collection_can_be_continued(tmp_path):
     whole, rest = tmp_path / "whole.h5", tmp_path / "rest.h5"
     grd_offline.collect("Factored", whole, env_args=WORLD, episodes=6, workers=1)

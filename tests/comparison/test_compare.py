@@ -162,6 +162,7 @@ def test_folders_that_are_being_written_do_not_count(results):
     assert len(find_runs(results)) == 2
 
 
+@pytest.mark.long
 def test_what_a_paper_prints_is_set_beside_returns_at_its_step_alone(results, capsys):
     paper = results / "paper.toml"
     paper.write_text("[[paper.numbers]]\ntask = 'Hopper-v5'\nmethod = 'grd'\nmean = 87\n")

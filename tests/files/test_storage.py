@@ -49,6 +49,7 @@ class Faults:
         return self._real(*arguments)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("function", ["pwrite", "ftruncate", "fsync", "replace", "rename"])
 def test_each_system_call_may_fail(function, layout, tmp_path):
@@ -80,6 +81,7 @@ def test_each_system_call_may_fail(function, layout, tmp_path):
     assert snapshot(path) == new
 
 
+@pytest.mark.long
 def test_a_full_disk_ends_in_one_line_and_the_old_file_stays(tmp_path):
     """The real command under a limit on file size, at many sizes: HDF5 must not crash either."""
     write(tmp_path / "in.h5", "own")

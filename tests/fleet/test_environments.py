@@ -18,6 +18,7 @@ def test_the_first_environment_does_the_same_however_many_there_are() -> None:
             assert not np.array_equal(both.actions[0], both.actions[1])
 
 
+@pytest.mark.long
 def test_same_rounds_and_evaluations_whoever_does_the_work() -> None:
     def run(workers):
         with make_fleet(environments_each=3, workers=workers) as fleet:

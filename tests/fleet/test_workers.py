@@ -55,6 +55,7 @@ def test_rounds_are_what_gymnasium_does(kind: str) -> None:
     assert episode > 0
 
 
+@pytest.mark.long
 def test_same_rounds_whoever_does_the_work() -> None:
     with make_fleet() as here:
         expected = [run_round(here, index) for index in range(3)]
@@ -85,6 +86,7 @@ def test_a_round_belongs_to_the_caller() -> None:
         assert first.rewards.dtype == np.float64
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("steps", "length", "stop", "workers"),
     [(25, 40, 1, 0), (25, 40, 3, 2), (20, 40, 2, 0), (20, 40, 4, 0)],
@@ -166,6 +168,7 @@ def test_every_episode_of_an_evaluation_is_given_to_somebody_once() -> None:
     assert (evaluation.result.successes == 1).all()
 
 
+@pytest.mark.long
 def test_a_busy_worker_leaves_episodes_to_the_others() -> None:
     """A worker that is stopped holds one episode; the others evaluate all the rest."""
     with make_fleet(workers=5) as fleet:
@@ -185,6 +188,7 @@ def test_a_busy_worker_leaves_episodes_to_the_others() -> None:
         np.testing.assert_array_equal(fleet.finish_evaluation().returns, expected.returns)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [0, 5])
 def test_evaluation_is_without_noise_and_disturbs_nothing(workers: int) -> None:
     with make_fleet() as fleet:
@@ -220,6 +224,7 @@ def test_evaluation_is_without_noise_and_disturbs_nothing(workers: int) -> None:
     assert (first.returns[3, 1], first.lengths[3, 1]) == (total, steps)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_a_round_that_begins_before_the_last_one_is_over(workers: int) -> None:
     """Each member begins when it is done. What happens is what happens one after the other."""
@@ -260,6 +265,7 @@ def test_a_member_that_is_done_does_not_wait_for_the_others() -> None:
             assert_same(fleet.finish_round(), found[index])
 
 
+@pytest.mark.long
 def test_a_round_does_not_wait_for_an_evaluation() -> None:
     with make_fleet(
         [0], workers=1, env_args={**WORLD, "length": 1500, "min_length": 1500}
@@ -305,6 +311,7 @@ def test_orders_out_of_turn() -> None:
             fleet.start_evaluation(2, make_weights(fleet), 1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize(
     ("mode", "message"),

@@ -135,6 +135,7 @@ def decomposed(tmp_path_factory):
     return decompose_file(path, folder / "grd", DecomposeSettings(fit="closed-form")).folder
 
 
+@pytest.mark.long
 def test_the_folder_of_a_decomposition_gives_its_learned_rewards(decomposed):
     data = to_d4rl(decomposed)
     model = RewardModel.load(decomposed)

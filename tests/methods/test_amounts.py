@@ -57,6 +57,7 @@ def test_ircr_takes_the_rounding_of_sums_for_none() -> None:
         assert not relabel(Ircr(), EpisodeSet.from_episodes([first, second])).any()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("factor", "shift"), CHANGES)
 @pytest.mark.parametrize("kind", [Rrd, Paper])
 def test_networks_learn_the_same(kind: type[Decomposer], factor: float, shift: float) -> None:

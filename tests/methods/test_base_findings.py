@@ -46,6 +46,7 @@ def test_an_average_has_a_base_value():
     assert look(draw(3.0, average=True), "linear")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "episodes",
     [draw(), draw(50.0, steps=(20, 21)), draw(50.0, terminated=True)],

@@ -265,6 +265,7 @@ def test_recovers_a_known_graph(
     assert found.model.shares.sum() == pytest.approx(1, abs=0.02)
 
 
+@pytest.mark.long
 def test_a_pure_interaction_and_a_triple_are_found() -> None:
     rng = np.random.default_rng(5)
     pair = draw_episodes(rng, lambda s, a: s[:, 1] * a[:, 0], episodes=250)
@@ -416,6 +417,7 @@ def test_an_averaged_reward_depends_on_its_mask_alone() -> None:
     np.testing.assert_array_equal(same, found.model.predict(StepBatch(states, actions)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scale", [1e-8, 1e9])
 def test_any_unit_of_the_reward_will_do(scale: float) -> None:
     def make(unit: float) -> EpisodeSet:

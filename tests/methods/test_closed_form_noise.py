@@ -132,6 +132,7 @@ def test_noise_of_steps_stays_noise_of_steps() -> None:
     assert found.model.lasting_share < 0.3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("noise", "said"),
     [

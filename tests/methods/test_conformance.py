@@ -187,6 +187,7 @@ def test_discounted_sums_and_several_deliveries_are_understood(name):
     assert np.isfinite(decomposer.predict(*steps(EpisodeSet.from_episodes(changed)))).all()
 
 
+@pytest.mark.long
 def test_scikit_learn_compares_methods_on_held_out_returns(name, data):
     found = cross_validate(make(name), data[0], cv=2, return_estimator=True, error_score="raise")
     assert found["test_score"].shape == (2,)
@@ -244,6 +245,7 @@ def test_constant_returns_are_told(data):
     assert found.findings == fitted.findings_
 
 
+@pytest.mark.long
 def test_scikit_learn_searches_a_grid():
     episodes, _ = worlds.make_episodes(worlds.make_world(), 40)
     search = GridSearchCV(make_decomposer("grd"), {"order": [1, 2]}, cv=2, error_score="raise")

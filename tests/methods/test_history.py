@@ -36,6 +36,7 @@ def look(episodes, order=1):
     return [one.short for one in examine(found, episodes)[0] if one.level in (CAREFUL, UNRELIABLE)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("reward", "words"),
     [
@@ -118,6 +119,7 @@ def test_a_table_that_says_what_was_chosen_a_row_before_is_told():
     assert finding.level == UNRELIABLE
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("terminates", [False, True])
 def test_what_acts_less_and_less_is_told(terminates):
     """A speed that is not observed: each action adds to it, and friction takes a tenth per step."""

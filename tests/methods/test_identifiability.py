@@ -106,6 +106,7 @@ def test_a_skewed_input_is_not_called_the_same() -> None:
     assert "nearly the same in every episode" not in said[CAREFUL]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("noise", [0.0, 0.05])
 def test_an_input_that_gives_the_outcome_away_is_named(noise) -> None:
     """A total in every row explains all returns, and nothing about the steps."""
@@ -230,6 +231,7 @@ def test_inputs_that_move_apart_are_not_named() -> None:
     assert "rise and fall together" not in " ".join(sort(examine(fit, data)[0]).values())
 
 
+@pytest.mark.long
 def test_every_input_is_pinned_down_once_with_the_next_state_too() -> None:
     data = draw(lambda s, a: np.sign(s[:, 0]) + a[:, 0])
     for next_state in (False, True):

@@ -72,6 +72,7 @@ def draw_unequal(*, seed=0, count=EPISODES):
     return EpisodeSet.from_episodes(labelled), np.concatenate(truth), np.median(sums)
 
 
+@pytest.mark.long
 def test_a_limit_that_belongs_to_no_step_is_told_from_the_rewards():
     """Without a base, rewards would have to explain why long episodes succeed and short ones do
     not by something else than their length."""

@@ -183,6 +183,7 @@ def test_fit_leaves_global_random_state_alone() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("discount", [1.0, 0.97])
 def test_pair_net_recovers_a_known_reward(discount: float) -> None:
     rng = np.random.default_rng(0)
@@ -410,6 +411,7 @@ def test_lambdas_by_environment(name: str | None, expected: SparsityWeights) -> 
     assert find_lambdas(name) == expected
 
 
+@pytest.mark.long
 def test_paper_learns_a_reward_of_one_input() -> None:
     rng = np.random.default_rng(0)
     episodes = []

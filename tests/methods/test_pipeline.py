@@ -259,6 +259,7 @@ def test_other_methods_leave_the_same_files(method, folder, world, tmp_path):
         np.testing.assert_allclose(episode.rewards, total / len(episode), rtol=1e-5)
 
 
+@pytest.mark.long
 def test_rewards_at_every_step_are_summed_unless_asked(world, tmp_path):
     source = worlds.write_world(tmp_path / "dense.h5", world, 8, dense=True)
     summed = decompose_file(source, tmp_path / "summed", LINEAR)
@@ -386,6 +387,7 @@ def test_the_relabelled_file_is_plain_hdf5(folder):
         assert set(file["episode_0"]) >= {"rewards", "observed_rewards", "reward_std"}
 
 
+@pytest.mark.long
 def test_the_next_state_may_be_an_input(world, tmp_path):
     worlds.write_world(tmp_path / "data.h5", world, 15)
     settings = DecomposeSettings(fit="closed-form", next_state=True)
@@ -410,6 +412,7 @@ def test_a_decomposition_s_folder_stands_for_its_data(folder):
     np.testing.assert_array_equal(data[3].rewards, relabelled[3].rewards)
 
 
+@pytest.mark.long
 def test_what_explains_little_of_other_returns_is_said_first(tmp_path):
     sizes = {**worlds.SMALL, "states": 6, "min_length": 30, "length": 40}
     collect("grd/Factored-v0", tmp_path / "few.h5", episodes=20, policy="random", env_args=sizes)

@@ -29,6 +29,7 @@ def make_settings(**changes):
     return OfflineSettings(**{**given, **changes})
 
 
+@pytest.mark.long
 def test_iql_learns_to_choose_from_random_choices(data):
     keeper = Keeper()
     rewards = {"true": data.rewards["true"]}

@@ -151,6 +151,7 @@ def test_batches_hold_steps_that_belong_together_all_equally_often():
     assert counts.var() == pytest.approx(10, rel=0.4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize(("terminated", "value"), [(True, 1.0), (False, 2.0)])
 def test_values_go_on_after_a_time_limit_and_not_after_an_end(algorithm, terminated, value):

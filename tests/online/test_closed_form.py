@@ -226,6 +226,7 @@ def test_a_search_takes_effect_after_a_fixed_number_of_steps(monkeypatch):
     assert [row[2] for row in seen] == [False, False, False, True, True, False, True, True]
 
 
+@pytest.mark.long
 def test_saved_during_a_search_and_loaded_goes_on_the_same(monkeypatch):
     monkeypatch.setattr(closed_form, "PAUSE", 300)
     monkeypatch.setattr(closed_form, "DELAY", 200)

@@ -27,6 +27,7 @@ def make_discrete(**changes):
     return make_settings(**{**given, **changes})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("observed", ["dict", "discrete"])
 def test_policies_learn_to_choose_from_returns(observed):
     settings = make_discrete(env_args={"observed": observed}, methods=("grd", "oracle"))
@@ -94,6 +95,7 @@ def test_policies_see_states_divided_by_their_sizes(monkeypatch):
         np.testing.assert_allclose(exported, weights / sizes[:, None], rtol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("target_steps", [1, 5])
 def test_going_on_equals_not_having_stopped(tmp_path, target_steps):
     settings = make_discrete(

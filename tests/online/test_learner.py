@@ -132,6 +132,7 @@ def test_rewards_come_from_where_the_method_says():
     assert np.corrcoef(rewards, own.returns[0])[0, 1] > 0.999
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["paper", "joint-net", "rrd"])
 def test_networks_learn_the_reward_of_steps_from_returns(kind):
     settings = make_settings(

@@ -75,6 +75,7 @@ def fill(replay, kept, rng, count, longest, member=0):
         replay.add(member, episode)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("count", "longest"), [(5, 10), (40, 10), (300, 10), (200, 1)])
 def test_replay_gives_back_the_newest_episodes(count, longest):
     rng = np.random.default_rng(count)

@@ -70,6 +70,7 @@ def test_evaluations_come_at_every_multiple_and_at_the_end():
     assert [evaluation.step for evaluation in evaluations] == [160, 320, 480, 600, 760]
 
 
+@pytest.mark.long
 def test_overlap_and_workers_change_what_they_should():
     # Worker processes do not know what this one has registered.
     settings = make_settings(
@@ -83,6 +84,7 @@ def test_overlap_and_workers_change_what_they_should():
     assert not np.array_equal(weights_of(here), weights_of(in_turn))
 
 
+@pytest.mark.long
 def test_a_dead_worker_is_replaced_and_the_run_goes_on():
     settings = make_settings(environment="Factored", steps=800, eval_every=800, eval_episodes=1)
     killed = []
@@ -123,6 +125,7 @@ def test_ends_and_time_limits_are_told_apart():
     assert ends - (lengths < point_mass.LENGTH).sum() in (0, 1, 2)
 
 
+@pytest.mark.long
 def test_too_many_bad_updates_stop_the_run_with_a_line(tmp_path, monkeypatch):
     monkeypatch.setattr(shared, "MOST_SKIPPED", 30)
     settings = make_settings(

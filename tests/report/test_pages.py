@@ -243,6 +243,7 @@ def test_thinning_fits_the_budget_and_spares_the_landmarks(tmp_path):
     assert sum(len(episode["data"]) for episode in packed["episodes"]) <= 121_000
 
 
+@pytest.mark.long
 def test_of_many_episodes_some_are_shown_evenly_by_return(tmp_path):
     tracks = read(write_decomposition(tmp_path / "grd", episodes=MOST_EPISODES + 20, steps=2))
     assert len(tracks.chosen) == MOST_EPISODES
@@ -303,6 +304,7 @@ def test_broken_folders_are_one_line(tmp_path, name, capsys):
     assert not (folder / "report.html").exists()
 
 
+@pytest.mark.long
 def test_the_command_writes_a_page_of_either_kind(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_decomposition(tmp_path / "grd")

@@ -107,6 +107,7 @@ def test_a_file_that_differs_is_not_written(tmp_path, monkeypatch):
     assert len(list(tmp_path.iterdir())) == 1
 
 
+@pytest.mark.long
 def test_the_command_says_what_it_wrote(tmp_path):
     (tmp_path / "grd").mkdir()
     make_model("effects-next").save(tmp_path / "grd" / "reward_model")

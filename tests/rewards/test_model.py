@@ -297,6 +297,7 @@ def run(code, folder):
     return done.stdout
 
 
+@pytest.mark.long
 def test_needs_torch_numpy_and_safetensors_only(tmp_path):
     """In a process in which nothing else can be imported."""
     for kind in reward_models.FUNCTIONS:

@@ -113,6 +113,7 @@ def test_inputs_are_found_by_their_names(folder, rows):
         grd_offline.compute_rewards(aged, folder)
 
 
+@pytest.mark.long
 def test_a_column_that_the_rewards_depend_on_must_be_there(tmp_path):
     """Half of the episodes end with `done`, which costs 5."""
     rng = np.random.default_rng(0)

@@ -153,6 +153,7 @@ def test_pieces_and_words_of_a_table_of_preferences(trips):
     assert found.second.tolist() == [[2, 0, -1], [3, 0, -1]]
 
 
+@pytest.mark.long
 def test_several_outcomes_are_as_good_as_each_alone(trips, tmp_path):
     kept = choose(trips, "trip", "minute", "speed", "load", "throttle", "fuel", "minutes")
     (tmp_path / "trips.csv").write_text(as_csv(kept))
